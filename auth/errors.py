@@ -1,0 +1,42 @@
+"""Refused signatures, under AWS's names. How they look on the wire is in `sqs_api/protocol/errors.py`."""
+
+from __future__ import annotations
+
+
+class AuthError(Exception):
+    """A request whose signer cannot be established. `message` goes to the client as it is."""
+
+    default_message = ""
+
+    def __init__(self, message: str | None = None) -> None:
+        self.message = self.default_message if message is None else message
+        super().__init__(self.message)
+
+
+class MissingAuthenticationToken(AuthError):
+    """The request is not signed."""
+
+    default_message = "Request is missing Authentication Token"
+
+
+class IncompleteSignature(AuthError):
+    """The Authorization header or the presigned query lacks a part or cannot be read."""
+
+
+class InvalidClientTokenId(AuthError):
+    """The access key id, or the session token, is unknown, disabled or expired."""
+
+    default_message = "The security token included in the request is invalid."
+
+
+class SignatureDoesNotMatch(AuthError):
+    """The signature, its date or its scope is wrong."""
+
+    default_message = (
+        "The request signature we calculated does not match the signature you provided. "
+        "Check your AWS Secret Access Key and signing method. Consult the service documentation for details."
+    )
+
+
+class AccessDenied(AuthError):
+    """The signer is known and may not do this."""

@@ -1,0 +1,1 @@
+"""Who decides about a queue, and who else knows."""

@@ -1,0 +1,1 @@
+"""Batch analysis of the message archive; comes with a later release."""

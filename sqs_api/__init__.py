@@ -1,0 +1,1 @@
+"""The surface: the gateway, its protocols, the command line and the wiring of a node."""

@@ -1,0 +1,1 @@
+"""Both wire protocols of SQS, driven by one description. Pure."""

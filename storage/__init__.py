@@ -1,0 +1,1 @@
+"""Where messages lie: events to one write batch, and back."""
