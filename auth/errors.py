@@ -4,8 +4,9 @@ from __future__ import annotations
 
 
 class AuthError(Exception):
-    """A request whose signer cannot be established. `message` goes to the client as it is."""
+    """A request whose signer cannot be established. `message` goes to the client as it is, `code` is AWS's."""
 
+    code = ""
     default_message = ""
 
     def __init__(self, message: str | None = None) -> None:
@@ -16,22 +17,26 @@ class AuthError(Exception):
 class MissingAuthenticationToken(AuthError):
     """The request is not signed."""
 
+    code = "MissingAuthenticationToken"
     default_message = "Request is missing Authentication Token"
 
 
 class IncompleteSignature(AuthError):
     """The Authorization header or the presigned query lacks a part or cannot be read."""
 
+    code = "IncompleteSignature"
 
 class InvalidClientTokenId(AuthError):
     """The access key id, or the session token, is unknown, disabled or expired."""
 
+    code = "InvalidClientTokenId"
     default_message = "The security token included in the request is invalid."
 
 
 class SignatureDoesNotMatch(AuthError):
     """The signature, its date or its scope is wrong."""
 
+    code = "SignatureDoesNotMatch"
     default_message = (
         "The request signature we calculated does not match the signature you provided. "
         "Check your AWS Secret Access Key and signing method. Consult the service documentation for details."
@@ -40,3 +45,5 @@ class SignatureDoesNotMatch(AuthError):
 
 class AccessDenied(AuthError):
     """The signer is known and may not do this."""
+
+    code = "AccessDenied"

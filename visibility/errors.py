@@ -9,8 +9,9 @@ from __future__ import annotations
 
 
 class QueueError(Exception):
-    """A refusal in AWS's words. `message` goes to the client as it is."""
+    """A refusal in AWS's words. `message` goes to the client as it is, `code` is the query protocol's code."""
 
+    code = ""
     default_message = ""
 
     def __init__(self, message: str | None = None) -> None:
@@ -21,16 +22,20 @@ class QueueError(Exception):
 class QueueDoesNotExist(QueueError):
     """No queue has this name (the query protocol words it differently, see encode_error)."""
 
+    code = "AWS.SimpleQueueService.NonExistentQueue"
     default_message = "The specified queue does not exist."
 
 
 class QueueNameExists(QueueError):
     """CreateQueue names an existing queue and a different attribute value."""
 
+    code = "QueueAlreadyExists"
+
 
 class QueueDeletedRecently(QueueError):
     """CreateQueue within 60 s of DeleteQueue."""
 
+    code = "AWS.SimpleQueueService.QueueDeletedRecently"
     default_message = (
         "You must wait 60 seconds after deleting a queue before you can create another with the same name."
     )
@@ -39,26 +44,37 @@ class QueueDeletedRecently(QueueError):
 class PurgeQueueInProgress(QueueError):
     """A second PurgeQueue within 60 s."""
 
+    code = "AWS.SimpleQueueService.PurgeQueueInProgress"
+
 
 class InvalidParameterValue(QueueError):
     """A parameter is out of range or malformed."""
+
+    code = "InvalidParameterValue"
 
 
 class MissingParameter(QueueError):
     """A required parameter is absent."""
 
+    code = "MissingParameter"
+
 
 class InvalidAttributeName(QueueError):
     """A queue attribute does not exist, or not for this type of queue."""
+
+    code = "InvalidAttributeName"
 
 
 class InvalidAttributeValue(QueueError):
     """A queue attribute's value is not allowed."""
 
+    code = "InvalidAttributeValue"
+
 
 class InvalidMessageContents(QueueError):
     """The body holds characters outside XML 1.0's set."""
 
+    code = "InvalidMessageContents"
     default_message = (
         "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | "
         "#xE000 to #xFFFD | #x10000 to #x10FFFF"
@@ -68,30 +84,43 @@ class InvalidMessageContents(QueueError):
 class ReceiptHandleIsInvalid(QueueError):
     """The receipt handle was not issued for this queue."""
 
+    code = "ReceiptHandleIsInvalid"
+
 
 class MessageNotInflight(QueueError):
     """The message is not in flight."""
+
+    code = "AWS.SimpleQueueService.MessageNotInflight"
 
 
 class OverLimit(QueueError):
     """Too many messages in flight, or too many actions in a permission."""
 
+    code = "OverLimit"
+
 
 class BatchEntryIdsNotDistinct(QueueError):
     """Two entries share an id."""
+
+    code = "AWS.SimpleQueueService.BatchEntryIdsNotDistinct"
 
 
 class BatchRequestTooLong(QueueError):
     """The entries' bodies and attributes exceed the limit together."""
 
+    code = "AWS.SimpleQueueService.BatchRequestTooLong"
+
 
 class EmptyBatchRequest(QueueError):
     """The batch has no entries."""
+
+    code = "AWS.SimpleQueueService.EmptyBatchRequest"
 
 
 class InvalidBatchEntryId(QueueError):
     """An entry's id is malformed."""
 
+    code = "AWS.SimpleQueueService.InvalidBatchEntryId"
     default_message = (
         "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
         "It can be at most 80 letters long."
@@ -101,50 +130,72 @@ class InvalidBatchEntryId(QueueError):
 class TooManyEntriesInBatchRequest(QueueError):
     """More than ten entries."""
 
+    code = "AWS.SimpleQueueService.TooManyEntriesInBatchRequest"
+
 
 class UnsupportedOperation(QueueError):
     """The service does not do this."""
+
+    code = "AWS.SimpleQueueService.UnsupportedOperation"
 
 
 class ResourceNotFound(QueueError):
     """A move task, or a queue named by ARN, does not exist."""
 
+    code = "ResourceNotFoundException"
+
 
 class InvalidAction(QueueError):
     """The endpoint has no such action (query protocol)."""
+
+    code = "InvalidAction"
 
 
 class UnknownOperation(QueueError):
     """The request names no action at all."""
 
+    code = "UnknownOperationException"
+
 
 class InvalidSecurity(QueueError):
     """The request was not made over a permitted channel."""
+
+    code = "InvalidSecurity"
 
 
 class InvalidAddress(QueueError):
     """The queue's address is malformed."""
 
+    code = "InvalidAddress"
+
 
 class RequestThrottled(QueueError):
     """The caller exceeds a rate."""
+
+    code = "RequestThrottled"
 
 
 class InvalidRequest(QueueError):
     """The request's bytes cannot be read as a request (SerializationException, malformed query string)."""
 
+    code = "MalformedInput"
+
 
 class RequestTooLarge(QueueError):
     """The request's body is larger than any valid request."""
+
+    code = "RequestEntityTooLarge"
 
 
 class ServiceUnavailable(QueueError):
     """A fault of ours that passes: the client may retry. Not a refusal; shares the road to the wire."""
 
+    code = "ServiceUnavailable"
     default_message = "The service is unavailable. Please try again."
 
 
 class InternalError(QueueError):
     """A bug of ours: the request failed, the client may retry."""
 
+    code = "InternalFailure"
     default_message = "We encountered an internal error. Please try again."
