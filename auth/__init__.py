@@ -1,1 +1,28 @@
 """Who sent a request: bytes and time in, a Caller or an AuthError out. Pure."""
+
+from auth.caller import Caller
+from auth.credentials import AccessKey, CredentialSet
+from auth.errors import (
+    AccessDenied,
+    AuthError,
+    IncompleteSignature,
+    InvalidClientTokenId,
+    MissingAuthenticationToken,
+    SignatureDoesNotMatch,
+)
+from auth.sigv4 import Verifier
+from auth.unverified import open_caller
+
+__all__ = [
+    "AccessDenied",
+    "AccessKey",
+    "AuthError",
+    "Caller",
+    "CredentialSet",
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "MissingAuthenticationToken",
+    "SignatureDoesNotMatch",
+    "Verifier",
+    "open_caller",
+]

@@ -26,6 +26,7 @@ class IncompleteSignature(AuthError):
 
     code = "IncompleteSignature"
 
+
 class InvalidClientTokenId(AuthError):
     """The access key id, or the session token, is unknown, disabled or expired."""
 

@@ -355,3 +355,21 @@ ACTIONS: dict[str, Action] = {
         ),
     )
 }
+
+
+# -- internal operations: not part of SQS, never decoded from the wire --------------------------------------------------
+
+
+class ReadCounters(Operation, frozen=True):
+    """Read a queue's counters; answers `model.QueueCounters`."""
+
+
+class DropQueue(Operation, frozen=True):
+    """Forget all messages of a deleted queue and end its long polls; answers None."""
+
+
+class ReturnMessages(Operation, frozen=True):
+    """Give back messages whose answer could not be written, without counting the receive; answers None.
+
+    The request's parts are the Receipts of the deliveries.
+    """

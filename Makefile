@@ -1,0 +1,95 @@
+# The verbs people and continuous integration share. A machine needs Python 3.11 to 3.13 and make; everything else is
+# installed into .venv, from locks with hashes. A second run finds everything in place and starts at once.
+#
+#   make serve ARGS="--port 9324"   run the service
+#   make test                       check, then all tests but the long ones
+#   make check                      format, lint, types, import contracts, style
+#   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
+#   make bench                      benchmarks (minutes; not a test)
+#   make lock                       resolve the locks anew (needs uv)
+
+PYTHON ?= python3
+UV ?= uv
+ARGS ?=
+ROUNDS ?= 50
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+HASHED := $(PIP) --require-hashes
+
+# The last boto3 that speaks the query protocol, and aioboto3, which pins an older botocore than boto3 has now: each is
+# kept in a folder of its own, which only the process that tests with it puts on its path.
+OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
+AIOBOTO3_LOCK := requirements-aioboto3.lock
+CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed
+
+.PHONY: serve test check format kill9 bench lock clean
+.DELETE_ON_ERROR:
+
+serve: $(VENV)/.runtime
+	@exec $(BIN)/holdfast serve $(ARGS)
+
+test: $(CLIENTS) check
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest --quiet --durations=0 compat_tests/test_style.py
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+kill9: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.kill9 --rounds $(ROUNDS) $(ARGS)
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# -- what is installed ------------------------------------------------------------------------------------------------
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	    { echo 'Holdfast needs Python 3.11 to 3.13; name one with make PYTHON=...' >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/.made
+	$(HASHED) -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+	$(HASHED) -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/old-boto3/.installed: $(OLD_BOTO3_LOCK) | $(VENV)/.made
+	rm -rf $(@D)
+	$(HASHED) --no-warn-conflicts --target $(@D) -r $<
+	@touch $@
+
+$(VENV)/aioboto3/.installed: $(AIOBOTO3_LOCK) | $(VENV)/.made
+	rm -rf $(@D)
+	$(HASHED) --no-warn-conflicts --target $(@D) -r $<
+	@touch $@
+
+# -- locks: versions and hashes for every Python and platform, no addresses ---------------------------------------------
+
+COMPILE = UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal --python-version 3.11 \
+    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate
+BUILD_TOOL = sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml
+
+lock:
+	$(BUILD_TOOL) | $(COMPILE) pyproject.toml - -o requirements.lock
+	$(BUILD_TOOL) | $(COMPILE) --extra dev -c requirements.lock pyproject.toml - -o requirements-dev.lock
+	$(COMPILE) --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
+	printf 'boto3==1.28.80\nbotocore==1.31.80\n' | $(COMPILE) - -o $(OLD_BOTO3_LOCK)
+	echo 'aioboto3' | $(COMPILE) - -o $(AIOBOTO3_LOCK)
+	@! grep -l '://' requirements*.lock

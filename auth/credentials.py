@@ -1,0 +1,67 @@
+"""Access keys, and the set of them a node knows. Immutable: a change makes a new set for `Verifier.replace`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+
+class AccessKey(msgspec.Struct, frozen=True, gc=False):
+    """One access key and whom it stands for.
+
+    `principal` is what AWS shows as SenderId ("AIDA..."). `session_token` is set for temporary credentials, whose
+    requests must carry it. `expires_at_ms` is None for a key that does not expire.
+    """
+
+    access_key_id: str
+    secret_access_key: str
+    account: str
+    principal: str
+    enabled: bool = True
+    session_token: str | None = None
+    expires_at_ms: int | None = None
+
+    def __repr__(self) -> str:
+        """Without the secrets: a key that reaches a log or a traceback gives nothing away."""
+        return (
+            f"AccessKey({self.access_key_id!r}, account={self.account!r}, enabled={self.enabled})"
+        )
+
+    def is_usable(self, now_s: float) -> bool:
+        """Whether the key is enabled and has not expired."""
+        return self.enabled and (self.expires_at_ms is None or now_s * 1000 < self.expires_at_ms)
+
+
+class CredentialSet:
+    """The access keys of a node by id. Never changes."""
+
+    __slots__ = ("_by_id",)
+
+    def __init__(self, keys: Iterable[AccessKey] = ()) -> None:
+        """Raise ValueError if two keys share an id."""
+        self._by_id: dict[str, AccessKey] = {}
+        for key in keys:
+            if key.access_key_id in self._by_id:
+                raise ValueError(f"access key id {key.access_key_id!r} occurs twice")
+            self._by_id[key.access_key_id] = key
+
+    def find(self, access_key_id: str) -> AccessKey | None:
+        """The key with this id, or None if there is none."""
+        return self._by_id.get(access_key_id)
+
+    def with_key(self, key: AccessKey) -> CredentialSet:
+        """A set that also holds `key`, in place of any other under its id."""
+        return CredentialSet((self._by_id | {key.access_key_id: key}).values())
+
+    def without_key(self, access_key_id: str) -> CredentialSet:
+        """A set without the key of this id."""
+        return CredentialSet(key for key in self if key.access_key_id != access_key_id)
+
+    def __iter__(self) -> Iterator[AccessKey]:
+        """The keys in the order they were given."""
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        """How many keys the set holds."""
+        return len(self._by_id)

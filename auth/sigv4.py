@@ -1,0 +1,294 @@
+"""AWS Signature Version 4: a request's bytes and the time in, its Caller or an AuthError out.
+
+Two roads. `_verify_in_full` applies every rule, words every refusal, and is the only one that refuses. `verify` tries
+a short one first, for a signer and a path that a request has been verified with before: it keeps what is constant of
+them and answers only where the full road would give the same Caller, for everything else it hands over.
+
+AWS's rules, where they leave a choice:
+- The payload hash is always that of the body. UNSIGNED-PAYLOAD is for the operations whose model says so; SQS has none,
+  so x-amz-content-sha256 must be the body's hash in both forms. Presigned requests sign their body too.
+- Every x-amz-* header sent must be signed, or what it says could be changed on the way. x-amz-security-token alone
+  may be added after signing (suite: post-sts-header-after): it must equal the key's, so changing it gains nothing.
+- Any region is served, if its name could be one.
+
+Source: AWS, "Signature Version 4 for API requests"; the skew was measured on SQS (15 minutes).
+"""
+
+from __future__ import annotations
+
+import hmac
+from binascii import hexlify
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from hmac import compare_digest
+from math import inf
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from auth.caller import Caller
+from auth.canonical import (
+    ALGORITHM,
+    FIXED_LINE_FEEDS,
+    fold_blanks,
+    request_template,
+    signing_key,
+    string_to_sign,
+)
+from auth.claim import SKEW_S, Claim, Scope, read_claim, read_scope, shown
+from auth.credentials import AccessKey, CredentialSet
+from auth.dates import write_basic_date
+from auth.errors import InvalidClientTokenId, SignatureDoesNotMatch
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+_V = TypeVar("_V")
+
+# A signer is a few KB, one per client, region and day, and kept only once a signature of it was right: a stranger can
+# neither fill nor empty a cache. A full one is emptied, which costs each client one full verification.
+SIGNERS_MAX = 2_048
+RESOURCES_MAX = 4_096
+DATES_MAX = 1_024
+# The orders in which one client sends its headers: one per operation at most.
+NAME_LISTS_MAX = 16
+# Longer ones are served, not kept: they bound the bytes of the caches.
+_KEPT_PREFIX_BYTES_MAX = 1_024
+_KEPT_RESOURCE_BYTES_MAX = 256
+
+_TOKEN_HEADER = b"x-amz-security-token"
+_SIGNATURE_DIGITS = 64
+_HMAC_BLOCK_BYTES = 64
+_INNER_PAD = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
+# As ints: several times as fast to look for as one-byte strings.
+_SPACE, _TAB, _LINE_FEED = b" \t\n"
+
+
+class _Signer(msgspec.Struct, frozen=True, gc=False):
+    """What is constant of all requests that share their Authorization header up to the signature.
+
+    `inner` and `outer` are HMAC's two hashes with the key in them, `inner` also with the first line of the string to
+    sign: a copy goes on from there. Invariant: they are only ever copied. `name_lists` are the header names, in
+    order, of requests whose signature was right: with the same names, the same are signed and none is missing.
+    """
+
+    caller: Caller
+    values_of: Callable[[Mapping[bytes, bytes]], tuple[bytes, ...]]
+    template: bytes
+    name_lists: set[tuple[bytes, ...]]
+    day: bytes
+    scope_line: bytes
+    inner: _Hash
+    outer: _Hash
+    expires_at_ms: float
+    security_token: bytes | None
+    has_content_hash: bool
+
+
+class Verifier:
+    """Verifies requests to one service against a set of credentials. Keeps what it may reuse, all of it bounded."""
+
+    __slots__ = ("_credentials", "_dates", "_resources", "_service", "_signers")
+
+    def __init__(self, credentials: CredentialSet, service: str = "sqs") -> None:
+        """`service` is the one the credential scope must name."""
+        self._service = service.encode("ascii")
+        self.replace(credentials)
+
+    def replace(self, credentials: CredentialSet) -> None:
+        """Use these credentials from now on and forget what was kept of the earlier ones."""
+        self._credentials = credentials
+        self._signers: dict[bytes, _Signer] = {}
+        self._resources: dict[bytes, bytes] = {}
+        self._dates: dict[bytes, int] = {}
+
+    def verify(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
+        now_s: float,
+    ) -> Caller:
+        """The signer of a request, by its Authorization header or its presigned query.
+
+        `target` is the raw path and query, in origin form: another is refused. `headers` maps lower-case names to raw
+        values, one value a name.
+        Raises MissingAuthenticationToken (unsigned), IncompleteSignature (malformed), InvalidClientTokenId (the key or
+        its session token is unknown, disabled, expired or missing), SignatureDoesNotMatch (signature, date or scope).
+        """
+        authorization = headers.get(b"authorization", b"")
+        date = headers.get(b"x-amz-date", b"")
+        signer = self._signers.get(authorization[:-_SIGNATURE_DIGITS])
+        resource = self._resources.get(target)
+        signed_at_s = self._dates.get(date)
+        if signer is None or resource is None or signed_at_s is None:
+            return self._verify_in_full(method, target, headers, body, now_s)
+        if tuple(headers) not in signer.name_lists:
+            return self._verify_in_full(method, target, headers, body, now_s)
+        payload = hexlify(sha256(body).digest())
+        values = signer.values_of(headers)
+        joined = b"".join(values)
+        if _SPACE in joined or _TAB in joined:
+            values = tuple(map(fold_blanks, values))
+        canonical = signer.template % (method, resource, *values, payload)
+        inner = signer.inner.copy()
+        inner.update(date + signer.scope_line + hexlify(sha256(canonical).digest()))
+        outer = signer.outer.copy()
+        outer.update(inner.digest())
+        if (
+            compare_digest(hexlify(outer.digest()), authorization[-_SIGNATURE_DIGITS:])
+            and -SKEW_S <= now_s - signed_at_s <= SKEW_S
+            and date[:8] == signer.day
+            and _LINE_FEED not in joined
+            and _LINE_FEED not in method
+            and now_s * 1000 < signer.expires_at_ms
+            and (signer.security_token is None or _carries_token(signer.security_token, headers))
+            and (not signer.has_content_hash or headers[b"x-amz-content-sha256"] == payload)
+        ):
+            return signer.caller
+        if now_s * 1000 >= signer.expires_at_ms:
+            self._signers.pop(authorization[:-_SIGNATURE_DIGITS], None)
+        return self._verify_in_full(method, target, headers, body, now_s)
+
+    def _verify_in_full(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
+        now_s: float,
+    ) -> Caller:
+        # Read before the credentials, which `replace` writes first: if a thread verifies a large body meanwhile, no
+        # signer of an earlier set gets among those of the new one.
+        signers = self._signers
+        claim = read_claim(target, headers)
+        _check_signed_names(claim.signed_names, headers)
+        _check_age(claim, now_s)
+        scope = read_scope(claim, self._service)
+        key = self._find_key(scope, claim.security_token, now_s)
+        payload = hexlify(sha256(body).digest())
+        if headers.get(b"x-amz-content-sha256", payload) != payload:
+            raise SignatureDoesNotMatch
+        values = [fold_blanks(headers[name]) for name in claim.signed_names]
+        template = request_template(claim.signed_names)
+        canonical = template % (method, claim.resource, *values, payload)
+        if canonical.count(b"\n") != len(values) + FIXED_LINE_FEEDS:
+            # A line feed inside a part would let two requests share one canonical text.
+            raise SignatureDoesNotMatch
+        derived = signing_key(key.secret_access_key, scope.text)
+        text = string_to_sign(claim.date, scope.text, canonical)
+        signature = hexlify(hmac.digest(derived, text, "sha256"))
+        if not compare_digest(signature, claim.signature):
+            raise SignatureDoesNotMatch
+        caller = Caller(key.account, scope.region, key.principal, key.access_key_id)
+        prefix = headers.get(b"authorization", b"")[:-_SIGNATURE_DIGITS]
+        if _is_worth_keeping(prefix, claim, headers):
+            signer = signers.get(prefix)
+            if signer is None:
+                signer = _make_signer(key, derived, scope, claim.signed_names, caller=caller)
+            _keep_names(signer, tuple(headers))
+            _put(signers, prefix, signer, SIGNERS_MAX)
+            _put(self._dates, claim.date, claim.signed_at_s, DATES_MAX)
+            if b"?" not in target and len(target) <= _KEPT_RESOURCE_BYTES_MAX:
+                _put(self._resources, target, claim.resource, RESOURCES_MAX)
+        return caller
+
+    def _find_key(self, scope: Scope, security_token: bytes | None, now_s: float) -> AccessKey:
+        try:
+            key = self._credentials.find(scope.access_key_id.decode("ascii"))
+        except UnicodeDecodeError:
+            raise InvalidClientTokenId from None
+        if key is None or not key.is_usable(now_s):
+            raise InvalidClientTokenId
+        expected = None if key.session_token is None else key.session_token.encode()
+        if expected is None or security_token is None:
+            if expected is not security_token:
+                raise InvalidClientTokenId
+        elif not compare_digest(expected, security_token.strip(b" \t")):
+            raise InvalidClientTokenId
+        return key
+
+
+def _put(kept: dict[bytes, _V], key: bytes, value: _V, count_max: int) -> None:
+    if len(kept) >= count_max and key not in kept:
+        kept.clear()
+    kept[key] = value
+
+
+def _keep_names(signer: _Signer, names: tuple[bytes, ...]) -> None:
+    if sum(map(len, names)) > _KEPT_PREFIX_BYTES_MAX:
+        return
+    if len(signer.name_lists) >= NAME_LISTS_MAX:
+        signer.name_lists.clear()
+    signer.name_lists.add(names)
+
+
+def _is_worth_keeping(prefix: bytes, claim: Claim, headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the short road could serve such a request: nothing but the signature is behind `prefix`."""
+    return (
+        len(claim.signature) == _SIGNATURE_DIGITS
+        and headers.get(b"authorization") == prefix + claim.signature
+        and prefix.endswith((b" Signature=", b",Signature="))
+        and len(prefix) <= _KEPT_PREFIX_BYTES_MAX
+        and headers.get(b"x-amz-date") == claim.date
+    )
+
+
+def _check_signed_names(signed_names: tuple[bytes, ...], headers: Mapping[bytes, bytes]) -> None:
+    faults: list[str] = []
+    if b"host" not in signed_names:
+        faults.append("'Host' or ':authority' must be a 'SignedHeader' in the AWS Authorization.")
+    faults += [
+        f"'{shown(name.title())}' must be a 'SignedHeader' in the AWS Authorization."
+        for name in headers
+        if name.startswith(b"x-amz-") and name not in signed_names and name != _TOKEN_HEADER
+    ]
+    if faults:
+        raise SignatureDoesNotMatch(" ".join(faults))
+    if not all(name in headers for name in signed_names):
+        raise SignatureDoesNotMatch
+
+
+def _check_age(claim: Claim, now_s: float) -> None:
+    if now_s - claim.signed_at_s > claim.lifetime_s:
+        raise SignatureDoesNotMatch(
+            f"Signature expired: {claim.date.decode()} is now earlier than "
+            f"{write_basic_date(now_s - claim.lifetime_s)} "
+            f"({write_basic_date(now_s)} - {_duration(claim.lifetime_s)}.)"
+        )
+    if claim.signed_at_s - now_s > SKEW_S:
+        raise SignatureDoesNotMatch(
+            f"Signature not yet current: {claim.date.decode()} is still later than "
+            f"{write_basic_date(now_s + SKEW_S)} ({write_basic_date(now_s)} + {_duration(SKEW_S)}.)"
+        )
+
+
+def _duration(duration_s: int) -> str:
+    minutes, seconds = divmod(duration_s, 60)
+    return f"{duration_s} sec" if seconds else f"{minutes} min"
+
+
+def _make_signer(
+    key: AccessKey, derived: bytes, scope: Scope, signed_names: tuple[bytes, ...], *, caller: Caller
+) -> _Signer:
+    padded = derived.ljust(_HMAC_BLOCK_BYTES, b"\0")
+    return _Signer(
+        caller=caller,
+        values_of=itemgetter(*signed_names),
+        template=request_template(signed_names),
+        name_lists=set(),
+        day=scope.text[:8],
+        scope_line=b"\n" + scope.text + b"\n",
+        inner=sha256(padded.translate(_INNER_PAD) + ALGORITHM + b"\n"),
+        outer=sha256(padded.translate(_OUTER_PAD)),
+        expires_at_ms=inf if key.expires_at_ms is None else key.expires_at_ms,
+        security_token=None if key.session_token is None else key.session_token.encode(),
+        has_content_hash=b"x-amz-content-sha256" in signed_names,
+    )
+
+
+def _carries_token(token: bytes, headers: Mapping[bytes, bytes]) -> bool:
+    return compare_digest(headers.get(_TOKEN_HEADER, b""), token)

@@ -1,0 +1,46 @@
+"""Whom a request says it is from, for `--auth open`: nothing is verified and nothing is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from auth.caller import Caller
+from auth.canonical import split_query
+
+_CREDENTIAL = re.compile(rb"([!-+.0-~-]{1,128})/[0-9]{8}/([^/]*)/[^/]*/aws4_request")
+_AUTHORIZATION = re.compile(rb"Credential=" + _CREDENTIAL.pattern)
+_REGION = re.compile(rb"[a-z0-9-]{1,32}")
+_ACCOUNT = re.compile(r"[0-9]{12}")
+
+
+def open_caller(
+    method: bytes,  # noqa: ARG001 - called as Verifier.verify is
+    target: bytes,
+    headers: Mapping[bytes, bytes],
+    account: str,
+    region: str,
+) -> Caller:
+    """The Caller a request claims; `account` and `region` stand in for what it does not say.
+
+    A credential names the region, and the account too if its access key id is a 12-digit account id. The principal is
+    the account.
+    """
+    credential = _find_credential(target, headers.get(b"authorization"))
+    if credential is None:
+        return Caller(account, region, account)
+    access_key_id = credential[1].decode("ascii")
+    if _ACCOUNT.fullmatch(access_key_id):
+        account = access_key_id
+    if _REGION.fullmatch(credential[2]):
+        region = credential[2].decode("ascii")
+    return Caller(account, region, account, access_key_id)
+
+
+def _find_credential(target: bytes, authorization: bytes | None) -> re.Match[bytes] | None:
+    if authorization:
+        return _AUTHORIZATION.search(authorization)
+    if b"X-Amz-Credential" not in target:
+        return None
+    fields = dict(split_query(target.partition(b"?")[2]))
+    return _CREDENTIAL.fullmatch(fields.get(b"X-Amz-Credential", b""))

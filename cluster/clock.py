@@ -1,0 +1,80 @@
+"""The only source of time and chance.
+
+A shard's time starts at the wall clock, or at the last stamp it gave if that is later, goes on at the speed of the
+monotonic clock, and slews towards the wall clock: it never turns back and never jumps, so neither a leap of the wall clock
+ends visibility timeouts early nor does it hide messages for hours.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Protocol
+
+_SLEW = 0.05
+"""How much faster or slower than real time a shard's clock may run to catch up with the wall clock."""
+
+
+class Clock(Protocol):
+    """Time for a shard and for signatures."""
+
+    def now_ms(self) -> int:
+        """The shard's time in epoch milliseconds. Never decreases."""
+
+    def wall_s(self) -> float:
+        """The machine's wall clock in epoch seconds."""
+
+    def monotonic_s(self) -> float:
+        """A clock for durations."""
+
+
+class Entropy(Protocol):
+    """Chance."""
+
+    def bits128(self) -> int:
+        """128 random bits for ids that need not be secret."""
+
+    def secret(self, size: int) -> bytes:
+        """Random bytes for keys."""
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def __init__(self, last_stamp_ms: int = 0) -> None:
+        self._read_s = time.monotonic()
+        self._now_s = max(time.time(), last_stamp_ms / 1000)
+
+    def now_ms(self) -> int:
+        """See `Clock.now_ms`."""
+        read_s = time.monotonic()
+        elapsed_s = read_s - self._read_s
+        self._read_s = read_s
+        ahead_s = time.time() - (self._now_s + elapsed_s)
+        slew_s = elapsed_s * _SLEW
+        self._now_s += elapsed_s + max(-slew_s, min(slew_s, ahead_s))
+        return int(self._now_s * 1000)
+
+    def wall_s(self) -> float:
+        """See `Clock.wall_s`."""
+        return time.time()
+
+    def monotonic_s(self) -> float:
+        """See `Clock.monotonic_s`."""
+        return time.monotonic()
+
+
+class SystemEntropy:
+    """The operating system's randomness; ids come from a generator that it seeds."""
+
+    def __init__(self) -> None:
+        self._generator = random.Random(os.urandom(32))
+
+    def bits128(self) -> int:
+        """See `Entropy.bits128`."""
+        return self._generator.getrandbits(128)
+
+    def secret(self, size: int) -> bytes:
+        """See `Entropy.secret`."""
+        return os.urandom(size)

@@ -1,0 +1,43 @@
+"""Router: the gateway's only way to a shard.
+
+Every queue has one shard, named by its definition; with one host all shards are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cluster.shard import OnAnswer, Shard, Ticket
+from visibility.model import QueueCounters, Request
+
+
+class Router:
+    """Finds the shard of a request."""
+
+    def __init__(self, shards: Iterable[Shard]) -> None:
+        self.shards: Mapping[int, Shard] = {shard.number: shard for shard in shards}
+
+    @property
+    def ready(self) -> bool:
+        """Whether every shard decides requests."""
+        return all(shard.ready for shard in self.shards.values())
+
+    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
+        """Have a request decided by its queue's shard.
+
+        `on_answer` is called exactly once, later and on the event loop, when the outcome is as durable as configured; with
+        a QueueError if the request is refused.
+        """
+        return self.shards[request.queue.shard].submit(request, on_answer)
+
+    def cancel(self, ticket: Ticket) -> bool:
+        """The client hung up: do not wait for messages on its behalf. False if the answer comes all the same."""
+        return self.shards[ticket.request.queue.shard].cancel(ticket)
+
+    def counters(self) -> dict[int, QueueCounters]:
+        """Counters by queue id; a queue that never held a message may be absent."""
+        return {
+            queue.queue_id: queue.counters()
+            for shard in self.shards.values()
+            for queue in shard.queues()
+        }

@@ -1,0 +1,112 @@
+"""One way to ask for every SQS action, whatever client carries it.
+
+A `Client` calls an action by AWS's name with AWS's members and gives AWS's members back; a refusal is a `ClientError`.
+The tests are written against this and run over every client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+Members = dict[str, Any]
+"""Members of a request or an answer under AWS's names."""
+
+
+class Credentials(NamedTuple):
+    """An access key and where it is valid."""
+
+    access_key_id: str
+    secret_access_key: str
+    region: str
+    session_token: str | None = None
+
+
+class ClientError(Exception):
+    """A refusal as the client reports it.
+
+    `code` is the query protocol's code, `query_code` the name of the JSON protocol's error shape (None where the client
+    does not know it), `status` the HTTP status (None for the command line, which does not show it).
+    """
+
+    def __init__(
+        self, code: str, message: str, *, status: int | None, query_code: str | None = None
+    ) -> None:
+        super().__init__(f"{status} {code} ({query_code}): {message}")
+        self.code = code
+        self.message = message
+        self.status = status
+        self.query_code = query_code
+
+
+class Client(Protocol):
+    """Something that can call SQS actions."""
+
+    name: str
+    protocol: str
+    """The wire protocol: `json` or `query`."""
+
+    def call(self, operation: str, **members: Any) -> Members:
+        """Call the action and return the members of its answer; raises ClientError on a refusal."""
+
+    def close(self) -> None:
+        """Let go of processes and connections."""
+
+
+def error_of_botocore(response: Members) -> ClientError:
+    """The refusal in the form in which botocore's ClientError carries it."""
+    error = response["Error"]
+    return ClientError(
+        error.get("Code", ""),
+        error.get("Message", ""),
+        status=response["ResponseMetadata"]["HTTPStatusCode"],
+        query_code=error.get("QueryErrorCode"),
+    )
+
+
+def refusal(client: Client, operation: str, **members: Any) -> ClientError:
+    """The refusal that this call meets; a call that succeeds fails the test."""
+    try:
+        answer = client.call(operation, **members)
+    except ClientError as error:
+        return error
+    raise AssertionError(f"{operation} was expected to be refused but answered {answer}")
+
+
+def receive(client: Client, url: str, count: int = 10, /, **members: Any) -> list[Members]:
+    """At most `count` messages of one ReceiveMessage."""
+    answer = client.call("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=count, **members)
+    return list(answer.get("Messages", []))
+
+
+def receive_count(
+    client: Client, url: str, count: int, *, within: float = 10.0, **members: Any
+) -> list[Members]:
+    """Exactly `count` messages, over as many receives as it takes."""
+    found: list[Members] = []
+    deadline = time.monotonic() + within
+    while len(found) < count and time.monotonic() < deadline:
+        found += receive(client, url, min(10, count - len(found)), WaitTimeSeconds=1, **members)
+    assert len(found) == count, f"{len(found)} of {count} messages after {within} s"
+    return found
+
+
+def counts(client: Client, url: str) -> tuple[int, int, int]:
+    """The queue's counters: visible, in flight, delayed."""
+    names = [
+        "ApproximateNumberOfMessages",
+        "ApproximateNumberOfMessagesNotVisible",
+        "ApproximateNumberOfMessagesDelayed",
+    ]
+    answer = client.call("GetQueueAttributes", QueueUrl=url, AttributeNames=names)
+    visible, hidden, delayed = (int(answer["Attributes"][name]) for name in names)
+    return visible, hidden, delayed
+
+
+def eventually(claim: Callable[[], bool], *, within: float = 5.0) -> None:
+    """Wait until the claim holds; fails the test when it does not in time."""
+    deadline = time.monotonic() + within
+    while not claim():
+        assert time.monotonic() < deadline, f"not true within {within} s"
+        time.sleep(0.02)

@@ -1,0 +1,173 @@
+"""Starts and stops the service the way a user does: through its command line, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from compat_tests.facade import Credentials
+
+_CHECKOUT = Path(__file__).parent.parent
+_LISTENING = re.compile(r"listening on (http://\S+)")
+_EXPORT = re.compile(r"export (AWS_\w+)=(\S+)")
+_EXPORTED = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"}
+
+
+def command(*arguments: str) -> list[str]:
+    """The `holdfast` command with these arguments: the installed one, else the checkout's."""
+    installed = Path(sys.executable).with_name("holdfast")
+    if installed.exists():
+        return [str(installed), *arguments]
+    return [sys.executable, "-m", "sqs_api", *arguments]
+
+
+def environment() -> dict[str, str]:
+    """An environment without settings or credentials of the person who runs the tests."""
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START")
+    return {name: os.environ[name] for name in kept if name in os.environ}
+
+
+def run_command(*arguments: str, seconds: float = 20.0) -> subprocess.CompletedProcess[str]:
+    """Run `holdfast` with these arguments to its end."""
+    return subprocess.run(
+        command(*arguments),
+        env=environment(),
+        cwd=_CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+class NodeProcess:
+    """One service process over one data folder; it can be stopped, killed and started again on the same port."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.data = folder / "data"
+        self.log = folder / "node.log"
+        self.url = ""
+        self._credentials: Credentials | None = None
+        self._options = options
+        self._port = "0"
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._lines: list[str] = []
+        self._changed = threading.Condition()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def credentials(self) -> Credentials:
+        """The access key that the first start printed."""
+        assert self._credentials is not None, "the first start printed no access key"
+        return self._credentials
+
+    @property
+    def running(self) -> bool:
+        """True while the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *, seconds: float = 20.0) -> NodeProcess:
+        """Start and wait until the service says that it answers."""
+        assert not self.running
+        options = ["--host", "127.0.0.1", "--port", self._port, "--data", str(self.data)]
+        with self.log.open("a") as log:
+            self._process = subprocess.Popen(
+                command("serve", *options, *self._options),
+                env=environment(),
+                cwd=_CHECKOUT,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self._lines = []
+        self._reader = threading.Thread(target=self._read_lines, args=(self._process,), daemon=True)
+        self._reader.start()
+        self._wait_for_start(time.monotonic() + seconds)
+        return self
+
+    def stop(self, *, seconds: float = 20.0) -> None:
+        """Ask for an orderly end and insist on exit status 0."""
+        process = self._signal(signal.SIGTERM)
+        status = process.wait(timeout=seconds)
+        self._forget()
+        assert status == 0, f"exit status {status}\n{self.log_tail()}"
+
+    def kill(self) -> None:
+        """End the process without warning."""
+        process = self._signal(signal.SIGKILL)
+        process.wait(timeout=10)
+        self._forget()
+
+    def close(self) -> None:
+        """End the process if it still runs, whatever state it is in."""
+        if self.running:
+            self.kill()
+        self._forget()
+
+    def output(self) -> str:
+        """What the service wrote to standard output since its last start."""
+        with self._changed:
+            return "\n".join(self._lines)
+
+    def log_tail(self, lines: int = 30) -> str:
+        """The end of the log, for the failure report."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def _signal(self, number: signal.Signals) -> subprocess.Popen[str]:
+        assert self._process is not None
+        assert self._process.poll() is None, f"it had ended by itself\n{self.log_tail()}"
+        self._process.send_signal(number)
+        return self._process
+
+    def _forget(self) -> None:
+        if self._reader is not None:
+            self._reader.join(timeout=10)
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
+        self._reader = None
+        self._process = None
+
+    def _read_lines(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            with self._changed:
+                self._lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _wait_for_start(self, deadline: float) -> None:
+        while not self._read_greeting():
+            left = deadline - time.monotonic()
+            if left <= 0 or not self.running:
+                said = f"{self.output()}\n{self.log_tail()}"
+                self.close()
+                raise AssertionError(f"the service did not start:\n{said}")
+            with self._changed:
+                self._changed.wait(min(left, 0.1))
+
+    def _read_greeting(self) -> bool:
+        """Take URL and access key from what was printed so far; True when both are known."""
+        text = self.output()
+        listening = _LISTENING.search(text)
+        exports = dict(_EXPORT.findall(text))
+        if self._credentials is None and exports.keys() >= _EXPORTED:
+            self._credentials = Credentials(
+                exports["AWS_ACCESS_KEY_ID"],
+                exports["AWS_SECRET_ACCESS_KEY"],
+                exports["AWS_DEFAULT_REGION"],
+            )
+        if listening is None or (self._credentials is None and "open" not in self._options):
+            return False
+        self.url = listening[1]
+        self._port = self.url.rsplit(":", 1)[1].strip("/")
+        return True

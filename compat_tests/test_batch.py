@@ -1,0 +1,195 @@
+"""The three batches: each entry succeeds or fails alone, the request's own faults refuse it whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from compat_tests.facade import Client, Members, counts, receive, receive_count, refusal
+
+MakeQueue = Callable[..., str]
+
+BATCH_BYTES_MAX = 1048576
+SEND = "SendMessageBatch"
+DELETE = "DeleteMessageBatch"
+CHANGE = "ChangeMessageVisibilityBatch"
+_ENTRY: dict[str, Members] = {
+    SEND: {"MessageBody": "x"},
+    DELETE: {"ReceiptHandle": "none"},
+    CHANGE: {"ReceiptHandle": "none", "VisibilityTimeout": 0},
+}
+
+
+def entries(operation: str, *ids: str) -> list[Members]:
+    return [{"Id": each, **_ENTRY[operation]} for each in ids]
+
+
+def ids(listed: list[Members]) -> list[str]:
+    return [str(entry["Id"]) for entry in listed]
+
+
+def test_ten_messages_are_sent_in_order(sqs: Client, queue: str) -> None:
+    batch: list[Any] = [{"Id": f"n-{n}_x", "MessageBody": str(n)} for n in range(10)]
+
+    answer = sqs.call(SEND, QueueUrl=queue, Entries=batch)
+
+    assert ids(answer["Successful"]) == [entry["Id"] for entry in batch]
+    assert "Failed" not in answer
+    assert set(answer["Successful"][0]) == {"Id", "MessageId", "MD5OfMessageBody"}
+    got = receive_count(sqs, queue, 10)
+    assert [message["Body"] for message in got] == [str(n) for n in range(10)]
+    assert [m["MessageId"] for m in got] == [entry["MessageId"] for entry in answer["Successful"]]
+
+
+def test_entries_carry_attributes_and_delays(sqs: Client, queue: str) -> None:
+    attribute = {"DataType": "String", "StringValue": "x"}
+    batch = [
+        {"Id": "a", "MessageBody": "a", "MessageAttributes": {"k": attribute}},
+        {"Id": "b", "MessageBody": "b", "DelaySeconds": 900},
+    ]
+
+    answer = sqs.call(SEND, QueueUrl=queue, Entries=batch)
+
+    first = answer["Successful"][0]
+    assert first["MD5OfMessageAttributes"] == "a45daa70926828a2f0a1db3418e6feb4"
+    assert counts(sqs, queue) == (1, 0, 1)
+
+
+def test_delete_batch_answers_entry_by_entry(sqs: Client, queue: str) -> None:
+    sqs.call(SEND, QueueUrl=queue, Entries=entries(SEND, "1", "2"))
+    handles = [message["ReceiptHandle"] for message in receive_count(sqs, queue, 2)]
+    batch = [
+        {"Id": "good", "ReceiptHandle": handles[0]},
+        {"Id": "bad", "ReceiptHandle": "garbage"},
+        {"Id": "also-good", "ReceiptHandle": handles[1]},
+    ]
+
+    answer = sqs.call(DELETE, QueueUrl=queue, Entries=batch)
+
+    assert ids(answer["Successful"]) == ["good", "also-good"]
+    (failed,) = answer["Failed"]
+    assert (failed["Id"], failed["Code"], failed["SenderFault"]) == (
+        "bad",
+        "ReceiptHandleIsInvalid",
+        True,
+    )
+    assert counts(sqs, queue) == (0, 0, 0)
+
+
+def test_change_batch_answers_entry_by_entry(sqs: Client, queue: str) -> None:
+    sqs.call(SEND, QueueUrl=queue, Entries=entries(SEND, "1", "2"))
+    handles = [message["ReceiptHandle"] for message in receive_count(sqs, queue, 2)]
+    batch = [
+        {"Id": "show", "ReceiptHandle": handles[0], "VisibilityTimeout": 0},
+        {"Id": "hide", "ReceiptHandle": handles[1], "VisibilityTimeout": 60},
+        {"Id": "bad", "ReceiptHandle": "garbage", "VisibilityTimeout": 0},
+    ]
+
+    answer = sqs.call(CHANGE, QueueUrl=queue, Entries=batch)
+
+    assert ids(answer["Successful"]) == ["show", "hide"]
+    assert ids(answer["Failed"]) == ["bad"]
+    assert counts(sqs, queue) == (1, 1, 0)
+
+
+def test_all_failed_has_no_successful_member(sqs: Client, queue: str) -> None:
+    answer = sqs.call(DELETE, QueueUrl=queue, Entries=entries(DELETE, "a", "b"))
+
+    assert "Successful" not in answer
+    assert ids(answer["Failed"]) == ["a", "b"]
+
+
+def test_entry_with_forbidden_characters_fails_alone(current: Client, queue: str) -> None:
+    batch = [{"Id": "bad", "MessageBody": "\x08"}, {"Id": "good", "MessageBody": "x"}]
+
+    answer = current.call(SEND, QueueUrl=queue, Entries=batch)
+
+    assert ids(answer["Successful"]) == ["good"]
+    (failed,) = answer["Failed"]
+    assert (failed["Id"], failed["Code"], failed["SenderFault"]) == (
+        "bad",
+        "InvalidMessageContents",
+        True,
+    )
+
+
+def test_entry_over_the_queues_limit_fails_alone(sqs: Client, make_queue: MakeQueue) -> None:
+    url = make_queue(MaximumMessageSize="1024")
+    batch = [
+        {"Id": "exact", "MessageBody": "a" * 1024},
+        {"Id": "over", "MessageBody": "a" * 1025},
+        {"Id": "together-above-the-queues-limit", "MessageBody": "a" * 1024},
+    ]
+
+    answer = sqs.call(SEND, QueueUrl=url, Entries=batch)
+
+    assert ids(answer["Successful"]) == ["exact", "together-above-the-queues-limit"]
+    (failed,) = answer["Failed"]
+    assert failed["Code"] == "InvalidParameterValue"
+    assert failed["SenderFault"] is True
+    assert failed["Message"] == (
+        "One or more parameters cannot be validated. Reason: Message must be shorter than 1024 "
+        "bytes."
+    )
+
+
+def test_whole_batch_has_a_limit_of_its_own(sqs: Client, queue: str) -> None:
+    half = BATCH_BYTES_MAX // 2
+    batch = [{"Id": "a", "MessageBody": "a" * half}, {"Id": "b", "MessageBody": "b" * half}]
+    assert "Failed" not in sqs.call(SEND, QueueUrl=queue, Entries=batch)
+
+    batch[1]["MessageBody"] += "b"
+    error = refusal(sqs, SEND, QueueUrl=queue, Entries=batch)
+
+    assert error.code == "AWS.SimpleQueueService.BatchRequestTooLong"
+    assert error.message == (
+        "Batch requests cannot be longer than 1048576 bytes. You have sent 1048577 bytes."
+    )
+    assert counts(sqs, queue) == (2, 0, 0)
+
+
+# -- faults of the request --------------------------------------------------------------------------------------------
+
+OPERATIONS = (SEND, DELETE, CHANGE)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_eleven_entries_are_too_many(sqs: Client, queue: str, operation: str) -> None:
+    batch = entries(operation, *(str(number) for number in range(11)))
+
+    error = refusal(sqs, operation, QueueUrl=queue, Entries=batch)
+
+    assert error.code == "AWS.SimpleQueueService.TooManyEntriesInBatchRequest"
+    assert error.message == "Maximum number of entries per request are 10. You have sent 11."
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_no_entries_are_too_few(sqs: Client, queue: str, operation: str) -> None:
+    error = refusal(sqs, operation, QueueUrl=queue, Entries=[])
+
+    assert error.code == "AWS.SimpleQueueService.EmptyBatchRequest"
+
+
+@pytest.mark.parametrize("entry_id", ["", "a" * 81, "a:b"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_bad_entry_id_refuses_the_request(
+    sqs: Client, queue: str, operation: str, entry_id: str
+) -> None:
+    error = refusal(sqs, operation, QueueUrl=queue, Entries=entries(operation, "good", entry_id))
+
+    assert error.code == "AWS.SimpleQueueService.InvalidBatchEntryId"
+    assert error.message == (
+        "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
+        "It can be at most 80 letters long."
+    )
+    assert receive(sqs, queue) == []
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_repeated_entry_id_refuses_the_request(sqs: Client, queue: str, operation: str) -> None:
+    error = refusal(sqs, operation, QueueUrl=queue, Entries=entries(operation, "a", "b", "a"))
+
+    assert error.code == "AWS.SimpleQueueService.BatchEntryIdsNotDistinct"
+    assert "a" in error.message

@@ -1,0 +1,100 @@
+"""`holdfast credentials` beside a running service, and what the command line says to wrong use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.clients.raw import RawClient
+from compat_tests.facade import Credentials, eventually
+from compat_tests.node_process import NodeProcess, run_command
+
+_EXPORT = re.compile(r"export (AWS_\w+)=(\S+)")
+
+
+def credentials_command(node: NodeProcess, verb: str, *arguments: str) -> str:
+    """Run `holdfast credentials` on the service's data folder and return what it printed."""
+    done = run_command("credentials", "--data", str(node.data), verb, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def printed_key(text: str, region: str) -> Credentials:
+    exports = dict(_EXPORT.findall(text))
+    return Credentials(exports["AWS_ACCESS_KEY_ID"], exports["AWS_SECRET_ACCESS_KEY"], region)
+
+
+def status(node: NodeProcess, key: Credentials) -> int:
+    return RawClient(node.url, key).query("ListQueues").status
+
+
+def takes_effect(node: NodeProcess, key: Credentials, expected: int) -> Callable[[], bool]:
+    return lambda: status(node, key) == expected
+
+
+def test_added_key_works_and_disabled_key_stops(node: NodeProcess) -> None:
+    region = node.credentials.region
+
+    key = printed_key(credentials_command(node, "add"), region)
+    eventually(takes_effect(node, key, 200))
+    listed = credentials_command(node, "list")
+    assert key.access_key_id in listed
+    assert key.secret_access_key not in listed
+
+    credentials_command(node, "disable", key.access_key_id)
+
+    eventually(takes_effect(node, key, 403))
+    assert status(node, node.credentials) == 200
+
+
+def test_rotated_key_gives_a_new_one(node: NodeProcess) -> None:
+    region = node.credentials.region
+    key = printed_key(credentials_command(node, "add"), region)
+
+    new = printed_key(credentials_command(node, "rotate", key.access_key_id), region)
+
+    assert new.secret_access_key != key.secret_access_key
+    eventually(takes_effect(node, new, 200))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("credentials", "frobnicate"),
+        ("credentials", "--data", "DATA", "disable", "AKIAUNKNOWNUNKNOWN00"),
+        ("serve", "--port", "many"),
+        ("serve", "--durability", "some"),
+        ("serve", "--account", "12"),
+        ("serve", "--auth", "open", "--host", "0.0.0.0"),
+        ("serve", "--config", "DATA/missing.toml"),
+        ("frobnicate",),
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_is_one_line_and_status_2(node: NodeProcess, arguments: tuple[str, ...]) -> None:
+    given = [each.replace("DATA", str(node.data)) for each in arguments]
+
+    done = run_command(*given)
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version_is_one_line() -> None:
+    done = run_command("version")
+
+    assert done.returncode == 0
+    assert re.search(r"\d+\.\d+\.\d+", done.stdout)
+
+
+def test_second_service_on_the_same_folder_is_refused(node: NodeProcess) -> None:
+    done = run_command("serve", "--port", "0", "--data", str(node.data))
+
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert status(node, node.credentials) == 200

@@ -1,0 +1,21 @@
+"""Two rounds of `kill9`; `make kill9` runs fifty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compat_tests import kill9
+from compat_tests.node_process import NodeProcess
+
+
+@pytest.mark.slow
+def test_two_kills_under_load_lose_nothing(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path, "--aws-waits", "off")
+    try:
+        verdict = kill9.run(node, rounds=2, seed=9324, visibility_seconds=3)
+    finally:
+        node.close()
+
+    assert verdict.kept, f"{verdict}\n{node.log_tail()}"

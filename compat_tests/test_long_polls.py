@@ -1,0 +1,88 @@
+"""Many long polls at once, and polls whose client is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from compat_tests.clients.raw import FORM, RawClient
+from compat_tests.facade import Client, Credentials, counts, receive
+
+LIBRARIES = Path(sys.prefix) / "aioboto3"
+POLLS = 200
+
+
+@pytest.mark.slow
+def test_two_hundred_polls_get_a_message_each(
+    endpoint: str, credentials: Credentials, current: Client, queue: str
+) -> None:
+    if not LIBRARIES.exists():
+        assert "CI" not in os.environ, "aioboto3 is not installed"
+        pytest.skip("aioboto3 is not installed: `make test` installs it")
+    worker = Path(__file__).parent / "clients" / "aioboto3_worker.py"
+    key = credentials
+    arguments = [endpoint, key.access_key_id, key.secret_access_key, key.region, queue, str(POLLS)]
+
+    done = subprocess.run(
+        [sys.executable, "-P", str(worker), *arguments],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(LIBRARIES)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["early"] == 0
+    assert len(set(found["sent"])) == POLLS
+    assert sorted(found["received"]) == sorted(found["sent"])
+    assert found["seconds"] < 10
+    assert counts(current, queue) == (0, 0, 0)
+
+
+def hang_up(raw: RawClient, queue: str, polls: int) -> None:
+    """Start long polls on bare sockets and close them while they wait."""
+    body = f"Action=ReceiveMessage&Version=2012-11-05&WaitTimeSeconds=20&QueueUrl={queue}".encode()
+    parts = urlsplit(raw.url)
+    assert parts.hostname is not None
+    sockets = []
+    for _ in range(polls):
+        headers = raw.signed_headers("POST", raw.url + "/", {"Content-Type": FORM}, body)
+        lines = [f"{name}: {value}" for name, value in headers.items() if name != "Content-Length"]
+        head = ["POST / HTTP/1.1", f"Host: {parts.netloc}", *lines, f"Content-Length: {len(body)}"]
+        connection = socket.create_connection((parts.hostname, parts.port or 80), timeout=5)
+        connection.sendall("\r\n".join([*head, "", ""]).encode() + body)
+        sockets.append(connection)
+    time.sleep(0.3)
+    for connection in sockets:
+        connection.close()
+    time.sleep(0.2)
+
+
+def test_poller_that_hung_up_takes_no_message(raw: RawClient, current: Client, queue: str) -> None:
+    hang_up(raw, queue, 20)
+
+    current.call("SendMessage", QueueUrl=queue, MessageBody="x")
+
+    (got,) = receive(current, queue, AttributeNames=["ApproximateReceiveCount"])
+    assert got["Attributes"]["ApproximateReceiveCount"] == "1"
+
+
+def test_living_poll_gets_the_message_behind_a_hung_up_one(
+    raw: RawClient, current: Client, queue: str
+) -> None:
+    hang_up(raw, queue, 1)
+    current.call("SendMessage", QueueUrl=queue, MessageBody="x", DelaySeconds=1)
+
+    (got,) = receive(current, queue, WaitTimeSeconds=5)
+
+    assert got["Body"] == "x"

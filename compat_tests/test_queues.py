@@ -1,0 +1,315 @@
+"""Queues: create, find, list, configure, tag, purge, delete."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import pytest
+
+from compat_tests.clients.raw import exchange
+from compat_tests.facade import Client, Members, counts, eventually, receive, receive_count, refusal
+
+Names = Callable[[], str]
+MakeQueue = Callable[..., str]
+
+DEFAULTS = {
+    "ApproximateNumberOfMessages": "0",
+    "ApproximateNumberOfMessagesDelayed": "0",
+    "ApproximateNumberOfMessagesNotVisible": "0",
+    "DelaySeconds": "0",
+    "MaximumMessageSize": "1048576",
+    "MessageRetentionPeriod": "345600",
+    "ReceiveMessageWaitTimeSeconds": "0",
+    "SqsManagedSseEnabled": "true",
+    "VisibilityTimeout": "30",
+}
+
+
+def attributes(client: Client, url: str, *names: str) -> dict[str, str]:
+    answer = client.call("GetQueueAttributes", QueueUrl=url, AttributeNames=list(names or ["All"]))
+    return dict(answer.get("Attributes", {}))
+
+
+# -- create and find --------------------------------------------------------------------------------------------------
+
+
+def test_url_ends_with_account_and_name_and_answers(sqs: Client, fresh_name: Names) -> None:
+    name = fresh_name()
+
+    url = sqs.call("CreateQueue", QueueName=name)["QueueUrl"]
+
+    account, last = urlsplit(url).path.strip("/").split("/")[-2:]
+    assert last == name
+    assert account.isdigit()
+    assert len(account) == 12
+    assert exchange("GET", url, {}).status in {400, 403, 404}, "reachable, though unsigned"
+
+
+def test_create_is_idempotent_over_the_attributes_given(sqs: Client, fresh_name: Names) -> None:
+    name = fresh_name()
+    given = {"VisibilityTimeout": "31", "DelaySeconds": "1"}
+    url = sqs.call("CreateQueue", QueueName=name, Attributes=given)["QueueUrl"]
+    sqs.call("SendMessage", QueueUrl=url, MessageBody="counters never matter")
+
+    assert sqs.call("CreateQueue", QueueName=name)["QueueUrl"] == url
+    assert sqs.call("CreateQueue", QueueName=name, Attributes=given)["QueueUrl"] == url
+    one = {"DelaySeconds": "1"}
+    assert sqs.call("CreateQueue", QueueName=name, Attributes=one)["QueueUrl"] == url
+
+
+def test_create_compares_with_the_present_values(sqs: Client, fresh_name: Names) -> None:
+    name = fresh_name()
+    url = sqs.call("CreateQueue", QueueName=name, Attributes={"DelaySeconds": "1"})["QueueUrl"]
+    sqs.call("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": "2"})
+
+    same = sqs.call("CreateQueue", QueueName=name, Attributes={"DelaySeconds": "2"})
+    error = refusal(sqs, "CreateQueue", QueueName=name, Attributes={"DelaySeconds": "1"})
+
+    assert same["QueueUrl"] == url
+    assert error.code == "QueueAlreadyExists"
+    assert error.message == (
+        "A queue already exists with the same name and a different value for attribute DelaySeconds"
+    )
+
+
+def test_create_compares_with_defaults_too(sqs: Client, fresh_name: Names) -> None:
+    name = fresh_name()
+    sqs.call("CreateQueue", QueueName=name)
+
+    error = refusal(sqs, "CreateQueue", QueueName=name, Attributes={"VisibilityTimeout": "1"})
+    sqs.call("CreateQueue", QueueName=name, Attributes={"VisibilityTimeout": "30"})
+
+    assert error.code == "QueueAlreadyExists"
+
+
+def test_get_queue_url_finds_by_name_and_owner(sqs: Client, queue: str) -> None:
+    account, name = urlsplit(queue).path.strip("/").split("/")[-2:]
+
+    assert sqs.call("GetQueueUrl", QueueName=name)["QueueUrl"] == queue
+    answer = sqs.call("GetQueueUrl", QueueName=name, QueueOwnerAWSAccountId=account)
+    assert answer["QueueUrl"] == queue
+    assert refusal(sqs, "GetQueueUrl", QueueName=name + "-not").status == 400
+
+
+def test_bare_name_serves_as_queue_url(sqs: Client, queue: str) -> None:
+    name = queue.rsplit("/", 1)[1]
+
+    sqs.call("SendMessage", QueueUrl=name, MessageBody="by name")
+    sqs.call("SetQueueAttributes", QueueUrl=name, Attributes={"VisibilityTimeout": "9"})
+
+    assert attributes(sqs, name, "VisibilityTimeout") == {"VisibilityTimeout": "9"}
+    assert receive(sqs, queue)[0]["Body"] == "by name"
+
+
+def test_host_in_the_queue_url_does_not_matter(sqs: Client, queue: str) -> None:
+    elsewhere = "http://sqs.us-east-1.example.invalid:1" + urlsplit(queue).path
+
+    sent = sqs.call("SendMessage", QueueUrl=elsewhere, MessageBody="x")
+
+    assert receive(sqs, queue)[0]["MessageId"] == sent["MessageId"]
+
+
+# -- list -------------------------------------------------------------------------------------------------------------
+
+
+def test_list_filters_by_prefix_in_order_of_names(sqs: Client, fresh_name: Names) -> None:
+    prefix = fresh_name()
+    for letter in "bca":
+        sqs.call("CreateQueue", QueueName=f"{prefix}-{letter}")
+
+    urls = sqs.call("ListQueues", QueueNamePrefix=prefix)["QueueUrls"]
+
+    assert [url.rsplit("-", 1)[1] for url in urls] == ["a", "b", "c"]
+    assert "QueueUrls" not in sqs.call("ListQueues", QueueNamePrefix=prefix + "-none")
+
+
+def test_list_pages_only_when_asked_and_more_remain(sqs: Client, fresh_name: Names) -> None:
+    prefix = fresh_name()
+    names = [f"{prefix}-{number}" for number in range(10)]
+    for name in names:
+        sqs.call("CreateQueue", QueueName=name)
+
+    first = sqs.call("ListQueues", QueueNamePrefix=prefix, MaxResults=2)
+    token = first["NextToken"]
+    rest = sqs.call("ListQueues", QueueNamePrefix=prefix, MaxResults=10, NextToken=token)
+
+    assert len(first["QueueUrls"]) == 2
+    listed = [url.rsplit("/", 1)[1] for url in first["QueueUrls"] + rest["QueueUrls"]]
+    assert listed == names
+    assert "NextToken" not in rest
+    assert "NextToken" not in sqs.call("ListQueues", QueueNamePrefix=prefix)
+    assert "NextToken" not in sqs.call("ListQueues", QueueNamePrefix=prefix, MaxResults=10)
+
+
+# -- attributes -------------------------------------------------------------------------------------------------------
+
+
+def test_fresh_queue_has_exactly_the_attributes_of_aws(sqs: Client, queue: str) -> None:
+    before = int(time.time()) - 60
+
+    found = attributes(sqs, queue)
+
+    created, modified = found.pop("CreatedTimestamp"), found.pop("LastModifiedTimestamp")
+    arn = found.pop("QueueArn")
+    account, name = urlsplit(queue).path.strip("/").split("/")[-2:]
+    assert found == DEFAULTS
+    assert arn.split(":")[:3] + arn.split(":")[4:] == ["arn", "aws", "sqs", account, name]
+    assert before <= int(created) <= int(modified) <= before + 120
+
+
+def test_only_the_attributes_asked_for_come(sqs: Client, queue: str) -> None:
+    asked = attributes(sqs, queue, "VisibilityTimeout", "DelaySeconds", "Policy")
+
+    assert asked == {"VisibilityTimeout": "30", "DelaySeconds": "0"}
+    unset = sqs.call("GetQueueAttributes", QueueUrl=queue, AttributeNames=["Policy"])
+    assert "Attributes" not in unset
+    assert "Attributes" not in sqs.call("GetQueueAttributes", QueueUrl=queue)
+
+
+def test_set_attributes_come_back(sqs: Client, queue: str) -> None:
+    given = {
+        "DelaySeconds": "900",
+        "MaximumMessageSize": "1024",
+        "MessageRetentionPeriod": "60",
+        "ReceiveMessageWaitTimeSeconds": "20",
+        "VisibilityTimeout": "43200",
+    }
+
+    assert sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=given) == {}
+
+    assert attributes(sqs, queue, *given) == given
+
+
+def test_booleans_come_back_in_lower_case(sqs: Client, queue: str) -> None:
+    sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes={"SqsManagedSseEnabled": "False"})
+
+    assert attributes(sqs, queue, "SqsManagedSseEnabled") == {"SqsManagedSseEnabled": "false"}
+
+
+def test_empty_redrive_policy_removes_it(sqs: Client, make_queue: MakeQueue, queue: str) -> None:
+    arn = attributes(sqs, queue, "QueueArn")["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 3})
+    source = make_queue(RedrivePolicy=policy)
+
+    assert json.loads(attributes(sqs, source)["RedrivePolicy"]) == json.loads(policy)
+    sqs.call("SetQueueAttributes", QueueUrl=source, Attributes={"RedrivePolicy": ""})
+
+    assert "RedrivePolicy" not in attributes(sqs, source)
+    sqs.call("SetQueueAttributes", QueueUrl=source, Attributes={"RedrivePolicy": ""})
+
+
+def test_kms_key_turns_managed_encryption_off_for_good(sqs: Client, queue: str) -> None:
+    on = {"KmsMasterKeyId": "alias/aws/sqs", "KmsDataKeyReusePeriodSeconds": "600"}
+    sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=on)
+    found = attributes(sqs, queue)
+    assert {name: found[name] for name in on} == on
+    assert found["SqsManagedSseEnabled"] == "false"
+
+    off = {"KmsMasterKeyId": "", "KmsDataKeyReusePeriodSeconds": "300"}
+    sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=off)
+
+    found = attributes(sqs, queue)
+    assert not set(off) & set(found)
+    assert found["SqsManagedSseEnabled"] == "false"
+
+
+def test_counters_are_exact_and_move_with_time(sqs: Client, queue: str) -> None:
+    for body in ("seen", "hidden"):
+        sqs.call("SendMessage", QueueUrl=queue, MessageBody=body)
+    sqs.call("SendMessage", QueueUrl=queue, MessageBody="delayed", DelaySeconds=1)
+    assert counts(sqs, queue) == (2, 0, 1)
+
+    receive(sqs, queue, 1, VisibilityTimeout=1)
+
+    assert counts(sqs, queue) == (1, 1, 1)
+    eventually(lambda: counts(sqs, queue) == (3, 0, 0), within=2.5)
+
+
+# -- tags -------------------------------------------------------------------------------------------------------------
+
+
+def test_tags_merge_overwrite_and_go(sqs: Client, fresh_name: Names) -> None:
+    create = {"QueueName": fresh_name(), "tags": {"team": "a", "Team": "b"}}
+    url = sqs.call("CreateQueue", **create)["QueueUrl"]
+    assert sqs.call("ListQueueTags", QueueUrl=url)["Tags"] == {"team": "a", "Team": "b"}
+
+    assert sqs.call("TagQueue", QueueUrl=url, Tags={"team": "c", "empty": ""}) == {}
+
+    assert sqs.call("ListQueueTags", QueueUrl=url)["Tags"] == {
+        "team": "c",
+        "Team": "b",
+        "empty": "",
+    }
+    keys = ["team", "Team", "empty", "unknown"]
+    assert sqs.call("UntagQueue", QueueUrl=url, TagKeys=keys) == {}
+    assert "Tags" not in sqs.call("ListQueueTags", QueueUrl=url)
+
+
+# -- purge and delete -------------------------------------------------------------------------------------------------
+
+
+def test_purge_takes_visible_hidden_and_delayed_messages(sqs: Client, queue: str) -> None:
+    for body in ("seen", "hidden"):
+        sqs.call("SendMessage", QueueUrl=queue, MessageBody=body)
+    sqs.call("SendMessage", QueueUrl=queue, MessageBody="delayed", DelaySeconds=900)
+    receive(sqs, queue, 1)
+
+    assert sqs.call("PurgeQueue", QueueUrl=queue) == {}
+    sqs.call("SendMessage", QueueUrl=queue, MessageBody="afterwards")
+
+    assert counts(sqs, queue) == (1, 0, 0)
+    assert [message["Body"] for message in receive_count(sqs, queue, 1)] == ["afterwards"]
+
+
+def test_deleted_queue_is_gone_at_once(sqs: Client, queue: str) -> None:
+    sqs.call("SendMessage", QueueUrl=queue, MessageBody="x")
+
+    assert sqs.call("DeleteQueue", QueueUrl=queue) == {}
+
+    gone = "AWS.SimpleQueueService.NonExistentQueue"
+    assert refusal(sqs, "GetQueueUrl", QueueName=queue.rsplit("/", 1)[1]).code == gone
+    assert refusal(sqs, "SendMessage", QueueUrl=queue, MessageBody="y").code == gone
+    assert refusal(sqs, "DeleteQueue", QueueUrl=queue).code == gone
+
+
+def test_queue_made_again_is_empty_and_new(sqs: Client, queue: str) -> None:
+    name = queue.rsplit("/", 1)[1]
+    sqs.call("SendMessage", QueueUrl=queue, MessageBody="of the first life")
+    handle = receive(sqs, queue)[0]["ReceiptHandle"]
+    sqs.call("DeleteQueue", QueueUrl=queue)
+
+    answer = sqs.call("CreateQueue", QueueName=name, Attributes={"VisibilityTimeout": "5"})
+
+    assert answer["QueueUrl"] == queue
+    assert counts(sqs, queue) == (0, 0, 0)
+    assert attributes(sqs, queue, "VisibilityTimeout") == {"VisibilityTimeout": "5"}
+    error = refusal(sqs, "DeleteMessage", QueueUrl=queue, ReceiptHandle=handle)
+    assert error.code == "ReceiptHandleIsInvalid"
+
+
+# -- not built yet ----------------------------------------------------------------------------------------------------
+
+_ARN = "arn:aws:sqs:us-east-1:000000000000:nowhere"
+_LATER: dict[str, Members] = {
+    "CreateQueue": {"QueueName": "later.fifo", "Attributes": {"FifoQueue": "true"}},
+    "AddPermission": {"Label": "l", "AWSAccountIds": ["111111111111"], "Actions": ["*"]},
+    "RemovePermission": {"Label": "l"},
+    "StartMessageMoveTask": {"SourceArn": _ARN},
+    "CancelMessageMoveTask": {"TaskHandle": "e30="},
+    "ListMessageMoveTasks": {"SourceArn": _ARN},
+}
+
+
+@pytest.mark.parametrize("operation", _LATER)
+def test_what_is_not_built_yet_says_so(sqs: Client, queue: str, operation: str) -> None:
+    members = dict(_LATER[operation])
+    if operation.endswith("Permission"):
+        members["QueueUrl"] = queue
+
+    error = refusal(sqs, operation, **members)
+
+    assert error.code == "AWS.SimpleQueueService.UnsupportedOperation"
+    assert error.status == 400

@@ -1,0 +1,240 @@
+"""The rules of style that no linter knows: banned calls and names, clocks and chance, lengths, missing tests.
+
+Each exception stands in a table below with its reason. A rule reads the syntax tree, so what a comment or a text says
+does not matter to it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tokenize
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parent.parent
+PACKAGES = ("auth", "visibility", "storage", "cluster", "sqs_api", "spark_jobs", "compat_tests")
+LINES_MAX = 450
+
+PRINTING = {
+    "sqs_api/__main__.py": "the command line speaks on standard output",
+    "spark_jobs/__main__.py": "the command line speaks on standard output",
+    "compat_tests/kill9.py": "a command of its own",
+    "compat_tests/benchmarks/": "commands of their own",
+}
+CLOCK_AND_CHANCE = {
+    "cluster/clock.py": "the one place that reads the clock and draws random bits",
+    "compat_tests/": "a client has a clock of its own",
+}
+ENVIRONMENT = {
+    "sqs_api/config.py": "the one place that reads the environment",
+    "compat_tests/": "the suite's own switches",
+}
+BLIND_EXCEPT = {
+    "sqs_api/gateway.py": "the root of a request: a bug becomes InternalError and a log line",
+    "cluster/shard.py": "the root of a shard's task: a bug stops the shard, which is reloaded",
+    "compat_tests/clients/old_boto3_worker.py": "the worker reports its crash to the caller",
+}
+LONG_FILES: dict[str, str] = {}
+"""Files over LINES_MAX that read better whole, each with the reason."""
+
+CLIENT_DATA_ONLY = (
+    "auth/canonical.py",
+    "auth/sigv4.py",
+    "sqs_api/protocol/json_codec.py",
+    "sqs_api/protocol/query_codec.py",
+    "visibility/validate.py",
+)
+"""Modules where every value came from a client, so an assertion could be made to fail from outside."""
+
+BANNED_WORDS = {"utils", "util", "helpers", "helper", "common", "manager", "handler", "misc"}
+BANNED_CALLS = re.compile(
+    r"^(time\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns)"
+    r"|datetime\.(datetime\.)?(now|utcnow|today)|date\.today|datetime\.date\.today"
+    r"|random\.\w+|secrets\.\w+|uuid\.uuid[14]|os\.urandom|os\.getrandom)$"
+)
+BANNED_IMPORTS = {
+    "time": {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"},
+    "uuid": {"uuid1", "uuid4"},
+    "os": {"urandom", "getrandom", "environ", "getenv"},
+    "random": None,
+    "secrets": None,
+}
+UNFINISHED = re.compile(r"\bTODO\b(?!\(#\d+\))|\b(FIXME|XXX|HACK)\b")
+
+
+def sources() -> list[str]:
+    """Every module of ours, as a path from the top of the checkout."""
+    found = [path for package in PACKAGES for path in (CHECKOUT / package).rglob("*.py")]
+    return sorted(path.relative_to(CHECKOUT).as_posix() for path in found)
+
+
+@cache
+def tree(path: str) -> ast.Module:
+    """The syntax tree of the module."""
+    return ast.parse((CHECKOUT / path).read_text(), path)
+
+
+def is_test(path: str) -> bool:
+    """True for unit tests and what they share."""
+    return "/tests/" in path or path.rsplit("/", 1)[1].startswith(("test_", "conftest"))
+
+
+def excepted(path: str, table: dict[str, str]) -> bool:
+    """True when the table names the file or its folder."""
+    return any(path == entry or (entry.endswith("/") and path.startswith(entry)) for entry in table)
+
+
+def dotted(node: ast.expr) -> str:
+    """The dotted name of an expression, or an empty text."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        start = dotted(node.value)
+        return f"{start}.{node.attr}" if start else ""
+    return ""
+
+
+# -- rules: each yields the line numbers that break it ----------------------------------------------------------------
+
+
+def prints(path: str) -> Iterator[int]:
+    """The program speaks through its log, the command line and HTTP only."""
+    if is_test(path) or excepted(path, PRINTING):
+        return
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call) and dotted(node.func) in {"print", "breakpoint", "pprint"}:
+            yield node.lineno
+
+
+def reads_clock_or_chance(path: str) -> Iterator[int]:
+    """Time and chance come as arguments, so that a run can be repeated."""
+    if is_test(path) or excepted(path, CLOCK_AND_CHANCE):
+        return
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and BANNED_CALLS.match(dotted(node)):
+            yield node.lineno
+        if isinstance(node, ast.ImportFrom) and node.module in BANNED_IMPORTS:
+            banned = BANNED_IMPORTS[node.module]
+            if banned is None or banned & {alias.name for alias in node.names} - {
+                "environ",
+                "getenv",
+            }:
+                yield node.lineno
+
+
+def reads_environment(path: str) -> Iterator[int]:
+    """Settings are read in one place."""
+    if is_test(path) or excepted(path, ENVIRONMENT):
+        return
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and dotted(node) in {"os.environ", "os.getenv"}:
+            yield node.lineno
+        if isinstance(node, ast.ImportFrom) and node.module == "os":
+            names = {alias.name for alias in node.names}
+            yield from [node.lineno] if names & {"environ", "getenv"} else []
+
+
+def excepts_blindly(path: str) -> Iterator[int]:
+    """Only the roots of requests and tasks catch everything."""
+    if is_test(path) or excepted(path, BLIND_EXCEPT):
+        return
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ExceptHandler):
+            caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+            names = {dotted(each) if each else "" for each in caught}
+            if names & {"", "Exception", "BaseException"}:
+                yield node.lineno
+
+
+def leaves_unfinished_business(path: str) -> Iterator[int]:
+    """A TODO names its issue, as in TODO(#12); a FIXME is fixed instead."""
+    if path == "compat_tests/test_style.py":
+        return
+    with tokenize.open(CHECKOUT / path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type == tokenize.COMMENT and UNFINISHED.search(token.string):
+                yield token.start[0]
+
+
+def is_too_long(path: str) -> Iterator[int]:
+    """A file at its limit is split by concept."""
+    lines = (CHECKOUT / path).read_text().count("\n")
+    if lines > LINES_MAX and path not in LONG_FILES:
+        yield lines
+
+
+def lacks_docstring(path: str) -> Iterator[int]:
+    """The first lines say what a file is for."""
+    module = tree(path)
+    if module.body and ast.get_docstring(module) is None:
+        yield 1
+
+
+def asserts_client_data(path: str) -> Iterator[int]:
+    """An assertion states what the programmer believes, never what a client may send."""
+    if path in CLIENT_DATA_ONLY:
+        yield from (node.lineno for node in ast.walk(tree(path)) if isinstance(node, ast.Assert))
+
+
+def has_empty_name(path: str) -> Iterator[int]:
+    """Modules and classes are named for what they are."""
+    if BANNED_WORDS & set(Path(path).stem.split("_")):
+        yield 1
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ClassDef):
+            words = {word.lower() for word in re.findall(r"[A-Z][a-z0-9]*", node.name)}
+            if BANNED_WORDS & words:
+                yield node.lineno
+
+
+RULES: tuple[Callable[[str], Iterator[int]], ...] = (
+    prints,
+    reads_clock_or_chance,
+    reads_environment,
+    excepts_blindly,
+    leaves_unfinished_business,
+    is_too_long,
+    lacks_docstring,
+    asserts_client_data,
+    has_empty_name,
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.__name__))
+def test_no_file_breaks_the_rule(rule: Callable[[str], Iterator[int]]) -> None:
+    broken = [f"{path}:{line}" for path in sources() for line in rule(path)]
+
+    assert not broken, f"{rule.__doc__}\n" + "\n".join(broken)
+
+
+def test_exceptions_still_exist_or_are_expected() -> None:
+    for table in (PRINTING, CLOCK_AND_CHANCE, ENVIRONMENT, BLIND_EXCEPT, LONG_FILES):
+        assert all(reason and path.split("/")[0] in PACKAGES for path, reason in table.items())
+
+
+# -- every action has its tests ---------------------------------------------------------------------------------------
+
+
+def actions() -> list[str]:
+    """The rows of the operation table, read without importing it: this suite imports nothing of ours."""
+    text = (CHECKOUT / "visibility" / "operations.py").read_text()
+    return re.findall(r"^ +Action\(\s*(\w+),", text, re.MULTILINE)
+
+
+def test_the_table_has_every_action_of_aws() -> None:
+    assert len(set(actions())) == 23
+
+
+@pytest.mark.parametrize("action", actions())
+def test_action_is_asked_for_by_the_suite(action: str) -> None:
+    texts = [
+        path.read_text()
+        for path in (CHECKOUT / "compat_tests").glob("test_*.py")
+        if path.name not in {"test_style.py", "test_model_drift.py"}
+    ]
+
+    assert any(f'"{action}"' in text for text in texts)

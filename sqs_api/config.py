@@ -1,0 +1,137 @@
+"""Settings: one frozen value, from flags over environment (HOLDFAST_...) over file over default.
+
+The only place that reads the environment or a configuration file. A key that is not below stops the start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from sqs_api.logs import LogFormat
+from storage.rocks import Durability
+
+_PREFIX = "HOLDFAST_"
+
+
+class AuthMode(StrEnum):
+    """How callers are established."""
+
+    SIGV4 = "sigv4"
+    """Every request is signed by a known access key."""
+    OPEN = "open"
+    """Nothing is verified; loopback only."""
+
+
+class Switch(StrEnum):
+    """A yes or no that reads well on a command line."""
+
+    ON = "on"
+    OFF = "off"
+
+
+class ConfigRefused(Exception):
+    """The settings cannot be used; the text says why in one line."""
+
+
+def _account(text: str) -> str:
+    if re.fullmatch(r"[0-9]{12}", text) is None:
+        raise ValueError("must be 12 digits")
+    return text
+
+
+def _region(text: str) -> str:
+    if re.fullmatch(r"[a-z0-9-]{1,32}", text) is None:
+        raise ValueError("must be lower-case letters, digits and hyphens")
+    return text
+
+
+def _url(text: str | None) -> str | None:
+    if text is not None and re.fullmatch(r"https?://[^/\s?#]+(/[^\s?#]*)?", text) is None:
+        raise ValueError("must be an http:// or https:// address")
+    return text
+
+
+class Settings(BaseSettings):
+    """Everything that can be configured."""
+
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 9324
+    """Port to listen on; 0 picks a free one."""
+    data: Path = Path("holdfast-data")
+    """Folder of queues, messages and access keys; made if it does not exist."""
+    auth: AuthMode = AuthMode.SIGV4
+    """Whether signatures are checked."""
+    durability: Durability = Durability.FSYNC
+    """What an acknowledgement survives."""
+    account: Annotated[str, AfterValidator(_account)] = "000000000000"
+    """Account of the first access key, and of unsigned requests in open mode; 12 digits."""
+    region: Annotated[str, AfterValidator(_region)] = "us-east-1"
+    """Region shown at first start, and of unsigned requests in open mode."""
+    public_url: Annotated[str | None, AfterValidator(_url)] = None
+    """Base of queue URLs; by default what the client's Host header says."""
+    aws_waits: Switch = Switch.ON
+    """Whether AWS's 60 s rules hold: between two purges, and before a deleted queue's name is used again."""
+    log: LogFormat = LogFormat.JSON
+    """Form of log lines."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """`load` passes flags and file as one; the environment stands between them there."""
+        return (init_settings,)
+
+
+def load(flags: dict[str, Any], file: Path | None) -> Settings:
+    """The settings. `flags` holds only what was given. Raises ConfigRefused."""
+    given = _from_file(file) | _from_environment() | flags
+    try:
+        settings = Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        text = "unknown setting" if first["type"] == "extra_forbidden" else first["msg"]
+        raise ConfigRefused(f"{key}: {text.removeprefix('Value error, ')}") from error
+    if settings.auth is AuthMode.OPEN and not _is_loopback(settings.host):
+        raise ConfigRefused("auth: open mode listens on loopback only; use --host 127.0.0.1")
+    return settings
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        with file.open("rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        raise ConfigRefused(f"cannot read {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigRefused(f"{file}: {error}") from error
+
+
+def _from_environment() -> dict[str, Any]:
+    return {
+        name.removeprefix(_PREFIX).lower(): value
+        for name, value in os.environ.items()
+        if name.startswith(_PREFIX)
+    }

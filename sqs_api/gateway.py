@@ -1,0 +1,272 @@
+"""Gateway: one request from its bytes to its answer.
+
+authenticate -> decode -> check -> find the queue -> prepare -> submit; and back: finish -> encode. Synchronous on the way
+down, so the short cut in `http_server.py` needs no task for a message; the answer comes by a callback when the shard
+released it. Actions on queues run as tasks of the catalog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+import structlog
+
+from auth.caller import Caller
+from auth.errors import AuthError
+from cluster.clock import Clock, Entropy
+from cluster.router import Router
+from cluster.shard import Ticket
+from sqs_api.answers import DateLine, Reply
+from sqs_api.metrics import Metrics
+from sqs_api.plain_request import RawRequest
+from sqs_api.prepare import prepare, receipts_of, received
+from sqs_api.protocol.codec import (
+    Decoded,
+    Wire,
+    content_type,
+    decode_request,
+    detect_wire,
+    encode_error,
+    encode_result,
+)
+from sqs_api.queue_actions import QueueActions
+from visibility.errors import InternalError, QueueError, ServiceUnavailable
+from visibility.model import QueueDefinition, Request
+from visibility.operations import ACTIONS, ReceiveMessage, ReturnMessages, Route
+from visibility.outcomes import Answer, Deliveries
+from visibility.results import Result
+from visibility.validate import check
+
+_HOST = re.compile(rb"[A-Za-z0-9._~:\[\]-]{1,255}")
+_TO_SHARD = frozenset(
+    row.request
+    for row in ACTIONS.values()
+    if row.route is Route.SHARD and "queue_url" in row.required
+)
+
+
+class Authenticate(Protocol):
+    """Establishes who sent a request: the signature verifier, or the open mode."""
+
+    def __call__(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: dict[bytes, bytes],
+        body: bytes,
+        now_s: float,
+    ) -> Caller:
+        """The caller. Raises AuthError."""
+
+
+class Client(Protocol):
+    """Where an answer goes."""
+
+    def write_reply(self, reply: Reply) -> bool:
+        """Write the answer; False if the client is gone and did not get it."""
+
+
+class Exchange:
+    """One request that waits for its answer."""
+
+    __slots__ = (
+        "action",
+        "answered",
+        "caller",
+        "client",
+        "gateway",
+        "operation",
+        "queue",
+        "request_id",
+        "started_s",
+        "ticket",
+        "wire",
+    )
+
+    def __init__(self, gateway: Gateway, client: Client, request_id: str, started_s: float) -> None:
+        self.gateway = gateway
+        self.client = client
+        self.request_id = request_id
+        self.started_s = started_s
+        self.wire = Wire.JSON
+        self.action = "-"
+        self.answered = False
+        self.operation: object = None
+        self.queue: QueueDefinition | None = None
+        self.caller: Caller | None = None
+        self.ticket: Ticket | None = None
+
+    def on_answer(self, answer: Answer | QueueError) -> None:
+        """The shard released the answer."""
+        self.ticket = None
+        self.gateway.finish(self, answer)
+
+
+class Gateway:
+    """Turns requests into answers. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        *,
+        authenticate: Authenticate,
+        queues: QueueActions,
+        router: Router,
+        metrics: Metrics,
+        clock: Clock,
+        entropy: Entropy,
+        public_url: str | None,
+    ) -> None:
+        self._authenticate = authenticate
+        self._queues = queues
+        self._router = router
+        self._metrics = metrics
+        self._clock = clock
+        self._public_url = public_url
+        self._log = structlog.get_logger("gateway")
+        self._date = DateLine()
+        self._tasks: set[asyncio.Task[None]] = set()
+        bits = entropy.bits128()
+        self._id_prefix = f"{bits >> 96:08x}-{bits >> 80 & 0xFFFF:04x}-4{bits >> 68 & 0xFFF:03x}-8"
+        self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
+        self._ids = 0
+        self.outstanding = 0
+        """Requests that were begun and not answered yet."""
+
+    def begin(self, raw: RawRequest, client: Client) -> Exchange:
+        """Answer a request through `client`: at once if it is refused, else when its outcome is known."""
+        self._ids += 1
+        self.outstanding += 1
+        exchange = Exchange(
+            self, client, self._id_prefix + f"{self._ids:012x}", self._clock.monotonic_s()
+        )
+        try:
+            self._dispatch(raw, exchange)
+        except (QueueError, AuthError) as refusal:
+            if exchange.action == "-":
+                exchange.wire = detect_wire(raw.method, raw.target, raw.headers)
+            self._refuse(exchange, refusal)
+        except Exception:
+            self._log.exception("request_failed", request_id=exchange.request_id)
+            self._refuse(exchange, InternalError())
+        return exchange
+
+    def cancel(self, exchange: Exchange) -> None:
+        """The client hung up: a long poll waits no more."""
+        if exchange.ticket is not None and self._router.cancel(exchange.ticket):
+            exchange.ticket = None
+            self.outstanding -= 1
+
+    async def drain(self) -> None:
+        """Wait until every request was answered."""
+        while self.outstanding > 0:
+            await asyncio.sleep(0.005)
+
+    # -- down -------------------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, raw: RawRequest, exchange: Exchange) -> None:
+        method, target, headers, body = raw
+        caller = self._authenticate(method, target, headers, body, self._clock.wall_s())
+        decoded = decode_request(method, target, headers, body)
+        operation = decoded.operation
+        exchange.wire = decoded.wire
+        exchange.action = decoded.action
+        check(operation)
+        if type(operation) not in _TO_SHARD:
+            self._start_task(self._answer_queue_action(exchange, decoded, caller, headers))
+            return
+        queue = self._queues.find(operation.queue_url, caller)  # type: ignore[attr-defined]
+        exchange.operation = operation
+        exchange.caller = caller
+        exchange.queue = queue
+        parts = prepare(operation, queue, caller, headers)
+        target_queue = None
+        if queue.settings.redrive_policy is not None:
+            target_queue = self._queues.dead_letter_queue(queue)
+        request = Request(operation, queue, caller, exchange.request_id, parts, target_queue)
+        exchange.ticket = self._router.submit(request, exchange.on_answer)
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer_queue_action(
+        self, exchange: Exchange, decoded: Decoded, caller: Caller, headers: dict[bytes, bytes]
+    ) -> None:
+        """A task of its own, which a client that hangs up does not interrupt."""
+        try:
+            base_url = self._base_url(headers)
+            result = await self._queues.answer(
+                decoded.operation, caller, base_url, exchange.request_id
+            )
+            self._succeed(exchange, result)
+        except (QueueError, AuthError) as refusal:
+            self._refuse(exchange, refusal)
+        except Exception:
+            self._log.exception("request_failed", request_id=exchange.request_id)
+            self._refuse(exchange, InternalError())
+
+    def _base_url(self, headers: dict[bytes, bytes]) -> str:
+        """How the client reached us: the configured address, or the Host header."""
+        if self._public_url:
+            return self._public_url
+        host = headers.get(b"host", b"")
+        return f"http://{host.decode()}" if _HOST.fullmatch(host) else "http://localhost"
+
+    # -- up ---------------------------------------------------------------------------------------------------------------
+
+    def finish(self, exchange: Exchange, answer: Answer | QueueError) -> None:
+        """Write what the shard released."""
+        if type(answer) is Deliveries:
+            assert isinstance(exchange.operation, ReceiveMessage) and exchange.queue is not None
+            result = received(exchange.operation, exchange.queue, answer)
+            if not self._succeed(exchange, result) and answer.leases:
+                self._give_back(exchange, answer)
+        elif isinstance(answer, QueueError):
+            self._refuse(exchange, answer)
+        else:
+            assert answer is None or isinstance(answer, Result)
+            self._succeed(exchange, answer)
+
+    def _give_back(self, exchange: Exchange, deliveries: Deliveries) -> None:
+        """The client was gone before its messages could be written: show them to others again."""
+        assert exchange.queue is not None and exchange.caller is not None
+        request = Request(
+            ReturnMessages(),
+            exchange.queue,
+            exchange.caller,
+            exchange.request_id,
+            receipts_of(deliveries),
+        )
+        self._router.submit(request, lambda answer: None)
+
+    def _succeed(self, exchange: Exchange, result: Result | None) -> bool:
+        body = encode_result(exchange.action, exchange.wire, result, exchange.request_id)
+        return self._write(exchange, 200, content_type(exchange.wire), body)
+
+    def _refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
+        error = encode_error(refusal, exchange.wire, exchange.request_id)
+        if isinstance(refusal, ServiceUnavailable):
+            self._log.error("unavailable", request_id=exchange.request_id, action=exchange.action)
+        self._write(exchange, error.status, error.content_type, error.body, error.headers)
+
+    def _write(
+        self,
+        exchange: Exchange,
+        status: int,
+        kind: bytes,
+        body: bytes,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> bool:
+        self.outstanding -= 1
+        exchange.answered = True
+        self._metrics.observe(
+            exchange.action, status, self._clock.monotonic_s() - exchange.started_s
+        )
+        date = self._date.at(self._clock.wall_s())
+        return exchange.client.write_reply(
+            Reply(status, kind, exchange.request_id, date, body, headers)
+        )

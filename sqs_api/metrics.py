@@ -1,0 +1,115 @@
+"""Counters of the service, and their page for Prometheus.
+
+The hot path only adds to plain numbers; prometheus-client writes the exposition when it is asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from cluster.catalog import Catalog
+from cluster.router import Router
+
+LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0)
+
+
+class _Latencies:
+    """A histogram of one action."""
+
+    __slots__ = ("buckets", "sum_s")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        self.sum_s = 0.0
+
+
+class Metrics(Collector):
+    """What the node counts."""
+
+    def __init__(self) -> None:
+        self._requests: dict[tuple[str, int], int] = {}
+        self._latencies: dict[str, _Latencies] = {}
+        self._catalog: Catalog | None = None
+        self._router: Router | None = None
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def observe(self, action: str, status: int, duration_s: float) -> None:
+        """Count one answered request."""
+        key = (action, status)
+        self._requests[key] = self._requests.get(key, 0) + 1
+        latencies = self._latencies.get(action)
+        if latencies is None:
+            latencies = self._latencies[action] = _Latencies()
+        latencies.buckets[bisect_left(LATENCY_BOUNDS_S, duration_s)] += 1
+        latencies.sum_s += duration_s
+
+    def attach(self, catalog: Catalog, router: Router) -> None:
+        """Name the sources of the queues' gauges."""
+        self._catalog = catalog
+        self._router = router
+
+    def page(self) -> bytes:
+        """The Prometheus text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, made when the page is read."""
+        yield self._request_family()
+        yield self._latency_family()
+        yield from self._queue_families()
+
+    def _request_family(self) -> Metric:
+        family = CounterMetricFamily(
+            "holdfast_requests", "Answered requests.", labels=("action", "status")
+        )
+        for (action, status), count in self._requests.items():
+            family.add_metric((action, str(status)), count)
+        return family
+
+    def _latency_family(self) -> Metric:
+        family = HistogramMetricFamily(
+            "holdfast_request_seconds",
+            "Time from a request's last byte to its answer, waiting included.",
+            labels=("action",),
+        )
+        for action, latencies in self._latencies.items():
+            total = 0
+            buckets: list[tuple[str, float]] = []
+            for bound, count in zip((*LATENCY_BOUNDS_S, "+Inf"), latencies.buckets, strict=True):
+                total += count
+                buckets.append((str(bound), total))
+            family.add_metric((action,), buckets=buckets, sum_value=latencies.sum_s)
+        return family
+
+    def _queue_families(self) -> Iterator[Metric]:
+        labels = ("account", "region", "queue")
+        visible = GaugeMetricFamily(
+            "holdfast_queue_messages_visible", "Messages that can be received.", labels=labels
+        )
+        in_flight = GaugeMetricFamily(
+            "holdfast_queue_messages_not_visible", "Messages in flight.", labels=labels
+        )
+        delayed = GaugeMetricFamily(
+            "holdfast_queue_messages_delayed", "Messages whose delay is not over.", labels=labels
+        )
+        if self._catalog is not None and self._router is not None:
+            counters = self._router.counters()
+            for queue in self._catalog:
+                counts = counters.get(queue.queue_id)
+                if counts is not None:
+                    names = (queue.account, queue.region, queue.name)
+                    visible.add_metric(names, counts.visible)
+                    in_flight.add_metric(names, counts.in_flight)
+                    delayed.add_metric(names, counts.delayed)
+        yield from (visible, in_flight, delayed)

@@ -1,0 +1,179 @@
+"""Node: one process, wired in visible order. The only place that constructs the service's parts."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from functools import partial
+from pathlib import Path
+
+import aiosqlite
+import structlog
+
+from auth.caller import Caller
+from auth.credentials import AccessKey, CredentialSet
+from auth.sigv4 import Verifier
+from auth.unverified import open_caller
+from cluster.access_keys import AccessKeyStore, AccessKeysUnreadable
+from cluster.catalog import Catalog
+from cluster.clock import SystemClock, SystemEntropy
+from cluster.router import Router
+from cluster.shard import Shard
+from sqs_api.admin import AdminPages
+from sqs_api.config import AuthMode, Settings, Switch
+from sqs_api.gateway import Authenticate, Gateway
+from sqs_api.http_server import SqsServer
+from sqs_api.metrics import Metrics
+from sqs_api.queue_actions import QueueActions
+from storage.codec import DamagedRecord
+from storage.folder import FolderRefused, open_folder
+from storage.rocks import RocksStore
+from storage.store import Store, StoreFailed
+from visibility.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
+
+_STOP_S = 10.0
+"""How long a stop waits for running requests."""
+_KEY_CHECK_S = 1.0
+"""How often changes by `holdfast credentials` are looked for."""
+_GC_THRESHOLDS = (50_000, 20, 100)
+"""Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
+
+
+class NodeRefused(Exception):
+    """The node cannot start; the text says why in one line."""
+
+
+class Node:
+    """The running service."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._clock = SystemClock()
+        self._entropy = SystemEntropy()
+        self._log = structlog.get_logger("node")
+        self._metrics = Metrics()
+        self._ready = False
+        self.first_key: AccessKey | None = None
+        """The access key made at first start, to be shown once."""
+
+    async def start(self) -> str:
+        """Open everything and listen. Returns the address, once requests are answered. Raises NodeRefused."""
+        settings = self._settings
+        try:
+            folders = open_folder(settings.data)
+            self._keys = AccessKeyStore(settings.data, self._clock, self._entropy)
+            self._credentials = CredentialSet(self._keys.all())
+            self._catalog = await self._open_catalog(sorted(folders))
+            self._router = Router(self._shard(number, path) for number, path in folders.items())
+            for shard in self._router.shards.values():
+                shard.start(q.queue_id for q in self._catalog if q.shard == shard.number)
+        except (FolderRefused, AccessKeysUnreadable, StoreFailed, DamagedRecord) as error:
+            raise NodeRefused(str(error)) from error
+        except aiosqlite.Error as error:
+            raise NodeRefused(f"cannot open the catalog of {settings.data}: {error}") from error
+        if settings.auth is AuthMode.SIGV4 and not len(self._credentials):
+            self.first_key = self._keys.add(settings.account)
+            self._credentials = CredentialSet([self.first_key])
+        self._metrics.attach(self._catalog, self._router)
+        return await self._listen()
+
+    async def _open_catalog(self, shards: list[int]) -> Catalog:
+        waits = self._settings.aws_waits is Switch.ON
+        return await Catalog.open(
+            self._settings.data / "catalog.sqlite",
+            clock=self._clock,
+            entropy=self._entropy,
+            shards=shards,
+            deleted_name_wait_ms=QUEUE_REUSE_SECONDS * 1000 if waits else 0,
+        )
+
+    def _shard(self, number: int, folder: Path) -> Shard:
+        waits = self._settings.aws_waits is Switch.ON
+
+        def open_store(on_failure: object) -> Store:
+            return RocksStore(folder, self._settings.durability, on_failure)  # type: ignore[arg-type]
+
+        return Shard(
+            number,
+            open_store=open_store,
+            clock=self._clock,
+            entropy=self._entropy,
+            purge_interval_ms=PURGE_INTERVAL_SECONDS * 1000 if waits else 0,
+        )
+
+    async def _listen(self) -> str:
+        settings = self._settings
+        is_open = settings.auth is AuthMode.OPEN
+        self._gateway = Gateway(
+            authenticate=self._authenticate(),
+            queues=QueueActions(self._catalog, self._router, crosses_accounts=is_open),
+            router=self._router,
+            metrics=self._metrics,
+            clock=self._clock,
+            entropy=self._entropy,
+            public_url=settings.public_url,
+        )
+        self._server = SqsServer(self._gateway, AdminPages(self._metrics, self._is_ready))
+        loop = asyncio.get_running_loop()
+        try:
+            self._listener = await loop.create_server(
+                self._server, settings.host, settings.port, backlog=1024
+            )
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise NodeRefused(
+                f"cannot listen on {settings.host}:{settings.port}: {reason}"
+            ) from error
+        self._key_watch = asyncio.create_task(self._watch_keys())
+        self._ready = True
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        port = self._listener.sockets[0].getsockname()[1]
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        return f"http://{host}:{port}"
+
+    def _authenticate(self) -> Authenticate:
+        settings = self._settings
+        self._verifier = Verifier(self._credentials)
+        if settings.auth is AuthMode.SIGV4:
+            return self._verifier.verify
+        claimed = partial(open_caller, account=settings.account, region=settings.region)
+
+        def authenticate(
+            method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+        ) -> Caller:
+            return claimed(method, target, headers)
+
+        return authenticate
+
+    def _is_ready(self) -> bool:
+        return self._ready and self._router.ready
+
+    async def _watch_keys(self) -> None:
+        """Take over what `holdfast credentials` changed while the node runs."""
+        while True:
+            await asyncio.sleep(_KEY_CHECK_S)
+            try:
+                if self._keys.changed():
+                    self._verifier.replace(CredentialSet(self._keys.all()))
+                    self._log.info("access_keys_reloaded")
+            except AccessKeysUnreadable as error:
+                self._log.error("access_keys_unreadable", error=str(error))
+
+    async def stop(self) -> None:
+        """Take no new requests, finish running ones, end long polls early, close everything."""
+        self._ready = False
+        self._listener.close()
+        self._key_watch.cancel()
+        for shard in self._router.shards.values():
+            shard.end_long_polls()
+        try:
+            await asyncio.wait_for(self._gateway.drain(), _STOP_S)
+        except TimeoutError:
+            self._log.warning("stopped_with_requests_running", requests=self._gateway.outstanding)
+        await self._server.shutdown(1.0)
+        for shard in self._router.shards.values():
+            await shard.stop()
+        await self._catalog.close()
+        self._keys.close()

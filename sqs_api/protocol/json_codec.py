@@ -1,0 +1,87 @@
+"""AWS JSON 1.0: bytes to Operation and Result to bytes, by msgspec decoders made once at import. Pure.
+
+Unknown members are ignored, null means absent, an empty body means `{}`. What cannot be read is InvalidRequest, in the
+words of AWS's framework where they are known.
+Source: SerializationException texts recorded from AWS services on the same framework (Athena, SES v2, SQS).
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from sqs_api.protocol.wire import TARGET_PREFIX
+from visibility.errors import InvalidRequest
+from visibility.operations import ACTIONS, Operation
+from visibility.results import Result
+
+_MISMATCH = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<given>[^`]*)`")
+_LIST = "Start of list found where not expected"
+_STRUCTURE = "Start of structure or map found where not expected."
+_WANTED_LIST = "Expected list or null"
+_WANTED_STRUCTURE = "Expected null"
+_WANTED_SCALARS = {"int": "an Integer", "str": "a String", "bytes": "a Blob"}
+_GIVEN_SCALARS = {
+    "str": "STRING_VALUE",
+    "int": "NUMBER_VALUE",
+    "float": "NUMBER_VALUE",
+    # msgspec does not say which of the two it met.
+    "bool": "BOOLEAN_VALUE",
+    "null": "NULL_VALUE",
+}
+
+JsonDecoder = msgspec.json.Decoder[Operation]
+
+DECODERS: dict[str, JsonDecoder] = {
+    name: msgspec.json.Decoder(action.request) for name, action in ACTIONS.items()
+}
+"""A typed decoder per action."""
+
+TARGETS: dict[bytes, tuple[str, JsonDecoder]] = {
+    (TARGET_PREFIX + name).encode(): (name, decoder) for name, decoder in DECODERS.items()
+}
+"""`X-Amz-Target` as sent -> action and decoder: the one look-up of the hot path."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def decode_json(decoder: JsonDecoder, body: bytes) -> Operation:
+    """Read one request. InvalidRequest: not JSON, not UTF-8, nested too deep, or a member of the wrong type."""
+    try:
+        return decoder.decode(body or b"{}")
+    except msgspec.MsgspecError as failure:
+        raise InvalidRequest(_wording(failure)) from failure
+    except UnicodeDecodeError as failure:
+        raise InvalidRequest("The request body is not valid UTF-8.") from failure
+    except RecursionError as failure:
+        raise InvalidRequest("The request body is nested too deeply.") from failure
+
+
+def _wording(failure: msgspec.MsgspecError) -> str:
+    """AWS's text for a mismatch of types; AWS says nothing at all about bytes that are not JSON, we do."""
+    mismatch = _MISMATCH.search(str(failure))
+    if mismatch is None:
+        return str(failure)
+    expected = mismatch["expected"].removesuffix(" | null")
+    given = mismatch["given"]
+    if given == "array":
+        return _LIST
+    if expected == "array":
+        return _WANTED_LIST
+    if expected == "object":
+        return _WANTED_STRUCTURE
+    if given == "object":
+        return _STRUCTURE
+    wanted = _WANTED_SCALARS.get(expected)
+    found = _GIVEN_SCALARS.get(given)
+    return (
+        str(failure)
+        if wanted is None or found is None
+        else f"{found} can not be converted to {wanted}"
+    )
+
+
+def encode_json(result: Result | None) -> bytes:
+    """Write one answer; an action without a result answers the empty object."""
+    return b"{}" if result is None else _encode(result)

@@ -1,0 +1,197 @@
+"""TABLE: the actions on queues, which the catalog answers.
+
+Each is a coroutine of the operation, its caller and the base of queue URLs; none is in the hot path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from auth.caller import Caller
+from auth.errors import AccessDenied
+from cluster.catalog import Catalog
+from cluster.router import Router
+from visibility import operations as op
+from visibility import results
+from visibility.attributes import checked_tags, needs_counters, shown_attributes
+from visibility.errors import InvalidParameterValue, QueueError, UnsupportedOperation
+from visibility.limits import LIST_RESULTS
+from visibility.model import QueueCounters, QueueDefinition, Request
+from visibility.naming import queue_address, queue_url
+from visibility.operations import Operation
+from visibility.outcomes import Answer
+
+_NO_COUNTERS = QueueCounters(0, 0, 0)
+_NOT_YET = "This version of holdfast does not support {}."
+
+
+class QueueActions:
+    """Answers the catalog's actions."""
+
+    def __init__(self, catalog: Catalog, router: Router, *, crosses_accounts: bool) -> None:
+        """`crosses_accounts`: whether a caller may name another account's queue (nothing checks policies yet)."""
+        self._catalog = catalog
+        self._router = router
+        self._crosses_accounts = crosses_accounts
+
+    def find(self, url: str, caller: Caller) -> QueueDefinition:
+        """The queue a QueueUrl names, by its path alone; a bare name is the caller's own.
+
+        Raises QueueDoesNotExist, InvalidAddress, AccessDenied.
+        """
+        address = queue_address(url)
+        account = address.account or caller.account
+        if account != caller.account and not self._crosses_accounts:
+            raise AccessDenied(f"Access to the resource {url} is denied.")
+        return self._catalog.queue(account, caller.region, address.name)
+
+    def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
+        """The target of the queue's redrive policy, None if there is none or it does not exist."""
+        policy = queue.settings.redrive_policy
+        return self._catalog.queue_of_arn(policy.dead_letter_target_arn) if policy else None
+
+    async def answer(
+        self, operation: Operation, caller: Caller, base_url: str, request_id: str
+    ) -> results.Result | None:
+        """Do what the operation says. Raises QueueError, AccessDenied."""
+        action = ACTIONS.get(type(operation))
+        if action is None:
+            raise UnsupportedOperation(_NOT_YET.format(type(operation).__name__))
+        return await action(self, operation, caller, base_url, request_id)
+
+    # -- one coroutine an action ------------------------------------------------------------------------------------------
+
+    async def _create_queue(
+        self, operation: op.CreateQueue, caller: Caller, base_url: str, request_id: str
+    ) -> results.CreateQueueResult:
+        name = operation.queue_name or ""
+        attributes = operation.attributes or {}
+        if attributes.get("FifoQueue", "").lower() == "true":
+            raise UnsupportedOperation(_NOT_YET.format("FIFO queues"))
+        tags = checked_tags(name, {}, operation.tags_on_create or {})
+        queue = await self._catalog.create_queue(
+            (caller.account, caller.region, name), attributes, tags
+        )
+        return results.CreateQueueResult(queue_url(base_url, queue.account, queue.name))
+
+    async def _delete_queue(
+        self, operation: op.DeleteQueue, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        queue = self.find(operation.queue_url or "", caller)
+        await self._catalog.delete_queue(queue)
+        await self._ask(Request(op.DropQueue(), queue, caller, request_id))
+
+    async def _get_queue_url(
+        self, operation: op.GetQueueUrl, caller: Caller, base_url: str, request_id: str
+    ) -> results.GetQueueUrlResult:
+        account = operation.queue_owner_aws_account_id or caller.account
+        name = operation.queue_name or ""
+        if account != caller.account and not self._crosses_accounts:
+            raise AccessDenied(f"Access to the resource {name} is denied.")
+        queue = self._catalog.queue(account, caller.region, name)
+        return results.GetQueueUrlResult(queue_url(base_url, queue.account, queue.name))
+
+    async def _list_queues(
+        self, operation: op.ListQueues, caller: Caller, base_url: str, request_id: str
+    ) -> results.ListQueuesResult:
+        prefix = operation.queue_name_prefix or ""
+        names = self._catalog.names(caller.account, caller.region, prefix)
+        page, token = _page(names, operation.next_token, operation.max_results)
+        urls = [queue_url(base_url, caller.account, name) for name in page]
+        return results.ListQueuesResult(urls or None, token)
+
+    async def _list_dead_letter_source_queues(
+        self, operation: op.ListDeadLetterSourceQueues, caller: Caller, base_url: str, request_id: str
+    ) -> results.ListDeadLetterSourceQueuesResult:
+        queue = self.find(operation.queue_url or "", caller)
+        sources = {source.name: source for source in self._catalog.dead_letter_sources(queue)}
+        page, token = _page(list(sources), operation.next_token, operation.max_results)
+        urls = [queue_url(base_url, sources[name].account, name) for name in page]
+        return results.ListDeadLetterSourceQueuesResult(urls, token)
+
+    async def _get_queue_attributes(
+        self, operation: op.GetQueueAttributes, caller: Caller, base_url: str, request_id: str
+    ) -> results.GetQueueAttributesResult:
+        queue = self.find(operation.queue_url or "", caller)
+        counters = _NO_COUNTERS
+        if needs_counters(operation.attribute_names):
+            answer = await self._ask(Request(op.ReadCounters(), queue, caller, request_id))
+            assert isinstance(answer, QueueCounters)
+            counters = answer
+        shown = shown_attributes(queue, operation.attribute_names, counters)
+        return results.GetQueueAttributesResult(shown)
+
+    async def _set_queue_attributes(
+        self, operation: op.SetQueueAttributes, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        queue = self.find(operation.queue_url or "", caller)
+        await self._catalog.set_attributes(queue, operation.attributes or {})
+
+    async def _list_queue_tags(
+        self, operation: op.ListQueueTags, caller: Caller, base_url: str, request_id: str
+    ) -> results.ListQueueTagsResult:
+        queue = self.find(operation.queue_url or "", caller)
+        return results.ListQueueTagsResult(queue.tags or None)
+
+    async def _tag_queue(
+        self, operation: op.TagQueue, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        queue = self.find(operation.queue_url or "", caller)
+        await self._catalog.tag_queue(queue, operation.tags or {})
+
+    async def _untag_queue(
+        self, operation: op.UntagQueue, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        queue = self.find(operation.queue_url or "", caller)
+        await self._catalog.untag_queue(queue, operation.tag_keys or ())
+
+    async def _ask(self, request: Request) -> Answer:
+        """Have the shard decide and wait for it. Raises QueueError."""
+        future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
+
+        def on_answer(answer: Answer | QueueError) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        self._router.submit(request, on_answer)
+        answer = await future
+        if isinstance(answer, QueueError):
+            raise answer
+        return answer
+
+
+def _page(
+    names: Sequence[str], token: str | None, max_results: int | None
+) -> tuple[Sequence[str], str | None]:
+    """The names after the token, and the next token where a page was asked for and more remain."""
+    start = bisect_right(names, _name_in(token)) if token else 0
+    page = names[start : start + (max_results or LIST_RESULTS.high)]
+    more = max_results is not None and start + len(page) < len(names)
+    return page, urlsafe_b64encode(page[-1].encode()).decode() if more and page else None
+
+
+def _name_in(token: str) -> str:
+    try:
+        return urlsafe_b64decode(token).decode()
+    except ValueError as error:
+        raise InvalidParameterValue(
+            "Invalid or expired next token."
+        ) from error
+
+
+ACTIONS: dict[type[Operation], Callable[[QueueActions, Any, Caller, str, str], Awaitable[Any]]] = {
+    op.CreateQueue: QueueActions._create_queue,
+    op.DeleteQueue: QueueActions._delete_queue,
+    op.GetQueueUrl: QueueActions._get_queue_url,
+    op.ListQueues: QueueActions._list_queues,
+    op.ListDeadLetterSourceQueues: QueueActions._list_dead_letter_source_queues,
+    op.GetQueueAttributes: QueueActions._get_queue_attributes,
+    op.SetQueueAttributes: QueueActions._set_queue_attributes,
+    op.ListQueueTags: QueueActions._list_queue_tags,
+    op.TagQueue: QueueActions._tag_queue,
+    op.UntagQueue: QueueActions._untag_queue,
+}

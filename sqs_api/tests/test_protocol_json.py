@@ -1,0 +1,165 @@
+"""AWS JSON 1.0: what is read, what is refused and in which words, what is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqs_api.protocol.codec import Decoded, Wire, decode_request, encode_result
+from visibility import results
+from visibility.errors import InvalidAction, InvalidRequest
+from visibility.operations import (
+    MessageAttributeValue,
+    ReceiveMessage,
+    SendMessage,
+    SendMessageBatch,
+)
+
+
+def _decode(action: str, body: bytes) -> Decoded:
+    headers = {
+        b"content-type": b"application/x-amz-json-1.0",
+        b"x-amz-target": f"AmazonSQS.{action}".encode(),
+    }
+    return decode_request(b"POST", b"/", headers, body)
+
+
+def test_send_message_decodes() -> None:
+    body = (
+        b'{"QueueUrl":"http://h/1/q","MessageBody":"hi","MessageAttributes":'
+        b'{"b":{"DataType":"Binary","BinaryValue":"AP8="}}}'
+    )
+
+    assert _decode("SendMessage", body) == Decoded(
+        SendMessage(
+            queue_url="http://h/1/q",
+            message_body="hi",
+            message_attributes={
+                "b": MessageAttributeValue(data_type="Binary", binary_value=b"\x00\xff")
+            },
+        ),
+        "SendMessage",
+        Wire.JSON,
+    )
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b' {"Unknown":{"deep":[1,null]},"QueueUrl":null,"queueurl":"q"} ']
+)
+def test_unknown_and_null_and_missing_members_are_absent(body: bytes) -> None:
+    assert _decode("SendMessage", body).operation == SendMessage()
+
+
+def test_old_and_new_attribute_names_stay_apart() -> None:
+    body = b'{"AttributeNames":["All"],"MessageSystemAttributeNames":["SenderId"]}'
+
+    assert _decode("ReceiveMessage", body).operation == ReceiveMessage(
+        attribute_names=["All"], message_system_attribute_names=["SenderId"]
+    )
+
+
+def test_present_and_empty_is_not_absent() -> None:
+    body = b'{"MessageBody":"","MessageAttributes":{}}'
+
+    assert _decode("SendMessage", body).operation == SendMessage(
+        message_body="", message_attributes={}
+    )
+    assert _decode("SendMessageBatch", b'{"Entries":[]}').operation == SendMessageBatch(entries=[])
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"DelaySeconds":"1"}', "STRING_VALUE can not be converted to an Integer"),
+        (b'{"MessageBody":1}', "NUMBER_VALUE can not be converted to a String"),
+        (b'{"MessageBody":1.5}', "NUMBER_VALUE can not be converted to a String"),
+        (b'{"MessageBody":[]}', "Start of list found where not expected"),
+        (b"[]", "Start of list found where not expected"),
+        (b'{"MessageBody":{}}', "Start of structure or map found where not expected."),
+        (b'{"DelaySeconds":{}}', "Start of structure or map found where not expected."),
+        (b'{"MessageAttributes":"x"}', "Expected null"),
+        (b'{"MessageAttributes":{"a":{"StringListValues":"x"}}}', "Expected list or null"),
+    ],
+)
+def test_wrong_types_are_refused_in_the_words_of_aws(body: bytes, message: str) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        _decode("SendMessage", body)
+
+    assert refusal.value.message == message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"{} x",
+        b"null",
+        b'"a"',
+        b"<xml/>",
+        b"Action=SendMessage",
+        b'{"MessageBody":"\xff"}',
+        b'{"MessageBody":"\\ud800"}',
+        b'{"MessageAttributes":{"a":null}}',
+        b'{"MessageAttributes":{"a":{"BinaryValue":"!!"}}}',
+        b'{"MessageAttributes":{"a":{"BinaryValue":"YQ"}}}',
+        b'{"DelaySeconds":1e400}',
+        b'{"DelaySeconds":true}',
+        b'{"DelaySeconds":' + b"9" * 10_000 + b"}",
+        b'{"Unknown":' + b"[" * 100_000,
+        b'{"Unknown":' + b'{"a":' * 100_000,
+    ],
+)
+def test_what_is_not_a_request_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        _decode("SendMessage", body)
+
+
+@pytest.mark.parametrize("target", [b"AmazonSQS.Nonsense", b"AmazonSNS.Publish", b"", b"\xff"])
+def test_unknown_target_is_refused(target: bytes) -> None:
+    headers = {b"content-type": b"application/x-amz-json-1.0", b"x-amz-target": target}
+
+    with pytest.raises(InvalidAction):
+        decode_request(b"POST", b"/", headers, b"{}")
+
+
+def _encode(action: str, result: results.Result | None) -> bytes:
+    return encode_result(action, Wire.JSON, result, "request-1")
+
+
+def test_empty_answers_are_empty_objects() -> None:
+    assert _encode("DeleteMessage", None) == b"{}"
+    assert _encode("ReceiveMessage", results.ReceiveMessageResult()) == b"{}"
+    assert _encode("ListQueues", results.ListQueuesResult()) == b"{}"
+
+
+def test_absent_lists_of_a_batch_stay_absent() -> None:
+    result = results.SendMessageBatchResult(
+        failed=[results.BatchResultErrorEntry("a", True, "InvalidParameterValue", "why")]
+    )
+
+    assert _encode("SendMessageBatch", result) == (
+        b'{"Failed":[{"Id":"a","SenderFault":true,"Code":"InvalidParameterValue","Message":"why"}]}'
+    )
+
+
+def test_irregular_member_names() -> None:
+    message = results.Message("id", "handle", "md5", "body", md5_of_message_attributes="md5a")
+
+    assert _encode("ReceiveMessage", results.ReceiveMessageResult([message])) == (
+        b'{"Messages":[{"MessageId":"id","ReceiptHandle":"handle","MD5OfBody":"md5",'
+        b'"Body":"body","MD5OfMessageAttributes":"md5a"}]}'
+    )
+    sources = results.ListDeadLetterSourceQueuesResult([])
+    assert _encode("ListDeadLetterSourceQueues", sources) == b'{"queueUrls":[]}'
+
+
+def test_numbers_are_numbers_and_blobs_are_base64() -> None:
+    cancelled = results.CancelMessageMoveTaskResult(2)
+    attribute = results.ReceivedAttributeValue(binary_value=b"\x00\xff", data_type="Binary")
+    message = results.Message("i", "h", "m", "b", message_attributes={"x": attribute})
+
+    assert _encode("CancelMessageMoveTask", cancelled) == (
+        b'{"ApproximateNumberOfMessagesMoved":2}'
+    )
+    assert b'"MessageAttributes":{"x":{"BinaryValue":"AP8=","DataType":"Binary"}}' in _encode(
+        "ReceiveMessage", results.ReceiveMessageResult([message])
+    )

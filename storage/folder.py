@@ -1,0 +1,70 @@
+"""The data folder: its format version and the map from shards to folders, both fixed when the folder is made.
+
+    DATA/format.json     {"format": 1, "shards": {"0": "shard-0"}}
+    DATA/shard-0/        RocksDB of shard 0
+    DATA/catalog.sqlite  definitions of queues, access keys (cluster/catalog.py)
+    DATA/master.key      the key that access keys' secrets are stored under
+
+More shards and more folders can be added later without touching what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from storage.keys import FORMAT_VERSION
+
+_FILE = "format.json"
+
+
+class FolderRefused(Exception):
+    """The folder cannot be used; the text says why in one line."""
+
+
+def open_folder(folder: Path) -> dict[int, Path]:
+    """Make the folder if it does not exist. Returns each shard's folder. Raises FolderRefused."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / _FILE
+        if not file.exists():
+            _create(folder, file)
+        return _read(folder, file)
+    except OSError as error:
+        raise FolderRefused(f"cannot use data folder {folder}: {error.strerror}") from error
+
+
+def _create(folder: Path, file: Path) -> None:
+    if any(child.name.startswith("shard-") for child in folder.iterdir()):
+        raise FolderRefused(f"data folder {folder} has shards but no {_FILE}")
+    draft = file.with_suffix(".new")
+    with draft.open("w") as stream:
+        json.dump({"format": FORMAT_VERSION, "shards": {"0": "shard-0"}}, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.rename(file)
+    sync_folder(folder)
+
+
+def _read(folder: Path, file: Path) -> dict[int, Path]:
+    try:
+        content = json.loads(file.read_text())
+        version = content["format"]
+        shards = {int(number): folder / str(name) for number, name in content["shards"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FolderRefused(f"{file} is damaged: {error}") from error
+    if version != FORMAT_VERSION:
+        raise FolderRefused(
+            f"data folder {folder} has format {version}; this version of holdfast knows {FORMAT_VERSION}"
+        )
+    return shards
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in the folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

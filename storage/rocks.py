@@ -1,0 +1,257 @@
+"""RocksStore: a shard's rows in RocksDB, with group commit that never syncs on the event loop.
+
+`Rdict.write` holds the interpreter lock and takes 1-3 us without a sync; `flush_wal` releases it. So the loop writes small
+unsynced batches and an own thread makes one sync for all turns that wait, while the next batch fills (PERF §2, §5). A
+failed sync is fatal for the store: RocksDB refuses every later write, and what was being written is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from queue import SimpleQueue
+
+from rocksdict import (
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from storage.codec import decode_lease, decode_message, decode_queue
+from storage.keys import (
+    LEASE,
+    QUEUE,
+    message_key,
+    queue_of,
+    queue_range,
+    sequence_of,
+    table_range,
+)
+from storage.store import MessageName, Page, StoredQueue, StoreFailed
+from visibility.events import Lease, StoredMessage
+
+GATHER_S = 0.0002
+"""Pause before the next sync when the last one carried several turns: clients that were just answered send again, and one
+sync carries them all (SPIKE §6: fewer syncs, less CPU, more requests/s). A lone client never waits for it."""
+_GATHER_TURNS = 2
+_SST_DELETIONS = (1000, 500, 0.5)
+_LOG_FILES_KEPT = 5
+
+
+class Durability(StrEnum):
+    """What an acknowledgement survives."""
+
+    FSYNC = "fsync"
+    """An acknowledged request survives a power failure."""
+    OS = "os"
+    """An acknowledged request survives a crash of the process, not of the machine."""
+    MEMORY = "memory"
+    """An acknowledged request survives a clean stop only; for tests."""
+
+
+class RocksStore:
+    """One RocksDB folder. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self, folder: Path, durability: Durability, on_failure: Callable[[StoreFailed], None]
+    ) -> None:
+        """Open or create the folder. Raises StoreFailed if another process has it or it is damaged."""
+        self.batch = WriteBatch(raw_mode=True)
+        self._durability = durability
+        self._on_failure = on_failure
+        self._releases: list[Callable[[], None]] = []
+        self._syncing = False
+        self._scheduled = False
+        self._failed = False
+        self._write_options = WriteOptions()
+        self._write_options.disable_wal = durability is Durability.MEMORY
+        with _foreign_errors(f"cannot open {folder}"):
+            self._rows = Rdict(str(folder), _options())
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._to_sync: SimpleQueue[list[Callable[[], None]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._sync_forever, name="sync", daemon=True)
+        self._thread.start()
+
+    # -- commit -----------------------------------------------------------------------------------------------------------
+
+    def commit(self, release: Callable[[], None]) -> None:
+        """See `Store.commit`."""
+        self._releases.append(release)
+        if self._durability is not Durability.FSYNC:
+            self._write_out()
+            if not self._failed:
+                self._take_releases()[0]()
+        elif not self._syncing and not self._scheduled:
+            self._start_sync()
+
+    def _take_releases(self) -> list[Callable[[], None]]:
+        releases, self._releases = self._releases, []
+        return releases
+
+    def _start_sync(self) -> None:
+        self._scheduled = False
+        self._write_out()
+        if not self._failed:
+            self._syncing = True
+            self._loop = self._loop or asyncio.get_running_loop()
+            self._to_sync.put(self._take_releases())
+
+    def _write_out(self) -> None:
+        """Write the batch without a sync, so that reads and the next sync see it."""
+        if self._failed or self.batch.is_empty():
+            return
+        batch, self.batch = self.batch, WriteBatch(raw_mode=True)
+        try:
+            with _foreign_errors("cannot write"):
+                self._rows.write(batch, self._write_options)
+        except StoreFailed as error:
+            self._fail(error)
+
+    def _sync_forever(self) -> None:
+        """The sync thread: one flush for all turns that were handed over together."""
+        while (releases := self._to_sync.get()) is not None:
+            failure: StoreFailed | None = None
+            try:
+                with _foreign_errors("cannot sync"):
+                    self._rows.flush_wal(True)
+            except StoreFailed as error:
+                failure = error
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._synced, releases, failure)
+
+    def _synced(self, releases: list[Callable[[], None]], failure: StoreFailed | None) -> None:
+        self._syncing = False
+        if failure is not None:
+            self._fail(failure)
+            return
+        if len(releases) >= _GATHER_TURNS:
+            self._scheduled = True
+            asyncio.get_running_loop().call_later(GATHER_S, self._start_gathered)
+        elif self._releases:
+            self._start_sync()
+        for release in releases:
+            release()
+
+    def _start_gathered(self) -> None:
+        if self._releases and not self._failed:
+            self._start_sync()
+        self._scheduled = False
+
+    def _fail(self, error: StoreFailed) -> None:
+        if not self._failed:
+            self._failed = True
+            self._on_failure(error)
+
+    # -- read -------------------------------------------------------------------------------------------------------------
+
+    def read_page(
+        self, queue_id: int, from_sequence: int, until_sequence: int, *, messages: int, size: int
+    ) -> Page:
+        """See `Store.read_page`."""
+        self._write_out()
+        found: list[tuple[int, StoredMessage]] = []
+        end = message_key(queue_id, until_sequence)
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        start = message_key(queue_id, from_sequence)
+        for key, value in self._rows.items(from_key=start, read_opt=options):
+            if key >= end:
+                break
+            if len(found) == messages or size <= 0:
+                return Page(found, sequence_of(key))
+            message = decode_message(key, value)
+            found.append((sequence_of(key), message))
+            size -= len(message.data)
+        return Page(found, None)
+
+    def read_messages(self, names: list[MessageName]) -> list[StoredMessage]:
+        """See `Store.read_messages`."""
+        self._write_out()
+        keys = [message_key(queue_id, sequence) for queue_id, sequence in names]
+        values = self._rows.get(keys)
+        messages: list[StoredMessage] = []
+        for key, value in zip(keys, values, strict=True):
+            if value is None:
+                raise KeyError(key.hex())
+            messages.append(decode_message(key, value))
+        return messages
+
+    def load(self) -> Iterator[StoredQueue]:
+        """See `Store.load`."""
+        rows = self._rows.iter(ReadOptions())
+        rows.seek(bytes(8))
+        while rows.valid():
+            key = rows.key()
+            queue_id = queue_of(key)
+            start, end = queue_range(queue_id)
+            if key == start + QUEUE:
+                leases = list(self._leases(queue_id))
+                yield StoredQueue(queue_id, decode_queue(key, rows.value()), leases)
+            rows.seek(end)
+
+    def _leases(self, queue_id: int) -> Iterator[Lease]:
+        start, end = table_range(queue_id, LEASE)
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        for key, value in self._rows.items(from_key=start, read_opt=options):
+            if key >= end:
+                break
+            yield decode_lease(key, value)
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._write_out()
+        self._stop_thread()
+        with _foreign_errors("cannot close"):
+            if self._durability is Durability.MEMORY:
+                self._rows.flush(True)
+            else:
+                self._rows.flush_wal(True)
+            self._rows.close()
+
+    def abandon(self) -> None:
+        """See `Store.abandon`."""
+        self._failed = True
+        self.batch = WriteBatch(raw_mode=True)
+        self._stop_thread()
+        with _foreign_errors("cannot close"):
+            self._rows.close()
+
+    def _stop_thread(self) -> None:
+        self._to_sync.put(None)
+        self._thread.join()
+
+
+def _options() -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(_LOG_FILES_KEPT)
+    # A torn tail is what a crash leaves; a hole before the end is damage and refuses to open.
+    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    # Consumed ranges are compacted soon, so that no scan walks over a million deleted rows (PERF §2).
+    options.add_compact_on_deletion_collector_factory(*_SST_DELETIONS)
+    # A stall of RocksDB would stop the whole process, since writes hold the interpreter lock: keep the limits far away.
+    options.set_level_zero_slowdown_writes_trigger(60)
+    options.set_level_zero_stop_writes_trigger(120)
+    options.set_soft_pending_compaction_bytes_limit(256 << 30)
+    options.set_hard_pending_compaction_bytes_limit(512 << 30)
+    return options
+
+
+@contextmanager
+def _foreign_errors(what: str) -> Iterator[None]:
+    """Rename RocksDB's errors, which are bare exceptions with a text."""
+    try:
+        yield
+    except Exception as error:
+        raise StoreFailed(f"{what}: {error}") from error

@@ -1,0 +1,66 @@
+"""Store: what a shard needs from a disk. RocksStore and MemoryStore fulfil it; one contract suite tests both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from storage.appliers import Batch
+from storage.codec import QueueRow
+from visibility.events import Lease, StoredMessage
+
+MessageName = tuple[int, int]
+"""A message: (queue_id, sequence)."""
+
+
+class Page(NamedTuple):
+    """Messages read in order; `next_sequence` is where to go on, None when the range is read to its end."""
+
+    messages: list[tuple[int, StoredMessage]]
+    next_sequence: int | None
+
+
+class StoredQueue(NamedTuple):
+    """What a restart needs to know of a queue: all of its leases, none of its messages."""
+
+    queue_id: int
+    row: QueueRow
+    leases: list[Lease]
+
+
+class StoreFailed(Exception):
+    """The disk refused a write or a sync: what was not released is unknown, and the store must be opened anew."""
+
+
+class Store(Protocol):
+    """One shard's rows. Reads see everything that was put into the batch, committed or not."""
+
+    @property
+    def batch(self) -> Batch:
+        """Where the next commit's changes go."""
+
+    def commit(self, release: Callable[[], None]) -> None:
+        """End the batch; `release` is called, in order of commits, once it is as durable as configured.
+
+        A store that fails calls no further `release`; it reports StoreFailed to its owner once.
+        """
+
+    def read_page(
+        self, queue_id: int, from_sequence: int, until_sequence: int, *, messages: int, size: int
+    ) -> Page:
+        """Up to `messages` messages of the range, fewer once they hold `size` bytes of content (at least one).
+
+        Raises DamagedRecord.
+        """
+
+    def read_messages(self, names: list[MessageName]) -> list[StoredMessage]:
+        """The named messages, in that order. KeyError if one does not exist, DamagedRecord if one is damaged."""
+
+    def load(self) -> Iterator[StoredQueue]:
+        """All queues. O(queues + leases), whatever the number of waiting messages. Raises DamagedRecord."""
+
+    def close(self) -> None:
+        """Make everything durable and let go of the disk. Nothing may be waiting for a release."""
+
+    def abandon(self) -> None:
+        """Let go of the disk after a failure, without writing what was not written yet."""

@@ -1,0 +1,222 @@
+"""TABLE: event type to the one function that changes memory by it.
+
+Applying needs nothing but the state and the event, so followers and recovery do exactly what the leader did. A follower
+has no window and its timers may lag: each function works from any state in which the event could have been decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from visibility.events import (
+    Event,
+    Lease,
+    MessageDeadLettered,
+    MessagesDeleted,
+    MessageSent,
+    MessagesReceived,
+    QueueDropped,
+    QueuePurged,
+    VisibilityChanged,
+)
+from visibility.state import Entry, QueueState, ShardState
+
+WINDOW_MESSAGES_MAX = 10_000
+"""Messages of one queue held ready in memory; more wait on disk."""
+WINDOW_BYTES_MAX = 16 << 20
+"""Content of one queue's window."""
+SHARD_WINDOW_BYTES_MAX = 256 << 20
+"""Content of all windows together; beyond it new messages wait on disk only."""
+
+
+def apply_event(shard: ShardState, event: Event) -> None:
+    """Change the state as the event says."""
+    APPLY[type(event)](shard, event)
+
+
+def _message_sent(shard: ShardState, event: MessageSent) -> None:
+    queue = shard.queue(event.queue_id)
+    sequence = event.sequence
+    message = event.message
+    queue.next_sequence = sequence + 1
+    if event.visible_at_ms:
+        if queue.head == sequence:
+            queue.head = sequence + 1
+        count = message.receive_count
+        lease = Lease(sequence, event.visible_at_ms, count, count, message.first_received_at_ms, 0)
+        _hold(shard, queue, lease, message.sent_at_ms)
+        return
+    queue.waiting += 1
+    window = queue.window
+    size = len(message.data)
+    if (
+        queue.head == sequence
+        and len(window) < WINDOW_MESSAGES_MAX
+        and queue.window_bytes + size <= WINDOW_BYTES_MAX
+        and shard.window_bytes + size <= SHARD_WINDOW_BYTES_MAX
+    ):
+        window.append((sequence, message))
+        queue.window_bytes += size
+        shard.window_bytes += size
+        queue.head = sequence + 1
+
+
+def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
+    queue = shard.queue(event.queue_id)
+    entries = queue.entries
+    at_ms = event.received_at_ms
+    for lease in event.leases:
+        if lease.sequence not in entries:
+            _take_untouched(shard, queue, lease.sequence)
+        _hold(shard, queue, lease, at_ms)
+    if queue.returned:
+        _trim(queue)
+
+
+def _take_untouched(shard: ShardState, queue: QueueState, sequence: int) -> None:
+    """The oldest untouched message leaves the window, or (on a follower) the part that is on disk only."""
+    queue.waiting -= 1
+    queue.low_water = sequence + 1
+    window = queue.window
+    if window and window[0][0] == sequence:
+        size = len(window.popleft()[1].data)
+        queue.window_bytes -= size
+        shard.window_bytes -= size
+    elif queue.head <= sequence:
+        queue.head = sequence + 1
+
+
+def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
+    queue = shard.queue(event.queue_id)
+    for sequence in event.sequences:
+        _forget(shard, queue, queue.entries.pop(sequence))
+    if queue.returned:
+        _trim(queue)
+
+
+def _visibility_changed(shard: ShardState, event: VisibilityChanged) -> None:
+    queue = shard.queue(event.queue_id)
+    for lease in event.leases:
+        _hold(shard, queue, lease, event.changed_at_ms)
+    if queue.returned:
+        _trim(queue)
+
+
+def _message_dead_lettered(shard: ShardState, event: MessageDeadLettered) -> None:
+    source = shard.queue(event.queue_id)
+    _forget(shard, source, source.entries.pop(event.sequence))
+    _trim(source)
+    target = shard.queue(event.target_queue_id)
+    target.next_sequence = event.target_sequence + 1
+    target.waiting += 1
+
+
+def _queue_purged(shard: ShardState, event: QueuePurged) -> None:
+    queue = shard.queue(event.queue_id)
+    _empty(shard, queue)
+    queue.purged_at_ms = event.purged_at_ms
+
+
+def _queue_dropped(shard: ShardState, event: QueueDropped) -> None:
+    queue = shard.queues.get(event.queue_id)
+    if queue is not None:
+        _empty(shard, queue)
+        del shard.queues[event.queue_id]
+
+
+def _hold(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None:
+    """Make the entry be what the lease says, hidden if the lease ends after `at_ms`."""
+    sequence = lease.sequence
+    visible_at_ms = lease.visible_at_ms
+    hidden = visible_at_ms > at_ms
+    entry = queue.entries.get(sequence)
+    if entry is None:
+        queued = False
+        entry = Entry(
+            sequence,
+            visible_at_ms,
+            lease.receive_count,
+            lease.base_count,
+            lease.first_received_at_ms,
+            lease.received_at_ms,
+            hidden,
+            False,
+        )
+        queue.entries[sequence] = entry
+    else:
+        if entry.hidden:
+            _count(shard, queue, entry, -1)
+        queued = entry.queued
+        entry.visible_at_ms = visible_at_ms
+        entry.receive_count = lease.receive_count
+        entry.base_count = lease.base_count
+        entry.first_received_at_ms = lease.first_received_at_ms
+        entry.received_at_ms = lease.received_at_ms
+        entry.hidden = hidden
+    if hidden:
+        _count(shard, queue, entry, 1)
+        shard.deadlines.push(visible_at_ms, queue.queue_id, sequence)
+    elif not queued:
+        entry.queued = True
+        heappush(queue.returned, sequence)
+
+
+def _count(shard: ShardState, queue: QueueState, entry: Entry, step: int) -> None:
+    """A hidden entry joins or leaves the counters; without a receive in this queue it is delayed, not in flight."""
+    shard.hidden += step
+    if entry.receive_count > entry.base_count:
+        queue.in_flight += step
+    else:
+        queue.delayed += step
+
+
+def show(shard: ShardState, queue: QueueState, entry: Entry) -> None:
+    """The entry's lease is over: it may be received again. Derived from time, not an event."""
+    _count(shard, queue, entry, -1)
+    entry.hidden = False
+    if not entry.queued:
+        entry.queued = True
+        heappush(queue.returned, entry.sequence)
+
+
+def _forget(shard: ShardState, queue: QueueState, entry: Entry) -> None:
+    """An entry that was taken out of `entries` leaves the counters."""
+    if entry.hidden:
+        _count(shard, queue, entry, -1)
+
+
+def _trim(queue: QueueState) -> None:
+    """Drop what is hidden or gone from the top of the heap."""
+    returned = queue.returned
+    entries = queue.entries
+    while returned:
+        entry = entries.get(returned[0])
+        if entry is not None:
+            if not entry.hidden:
+                return
+            entry.queued = False
+        heappop(returned)
+
+
+def _empty(shard: ShardState, queue: QueueState) -> None:
+    shard.hidden -= queue.in_flight + queue.delayed
+    shard.window_bytes -= queue.window_bytes
+    queue.window.clear()
+    queue.window_bytes = 0
+    queue.entries.clear()
+    queue.returned.clear()
+    queue.in_flight = queue.delayed = queue.waiting = 0
+    queue.low_water = queue.head = queue.next_sequence
+
+
+APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
+    MessageSent: _message_sent,
+    MessagesReceived: _messages_received,
+    MessagesDeleted: _messages_deleted,
+    VisibilityChanged: _visibility_changed,
+    MessageDeadLettered: _message_dead_lettered,
+    QueuePurged: _queue_purged,
+    QueueDropped: _queue_dropped,
+}
