@@ -34,9 +34,9 @@ def pytest_runtest_makereport(
     """Show the end of the service's log with each failure."""
     report = yield
     if report.failed:
-        for value in getattr(item, "funcargs", {}).values():
-            if isinstance(value, NodeProcess):
-                report.sections.append((f"log of {value.url}", value.log_tail()))
+        fixtures = getattr(item, "funcargs", {}).values()
+        for node in {value for value in fixtures if isinstance(value, NodeProcess)}:
+            report.sections.append((f"log of {node.url}", node.log_tail()))
     return report
 
 

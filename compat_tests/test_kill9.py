@@ -14,7 +14,7 @@ from compat_tests.node_process import NodeProcess
 def test_two_kills_under_load_lose_nothing(tmp_path: Path) -> None:
     node = NodeProcess(tmp_path, "--aws-waits", "off")
     try:
-        verdict = kill9.run(node, rounds=2, seed=9324, visibility_seconds=3)
+        verdict = kill9.run(node, rounds=2, seed=9324, visibility_seconds=2)
     finally:
         node.close()
 

@@ -11,13 +11,24 @@ from compat_tests.conftest import NodeFactory
 from compat_tests.facade import Members, counts, eventually, receive, receive_count, refusal
 from compat_tests.node_process import NodeProcess
 
+Names = Callable[[], str]
 End = Callable[[NodeProcess], None]
 
 
+@pytest.fixture(scope="module")
+def module_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A service of this module's own, on the same folder and port over all its starts."""
+    node = NodeProcess(tmp_path_factory.mktemp("restart"), "--aws-waits", "off")
+    yield node
+    node.close()
+
+
 @pytest.fixture
-def own_node(start_node: NodeFactory) -> NodeProcess:
-    """A service of the test's own."""
-    return start_node("--aws-waits", "off")
+def own_node(module_node: NodeProcess, session_node: NodeProcess | None) -> NodeProcess:
+    """The service, running."""
+    if session_node is None:
+        pytest.skip("aimed at a service that this suite did not start")
+    return module_node if module_node.running else module_node.start()
 
 
 @pytest.fixture
@@ -28,20 +39,35 @@ def client(own_node: NodeProcess) -> Iterator[Boto3Client]:
     connected.close()
 
 
+def test_access_key_is_printed_once_and_stays_valid(start_node: NodeFactory) -> None:
+    node = start_node()
+    key = node.credentials
+    assert key.secret_access_key in node.output()
+
+    node.kill()
+    node.start()
+
+    assert key.secret_access_key not in node.output()
+    assert "AWS_SECRET_ACCESS_KEY" not in node.output()
+    client = Boto3Client(node.url, key)
+    assert client.call("ListQueues") == {}
+    client.close()
+
+
 @pytest.mark.parametrize("end", [NodeProcess.stop, NodeProcess.kill], ids=["stop", "kill"])
 def test_everything_acknowledged_survives(
-    own_node: NodeProcess, client: Boto3Client, end: End
+    own_node: NodeProcess, client: Boto3Client, fresh_name: Names, end: End
 ) -> None:
     given = {"VisibilityTimeout": "600"}
-    made = client.call("CreateQueue", QueueName="q", Attributes=given, tags={"team": "a"})
+    made = client.call("CreateQueue", QueueName=fresh_name(), Attributes=given, tags={"team": "a"})
     url = made["QueueUrl"]
     for body in ("deleted", "hidden", "waiting"):
         client.call("SendMessage", QueueUrl=url, MessageBody=body)
     client.call("SendMessage", QueueUrl=url, MessageBody="delayed", DelaySeconds=900)
     deleted, hidden = receive_count(client, url, 2, AttributeNames=["All"])
     client.call("DeleteMessage", QueueUrl=url, ReceiptHandle=deleted["ReceiptHandle"])
-    dropped = client.call("CreateQueue", QueueName="dropped")["QueueUrl"]
-    client.call("DeleteQueue", QueueUrl=dropped)
+    dropped = fresh_name()
+    client.call("DeleteQueue", QueueUrl=client.call("CreateQueue", QueueName=dropped)["QueueUrl"])
     before = _description(client, url)
 
     end(own_node)
@@ -53,7 +79,7 @@ def test_everything_acknowledged_survives(
     client.call("DeleteMessage", QueueUrl=url, ReceiptHandle=hidden["ReceiptHandle"])
     assert counts(client, url) == (0, 1, 1)
     client.call("DeleteMessage", QueueUrl=url, ReceiptHandle=deleted["ReceiptHandle"])
-    assert refusal(client, "GetQueueUrl", QueueName="dropped").status == 400
+    assert refusal(client, "GetQueueUrl", QueueName=dropped).status == 400
 
 
 def _description(client: Boto3Client, url: str) -> Members:
@@ -62,9 +88,9 @@ def _description(client: Boto3Client, url: str) -> Members:
 
 
 def test_deliveries_and_dead_letters_survive_kill(
-    own_node: NodeProcess, client: Boto3Client
+    own_node: NodeProcess, client: Boto3Client, fresh_name: Names
 ) -> None:
-    url = client.call("CreateQueue", QueueName="q")["QueueUrl"]
+    url = client.call("CreateQueue", QueueName=fresh_name())["QueueUrl"]
     client.call("SendMessage", QueueUrl=url, MessageBody="x")
     (first,) = receive(client, url, VisibilityTimeout=0)
 
@@ -84,8 +110,8 @@ def test_deliveries_and_dead_letters_survive_kill(
     assert counts(client, url) == (0, 0, 0)
 
 
-def test_purge_survives_kill(own_node: NodeProcess, client: Boto3Client) -> None:
-    url = client.call("CreateQueue", QueueName="q")["QueueUrl"]
+def test_purge_survives_kill(own_node: NodeProcess, client: Boto3Client, fresh_name: Names) -> None:
+    url = client.call("CreateQueue", QueueName=fresh_name())["QueueUrl"]
     client.call("SendMessage", QueueUrl=url, MessageBody="purged")
     client.call("PurgeQueue", QueueUrl=url)
     client.call("SendMessage", QueueUrl=url, MessageBody="kept")
@@ -97,22 +123,10 @@ def test_purge_survives_kill(own_node: NodeProcess, client: Boto3Client) -> None
     assert counts(client, url) == (0, 1, 0)
 
 
-def test_access_key_is_printed_once_and_stays_valid(
-    own_node: NodeProcess, client: Boto3Client
+def test_secret_and_body_are_not_in_the_log(
+    own_node: NodeProcess, client: Boto3Client, fresh_name: Names
 ) -> None:
-    key = own_node.credentials
-    assert key.secret_access_key in own_node.output()
-
-    own_node.stop()
-    own_node.start()
-
-    assert key.secret_access_key not in own_node.output()
-    assert "AWS_SECRET_ACCESS_KEY" not in own_node.output()
-    assert client.call("ListQueues") == {}
-
-
-def test_secret_and_body_are_not_in_the_log(own_node: NodeProcess, client: Boto3Client) -> None:
-    url = client.call("CreateQueue", QueueName="q")["QueueUrl"]
+    url = client.call("CreateQueue", QueueName=fresh_name())["QueueUrl"]
     client.call("SendMessage", QueueUrl=url, MessageBody="a-body-nobody-logs")
     (got,) = receive(client, url)
     refusal(client, "DeleteMessage", QueueUrl=url, ReceiptHandle="no-such-handle")

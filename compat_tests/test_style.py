@@ -139,14 +139,15 @@ def reads_environment(path: str) -> Iterator[int]:
 
 
 def excepts_blindly(path: str) -> Iterator[int]:
-    """Only the roots of requests and tasks catch everything."""
+    """Only the roots of requests and tasks catch everything and go on."""
     if is_test(path) or excepted(path, BLIND_EXCEPT):
         return
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.ExceptHandler):
             caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
             names = {dotted(each) if each else "" for each in caught}
-            if names & {"", "Exception", "BaseException"}:
+            raises = isinstance(node.body[-1], ast.Raise)  # it undoes or renames, and passes on
+            if names & {"", "Exception", "BaseException"} and not raises:
                 yield node.lineno
 
 
@@ -176,8 +177,17 @@ def lacks_docstring(path: str) -> Iterator[int]:
 
 def asserts_client_data(path: str) -> Iterator[int]:
     """An assertion states what the programmer believes, never what a client may send."""
-    if path in CLIENT_DATA_ONLY:
-        yield from (node.lineno for node in ast.walk(tree(path)) if isinstance(node, ast.Assert))
+    if path not in CLIENT_DATA_ONLY:
+        return
+    at_import = {
+        id(inner)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef) and node.name == "register"  # fills a table
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Assert) and id(node) not in at_import:
+            yield node.lineno
 
 
 def has_empty_name(path: str) -> Iterator[int]:

@@ -167,9 +167,11 @@ class Gateway:
     # -- down -------------------------------------------------------------------------------------------------------------
 
     def _dispatch(self, raw: RawRequest, exchange: Exchange) -> None:
-        method, target, headers, body = raw
-        caller = self._authenticate(method, target, headers, body, self._clock.wall_s())
-        decoded = decode_request(method, target, headers, body)
+        headers = raw.headers
+        caller = self._authenticate(
+            raw.method, raw.target, headers, raw.body, self._clock.wall_s()
+        )
+        decoded = decode_request(raw.method, raw.target, headers, raw.body)
         operation = decoded.operation
         exchange.wire = decoded.wire
         exchange.action = decoded.action

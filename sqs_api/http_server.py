@@ -53,7 +53,7 @@ class SqsConnection(RequestHandler):
             self._pause()
             return
         raw = read_plain_request(data)
-        if type(raw) is RawRequest and not raw.target.startswith(OTHER_PATHS):
+        if type(raw) is RawRequest:
             self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
             exchange = self._gateway.begin(raw, self)
             if not exchange.answered:
@@ -96,10 +96,6 @@ class SqsConnection(RequestHandler):
     def _go_on(self) -> None:
         if self._received and self._exchange is None and self.transport is not None:
             self.data_received(b"")
-
-
-OTHER_PATHS = (b"/_holdfast/", b"/healthz", b"/readyz")
-"""Not SQS's; never read by the short cut."""
 
 
 class SqsServer(web.Server):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import NamedTuple
+
+import msgspec
 
 HEAD_BYTES_MAX = 8000
 """Just below aiohttp's limit for one line, so a head that is read here would be read there."""
@@ -17,10 +18,15 @@ HEADERS_MAX = 100
 BODY_BYTES_MAX = 256 << 10
 """Larger bodies go to aiohttp, which applies back pressure while it reads."""
 
+OTHER_PATHS = (b"/_holdfast/", b"/healthz", b"/readyz")
+"""Not SQS's: aiohttp's."""
+
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 _TARGET = re.compile(rb"/[!-\"$-~]*")
-_KEPT_NAMES_MAX = 1000
+_LENGTH_DIGITS_MAX = 6
+_KEPT_MAX = 1000
+_KEPT_TARGET_BYTES_MAX = 200
 
 # What changes how a request is framed or answered is aiohttp's business.
 _LEFT_TO_AIOHTTP = frozenset(
@@ -38,9 +44,11 @@ _LEFT_TO_AIOHTTP = frozenset(
 )
 _names: dict[bytes, bytes] = {}
 """Header names as sent to lower case; only names that may be read here. Bounded."""
+_targets: dict[bytes, bytes] = {}
+"""Request lines to targets; only lines that may be read here. Bounded."""
 
 
-class RawRequest(NamedTuple):
+class RawRequest(msgspec.Struct, frozen=True, gc=False):
     """A request as it came. `target` is the raw path and query, `headers` maps lower-case names to values."""
 
     method: bytes
@@ -62,35 +70,46 @@ def read_plain_request(data: bytes) -> RawRequest | NotPlain:
     SHORT means that head and body length are plain and more of the body must come; UNUSUAL that these bytes, and all that
     follow, are aiohttp's.
     """
-    head_end = data.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
-    if head_end < 0 or not data.startswith(b"POST /"):
+    head, blank_line, body = data.partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    header_count = len(lines) - 1
+    target = _targets.get(lines[0]) or _readable_target(lines[0])
+    if not blank_line or target is None or len(head) > HEAD_BYTES_MAX or header_count > HEADERS_MAX:
         return NotPlain.UNUSUAL
-    lines = data[:head_end].split(b"\r\n")
-    if not 1 < len(lines) <= HEADERS_MAX:
-        return NotPlain.UNUSUAL
-    method, _, rest = lines[0].partition(b" ")
-    target, _, version = rest.partition(b" ")
-    if version != b"HTTP/1.1" or _TARGET.fullmatch(target) is None:
-        return NotPlain.UNUSUAL
-    if data[:head_end].translate(None, _PRINTABLE) != b"\r\n" * (len(lines) - 1):
-        return NotPlain.UNUSUAL
+    if len(head.translate(None, _PRINTABLE)) != 2 * header_count:
+        return NotPlain.UNUSUAL  # something unprintable beside the line ends
+    del lines[0]
     headers: dict[bytes, bytes] = {}
-    for line in lines[1:]:
-        sent_name, colon, value = line.partition(b":")
+    for line in lines:
+        sent_name, colon, value = line.partition(b": ")
         name = _names.get(sent_name) or _readable_name(sent_name)
-        if not colon or not name or name in headers:
+        if name is None or not colon:
             return NotPlain.UNUSUAL
         headers[name] = value.strip(b" ")
     length = headers.get(b"content-length", b"")
-    if b"host" not in headers or not length.isdigit() or len(length) > 6:
+    if len(headers) != header_count or b"host" not in headers:
+        return NotPlain.UNUSUAL  # a header came twice
+    if not length.isdigit() or len(length) > _LENGTH_DIGITS_MAX:
         return NotPlain.UNUSUAL
-    body_at = head_end + 4
-    missing = body_at + int(length) - len(data)
-    if int(length) > BODY_BYTES_MAX or missing < 0:
+    missing = int(length) - len(body)
+    if missing == 0:
+        return RawRequest(b"POST", target, headers, body)
+    if missing < 0 or int(length) > BODY_BYTES_MAX:
         return NotPlain.UNUSUAL
-    if missing:
-        return NotPlain.SHORT
-    return RawRequest(method, target, headers, data[body_at:])
+    return NotPlain.SHORT
+
+
+def _readable_target(request_line: bytes) -> bytes | None:
+    """The target of a request line that may be read here, else None."""
+    method, _, rest = request_line.partition(b" ")
+    target, _, version = rest.partition(b" ")
+    if method != b"POST" or version != b"HTTP/1.1" or _TARGET.fullmatch(target) is None:
+        return None
+    if target.startswith(OTHER_PATHS):
+        return None
+    if len(_targets) < _KEPT_MAX and len(target) < _KEPT_TARGET_BYTES_MAX:
+        _targets[request_line] = target
+    return target
 
 
 def _readable_name(sent_name: bytes) -> bytes | None:
@@ -98,6 +117,6 @@ def _readable_name(sent_name: bytes) -> bytes | None:
     name = sent_name.lower()
     if _TOKEN.fullmatch(sent_name) is None or name in _LEFT_TO_AIOHTTP:
         return None
-    if len(_names) < _KEPT_NAMES_MAX:
+    if len(_names) < _KEPT_MAX:
         _names[sent_name] = name
     return name

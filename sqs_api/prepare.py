@@ -10,11 +10,12 @@ from typing import Any
 
 from auth.caller import Caller
 from visibility.content import Delivery, contents_of, message_of, selection_of
-from visibility.errors import QueueError, ReceiptHandleIsInvalid
+from visibility.errors import QueueError
 from visibility.model import Content, QueueDefinition, Receipt
 from visibility.operations import (
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
+    ChangeMessageVisibilityBatchRequestEntry,
     DeleteMessage,
     DeleteMessageBatch,
     Operation,
@@ -27,6 +28,7 @@ from visibility.outcomes import Deliveries
 from visibility.receipts import ReceiptKey
 from visibility.results import ReceiveMessageResult
 from visibility.stamp import message_id_text
+from visibility.validate import check_visibility_timeout
 
 Parts = tuple[Content | Receipt | QueueError, ...]
 _TRACE_HEADER = b"x-amzn-trace-id"
@@ -107,8 +109,10 @@ def _receipts(
     parts: list[Receipt | QueueError] = []
     for entry in operation.entries or ():
         try:
+            if type(entry) is ChangeMessageVisibilityBatchRequestEntry:
+                check_visibility_timeout(entry.visibility_timeout)
             parts.append(key.receipt(entry.receipt_handle or ""))
-        except ReceiptHandleIsInvalid as refusal:
+        except QueueError as refusal:
             parts.append(refusal)
     return tuple(parts)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-_UUID_KEPT = ~(0xF000 << 64 | 0xC000 << 48)
+_UUID_RANDOM = (1 << 128) - 1 & ~(0xF000 << 64 | 0xC000 << 48)
 _UUID_VERSION_4 = 0x4000 << 64 | 0x8000 << 48
 _POSITION_SHIFT = 80
-_MASK = (1 << 128) - 1
 
 
 class Stamp(msgspec.Struct, frozen=True, gc=False):
@@ -19,7 +18,7 @@ class Stamp(msgspec.Struct, frozen=True, gc=False):
     def message_id(self, position: int) -> bytes:
         """A version 4 UUID (16 bytes) for the request's message at `position` (0..9); distinct for each position."""
         bits = self.random_bits ^ (position << _POSITION_SHIFT)
-        return (bits & _UUID_KEPT & _MASK | _UUID_VERSION_4).to_bytes(16, "big")
+        return (bits & _UUID_RANDOM | _UUID_VERSION_4).to_bytes(16, "big")
 
 
 def message_id_text(message_id: bytes) -> str:

@@ -8,7 +8,7 @@ import json
 import re
 import xml.etree.ElementTree as ElementTree
 from typing import Any, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from botocore import auth
 from botocore.awsrequest import AWSRequest
@@ -150,4 +150,4 @@ def amz_date(moment: datetime.datetime) -> str:
 def _form(action: str | None, parameters: dict[str, str]) -> bytes:
     fields = {"Action": action, "Version": "2012-11-05"} if action else {}
     fields |= {name.replace("__", "."): value for name, value in parameters.items()}
-    return urlencode(fields).encode()
+    return urlencode(fields, quote_via=quote).encode()
