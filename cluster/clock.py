@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 _SLEW = 0.05
@@ -32,8 +34,9 @@ class Clock(Protocol):
 class Entropy(Protocol):
     """Chance."""
 
-    def bits128(self) -> int:
-        """128 random bits for ids that need not be secret."""
+    @property
+    def bits128(self) -> Callable[[], int]:
+        """Gives 128 random bits for ids that need not be secret."""
 
     def secret(self, size: int) -> bytes:
         """Random bytes for keys."""
@@ -56,24 +59,15 @@ class SystemClock:
         self._now_s += elapsed_s + max(-slew_s, min(slew_s, ahead_s))
         return int(self._now_s * 1000)
 
-    def wall_s(self) -> float:
-        """See `Clock.wall_s`."""
-        return time.time()
-
-    def monotonic_s(self) -> float:
-        """See `Clock.monotonic_s`."""
-        return time.monotonic()
+    wall_s = staticmethod(time.time)
+    monotonic_s = staticmethod(time.monotonic)
 
 
 class SystemEntropy:
     """The operating system's randomness; ids come from a generator that it seeds."""
 
     def __init__(self) -> None:
-        self._generator = random.Random(os.urandom(32))
-
-    def bits128(self) -> int:
-        """See `Entropy.bits128`."""
-        return self._generator.getrandbits(128)
+        self.bits128: Callable[[], int] = partial(random.Random(os.urandom(32)).getrandbits, 128)
 
     def secret(self, size: int) -> bytes:
         """See `Entropy.secret`."""

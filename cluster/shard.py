@@ -11,15 +11,23 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
+import msgspec
 import structlog
 
 from cluster.clock import Clock, Entropy
 from storage.appliers import write_event, write_queue
 from storage.codec import DamagedRecord, QueueRow
-from storage.store import Store, StoreFailed
-from visibility.engine import PAGE_BYTES, Engine
+from storage.keys import message_key
+from storage.store import MessageName, Store, StoreFailed
+from visibility.engine import PAGE_BYTES, Engine, PageWanted
 from visibility.errors import InternalError, QueueDoesNotExist, QueueError, ServiceUnavailable
-from visibility.events import Event, MessageDeadLettered, QueueDropped, StoredMessage
+from visibility.events import (
+    Event,
+    MessageDeadLettered,
+    MessageSent,
+    QueueDropped,
+    StoredMessage,
+)
 from visibility.model import Request
 from visibility.operations import ReceiveMessage
 from visibility.outcomes import Answer, Deliveries, NoAnswer
@@ -36,18 +44,15 @@ OnAnswer = Callable[[Answer | QueueError], None]
 OpenStore = Callable[[Callable[[StoreFailed], None]], Store]
 
 
-class Ticket:
-    """A submitted request and who waits for its answer."""
+class Ticket(msgspec.Struct):
+    """A submitted request and who waits for its answer. A msgspec Struct since those are made fastest."""
 
-    __slots__ = ("on_answer", "request", "until_ms", "wait_number")
-
-    def __init__(self, request: Request, on_answer: OnAnswer) -> None:
-        self.request = request
-        self.on_answer = on_answer
-        self.wait_number = 0
-        """The long poll's number while it is parked, else 0."""
-        self.until_ms = 0
-        """When its waiting ends, once it has begun to wait."""
+    request: Request
+    on_answer: OnAnswer
+    wait_number: int = 0
+    """The long poll's number while it is parked, else 0."""
+    until_ms: int = 0
+    """When its waiting ends, once it has begun to wait."""
 
 
 class Shard:
@@ -71,10 +76,17 @@ class Shard:
         self._store: Store | None = None
         self._engine = Engine(purge_interval_ms)
         self._inbox: deque[Ticket] = deque()
-        self._held: deque[list[tuple[Ticket, Answer | QueueError]]] = deque()
+        self._held: list[tuple[Ticket, Answer | QueueError]] | None = None
+        """Answers of the turn that is on its way to the disk, None if there is none: one at a time."""
         self._answers: list[tuple[Ticket, Answer | QueueError]] = []
         self._changed: dict[int, None] = {}
-        self._scheduled = False
+        """Queues whose rows this turn writes, in order."""
+        self._events: list[Event] = []
+        """What this turn decided so far: it is not in the store yet."""
+        self._unreadable: set[int] = set()
+        """Queues whose next page could not be read in this turn."""
+        self._wanted = False
+        """Whether a turn is to be run: soon, or as soon as the one before it is durable."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._stopping = False
@@ -116,12 +128,12 @@ class Shard:
             self._engine.state.waits.remove(wait.number)
             assert isinstance(wait.ticket, Ticket)
             self._answers.append((wait.ticket, _NO_MESSAGES))
-        self._schedule()
+        self._want_turn()
 
     async def stop(self) -> None:
         """Finish what was submitted, then close the store."""
         self.end_long_polls()
-        while self._inbox or self._held or self._answers:
+        while self._inbox or self._held is not None or self._answers:
             await asyncio.sleep(0.001)
         if self._timer is not None:
             self._timer.cancel()
@@ -150,17 +162,17 @@ class Shard:
             asyncio.get_running_loop().call_later(_REOPEN_S, self._reopen, broken)
 
     def _refuse_all(self, error: QueueError) -> None:
-        tickets = [ticket for group in self._held for ticket, _ in group]
-        tickets += [ticket for ticket, _ in self._answers]
+        tickets = [ticket for ticket, _ in (self._held or []) + self._answers]
         tickets += self._inbox
         for wait in self._engine.state.waits.all():
             assert isinstance(wait.ticket, Ticket)
             tickets.append(wait.ticket)
-        self._held.clear()
+        self._held = None
         self._answers = []
         self._inbox.clear()
         self._changed = {}
-        for ticket in tickets:
+        self._events = []
+        for ticket in {id(ticket): ticket for ticket in tickets}.values():
             self._answer(ticket, error)
 
     # -- requests ---------------------------------------------------------------------------------------------------------
@@ -172,8 +184,8 @@ class Shard:
             asyncio.get_running_loop().call_soon(self._answer, ticket, ServiceUnavailable())
             return ticket
         self._inbox.append(ticket)
-        if not self._scheduled:
-            self._schedule()
+        if not self._wanted:
+            self._want_turn()
         return ticket
 
     def cancel(self, ticket: Ticket) -> bool:
@@ -188,16 +200,18 @@ class Shard:
         """The queues of this shard that hold or held messages, to read counters from."""
         return self._engine.state.queues.values()
 
-    def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._run_turn)
+    def _want_turn(self) -> None:
+        """Run a turn once the loop has read what came in; while one is on its way to the disk, the next one fills."""
+        if not self._wanted:
+            self._wanted = True
+            if self._held is None:
+                asyncio.get_running_loop().call_soon(self._run_turn)
 
     # -- the turn ---------------------------------------------------------------------------------------------------------
 
     def _run_turn(self) -> None:
-        self._scheduled = False
-        if self._store is None:
+        self._wanted = False
+        if self._store is None or self._held is not None:
             return
         now_ms = self._clock.now_ms()
         tickets = self._take_inbox()
@@ -213,6 +227,7 @@ class Shard:
             self._commit()
         except Exception:
             self._log.exception("turn_failed")
+            self._inbox.extendleft(reversed(tickets))
             self._failed(StoreFailed("a turn failed; the shard is loaded anew"))
             return
         self._arm_timer(now_ms)
@@ -222,11 +237,11 @@ class Shard:
             tickets = list(self._inbox)
             self._inbox.clear()
             return tickets
-        self._schedule()
+        self._want_turn()
         return [self._inbox.popleft() for _ in range(TURN_REQUESTS_MAX)]
 
     def _prefetch(self, tickets: list[Ticket]) -> None:
-        """Read the pages that this turn's receives will take from."""
+        """Read the pages that this turn's receives will take from, before it changes anything."""
         demand: dict[int, int] = {}
         for ticket in tickets:
             operation = ticket.request.operation
@@ -234,15 +249,15 @@ class Shard:
                 queue_id = ticket.request.queue.queue_id
                 wanted = operation.max_number_of_messages or 1
                 demand[queue_id] = demand.get(queue_id, 0) + wanted
+        self._unreadable.clear()
         for queue_id, messages in demand.items():
-            self._load_page(queue_id, messages)
+            page = self._engine.wants(queue_id, messages)
+            if page is not None:
+                self._load_page(page)
 
-    def _load_page(self, queue_id: int, messages: int) -> bool:
-        """Read a queue's next page if it is needed; False if it cannot be read."""
+    def _load_page(self, page: PageWanted) -> None:
         assert self._store is not None
-        page = self._engine.wants(queue_id, messages)
-        if page is None:
-            return True
+        queue_id = page.queue_id
         try:
             found, next_sequence = self._store.read_page(
                 queue_id,
@@ -253,12 +268,12 @@ class Shard:
             )
         except DamagedRecord as error:
             self._log.error("record_damaged", queue_id=queue_id, error=str(error))
-            return False
+            self._unreadable.add(queue_id)
+            return
         missing = self._engine.load(page, found, next_sequence or page.until_sequence)
         if missing:
             self._log.error("messages_missing", queue_id=queue_id, messages=missing)
             self._changed[queue_id] = None
-        return True
 
     def _execute(self, ticket: Ticket, now_ms: int) -> None:
         request = ticket.request
@@ -292,11 +307,11 @@ class Shard:
 
     def _defer(self, ticket: Ticket) -> None:
         """Decide again next turn, after the next page was read; a page that cannot be read is our fault."""
-        if self._load_page(ticket.request.queue.queue_id, 1):
-            self._inbox.append(ticket)
-            self._schedule()
-        else:
+        if ticket.request.queue.queue_id in self._unreadable:
             self._answers.append((ticket, InternalError()))
+        else:
+            self._inbox.append(ticket)
+            self._want_turn()
 
     def _wake(self, now_ms: int) -> None:
         """Give messages that became visible to the receives that wait for them, longest waiting first."""
@@ -316,34 +331,33 @@ class Shard:
 
     def _write(self, event: Event) -> None:
         assert self._store is not None
-        write_event(self._store.batch, event, self._read_message)
+        self._events.append(event)
         self._changed[event.queue_id] = None
         if type(event) is MessageDeadLettered:
+            moved = self._read([(event.queue_id, event.sequence)])[0]
+            write_event(self._store.batch, event, moved)
             self._changed[event.target_queue_id] = None
-        elif type(event) is QueueDropped:
+            return
+        write_event(self._store.batch, event)
+        if type(event) is QueueDropped:
             del self._changed[event.queue_id]
             for wait in self._engine.state.waits.of_queue(event.queue_id):
                 self._engine.state.waits.remove(wait.number)
                 assert isinstance(wait.ticket, Ticket)
                 self._answers.append((wait.ticket, QueueDoesNotExist()))
 
-    def _read_message(self, queue_id: int, sequence: int) -> StoredMessage:
-        assert self._store is not None
-        return self._store.read_messages([(queue_id, sequence)])[0]
-
     def _commit(self) -> None:
-        """End the turn's batch and hold its answers, or answer now if nothing is on its way to the disk."""
+        """End the turn's batch and hold its answers until it is durable; answer now if nothing changed."""
         store = self._store
         assert store is not None
         answers, self._answers = self._answers, []
-        if self._changed:
+        if self._events or self._changed:
             for queue_id in self._changed:
                 write_queue(store.batch, queue_id, self._row(queue_id))
             self._changed = {}
-            self._held.append(answers)
+            self._events = []
+            self._held = answers
             store.commit(self._release)
-        elif self._held:
-            self._held[-1] += answers
         else:
             for ticket, answer in answers:
                 self._answer(ticket, answer)
@@ -354,21 +368,43 @@ class Shard:
 
     def _pinned(self, request: Request, deliveries: Deliveries) -> Deliveries | QueueError:
         """The deliveries with every message, those not in memory read from the store."""
-        assert self._store is not None
         queue_id = request.queue.queue_id
         pairs = list(zip(deliveries.leases, deliveries.messages, strict=True))
-        names = [(queue_id, lease.sequence) for lease, message in pairs if message is None]
         try:
-            read = iter(self._store.read_messages(names))
-        except (DamagedRecord, KeyError) as error:
+            read = iter(
+                self._read([(queue_id, lease.sequence) for lease, message in pairs if message is None])
+            )
+        except DamagedRecord as error:
             self._log.error("record_damaged", queue_id=queue_id, error=str(error))
             return InternalError()
         messages = [next(read) if message is None else message for _, message in pairs]
         return Deliveries(deliveries.leases, list(messages))
 
+    def _read(self, names: list[MessageName]) -> list[StoredMessage]:
+        """Messages that were stored earlier, or sent in this very turn. Raises DamagedRecord."""
+        assert self._store is not None
+        messages = self._store.read_messages(names)
+        if None in messages:
+            sent = {
+                (event.queue_id, event.sequence): event.message
+                for event in self._events
+                if type(event) is MessageSent
+            }
+            messages = [
+                sent.get(name) if message is None else message
+                for name, message in zip(names, messages, strict=True)
+            ]
+        found = [message for message in messages if message is not None]
+        if len(found) < len(names):
+            raise DamagedRecord(message_key(*names[0]), "a message or its neighbour is missing")
+        return found
+
     def _release(self) -> None:
-        """The oldest held answers are durable."""
-        for ticket, answer in self._held.popleft():
+        """The turn is durable: begin the next one, which the disk works on while this one's answers are written."""
+        held, self._held = self._held, None
+        if self._wanted:
+            self._run_turn()
+        for ticket, answer in held or ():
             self._answer(ticket, answer)
 
     def _answer(self, ticket: Ticket, answer: Answer | QueueError) -> None:
@@ -393,5 +429,4 @@ class Shard:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if not self._scheduled:
-            self._run_turn()
+        self._want_turn()

@@ -23,12 +23,7 @@ _WRONG_USE = 2
 
 
 class _Refused(click.ClickException):
-    """A refusal in one line, without usage text."""
-
-    exit_code = _WRONG_USE
-
-    def show(self, file: Any = None) -> None:
-        click.echo(f"holdfast: {self.format_message()}", err=True)
+    """Wrong use, in one line."""
 
 
 def _choices(values: Any) -> click.Choice[str]:
@@ -192,7 +187,16 @@ def main() -> None:
     `storage` package is in the way. (-I would also hide packages of a `pip install --user`.)"""
     if not (sys.flags.ignore_environment and sys.flags.safe_path):
         os.execv(sys.executable, [sys.executable, "-EP", "-m", "sqs_api", *sys.argv[1:]])
-    cli(prog_name="holdfast")
+    try:
+        sys.exit(cli(prog_name="holdfast", standalone_mode=False))
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(_WRONG_USE)
+    except click.ClickException as error:
+        click.echo(f"holdfast: {error.format_message()}", err=True)
+        sys.exit(_WRONG_USE)
+    except click.Abort:
+        sys.exit(_FAILED)
 
 
 if __name__ == "__main__":

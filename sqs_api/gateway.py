@@ -12,6 +12,7 @@ import re
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+import msgspec
 import structlog
 
 from auth.caller import Caller
@@ -35,7 +36,7 @@ from sqs_api.protocol.codec import (
 from sqs_api.queue_actions import QueueActions
 from visibility.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.model import QueueDefinition, Request
-from visibility.operations import ACTIONS, ReceiveMessage, ReturnMessages, Route
+from visibility.operations import ACTIONS, Operation, ReceiveMessage, ReturnMessages, Route
 from visibility.outcomes import Answer, Deliveries
 from visibility.results import Result
 from visibility.validate import check
@@ -69,40 +70,31 @@ class Client(Protocol):
         """Write the answer; False if the client is gone and did not get it."""
 
 
-class Exchange:
-    """One request that waits for its answer."""
+class Exchange(msgspec.Struct):
+    """One request that waits for its answer. A msgspec Struct since those are made fastest."""
 
-    __slots__ = (
-        "action",
-        "answered",
-        "caller",
-        "client",
-        "gateway",
-        "operation",
-        "queue",
-        "request_id",
-        "started_s",
-        "ticket",
-        "wire",
-    )
-
-    def __init__(self, gateway: Gateway, client: Client, request_id: str, started_s: float) -> None:
-        self.gateway = gateway
-        self.client = client
-        self.request_id = request_id
-        self.started_s = started_s
-        self.wire = Wire.JSON
-        self.action = "-"
-        self.answered = False
-        self.operation: object = None
-        self.queue: QueueDefinition | None = None
-        self.caller: Caller | None = None
-        self.ticket: Ticket | None = None
+    gateway: Gateway
+    client: Client
+    request_id: str
+    started_s: float
+    wire: Wire = Wire.JSON
+    action: str = "-"
+    answered: bool = False
+    operation: Operation | None = None
+    queue: QueueDefinition | None = None
+    caller: Caller | None = None
+    ticket: Ticket | None = None
 
     def on_answer(self, answer: Answer | QueueError) -> None:
         """The shard released the answer."""
         self.ticket = None
-        self.gateway.finish(self, answer)
+        gateway = self.gateway
+        if isinstance(answer, QueueError):
+            gateway.refuse(self, answer)
+        elif type(answer) is Deliveries:
+            gateway.hand_out(self, answer)
+        else:
+            gateway.succeed(self, answer)
 
 
 class Gateway:
@@ -139,18 +131,17 @@ class Gateway:
         """Answer a request through `client`: at once if it is refused, else when its outcome is known."""
         self._ids += 1
         self.outstanding += 1
-        exchange = Exchange(
-            self, client, self._id_prefix + f"{self._ids:012x}", self._clock.monotonic_s()
-        )
+        request_id = self._id_prefix + f"{self._ids:012x}"
+        exchange = Exchange(self, client, request_id, self._clock.monotonic_s())
         try:
             self._dispatch(raw, exchange)
         except (QueueError, AuthError) as refusal:
             if exchange.action == "-":
                 exchange.wire = detect_wire(raw.method, raw.target, raw.headers)
-            self._refuse(exchange, refusal)
+            self.refuse(exchange, refusal)
         except Exception:
             self._log.exception("request_failed", request_id=exchange.request_id)
-            self._refuse(exchange, InternalError())
+            self.refuse(exchange, InternalError())
         return exchange
 
     def cancel(self, exchange: Exchange) -> None:
@@ -204,12 +195,12 @@ class Gateway:
             result = await self._queues.answer(
                 decoded.operation, caller, base_url, exchange.request_id
             )
-            self._succeed(exchange, result)
+            self.succeed(exchange, result)
         except (QueueError, AuthError) as refusal:
-            self._refuse(exchange, refusal)
+            self.refuse(exchange, refusal)
         except Exception:
             self._log.exception("request_failed", request_id=exchange.request_id)
-            self._refuse(exchange, InternalError())
+            self.refuse(exchange, InternalError())
 
     def _base_url(self, headers: dict[bytes, bytes]) -> str:
         """How the client reached us: the configured address, or the Host header."""
@@ -220,18 +211,13 @@ class Gateway:
 
     # -- up ---------------------------------------------------------------------------------------------------------------
 
-    def finish(self, exchange: Exchange, answer: Answer | QueueError) -> None:
-        """Write what the shard released."""
-        if type(answer) is Deliveries:
-            assert isinstance(exchange.operation, ReceiveMessage) and exchange.queue is not None
-            result = received(exchange.operation, exchange.queue, answer)
-            if not self._succeed(exchange, result) and answer.leases:
-                self._give_back(exchange, answer)
-        elif isinstance(answer, QueueError):
-            self._refuse(exchange, answer)
-        else:
-            assert answer is None or isinstance(answer, Result)
-            self._succeed(exchange, answer)
+    def hand_out(self, exchange: Exchange, deliveries: Deliveries) -> None:
+        """Answer with received messages; those that cannot be written any more are given back."""
+        operation, queue = exchange.operation, exchange.queue
+        assert isinstance(operation, ReceiveMessage) and queue is not None
+        written = self.succeed(exchange, received(operation, queue, deliveries))
+        if not written and deliveries.leases:
+            self._give_back(exchange, deliveries)
 
     def _give_back(self, exchange: Exchange, deliveries: Deliveries) -> None:
         """The client was gone before its messages could be written: show them to others again."""
@@ -245,11 +231,14 @@ class Gateway:
         )
         self._router.submit(request, lambda answer: None)
 
-    def _succeed(self, exchange: Exchange, result: Result | None) -> bool:
+    def succeed(self, exchange: Exchange, result: Answer) -> bool:
+        """Answer with a result; False if the client did not get it."""
+        assert result is None or isinstance(result, Result)
         body = encode_result(exchange.action, exchange.wire, result, exchange.request_id)
         return self._write(exchange, 200, content_type(exchange.wire), body)
 
-    def _refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
+    def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
+        """Answer with an error."""
         error = encode_error(refusal, exchange.wire, exchange.request_id)
         if isinstance(refusal, ServiceUnavailable):
             self._log.error("unavailable", request_id=exchange.request_id, action=exchange.action)
@@ -265,10 +254,8 @@ class Gateway:
     ) -> bool:
         self.outstanding -= 1
         exchange.answered = True
-        self._metrics.observe(
-            exchange.action, status, self._clock.monotonic_s() - exchange.started_s
-        )
+        taken_s = self._clock.monotonic_s() - exchange.started_s
+        self._metrics.observe(exchange.action, status, taken_s)
         date = self._date.at(self._clock.wall_s())
-        return exchange.client.write_reply(
-            Reply(status, kind, exchange.request_id, date, body, headers)
-        )
+        reply = Reply(status, kind, exchange.request_id, date, body, headers)
+        return exchange.client.write_reply(reply)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +35,8 @@ from visibility.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
 
 _STOP_S = 10.0
 """How long a stop waits for running requests."""
+_DISCONNECT_S = 0.05
+"""How long a stop waits for idle connections to close."""
 _KEY_CHECK_S = 1.0
 """How often changes by `holdfast credentials` are looked for."""
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -53,20 +57,33 @@ class Node:
         self._log = structlog.get_logger("node")
         self._metrics = Metrics()
         self._ready = False
+        self._opened = AsyncExitStack()
         self.first_key: AccessKey | None = None
         """The access key made at first start, to be shown once."""
 
     async def start(self) -> str:
-        """Open everything and listen. Returns the address, once requests are answered. Raises NodeRefused."""
+        """Open everything and listen. Returns the address, once requests are answered.
+
+        Raises NodeRefused, with nothing left open.
+        """
+        try:
+            return await self._start()
+        except NodeRefused:
+            await self._opened.aclose()
+            raise
+
+    async def _start(self) -> str:
         settings = self._settings
         try:
             folders = open_folder(settings.data)
             self._keys = AccessKeyStore(settings.data, self._clock, self._entropy)
+            self._opened.callback(self._keys.close)
             self._credentials = CredentialSet(self._keys.all())
             self._catalog = await self._open_catalog(sorted(folders))
             self._router = Router(self._shard(number, path) for number, path in folders.items())
             for shard in self._router.shards.values():
                 shard.start(q.queue_id for q in self._catalog if q.shard == shard.number)
+                self._opened.push_async_callback(shard.stop)
         except (FolderRefused, AccessKeysUnreadable, StoreFailed, DamagedRecord) as error:
             raise NodeRefused(str(error)) from error
         except aiosqlite.Error as error:
@@ -79,19 +96,21 @@ class Node:
 
     async def _open_catalog(self, shards: list[int]) -> Catalog:
         waits = self._settings.aws_waits is Switch.ON
-        return await Catalog.open(
+        catalog = await Catalog.open(
             self._settings.data / "catalog.sqlite",
             clock=self._clock,
             entropy=self._entropy,
             shards=shards,
             deleted_name_wait_ms=QUEUE_REUSE_SECONDS * 1000 if waits else 0,
         )
+        self._opened.push_async_callback(catalog.close)
+        return catalog
 
     def _shard(self, number: int, folder: Path) -> Shard:
         waits = self._settings.aws_waits is Switch.ON
 
-        def open_store(on_failure: object) -> Store:
-            return RocksStore(folder, self._settings.durability, on_failure)  # type: ignore[arg-type]
+        def open_store(on_failure: Callable[[StoreFailed], None]) -> Store:
+            return RocksStore(folder, self._settings.durability, on_failure)
 
         return Shard(
             number,
@@ -172,8 +191,5 @@ class Node:
             await asyncio.wait_for(self._gateway.drain(), _STOP_S)
         except TimeoutError:
             self._log.warning("stopped_with_requests_running", requests=self._gateway.outstanding)
-        await self._server.shutdown(1.0)
-        for shard in self._router.shards.values():
-            await shard.stop()
-        await self._catalog.close()
-        self._keys.close()
+        await self._server.shutdown(_DISCONNECT_S)
+        await self._opened.aclose()

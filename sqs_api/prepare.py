@@ -27,7 +27,6 @@ from visibility.operations import (
 from visibility.outcomes import Deliveries
 from visibility.receipts import ReceiptKey
 from visibility.results import ReceiveMessageResult
-from visibility.stamp import message_id_text
 from visibility.validate import check_visibility_timeout
 
 Parts = tuple[Content | Receipt | QueueError, ...]
@@ -53,7 +52,7 @@ def received(operation: ReceiveMessage, queue: QueueDefinition, deliveries: Deli
     for lease, message in zip(deliveries.leases, deliveries.messages, strict=True):
         assert message is not None, "the shard reads every message before it answers"
         delivery = Delivery(
-            message_id_text(message.message_id),
+            message.message_id,
             key.handle(lease.sequence, lease.receive_count),
             message.sent_at_ms,
             lease.receive_count,

@@ -48,13 +48,9 @@ class Batch(Protocol):
         """Remove the rows from `begin` to before `end`."""
 
 
-ReadMessage = Callable[[int, int], StoredMessage]
-"""Reads the message (queue_id, sequence), written or still in the batch."""
-
-
-def write_event(batch: Batch, event: Event, read_message: ReadMessage) -> None:
-    """Put an event's rows into the batch."""
-    APPLIERS[type(event)](batch, event, read_message)
+def write_event(batch: Batch, event: Event, moved: StoredMessage | None = None) -> None:
+    """Put an event's rows into the batch. `moved` is the message that a MessageDeadLettered moves, else None."""
+    APPLIERS[type(event)](batch, event, moved)
 
 
 def write_queue(batch: Batch, queue_id: int, row: QueueRow) -> None:
@@ -62,7 +58,7 @@ def write_queue(batch: Batch, queue_id: int, row: QueueRow) -> None:
     batch.put(queue_key(queue_id), encode_row(row))
 
 
-def _message_sent(batch: Batch, event: MessageSent, read_message: ReadMessage) -> None:
+def _message_sent(batch: Batch, event: MessageSent, moved: StoredMessage | None) -> None:
     message = event.message
     batch.put(message_key(event.queue_id, event.sequence), encode_row(message))
     if event.visible_at_ms:
@@ -73,23 +69,24 @@ def _message_sent(batch: Batch, event: MessageSent, read_message: ReadMessage) -
 
 
 def _leases_changed(
-    batch: Batch, event: MessagesReceived | VisibilityChanged, read_message: ReadMessage
+    batch: Batch, event: MessagesReceived | VisibilityChanged, moved: StoredMessage | None
 ) -> None:
     queue_id = event.queue_id
     for lease in event.leases:
         batch.put(lease_key(queue_id, lease.sequence), encode_row(lease))
 
 
-def _messages_deleted(batch: Batch, event: MessagesDeleted, read_message: ReadMessage) -> None:
+def _messages_deleted(batch: Batch, event: MessagesDeleted, moved: StoredMessage | None) -> None:
     for sequence in event.sequences:
         _delete_message(batch, event.queue_id, sequence)
 
 
 def _message_dead_lettered(
-    batch: Batch, event: MessageDeadLettered, read_message: ReadMessage
+    batch: Batch, event: MessageDeadLettered, moved: StoredMessage | None
 ) -> None:
+    assert moved is not None
     message = msgspec.structs.replace(
-        read_message(event.queue_id, event.sequence),
+        moved,
         dead_letter_source_arn=event.source_arn,
         receive_count=event.receive_count,
         first_received_at_ms=event.first_received_at_ms,
@@ -103,16 +100,16 @@ def _delete_message(batch: Batch, queue_id: int, sequence: int) -> None:
     batch.delete(lease_key(queue_id, sequence))
 
 
-def _queue_purged(batch: Batch, event: QueuePurged, read_message: ReadMessage) -> None:
+def _queue_purged(batch: Batch, event: QueuePurged, moved: StoredMessage | None) -> None:
     for table in (MESSAGE, LEASE):
         batch.delete_range(*table_range(event.queue_id, table))
 
 
-def _queue_dropped(batch: Batch, event: QueueDropped, read_message: ReadMessage) -> None:
+def _queue_dropped(batch: Batch, event: QueueDropped, moved: StoredMessage | None) -> None:
     batch.delete_range(*queue_range(event.queue_id))
 
 
-APPLIERS: dict[type[Event], Callable[[Batch, Any, ReadMessage], None]] = {
+APPLIERS: dict[type[Event], Callable[[Batch, Any, StoredMessage | None], None]] = {
     MessageSent: _message_sent,
     MessagesReceived: _leases_changed,
     MessagesDeleted: _messages_deleted,

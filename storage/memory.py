@@ -83,7 +83,6 @@ class MemoryStore:
         self, queue_id: int, from_sequence: int, until_sequence: int, *, messages: int, size: int
     ) -> Page:
         """See `Store.read_page`."""
-        self._write_out()
         found: list[tuple[int, StoredMessage]] = []
         begin, end = message_key(queue_id, from_sequence), message_key(queue_id, until_sequence)
         for key, value in self._range(begin, end):
@@ -94,15 +93,13 @@ class MemoryStore:
             size -= len(message.data)
         return Page(found, None)
 
-    def read_messages(self, names: list[MessageName]) -> list[StoredMessage]:
+    def read_messages(self, names: list[MessageName]) -> list[StoredMessage | None]:
         """See `Store.read_messages`."""
-        self._write_out()
         keys = [message_key(queue_id, sequence) for queue_id, sequence in names]
-        return [decode_message(key, self.rows[key]) for key in keys]
+        return [decode_message(key, self.rows[key]) if key in self.rows else None for key in keys]
 
     def load(self) -> Iterator[StoredQueue]:
         """See `Store.load`."""
-        self._write_out()
         for queue_id in sorted({queue_of(key) for key in self.rows}):
             key = queue_key(queue_id)
             if key in self.rows:

@@ -1,8 +1,7 @@
 """RocksStore: a shard's rows in RocksDB, with group commit that never syncs on the event loop.
 
-`Rdict.write` holds the interpreter lock and takes 1-3 us without a sync; `flush_wal` releases it. So the loop writes small
-unsynced batches and an own thread makes one sync for all turns that wait, while the next batch fills (PERF §2, §5). A
-failed sync is fatal for the store: RocksDB refuses every later write, and what was being written is unknown.
+`Rdict.write` holds the interpreter lock and takes 1-3 us without a sync; `flush_wal` releases it. So the loop writes a
+turn's batch unsynced and an own thread syncs it, while the next turn fills (PERF §2, §5). A failed sync is fatal for the store: RocksDB refuses every later write, and what was being written is unknown.
 """
 
 from __future__ import annotations
@@ -38,10 +37,6 @@ from storage.keys import (
 from storage.store import MessageName, Page, StoredQueue, StoreFailed
 from visibility.events import Lease, StoredMessage
 
-GATHER_S = 0.0002
-"""Pause before the next sync when the last one carried several turns: clients that were just answered send again, and one
-sync carries them all (SPIKE §6: fewer syncs, less CPU, more requests/s). A lone client never waits for it."""
-_GATHER_TURNS = 2
 _SST_DELETIONS = (1000, 500, 0.5)
 _LOG_FILES_KEPT = 5
 
@@ -67,16 +62,13 @@ class RocksStore:
         self.batch = WriteBatch(raw_mode=True)
         self._durability = durability
         self._on_failure = on_failure
-        self._releases: list[Callable[[], None]] = []
-        self._syncing = False
-        self._scheduled = False
         self._failed = False
         self._write_options = WriteOptions()
         self._write_options.disable_wal = durability is Durability.MEMORY
         with _foreign_errors(f"cannot open {folder}"):
             self._rows = Rdict(str(folder), _options())
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._to_sync: SimpleQueue[list[Callable[[], None]] | None] = SimpleQueue()
+        self._to_sync: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._sync_forever, name="sync", daemon=True)
         self._thread.start()
 
@@ -84,25 +76,14 @@ class RocksStore:
 
     def commit(self, release: Callable[[], None]) -> None:
         """See `Store.commit`."""
-        self._releases.append(release)
-        if self._durability is not Durability.FSYNC:
-            self._write_out()
-            if not self._failed:
-                self._take_releases()[0]()
-        elif not self._syncing and not self._scheduled:
-            self._start_sync()
-
-    def _take_releases(self) -> list[Callable[[], None]]:
-        releases, self._releases = self._releases, []
-        return releases
-
-    def _start_sync(self) -> None:
-        self._scheduled = False
         self._write_out()
-        if not self._failed:
-            self._syncing = True
-            self._loop = self._loop or asyncio.get_running_loop()
-            self._to_sync.put(self._take_releases())
+        if self._failed:
+            return
+        if self._durability is Durability.FSYNC:
+            self._loop = asyncio.get_running_loop()
+            self._to_sync.put(release)
+        else:
+            release()
 
     def _write_out(self) -> None:
         """Write the batch without a sync, so that reads and the next sync see it."""
@@ -116,8 +97,8 @@ class RocksStore:
             self._fail(error)
 
     def _sync_forever(self) -> None:
-        """The sync thread: one flush for all turns that were handed over together."""
-        while (releases := self._to_sync.get()) is not None:
+        """The sync thread."""
+        while (release := self._to_sync.get()) is not None:
             failure: StoreFailed | None = None
             try:
                 with _foreign_errors("cannot sync"):
@@ -125,25 +106,13 @@ class RocksStore:
             except StoreFailed as error:
                 failure = error
             assert self._loop is not None
-            self._loop.call_soon_threadsafe(self._synced, releases, failure)
+            self._loop.call_soon_threadsafe(self._synced, release, failure)
 
-    def _synced(self, releases: list[Callable[[], None]], failure: StoreFailed | None) -> None:
-        self._syncing = False
+    def _synced(self, release: Callable[[], None], failure: StoreFailed | None) -> None:
         if failure is not None:
             self._fail(failure)
-            return
-        if len(releases) >= _GATHER_TURNS:
-            self._scheduled = True
-            asyncio.get_running_loop().call_later(GATHER_S, self._start_gathered)
-        elif self._releases:
-            self._start_sync()
-        for release in releases:
+        elif not self._failed:
             release()
-
-    def _start_gathered(self) -> None:
-        if self._releases and not self._failed:
-            self._start_sync()
-        self._scheduled = False
 
     def _fail(self, error: StoreFailed) -> None:
         if not self._failed:
@@ -156,7 +125,6 @@ class RocksStore:
         self, queue_id: int, from_sequence: int, until_sequence: int, *, messages: int, size: int
     ) -> Page:
         """See `Store.read_page`."""
-        self._write_out()
         found: list[tuple[int, StoredMessage]] = []
         end = message_key(queue_id, until_sequence)
         options = ReadOptions()
@@ -172,17 +140,13 @@ class RocksStore:
             size -= len(message.data)
         return Page(found, None)
 
-    def read_messages(self, names: list[MessageName]) -> list[StoredMessage]:
+    def read_messages(self, names: list[MessageName]) -> list[StoredMessage | None]:
         """See `Store.read_messages`."""
-        self._write_out()
         keys = [message_key(queue_id, sequence) for queue_id, sequence in names]
-        values = self._rows.get(keys)
-        messages: list[StoredMessage] = []
-        for key, value in zip(keys, values, strict=True):
-            if value is None:
-                raise KeyError(key.hex())
-            messages.append(decode_message(key, value))
-        return messages
+        return [
+            None if value is None else decode_message(key, value)
+            for key, value in zip(keys, self._rows.get(keys), strict=True)
+        ]
 
     def load(self) -> Iterator[StoredQueue]:
         """See `Store.load`."""

@@ -33,16 +33,16 @@ class StoreFailed(Exception):
 
 
 class Store(Protocol):
-    """One shard's rows. Reads see everything that was put into the batch, committed or not."""
+    """One shard's rows. Reads see what was committed, durable or not, and nothing of the open batch."""
 
     @property
     def batch(self) -> Batch:
         """Where the next commit's changes go."""
 
     def commit(self, release: Callable[[], None]) -> None:
-        """End the batch; `release` is called, in order of commits, once it is as durable as configured.
+        """End the batch; `release` is called once it is as durable as configured. One commit at a time.
 
-        A store that fails calls no further `release`; it reports StoreFailed to its owner once.
+        A store that fails calls no `release`; it reports StoreFailed to its owner once.
         """
 
     def read_page(
@@ -53,8 +53,8 @@ class Store(Protocol):
         Raises DamagedRecord.
         """
 
-    def read_messages(self, names: list[MessageName]) -> list[StoredMessage]:
-        """The named messages, in that order. KeyError if one does not exist, DamagedRecord if one is damaged."""
+    def read_messages(self, names: list[MessageName]) -> list[StoredMessage | None]:
+        """The named messages, in that order, None for one that does not exist. Raises DamagedRecord."""
 
     def load(self) -> Iterator[StoredQueue]:
         """All queues. O(queues + leases), whatever the number of waiting messages. Raises DamagedRecord."""

@@ -101,10 +101,11 @@ class Engine:
 
     def execute(self, request: Request, stamp: Stamp) -> Outcome:
         """Decide a request and apply what it changes. Raises QueueError for a refusal, which changes nothing."""
-        outcome = DECIDE[type(request.operation)](self.state, request, stamp)
+        state = self.state
+        outcome = DECIDE[type(request.operation)](state, request, stamp)
         for event in outcome[1]:
-            APPLY[type(event)](self.state, event)
-            if len(self.state.waits):
+            APPLY[type(event)](state, event)
+            if state.waits.by_queue:
                 self._stir(event)
         return outcome
 

@@ -13,12 +13,12 @@ import msgspec
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message as it lies on disk. Invariant: never changes after it was written.
 
-    `message_id` is 16 bytes, `size` is what AWS counts, `data` is the packed content. `receive_count` and
+    `size` is what AWS counts, `data` is the packed content. `receive_count` and
     `first_received_at_ms` are those it brought along from another queue (dead letters go on counting).
     `sealed` names the envelope of `data`: 0 is none.
     """
 
-    message_id: bytes
+    message_id: str
     sent_at_ms: int
     size: int
     data: bytes

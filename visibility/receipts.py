@@ -1,6 +1,6 @@
 """Receipt handles: authenticated names of one delivery of one message.
 
-    URL-safe base64 of      0        8          12         28
+    hexadecimal digits of   0        8          12         28
                             +--------+----------+----------+
                             |sequence| delivery | MAC      |
                             +--------+----------+----------+
@@ -12,7 +12,6 @@ here (SPIKE §5).
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
@@ -23,7 +22,7 @@ from visibility.model import Receipt
 _NAME = Struct(">QI")
 _MAC_BYTES = 16
 _HANDLE_BYTES = _NAME.size + _MAC_BYTES
-_HANDLE_CHARACTERS = (_HANDLE_BYTES + 2) // 3 * 4
+_HANDLE_CHARACTERS = 2 * _HANDLE_BYTES
 
 
 class ReceiptKey:
@@ -39,12 +38,12 @@ class ReceiptKey:
         name = _NAME.pack(sequence, delivery)
         mac = self._state.copy()
         mac.update(name)
-        return urlsafe_b64encode(name + mac.digest()).decode("ascii")
+        return (name + mac.digest()).hex()
 
     def receipt(self, handle: str) -> Receipt:
         """The delivery that `handle` names; ReceiptHandleIsInvalid if this queue never gave it out."""
         try:
-            raw = urlsafe_b64decode(handle) if len(handle) == _HANDLE_CHARACTERS else b""
+            raw = bytes.fromhex(handle) if len(handle) == _HANDLE_CHARACTERS else b""
         except ValueError:
             raw = b""
         if len(raw) == _HANDLE_BYTES:

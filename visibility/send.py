@@ -12,7 +12,7 @@ from visibility.results import (
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
-from visibility.stamp import Stamp, message_id_text
+from visibility.stamp import Stamp
 from visibility.state import ShardState
 
 
@@ -26,7 +26,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     event = _sent(request.queue, operation, content, stamp.now_ms, sequence, message_id)
     result = SendMessageResult(
         content.md5_of_message_body,
-        message_id_text(message_id),
+        message_id,
         content.md5_of_message_attributes,
         content.md5_of_message_system_attributes,
     )
@@ -53,7 +53,7 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
         successful.append(
             SendMessageBatchResultEntry(
                 entry_id,
-                message_id_text(message_id),
+                message_id,
                 part.md5_of_message_body,
                 part.md5_of_message_attributes,
                 part.md5_of_message_system_attributes,
@@ -68,7 +68,7 @@ def _sent(
     content: Content,
     now_ms: int,
     sequence: int,
-    message_id: bytes,
+    message_id: str,
 ) -> MessageSent:
     delay_s = entry.delay_seconds
     delay_ms = queue.settings.delay_ms if delay_s is None else delay_s * 1000

@@ -15,13 +15,8 @@ class Stamp(msgspec.Struct, frozen=True, gc=False):
     now_ms: int
     random_bits: int
 
-    def message_id(self, position: int) -> bytes:
-        """A version 4 UUID (16 bytes) for the request's message at `position` (0..9); distinct for each position."""
+    def message_id(self, position: int) -> str:
+        """A version 4 UUID for the request's message at `position` (0..9); distinct for each position."""
         bits = self.random_bits ^ (position << _POSITION_SHIFT)
-        return (bits & _UUID_RANDOM | _UUID_VERSION_4).to_bytes(16, "big")
-
-
-def message_id_text(message_id: bytes) -> str:
-    """The UUID as AWS shows it."""
-    text = message_id.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        digits = f"{bits & _UUID_RANDOM | _UUID_VERSION_4:032x}"
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -137,6 +137,8 @@ def _queue_path(raw_path: bytes) -> str | None:
 
 def content_type(chosen: Wire) -> bytes:
     """The content type of an answer that is not an error."""
+    if chosen is _JSON:
+        return wire.CONTENT_TYPE_AWS_JSON
     return _CONTENT_TYPES[chosen]
 
 

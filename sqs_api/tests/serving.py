@@ -1,0 +1,270 @@
+"""A gateway in this process, over memory and on a loopback port, and the raw client that the tests speak to it with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from auth.caller import Caller
+from auth.unverified import open_caller
+from cluster.catalog import Catalog
+from cluster.clock import SystemClock, SystemEntropy
+from cluster.router import Router
+from cluster.shard import Shard
+from sqs_api.admin import AdminPages
+from sqs_api.gateway import Authenticate, Gateway
+from sqs_api.http_server import SqsConnection, SqsServer
+from sqs_api.metrics import Metrics
+from sqs_api.queue_actions import QueueActions
+from storage.memory import MemoryStore
+from storage.store import Store, StoreFailed
+
+ACCOUNT = "000000000000"
+REGION = "us-east-1"
+WAIT_S = 5.0
+"""Bound of every wait; nothing comes near it unless something hangs."""
+
+OpenStore = Callable[[Callable[[StoreFailed], None]], Store]
+
+
+class AiohttpConnection(SqsConnection):
+    """A connection that never takes the short cut."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._left_to_aiohttp = True
+
+
+class AiohttpServer(SqsServer):
+    """The same service without the short cut: what the short cut is measured against."""
+
+    def __call__(self) -> SqsConnection:
+        """A connection."""
+        return AiohttpConnection(self, self._gateway, loop=self._loop, **self._kwargs)
+
+
+class Answer(NamedTuple):
+    """One HTTP answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+class Client:
+    """One connection, bytes in and bytes out."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, *parts: bytes) -> None:
+        """Write each part by itself; the server has read it before the next is written, as far as it reads."""
+        for part in parts:
+            self.writer.write(part)
+            await self.writer.drain()
+            await settled()
+
+    async def answer(self, *, has_body: bool = True) -> Answer:
+        """Read the next answer."""
+        async with asyncio.timeout(WAIT_S):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            status_line, *lines = head.decode("latin-1").split("\r\n")[:-2]
+            headers = dict(line.split(": ", 1) for line in lines)
+            size = int(headers.get("Content-Length", 0)) if has_body else 0
+            body = await self.reader.readexactly(size)
+        return Answer(int(status_line.split(" ")[1]), headers, body)
+
+    async def ask(self, request: bytes) -> Answer:
+        """Send one request and read its answer."""
+        await self.send(request)
+        return await self.answer()
+
+    async def rest(self) -> bytes:
+        """Everything up to the server's end of the connection."""
+        async with asyncio.timeout(WAIT_S):
+            return await self.reader.read()
+
+    async def close(self) -> None:
+        """Hang up."""
+        self.writer.close()
+        try:
+            await self.writer.wait_closed()
+        except ConnectionError:
+            return
+
+
+class Service:
+    """A running service and its parts."""
+
+    def __init__(self, gateway: Gateway, shard: Shard, catalog: Catalog, metrics: Metrics) -> None:
+        self.gateway = gateway
+        self.shard = shard
+        self.catalog = catalog
+        self.metrics = metrics
+        self.pages = AdminPages(metrics, lambda: shard.ready)
+        self.servers: list[SqsServer] = []
+        self._listeners: list[asyncio.Server] = []
+        self._clients: list[Client] = []
+        self.port = 0
+        self.aiohttp_port = 0
+
+    async def listen(self, server: SqsServer) -> int:
+        """Open a port for the server."""
+        listener = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
+        self.servers.append(server)
+        self._listeners.append(listener)
+        port: int = listener.sockets[0].getsockname()[1]
+        return port
+
+    async def connect(self, port: int | None = None) -> Client:
+        """A new connection, with the short cut unless another port is named."""
+        client = Client(*await asyncio.open_connection("127.0.0.1", port or self.port))
+        self._clients.append(client)
+        return client
+
+    async def ask(self, request: bytes) -> Answer:
+        """One request on a connection of its own."""
+        client = await self.connect()
+        answer = await client.ask(request)
+        await client.close()
+        return answer
+
+    async def call(self, action: str, **members: Any) -> Any:
+        """One action of the JSON protocol, which must succeed."""
+        answer = await self.ask(json_request(action, **members))
+        assert answer.status == 200, answer
+        return answer.json
+
+    async def make_queue(self, name: str = "q", **attributes: str) -> str:
+        """A queue's URL."""
+        url: str = (await self.call("CreateQueue", QueueName=name, Attributes=attributes))["QueueUrl"]
+        return url
+
+    @property
+    def connections(self) -> list[Any]:
+        """The server's ends of the connections that take the short cut."""
+        return list(self.servers[0].connections)
+
+    async def close(self) -> None:
+        """End everything."""
+        for client in self._clients:
+            await client.close()
+        for listener in self._listeners:
+            listener.close()
+        for server in self.servers:
+            server.pre_shutdown()
+            await server.shutdown(0.2)
+        async with asyncio.timeout(WAIT_S):
+            await self.shard.stop()
+        await self.catalog.close()
+
+
+def open_authenticate(
+    method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+) -> Caller:
+    """What `--auth open` does."""
+    return open_caller(method, target, headers, ACCOUNT, REGION)
+
+
+@asynccontextmanager
+async def running(
+    *,
+    authenticate: Authenticate = open_authenticate,
+    open_store: OpenStore | None = None,
+    public_url: str | None = None,
+    crosses_accounts: bool = True,
+) -> AsyncIterator[Service]:
+    """A service on two ports: one with the short cut, one without."""
+    clock, entropy = SystemClock(), SystemEntropy()
+    catalog = await Catalog.open(
+        Path(":memory:"), clock=clock, entropy=entropy, shards=[0], deleted_name_wait_ms=0
+    )
+    shard = Shard(
+        0,
+        open_store=open_store or (lambda on_failure: MemoryStore()),
+        clock=clock,
+        entropy=entropy,
+        purge_interval_ms=0,
+    )
+    router = Router([shard])
+    shard.start([])
+    metrics = Metrics()
+    metrics.attach(catalog, router)
+    gateway = Gateway(
+        authenticate=authenticate,
+        queues=QueueActions(catalog, router, crosses_accounts=crosses_accounts),
+        router=router,
+        metrics=metrics,
+        clock=clock,
+        entropy=entropy,
+        public_url=public_url,
+    )
+    service = Service(gateway, shard, catalog, metrics)
+    service.port = await service.listen(SqsServer(gateway, service.pages))
+    service.aiohttp_port = await service.listen(AiohttpServer(gateway, service.pages))
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+# -- requests ---------------------------------------------------------------------------------------------------------
+
+
+def request_bytes(
+    body: bytes = b"",
+    headers: Mapping[str, str] | None = None,
+    *,
+    line: str = "POST / HTTP/1.1",
+    length: bool = True,
+) -> bytes:
+    """A request with a Host and, unless told otherwise, a right Content-Length."""
+    lines = [line, "Host: localhost:9324"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    if length:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def json_request(
+    action: str, *, headers: Mapping[str, str] | None = None, line: str = "POST / HTTP/1.1", **members: Any
+) -> bytes:
+    """A request of the JSON protocol."""
+    sent = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": f"AmazonSQS.{action}"}
+    return request_bytes(json.dumps(members).encode(), {**sent, **(headers or {})}, line=line)
+
+
+def query_request(
+    action: str, *, headers: Mapping[str, str] | None = None, line: str = "POST / HTTP/1.1", **params: str
+) -> bytes:
+    """A request of the query protocol."""
+    sent = {"Content-Type": "application/x-www-form-urlencoded"}
+    body = urlencode({"Action": action, **params}).encode()
+    return request_bytes(body, {**sent, **(headers or {})}, line=line)
+
+
+# -- waiting ----------------------------------------------------------------------------------------------------------
+
+
+async def settled(rounds: int = 10) -> None:
+    """Let the event loop run what is ready."""
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what must come to be true."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.001)

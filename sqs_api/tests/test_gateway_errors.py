@@ -1,0 +1,227 @@
+"""Faults of ours: each request gets an answer in its own protocol, and the log one line that names it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import structlog
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
+from botocore.parsers import create_parser
+
+from auth.caller import Caller
+from sqs_api.tests.serving import (
+    Answer,
+    OpenStore,
+    Service,
+    json_request,
+    query_request,
+    running,
+    settled,
+    until,
+)
+from storage.memory import MemoryStore
+from storage.store import StoreFailed
+
+Log = list[Any]
+SEND = {
+    "json": json_request("SendMessage", QueueUrl="q", MessageBody="x"),
+    "query": query_request("SendMessage", QueueUrl="q", MessageBody="x"),
+    "query, JSON answer": query_request(
+        "SendMessage", QueueUrl="q", MessageBody="x", headers={"Accept": "application/json"}
+    ),
+}
+PORTS = ("port", "aiohttp_port")
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    """What is logged."""
+    with structlog.testing.capture_logs() as lines:
+        yield lines
+
+
+class FailingStore(MemoryStore):
+    """A disk that fails once it is told to."""
+
+    def __init__(self, on_failure: Callable[[StoreFailed], None]) -> None:
+        super().__init__()
+        self.on_failure = on_failure
+        self.is_failing = False
+
+    def commit(self, release: Callable[[], None]) -> None:
+        if self.is_failing:
+            self.on_failure(StoreFailed("no space left on device"))
+        else:
+            super().commit(release)
+
+
+def _opening(stores: list[FailingStore]) -> OpenStore:
+    def open_store(on_failure: Callable[[StoreFailed], None]) -> FailingStore:
+        stores.append(FailingStore(on_failure))
+        return stores[-1]
+
+    return open_store
+
+
+def _parsed(answer: Answer, protocol: str) -> Any:
+    """The answer as boto3 reads it."""
+    name = "query" if protocol == "query" else "json"
+    model = ServiceModel(Loader().load_service_model("sqs", "service-2"))
+    shape = model.operation_model("SendMessage").output_shape
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    response = {"status_code": answer.status, "headers": headers, "body": answer.body}
+    return create_parser(name).parse(response, shape)
+
+
+def _code(answer: Answer, protocol: str) -> str:
+    if protocol == "json":
+        return answer.headers["x-amzn-query-error"].split(";")[0]
+    if protocol == "query":
+        namespace = {"": "http://queue.amazonaws.com/doc/2012-11-05/"}
+        return ElementTree.fromstring(answer.body).findtext("Error/Code", "", namespace)
+    code: str = answer.json["Error"]["Code"]
+    return code
+
+
+async def _ask(service: Service, request: bytes, port: str = "port") -> Answer:
+    client = await service.connect(getattr(service, port))
+    return await client.ask(request)
+
+
+@pytest.mark.parametrize("protocol", SEND)
+async def test_failing_shard_is_503_with_one_line_each_for_shard_and_request(
+    protocol: str, log: Log
+) -> None:
+    stores: list[FailingStore] = []
+    async with running(open_store=_opening(stores)) as service:
+        await service.make_queue()
+        stores[0].is_failing = True
+        failed = await _ask(service, SEND[protocol])
+        while_away = await _ask(service, SEND[protocol])
+
+    for answer in (failed, while_away):
+        assert answer.status == 503
+        assert _code(answer, protocol) == "ServiceUnavailable"
+        request_id = answer.headers["x-amzn-RequestId"]
+        (line,) = [line for line in log if line.get("request_id") == request_id]
+        assert line["event"] == "unavailable"
+    assert len([line for line in log if line["event"] == "store_failed"]) == 1
+
+
+@pytest.mark.parametrize("protocol", ["json", "query"])
+async def test_5xx_are_errors_to_boto3(protocol: str) -> None:
+    async with running() as service:
+        await service.make_queue()
+        await service.shard.stop()
+        answer = await _ask(service, SEND[protocol])
+
+    parsed = _parsed(answer, protocol)
+
+    assert parsed["Error"]["Code"].startswith("ServiceUnavailable")
+    assert parsed["ResponseMetadata"]["HTTPStatusCode"] == 503
+    assert parsed["ResponseMetadata"]["RequestId"] == answer.headers["x-amzn-RequestId"]
+
+
+def _broken_authenticate(*arguments: object) -> Caller:
+    raise RuntimeError("a bug of ours")
+
+
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("protocol", SEND)
+async def test_bug_on_the_way_down_is_500_in_the_requests_protocol(
+    protocol: str, port: str, log: Log
+) -> None:
+    async with running(authenticate=_broken_authenticate) as service:
+        answer = await _ask(service, SEND[protocol], port)
+
+    assert answer.status == 500
+    (line,) = [line for line in log if line["log_level"] == "error"]
+    assert line["request_id"] == answer.headers["x-amzn-RequestId"]
+    assert _code(answer, protocol) == "InternalFailure"
+
+
+@pytest.mark.parametrize("port", PORTS)
+async def test_bug_on_the_way_up_is_500_and_leaves_nothing_outstanding(port: str, log: Log) -> None:
+    async with running() as service:
+        url = await service.make_queue()
+        client = await service.connect(getattr(service, port))
+        await client.send(json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
+        await until(lambda: service.gateway.outstanding == 1)
+        await settled()
+        (wait,) = service.shard._engine.state.waits.all()
+        ticket: Any = wait.ticket
+
+        # A shard that answers with what is no answer.
+        service.shard._engine.state.waits.remove(wait.number)
+        service.shard._answer(ticket, SimpleNamespace())  # type: ignore[arg-type]
+
+        answer = await asyncio.wait_for(client.answer(), 0.5)
+        assert answer.status == 500
+        assert service.gateway.outstanding == 0
+        assert answer.headers["x-amzn-RequestId"] in str(log)
+
+
+async def test_bug_in_a_queue_action_is_500(service: Service, log: Log) -> None:
+    await service.catalog.close()
+
+    answer = await service.ask(json_request("CreateQueue", QueueName="q"))
+
+    assert (answer.status, _code(answer, "json")) == (500, "InternalFailure")
+    assert service.gateway.outstanding == 0
+    (line,) = [line for line in log if line["log_level"] == "error"]
+    assert line["request_id"] == answer.headers["x-amzn-RequestId"]
+
+
+@pytest.mark.parametrize("port", PORTS)
+async def test_long_polls_are_answered_once_when_the_shard_fails(port: str) -> None:
+    stores: list[FailingStore] = []
+    async with running(open_store=_opening(stores)) as service:
+        url = await service.make_queue()
+        client = await service.connect(getattr(service, port))
+        await client.send(json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
+        stores[0].is_failing = True
+        await _ask(service, SEND["json"])
+
+        assert (await client.answer()).status == 503
+        assert service.gateway.outstanding == 0
+
+
+async def test_stop_ends_although_a_shard_failed_with_long_polls_parked() -> None:
+    stores: list[FailingStore] = []
+    async with running(open_store=_opening(stores)) as service:
+        url = await service.make_queue()
+        client = await service.connect()
+        await client.send(json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
+        stores[0].is_failing = True
+        await _ask(service, SEND["json"])
+
+        service.shard.end_long_polls()
+        ended = True
+        try:
+            async with asyncio.timeout(1):
+                await service.gateway.drain()
+                await service.shard.stop()
+        except TimeoutError:
+            ended = False
+            service.shard._answers.clear()
+        assert ended, "the shard waits for answers that nobody will give"
+        assert service.gateway.outstanding == 0
+
+
+async def test_answers_that_nobody_waits_for_do_not_count_twice(service: Service) -> None:
+    url = await service.make_queue()
+    client = await service.connect()
+    await client.send(json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
+    await client.close()
+    await until(lambda: service.gateway.outstanding == 0)
+
+    service.shard.end_long_polls()
+    await settled()
+
+    assert service.gateway.outstanding == 0

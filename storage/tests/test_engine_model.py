@@ -1,0 +1,277 @@
+"""The engine over a store, step by step beside the model of a standard queue, through restarts and power losses.
+
+It lies here and not in `visibility/tests` because restarts need a store, which that package may not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from storage.keys import LEASE, MESSAGE, queue_of
+from storage.memory import MemoryStore
+from storage.tests.queue_model import Handle, Model, Taken
+from storage.tests.store_disk import StoreDisk, engine_from
+from visibility.engine import PAGE_MESSAGES
+from visibility.errors import (
+    InvalidMessageContents,
+    InvalidParameterValue,
+    PurgeQueueInProgress,
+    QueueError,
+    ReceiptHandleIsInvalid,
+)
+from visibility.invariants import check_shard
+from visibility.model import QueueDefinition, Receipt
+from visibility.receipts import ReceiptKey
+from visibility.results import (
+    ChangeMessageVisibilityBatchResult,
+    DeleteMessageBatchResult,
+    SendMessageBatchResult,
+)
+from visibility.tests import prepared
+from visibility.tests.driver import START_MS, Driver
+
+SOURCE_ID, TARGET_ID = 1, 2
+TARGET = prepared.queue_named("target", TARGET_ID, VisibilityTimeout="3")
+QUEUE_TIMEOUT_S = {SOURCE_ID: 30, TARGET_ID: 3}
+TWELVE_HOURS_S = 43_200
+
+queue_ids = st.sampled_from((SOURCE_ID, SOURCE_ID, SOURCE_ID, TARGET_ID))
+picks = st.lists(st.integers(0, 10_000), min_size=1, max_size=10)
+timeouts_s = st.sampled_from((0, 0, 1, 5, 30))
+delays_s = st.sampled_from((None, None, 0, 1, 5, 900))
+
+
+class StandardQueue(RuleBasedStateMachine):
+    """Two queues; messages of the first may leave for the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = MemoryStore(auto_sync=False)
+        self.driver = Driver(StoreDisk(self.store))
+        self.model = Model(START_MS)
+        self.durable = self.model.copy()
+        self.source = prepared.queue_named("source", SOURCE_ID)
+        self.max_receives: int | None = None
+        self.queue_delay_s = 0
+        self.sent = 0
+
+    @initialize(
+        max_receives=st.sampled_from((None, 1, 2, 3)), queue_delay_s=st.sampled_from((0, 0, 2))
+    )
+    def define_queue(self, max_receives: int | None, queue_delay_s: int) -> None:
+        self.max_receives = max_receives
+        self.queue_delay_s = queue_delay_s
+        self.source = prepared.queue_named(
+            "source",
+            SOURCE_ID,
+            dead_letters_to=TARGET if max_receives is not None else None,
+            max_receive_count=max_receives or 1,
+            DelaySeconds=str(queue_delay_s),
+        )
+
+    def queue(self, queue_id: int) -> QueueDefinition:
+        return self.source if queue_id == SOURCE_ID else TARGET
+
+    def new_bodies(self, count: int) -> list[str]:
+        self.sent += count
+        return [f"m{number}" for number in range(self.sent - count, self.sent)]
+
+    def delay_s(self, queue_id: int, asked_s: int | None) -> int:
+        default_s = self.queue_delay_s if queue_id == SOURCE_ID else 0
+        return default_s if asked_s is None else asked_s
+
+    def chosen(self, picked: Sequence[int], queue_id: int) -> list[Handle]:
+        handles = [handle for handle in self.model.handles if handle.queue_id == queue_id]
+        return [handles[-1 - number % len(handles)] for number in picked] if handles else []
+
+    # -- what clients do ------------------------------------------------------------------------------------------------
+
+    @rule(queue_id=queue_ids, delay_s=delays_s)
+    def send(self, queue_id: int, delay_s: int | None) -> None:
+        (body,) = self.new_bodies(1)
+        self.driver.submit(prepared.send(self.queue(queue_id), body, delay_s=delay_s))
+        self.model.send(queue_id, body.encode(), self.delay_s(queue_id, delay_s))
+
+    @rule(
+        queue_id=queue_ids,
+        refused=st.lists(st.booleans(), min_size=1, max_size=10),
+        delay_s=delays_s,
+    )
+    def send_batch(self, queue_id: int, refused: list[bool], delay_s: int | None) -> None:
+        bodies: list[str | QueueError] = [
+            InvalidMessageContents() if bad else body
+            for bad, body in zip(refused, self.new_bodies(len(refused)), strict=True)
+        ]
+        request = prepared.send_batch(self.queue(queue_id), bodies, delay_s=delay_s)
+        result = self.driver.submit(request).answer
+        assert isinstance(result, SendMessageBatchResult)
+        assert len(result.failed or ()) == sum(refused)
+        assert len(result.successful or ()) == len(refused) - sum(refused)
+        for body in bodies:
+            if isinstance(body, str):
+                self.model.send(queue_id, body.encode(), self.delay_s(queue_id, delay_s))
+
+    @precondition(lambda self: self.sent < PAGE_MESSAGES)
+    @rule()
+    def send_more_than_a_page(self) -> None:
+        for _ in range(PAGE_MESSAGES // 10 + 2):
+            self.send_batch(SOURCE_ID, [False] * 10, 0)
+
+    @rule(queue_id=queue_ids, most=st.integers(1, 10), timeout_s=st.none() | timeouts_s)
+    def receive(self, queue_id: int, most: int, timeout_s: int | None) -> None:
+        queue = self.queue(queue_id)
+        policy = queue.settings.redrive_policy
+        request = prepared.receive(
+            queue, most, timeout_s=timeout_s, dead_letter_queue=TARGET if policy else None
+        )
+        deliveries = self.driver.submit(request).deliveries
+        wanted = self.model.receive(
+            queue_id,
+            most,
+            QUEUE_TIMEOUT_S[queue_id] if timeout_s is None else timeout_s,
+            (TARGET_ID, policy.max_receive_count) if policy else None,
+        )
+
+        taken: list[Taken] = []
+        for lease, message in zip(deliveries.leases, deliveries.messages, strict=True):
+            assert message is not None
+            taken.append(Taken(message.data, lease.receive_count, lease.first_received_at_ms))
+            key = ReceiptKey(queue.receipt_key)
+            receipt = key.receipt(key.handle(lease.sequence, lease.receive_count))
+            self.model.handles.append(Handle(queue_id, message.data, receipt))
+        assert taken == wanted
+
+    @rule(queue_id=queue_ids, picked=picks)
+    def delete(self, queue_id: int, picked: list[int]) -> None:
+        for handle in self.chosen(picked[:1], queue_id):
+            reply = self.driver.submit(prepared.delete(self.queue(queue_id), handle.receipt))
+            assert reply.refusal is None
+            self.model.delete(handle)
+
+    @rule(queue_id=queue_ids, picked=picks, foreign=st.booleans())
+    def delete_batch(self, queue_id: int, picked: list[int], foreign: bool) -> None:
+        handles = self.chosen(picked, queue_id)
+        parts: list[prepared.Part] = [handle.receipt for handle in handles]
+        parts += [ReceiptHandleIsInvalid("foreign")] if foreign else []
+        if parts:
+            result = self.driver.submit(prepared.delete_batch(self.queue(queue_id), parts)).answer
+            assert isinstance(result, DeleteMessageBatchResult)
+            assert len(result.successful or ()) == len(handles)
+            assert len(result.failed or ()) == foreign
+        for handle in handles:
+            self.model.delete(handle)
+
+    @rule(queue_id=queue_ids, picked=picks, timeout_s=timeouts_s | st.just(TWELVE_HOURS_S))
+    def change_visibility(self, queue_id: int, picked: list[int], timeout_s: int) -> None:
+        for handle in self.chosen(picked[:1], queue_id):
+            request = prepared.change(self.queue(queue_id), handle.receipt, timeout_s)
+            refusal = self.driver.submit(request).refusal
+            if self.model.change(handle, timeout_s):
+                assert refusal is None
+            else:
+                assert isinstance(refusal, InvalidParameterValue)
+
+    @rule(queue_id=queue_ids, picked=picks, timeout_s=timeouts_s)
+    def change_visibility_batch(self, queue_id: int, picked: list[int], timeout_s: int) -> None:
+        handles = self.chosen(picked, queue_id)
+        if not handles:
+            return
+        receipts: list[Receipt] = [handle.receipt for handle in handles]
+        request = prepared.change_batch(self.queue(queue_id), receipts, [timeout_s] * len(receipts))
+        result = self.driver.submit(request).answer
+        assert isinstance(result, ChangeMessageVisibilityBatchResult)
+        wanted = [
+            str(i) for i, handle in enumerate(handles) if self.model.change(handle, timeout_s)
+        ]
+        assert [entry.id for entry in result.successful or ()] == wanted
+
+    @rule(queue_id=queue_ids, newest=st.integers(1, 10))
+    def give_messages_back(self, queue_id: int, newest: int) -> None:
+        """The answers of the latest deliveries never left."""
+        handles = [handle for handle in self.model.handles if handle.queue_id == queue_id][-newest:]
+        receipts = [handle.receipt for handle in handles]
+        self.driver.submit(prepared.give_back(self.queue(queue_id), receipts))
+        for handle in handles:
+            self.model.give_back(handle)
+            self.model.handles.remove(handle)
+
+    @rule(queue_id=queue_ids)
+    def purge(self, queue_id: int) -> None:
+        refusal = self.driver.submit(prepared.purge(self.queue(queue_id))).refusal
+        if self.model.purge(queue_id):
+            assert refusal is None
+        else:
+            assert isinstance(refusal, PurgeQueueInProgress)
+
+    # -- what the world does ----------------------------------------------------------------------------------------------
+
+    @rule(ms=st.sampled_from((1, 500, 1000, 2000, 5000, 30_000, 60_000)))
+    def pass_time(self, ms: int) -> None:
+        self.driver.pass_time(ms)
+        self.model.now_ms += ms
+
+    @rule()
+    def sync(self) -> None:
+        self.store.sync()
+        self.durable = self.model.copy()
+
+    @rule()
+    def stop_and_start(self) -> None:
+        self.store.close()
+        self.durable = self.model.copy()
+        self.restart()
+
+    @rule()
+    def lose_power(self) -> None:
+        self.store.crash()
+        now_ms = self.model.now_ms
+        self.model = self.durable.copy()
+        self.model.now_ms = now_ms
+        self.restart()
+
+    def restart(self) -> None:
+        engine = engine_from(self.store)
+        self.driver = Driver(StoreDisk(self.store), engine=engine, now_ms=self.model.now_ms)
+        self.driver.pass_time(0)
+        self.sync()
+
+    # -- what holds after every step ----------------------------------------------------------------------------------------
+
+    @invariant()
+    def memory_is_sound(self) -> None:
+        check_shard(self.driver.engine.state)
+
+    @invariant()
+    def counters_are_exact(self) -> None:
+        for queue_id in (SOURCE_ID, TARGET_ID):
+            reply = self.driver.submit(prepared.counters(self.queue(queue_id)))
+            assert reply.answer == self.model.counters(queue_id)
+
+    @invariant()
+    def disk_holds_each_message_once(self) -> None:
+        on_disk = {SOURCE_ID: 0, TARGET_ID: 0}
+        leases = {SOURCE_ID: 0, TARGET_ID: 0}
+        for key in self.store.rows:
+            on_disk[queue_of(key)] += key[8:9] == MESSAGE
+            leases[queue_of(key)] += key[8:9] == LEASE
+        for queue_id in (SOURCE_ID, TARGET_ID):
+            here = [m for m in self.model.messages.values() if m.queue_id == queue_id]
+            assert on_disk[queue_id] == len(here)
+            assert leases[queue_id] <= on_disk[queue_id]
+
+    @invariant()
+    def what_was_deleted_stays_deleted(self) -> None:
+        assert not self.model.gone & self.model.messages.keys()
+
+
+TestStandardQueue = StandardQueue.TestCase
+TestStandardQueue.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)

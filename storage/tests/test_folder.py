@@ -1,0 +1,95 @@
+"""The data folder: made once, refused when this version cannot know what is in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from storage.folder import FolderRefused, open_folder
+
+
+def test_a_new_folder_gets_the_format_file_and_one_shard(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "data"
+
+    shards = open_folder(folder)
+
+    assert shards == {0: folder / "shard-0"}
+    assert json.loads((folder / "format.json").read_text()) == {
+        "format": 1,
+        "shards": {"0": "shard-0"},
+    }
+
+
+def test_a_folder_opens_again_unchanged(tmp_path: Path) -> None:
+    open_folder(tmp_path)
+    before = (tmp_path / "format.json").read_bytes()
+
+    assert open_folder(tmp_path) == {0: tmp_path / "shard-0"}
+    assert (tmp_path / "format.json").read_bytes() == before
+
+
+def test_the_map_of_shards_is_read_from_the_file(tmp_path: Path) -> None:
+    content = {"format": 1, "shards": {"0": "shard-0", "7": "other"}}
+    (tmp_path / "format.json").write_text(json.dumps(content))
+
+    assert open_folder(tmp_path) == {0: tmp_path / "shard-0", 7: tmp_path / "other"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"format": 2, "shards": {"0": "shard-0"}},
+        {"format": 0, "shards": {"0": "shard-0"}},
+        {"format": "1", "shards": {"0": "shard-0"}},
+        {"format": 2, "hosts": ["whatever a later version keeps here"]},
+        {"format": 2, "shards": ["shard-0"]},
+    ],
+)
+def test_an_unknown_format_is_refused_by_its_version(
+    tmp_path: Path, content: dict[str, object]
+) -> None:
+    (tmp_path / "format.json").write_text(json.dumps(content))
+
+    with pytest.raises(FolderRefused, match="has format .*knows 1"):
+        open_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"format": 1, "shards": {"a": "b"}}'],
+)
+def test_a_damaged_format_file_is_refused_and_left_as_it_is(tmp_path: Path, damage: bytes) -> None:
+    file = tmp_path / "format.json"
+    file.write_bytes(damage)
+
+    with pytest.raises(FolderRefused, match="damaged"):
+        open_folder(tmp_path)
+
+    assert file.read_bytes() == damage
+
+
+def test_shards_without_a_format_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "shard-0").mkdir()
+
+    with pytest.raises(FolderRefused, match="no format.json"):
+        open_folder(tmp_path)
+
+    assert not (tmp_path / "format.json").exists()
+
+
+def test_a_draft_that_was_never_finished_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "format.new").write_text("{")
+
+    assert open_folder(tmp_path) == {0: tmp_path / "shard-0"}
+
+
+def test_a_file_in_place_of_the_folder_is_refused_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.write_text("not a folder")
+
+    with pytest.raises(FolderRefused) as caught:
+        open_folder(file)
+
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,47 @@
+"""What was acknowledged is on disk, whenever the process is killed."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from storage.rocks import Durability, RocksStore
+from storage.tests.kill_writer import QUEUE_ID, TURN_MESSAGES, body
+
+ROUNDS = 5
+SEED = 20_261
+
+
+def acknowledged_until_killed(folder: Path, lines: int) -> int:
+    """Start a writer, kill it after it said that many lines; the last number it acknowledged."""
+    command = [sys.executable, "-m", "storage.tests.kill_writer", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(lines)]
+        process.kill()
+        said += process.stdout.readlines()
+    whole = [line for line in said if line.endswith(b"\n")]
+    return int(whole[-1])
+
+
+def test_every_acknowledged_row_is_there_after_a_kill(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    acknowledged = 0
+
+    for _ in range(ROUNDS):
+        acknowledged = max(
+            acknowledged, acknowledged_until_killed(tmp_path, chance.randint(1, 200))
+        )
+
+        store = RocksStore(tmp_path, Durability.FSYNC, lambda error: None)
+        (queue,) = store.load()
+        written = queue.row.next_sequence - 1
+        page = store.read_page(
+            QUEUE_ID, 1, written + 1 + TURN_MESSAGES, messages=1 << 20, size=1 << 30
+        )
+        store.close()
+        assert written >= acknowledged
+        assert [sequence for sequence, _ in page.messages] == list(range(1, written + 1))
+        assert all(message.data == body(sequence) for sequence, message in page.messages)

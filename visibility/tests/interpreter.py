@@ -1,0 +1,195 @@
+"""The commands of the transcripts in `scenarios/`: `word argument name=value ...`, each answered in lines of text.
+
+    queue NAME [AwsAttribute=value] [dead-letters-to=NAME max=N]
+    send QUEUE BODY [delay=S]                     send-batch QUEUE BODY... [delay=S]
+    receive QUEUE [most=N] [timeout=S] [wait=S] [as=POLLER]
+    delete QUEUE BODY/DELIVERY...                 change QUEUE BODY/DELIVERY S
+    give-back QUEUE BODY/DELIVERY                 hang-up POLLER
+    purge QUEUE         drop QUEUE         count QUEUE
+    time S              passes; polls that are answered meanwhile tell it
+    in-flight QUEUE N   as if N other messages had been received
+
+`BODY/2` is the handle of the second delivery that the service counted for that message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from visibility.events import Lease, MessagesReceived, StoredMessage
+from visibility.limits import VISIBILITY_TIMEOUT
+from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
+from visibility.outcomes import Answer, Deliveries
+from visibility.results import (
+    BatchResultErrorEntry,
+    ChangeMessageVisibilityBatchResult,
+    DeleteMessageBatchResult,
+    SendMessageBatchResult,
+)
+from visibility.tests import prepared
+from visibility.tests.driver import START_MS, Driver, ListDisk, Reply
+
+Options = dict[str, str]
+
+
+class Interpreter:
+    """One shard and the pollers that wait on it."""
+
+    def __init__(self) -> None:
+        self.driver = Driver(ListDisk())
+        self.queues: dict[str, QueueDefinition] = {}
+        self.sequences: dict[tuple[str, str], int] = {}
+        """The sequence of a body in a queue, known once it was received there."""
+        self.pollers: dict[str, Reply] = {}
+
+    def run(self, command: str) -> list[str]:
+        """Do it; returns what it answers, and the polls that were answered by it."""
+        words = [word for word in command.split() if "=" not in word]
+        options = dict(word.split("=", 1) for word in command.split() if "=" in word)
+        action: Callable[[list[str], Options], list[str]] = getattr(
+            self, "do_" + words[0].replace("-", "_")
+        )
+        return action(words[1:], options) + self._answered_polls()
+
+    def _answered_polls(self) -> list[str]:
+        lines: list[str] = []
+        for name, reply in list(self.pollers.items()):
+            if not reply.waits:
+                del self.pollers[name]
+                lines += [f"{name}: {line}" for line in self._told(reply)]
+        return lines
+
+    def _submit(self, request: Request) -> list[str]:
+        return self._told(self.driver.submit(request))
+
+    def _told(self, reply: Reply) -> list[str]:
+        if reply.refusal is not None:
+            return [f"{type(reply.refusal).__name__}: {reply.refusal.message}"]
+        return self._answer(reply.request.queue, reply.answer)
+
+    def _answer(self, queue: QueueDefinition, answer: Answer) -> list[str]:
+        if isinstance(answer, Deliveries):
+            pairs = zip(answer.leases, answer.messages, strict=True)
+            return [self._delivery(queue, *pair) for pair in pairs] or ["nothing"]
+        if isinstance(answer, QueueCounters):
+            return [
+                f"{answer.visible} visible, {answer.in_flight} in flight, {answer.delayed} delayed"
+            ]
+        if isinstance(
+            answer,
+            SendMessageBatchResult | DeleteMessageBatchResult | ChangeMessageVisibilityBatchResult,
+        ):
+            entries = [f"{entry.id}: done" for entry in answer.successful or ()]
+            return entries + [_refused(entry) for entry in answer.failed or ()]
+        return ["done"]
+
+    def _delivery(self, queue: QueueDefinition, lease: Lease, message: StoredMessage | None) -> str:
+        assert message is not None
+        body = message.data.decode()
+        self.sequences[queue.name, body] = lease.sequence
+        first_s = (lease.first_received_at_ms - START_MS) / 1000
+        source = message.dead_letter_source_arn
+        came_from = f", from {source.rpartition(':')[2]}" if source else ""
+        return f"{body}/{lease.receive_count}, first received at {first_s:g} s{came_from}"
+
+    def _receipt(self, queue: str, text: str) -> Receipt:
+        body, _, delivery = text.partition("/")
+        return Receipt(self.sequences[queue, body], int(delivery))
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    def do_queue(self, words: list[str], options: Options) -> list[str]:
+        target = options.pop("dead-letters-to", None)
+        most = int(options.pop("max", "1"))
+        known = self.queues.get(words[0])
+        self.queues[words[0]] = prepared.queue_named(
+            words[0],
+            known.queue_id if known else len(self.queues) + 1,
+            dead_letters_to=self.queues[target] if target else None,
+            max_receive_count=most,
+            **options,
+        )
+        return ["done"]
+
+    def do_send(self, words: list[str], options: Options) -> list[str]:
+        return self._submit(
+            prepared.send(self.queues[words[0]], words[1], delay_s=_seconds(options, "delay"))
+        )
+
+    def do_send_batch(self, words: list[str], options: Options) -> list[str]:
+        delay_s = _seconds(options, "delay")
+        return self._submit(prepared.send_batch(self.queues[words[0]], words[1:], delay_s=delay_s))
+
+    def do_receive(self, words: list[str], options: Options) -> list[str]:
+        queue = self.queues[words[0]]
+        policy = queue.settings.redrive_policy
+        arns = {known.arn: known for known in self.queues.values()}
+        request = prepared.receive(
+            queue,
+            _seconds(options, "most"),
+            timeout_s=_seconds(options, "timeout"),
+            wait_s=_seconds(options, "wait"),
+            dead_letter_queue=arns.get(policy.dead_letter_target_arn) if policy else None,
+        )
+        reply = self.driver.submit(request)
+        if not reply.waits:
+            return self._told(reply)
+        self.pollers[options["as"]] = reply
+        return [f"{options['as']} waits"]
+
+    def do_delete(self, words: list[str], options: Options) -> list[str]:
+        queue = self.queues[words[0]]
+        receipts = [self._receipt(words[0], text) for text in words[1:]]
+        if len(receipts) == 1:
+            return self._submit(prepared.delete(queue, receipts[0]))
+        return self._submit(prepared.delete_batch(queue, receipts))
+
+    def do_change(self, words: list[str], options: Options) -> list[str]:
+        receipt = self._receipt(words[0], words[1])
+        return self._submit(prepared.change(self.queues[words[0]], receipt, int(words[2])))
+
+    def do_give_back(self, words: list[str], options: Options) -> list[str]:
+        receipt = self._receipt(words[0], words[1])
+        return self._submit(prepared.give_back(self.queues[words[0]], [receipt]))
+
+    def do_hang_up(self, words: list[str], options: Options) -> list[str]:
+        reply = self.pollers.pop(words[0])
+        waits = self.driver.engine.state.waits
+        for wait in waits.all():
+            if wait.ticket is reply:
+                waits.remove(wait.number)
+        return ["done"]
+
+    def do_purge(self, words: list[str], options: Options) -> list[str]:
+        return self._submit(prepared.purge(self.queues[words[0]]))
+
+    def do_drop(self, words: list[str], options: Options) -> list[str]:
+        return self._submit(prepared.drop(self.queues[words[0]]))
+
+    def do_count(self, words: list[str], options: Options) -> list[str]:
+        return self._submit(prepared.counters(self.queues[words[0]]))
+
+    def do_time(self, words: list[str], options: Options) -> list[str]:
+        self.driver.pass_time(round(float(words[0]) * 1000))
+        return [f"at {(self.driver.now_ms - START_MS) / 1000:g} s"]
+
+    def do_in_flight(self, words: list[str], options: Options) -> list[str]:
+        queue_id = self.queues[words[0]].queue_id
+        now_ms = self.driver.now_ms
+        queue = self.driver.engine.state.queue(queue_id)
+        first = queue.next_sequence
+        until_ms = now_ms + VISIBILITY_TIMEOUT.high * 1000
+        sequences = range(first, first + int(words[1]))
+        leases = [Lease(sequence, until_ms, 1, 0, now_ms, now_ms) for sequence in sequences]
+        queue.next_sequence = queue.head = first + len(leases)
+        queue.waiting += len(leases)
+        self.driver.engine.apply(MessagesReceived(queue_id, now_ms, leases))
+        return ["done"]
+
+
+def _seconds(options: Options, name: str) -> int | None:
+    return int(options[name]) if name in options else None
+
+
+def _refused(entry: BatchResultErrorEntry) -> str:
+    return f"{entry.id}: {entry.code}"

@@ -1,0 +1,162 @@
+"""Queues and prepared requests, as the gateway would hand them to a shard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from auth.caller import Caller
+from visibility.attributes import initial_attributes, settings_of
+from visibility.errors import QueueError
+from visibility.model import Content, QueueDefinition, Receipt, Request
+from visibility.operations import (
+    ChangeMessageVisibility,
+    ChangeMessageVisibilityBatch,
+    ChangeMessageVisibilityBatchRequestEntry,
+    DeleteMessage,
+    DeleteMessageBatch,
+    DeleteMessageBatchRequestEntry,
+    DropQueue,
+    Operation,
+    PurgeQueue,
+    ReadCounters,
+    ReceiveMessage,
+    ReturnMessages,
+    SendMessage,
+    SendMessageBatch,
+    SendMessageBatchRequestEntry,
+)
+
+ACCOUNT = "000000000000"
+REGION = "us-east-1"
+CALLER = Caller(ACCOUNT, REGION, "AIDATEST")
+Part = Content | Receipt | QueueError
+
+
+def queue_named(
+    name: str,
+    queue_id: int,
+    *,
+    dead_letters_to: QueueDefinition | None = None,
+    max_receive_count: int = 1,
+    **attributes: str,
+) -> QueueDefinition:
+    """A queue's definition; attributes under AWS's names."""
+    if dead_letters_to is not None:
+        policy = {
+            "deadLetterTargetArn": dead_letters_to.arn,
+            "maxReceiveCount": max_receive_count,
+        }
+        attributes["RedrivePolicy"] = json.dumps(policy)
+    complete = initial_attributes(name, attributes)
+    return QueueDefinition(
+        queue_id=queue_id,
+        account=ACCOUNT,
+        region=REGION,
+        name=name,
+        version=1,
+        shard=0,
+        created_at_ms=0,
+        modified_at_ms=0,
+        receipt_key=queue_id.to_bytes(32, "big"),
+        attributes=complete,
+        tags={},
+        settings=settings_of(complete),
+    )
+
+
+def content(body: str | bytes) -> Content:
+    """A stored content; for the engine it is opaque, so the body alone will do."""
+    data = body.encode() if isinstance(body, str) else body
+    return Content(data, len(data), "0" * 32)
+
+
+def prepared(
+    queue: QueueDefinition,
+    operation: Operation,
+    parts: Sequence[Part] = (),
+    *,
+    dead_letter_queue: QueueDefinition | None = None,
+) -> Request:
+    """Any request."""
+    return Request(operation, queue, CALLER, "request", tuple(parts), dead_letter_queue)
+
+
+def send(queue: QueueDefinition, body: str | bytes, *, delay_s: int | None = None) -> Request:
+    """SendMessage."""
+    return prepared(queue, SendMessage(delay_seconds=delay_s), [content(body)])
+
+
+def send_batch(
+    queue: QueueDefinition, bodies: Sequence[str | QueueError], *, delay_s: int | None = None
+) -> Request:
+    """SendMessageBatch with entries "0", "1", ...; those that the gateway refused are errors."""
+    entries = [
+        SendMessageBatchRequestEntry(str(position), delay_seconds=delay_s)
+        for position in range(len(bodies))
+    ]
+    parts = [body if isinstance(body, QueueError) else content(body) for body in bodies]
+    return prepared(queue, SendMessageBatch(entries=entries), parts)
+
+
+def receive(
+    queue: QueueDefinition,
+    most: int | None = None,
+    *,
+    timeout_s: int | None = None,
+    wait_s: int | None = None,
+    dead_letter_queue: QueueDefinition | None = None,
+) -> Request:
+    """ReceiveMessage."""
+    operation = ReceiveMessage(
+        max_number_of_messages=most, visibility_timeout=timeout_s, wait_time_seconds=wait_s
+    )
+    return prepared(queue, operation, dead_letter_queue=dead_letter_queue)
+
+
+def delete(queue: QueueDefinition, receipt: Receipt) -> Request:
+    """DeleteMessage."""
+    return prepared(queue, DeleteMessage(), [receipt])
+
+
+def delete_batch(queue: QueueDefinition, parts: Sequence[Part]) -> Request:
+    """DeleteMessageBatch with entries "0", "1", ..."""
+    entries = [DeleteMessageBatchRequestEntry(str(position)) for position in range(len(parts))]
+    return prepared(queue, DeleteMessageBatch(entries=entries), parts)
+
+
+def change(queue: QueueDefinition, receipt: Receipt, timeout_s: int) -> Request:
+    """ChangeMessageVisibility."""
+    operation = ChangeMessageVisibility(receipt_handle="handle", visibility_timeout=timeout_s)
+    return prepared(queue, operation, [receipt])
+
+
+def change_batch(
+    queue: QueueDefinition, parts: Sequence[Part], timeouts_s: Sequence[int]
+) -> Request:
+    """ChangeMessageVisibilityBatch with entries "0", "1", ..."""
+    entries = [
+        ChangeMessageVisibilityBatchRequestEntry(str(position), visibility_timeout=timeout_s)
+        for position, timeout_s in enumerate(timeouts_s)
+    ]
+    return prepared(queue, ChangeMessageVisibilityBatch(entries=entries), parts)
+
+
+def purge(queue: QueueDefinition) -> Request:
+    """PurgeQueue."""
+    return prepared(queue, PurgeQueue())
+
+
+def drop(queue: QueueDefinition) -> Request:
+    """The internal DropQueue."""
+    return prepared(queue, DropQueue())
+
+
+def counters(queue: QueueDefinition) -> Request:
+    """The internal ReadCounters."""
+    return prepared(queue, ReadCounters())
+
+
+def give_back(queue: QueueDefinition, receipts: Sequence[Receipt]) -> Request:
+    """The internal ReturnMessages."""
+    return prepared(queue, ReturnMessages(), receipts)

@@ -1,0 +1,55 @@
+"""Stories of a standard queue as transcripts: `scenarios/*.txt`, commands and what came of them.
+
+    # A comment.
+    send q a delay=2
+    ----
+    sent 1
+
+Each block is run in order on one shard whose clock stands still until `time` moves it. `HOLDFAST_REWRITE=1` writes what
+really came into the files, to be read as a diff before it is committed. Source: SQS.md 5.4 to 5.6 and 7.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from visibility.tests.interpreter import Interpreter
+
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+REWRITE = bool(os.environ.get("HOLDFAST_REWRITE"))
+
+
+def replayed(transcript: str) -> str:
+    """The transcript with the answers that really came."""
+    interpreter = Interpreter()
+    blocks: list[str] = []
+    for block in transcript.strip().split("\n\n"):
+        lines = block.split("\n")
+        commands = lines[: lines.index("----")] if "----" in lines else lines
+        answers = [
+            answer
+            for command in commands
+            if not command.startswith("#")
+            for answer in interpreter.run(command)
+        ]
+        comments_only = all(command.startswith("#") for command in commands)
+        blocks.append("\n".join(commands if comments_only else [*commands, "----", *answers]))
+    return "\n\n".join(blocks) + "\n"
+
+
+@pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: str(file.stem))
+def test_story_goes_as_it_is_told(file: Path) -> None:
+    told = file.read_text()
+
+    came = replayed(told)
+
+    if REWRITE:
+        file.write_text(came)
+    assert came == told or REWRITE
+
+
+def test_there_are_stories() -> None:
+    assert SCENARIOS
