@@ -29,38 +29,23 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 
     def keeping_alive(self) -> bytes:
         """The answer, after which the connection stays open."""
-        return self._bytes(self.headers, self.body)
-
-    def closing(self, *, with_body: bool = True) -> bytes:
-        """The answer, after which the connection is closed."""
-        return self._bytes((*self.headers, _CLOSE), self.body if with_body else b"")
-
-    def _bytes(self, headers: HeaderLines, body: bytes) -> bytes:
-        lines = b"".join([b"%b: %b\r\n" % line for line in headers]) if headers else b""
+        headers, body = self.headers, self.body
         return _ANSWER % (
             _REASONS[self.status],
             self.content_type,
             self.request_id.encode(),
             self.date,
-            lines,
-            len(self.body),
+            b"".join([b"%b: %b\r\n" % line for line in headers]) if headers else b"",
+            len(body),
             body,
         )
 
+    def closing(self, *, with_body: bool = True) -> bytes:
+        """The answer, after which the connection is closed."""
+        closing = msgspec.structs.replace(self, headers=(*self.headers, _CLOSE)).keeping_alive()
+        return closing if with_body else closing[: len(closing) - len(self.body)]
 
-class DateLine:
-    """The Date header's value, made anew once a second."""
 
-    __slots__ = ("_second", "_text")
-
-    def __init__(self) -> None:
-        self._second = -1
-        self._text = b""
-
-    def at(self, wall_s: float) -> bytes:
-        """The value for this instant."""
-        second = int(wall_s)
-        if second != self._second:
-            self._second = second
-            self._text = formatdate(second, usegmt=True).encode()
-        return self._text
+def date_line(wall_s: float) -> bytes:
+    """The Date header's value."""
+    return formatdate(wall_s, usegmt=True).encode()

@@ -20,10 +20,10 @@ from auth.errors import AuthError
 from cluster.clock import Clock, Entropy
 from cluster.router import Router
 from cluster.shard import Ticket
-from sqs_api.answers import DateLine, Reply
+from sqs_api.answers import Reply, date_line
 from sqs_api.metrics import Metrics
 from sqs_api.plain_request import RawRequest
-from sqs_api.prepare import prepare, receipts_of, received
+from sqs_api.prepare import PREPARE, receipts_of, received
 from sqs_api.protocol.codec import (
     Decoded,
     Wire,
@@ -118,7 +118,9 @@ class Gateway:
         self._clock = clock
         self._public_url = public_url
         self._log = structlog.get_logger("gateway")
-        self._date = DateLine()
+        self._date = b""
+        """The Date header's value of the second before `_next_second`."""
+        self._next_second = 0
         self._tasks: set[asyncio.Task[None]] = set()
         bits = entropy.bits128()
         self._id_prefix = f"{bits >> 96:08x}-{bits >> 80 & 0xFFFF:04x}-4{bits >> 68 & 0xFFF:03x}-8"
@@ -159,9 +161,11 @@ class Gateway:
 
     def _dispatch(self, raw: RawRequest, exchange: Exchange) -> None:
         headers = raw.headers
-        caller = self._authenticate(
-            raw.method, raw.target, headers, raw.body, self._clock.wall_s()
-        )
+        now_s = self._clock.wall_s()
+        if now_s >= self._next_second:
+            self._next_second = int(now_s) + 1
+            self._date = date_line(now_s)
+        caller = self._authenticate(raw.method, raw.target, headers, raw.body, now_s)
         decoded = decode_request(raw.method, raw.target, headers, raw.body)
         operation = decoded.operation
         exchange.wire = decoded.wire
@@ -174,7 +178,7 @@ class Gateway:
         exchange.operation = operation
         exchange.caller = caller
         exchange.queue = queue
-        parts = prepare(operation, queue, caller, headers)
+        parts = PREPARE[type(operation)](operation, queue, caller, headers)
         target_queue = None
         if queue.settings.redrive_policy is not None:
             target_queue = self._queues.dead_letter_queue(queue)
@@ -256,6 +260,5 @@ class Gateway:
         exchange.answered = True
         taken_s = self._clock.monotonic_s() - exchange.started_s
         self._metrics.observe(exchange.action, status, taken_s)
-        date = self._date.at(self._clock.wall_s())
-        reply = Reply(status, kind, exchange.request_id, date, body, headers)
+        reply = Reply(status, kind, exchange.request_id, self._date, body, headers)
         return exchange.client.write_reply(reply)

@@ -35,13 +35,6 @@ _RECEIPT_KEYS_MAX = 50_000
 _receipt_keys: dict[bytes, ReceiptKey] = {}
 
 
-def prepare(
-    operation: Operation, queue: QueueDefinition, caller: Caller, headers: Mapping[bytes, bytes]
-) -> Parts:
-    """What the shard needs beside the operation. Raises QueueError where the whole request is refused."""
-    return _PREPARE[type(operation)](operation, queue, caller, headers)
-
-
 def received(operation: ReceiveMessage, queue: QueueDefinition, deliveries: Deliveries) -> ReceiveMessageResult:
     """The messages as the client sees them."""
     if not deliveries.leases:
@@ -122,7 +115,9 @@ def _nothing(
     return ()
 
 
-_PREPARE: dict[type[Operation], Callable[[Any, QueueDefinition, Caller, Mapping[bytes, bytes]], Parts]] = {
+Prepare = Callable[[Any, QueueDefinition, Caller, Mapping[bytes, bytes]], Parts]
+
+PREPARE: dict[type[Operation], Prepare] = {
     SendMessage: _contents,
     SendMessageBatch: _contents,
     ReceiveMessage: _nothing,
@@ -132,3 +127,4 @@ _PREPARE: dict[type[Operation], Callable[[Any, QueueDefinition, Caller, Mapping[
     ChangeMessageVisibilityBatch: _receipts,
     PurgeQueue: _nothing,
 }
+"""What the shard needs beside the operation. Each raises QueueError where the whole request is refused."""

@@ -31,11 +31,6 @@ SHARD_WINDOW_BYTES_MAX = 256 << 20
 """Content of all windows together; beyond it new messages wait on disk only."""
 
 
-def apply_event(shard: ShardState, event: Event) -> None:
-    """Change the state as the event says."""
-    APPLY[type(event)](shard, event)
-
-
 def _message_sent(shard: ShardState, event: MessageSent) -> None:
     queue = shard.queue(event.queue_id)
     sequence = event.sequence
@@ -91,7 +86,7 @@ def _take_untouched(shard: ShardState, queue: QueueState, sequence: int) -> None
 def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
     queue = shard.queue(event.queue_id)
     for sequence in event.sequences:
-        _forget(shard, queue, queue.entries.pop(sequence))
+        _forget(shard, queue, sequence)
     if queue.returned:
         _trim(queue)
 
@@ -106,7 +101,7 @@ def _visibility_changed(shard: ShardState, event: VisibilityChanged) -> None:
 
 def _message_dead_lettered(shard: ShardState, event: MessageDeadLettered) -> None:
     source = shard.queue(event.queue_id)
-    _forget(shard, source, source.entries.pop(event.sequence))
+    _forget(shard, source, event.sequence)
     _trim(source)
     target = shard.queue(event.target_queue_id)
     target.next_sequence = event.target_sequence + 1
@@ -127,64 +122,52 @@ def _queue_dropped(shard: ShardState, event: QueueDropped) -> None:
 
 
 def _hold(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None:
-    """Make the entry be what the lease says, hidden if the lease ends after `at_ms`."""
+    """Give the message this lease: it is hidden if that ends after `at_ms`."""
     sequence = lease.sequence
-    visible_at_ms = lease.visible_at_ms
-    hidden = visible_at_ms > at_ms
+    hidden = lease.visible_at_ms > at_ms
     entry = queue.entries.get(sequence)
     if entry is None:
-        queued = False
-        entry = Entry(
-            sequence,
-            visible_at_ms,
-            lease.receive_count,
-            lease.base_count,
-            lease.first_received_at_ms,
-            lease.received_at_ms,
-            hidden,
-            False,
-        )
-        queue.entries[sequence] = entry
+        entry = queue.entries[sequence] = Entry(lease, hidden, False)
     else:
         if entry.hidden:
-            _count(shard, queue, entry, -1)
-        queued = entry.queued
-        entry.visible_at_ms = visible_at_ms
-        entry.receive_count = lease.receive_count
-        entry.base_count = lease.base_count
-        entry.first_received_at_ms = lease.first_received_at_ms
-        entry.received_at_ms = lease.received_at_ms
+            _leave_counters(shard, queue, entry.lease)
+        entry.lease = lease
         entry.hidden = hidden
     if hidden:
-        _count(shard, queue, entry, 1)
-        shard.deadlines.push(visible_at_ms, queue.queue_id, sequence)
-    elif not queued:
+        shard.hidden += 1
+        if lease.receive_count > lease.base_count:
+            queue.in_flight += 1
+        else:
+            queue.delayed += 1
+        shard.deadlines.push(lease.visible_at_ms, queue.queue_id, sequence)
+    elif not entry.queued:
         entry.queued = True
         heappush(queue.returned, sequence)
 
 
-def _count(shard: ShardState, queue: QueueState, entry: Entry, step: int) -> None:
-    """A hidden entry joins or leaves the counters; without a receive in this queue it is delayed, not in flight."""
-    shard.hidden += step
-    if entry.receive_count > entry.base_count:
-        queue.in_flight += step
+def _leave_counters(shard: ShardState, queue: QueueState, lease: Lease) -> None:
+    """A hidden message is so no more; without a receive in this queue it was delayed, else in flight."""
+    shard.hidden -= 1
+    if lease.receive_count > lease.base_count:
+        queue.in_flight -= 1
     else:
-        queue.delayed += step
+        queue.delayed -= 1
 
 
 def show(shard: ShardState, queue: QueueState, entry: Entry) -> None:
     """The entry's lease is over: it may be received again. Derived from time, not an event."""
-    _count(shard, queue, entry, -1)
+    _leave_counters(shard, queue, entry.lease)
     entry.hidden = False
     if not entry.queued:
         entry.queued = True
-        heappush(queue.returned, entry.sequence)
+        heappush(queue.returned, entry.lease.sequence)
 
 
-def _forget(shard: ShardState, queue: QueueState, entry: Entry) -> None:
-    """An entry that was taken out of `entries` leaves the counters."""
+def _forget(shard: ShardState, queue: QueueState, sequence: int) -> None:
+    """The message is gone from this queue."""
+    entry = queue.entries.pop(sequence)
     if entry.hidden:
-        _count(shard, queue, entry, -1)
+        _leave_counters(shard, queue, entry.lease)
 
 
 def _trim(queue: QueueState) -> None:
@@ -220,3 +203,4 @@ APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
     QueuePurged: _queue_purged,
     QueueDropped: _queue_dropped,
 }
+"""Changes the state as the event says."""

@@ -14,7 +14,6 @@ from visibility.apply import (
     APPLY,
     SHARD_WINDOW_BYTES_MAX,
     WINDOW_MESSAGES_MAX,
-    apply_event,
     show,
 )
 from visibility.events import (
@@ -111,7 +110,7 @@ class Engine:
 
     def apply(self, event: Event) -> None:
         """Change the state by an event that was decided elsewhere."""
-        apply_event(self.state, event)
+        APPLY[type(event)](self.state, event)
 
     def _stir(self, event: Event) -> None:
         if type(event) in _SHOWING:
@@ -156,9 +155,9 @@ class Engine:
     def _rebuild_deadlines(self) -> None:
         """Forget deadlines of deleted messages, which stay in the heap until they are due."""
         items = [
-            (entry.visible_at_ms, queue.queue_id, entry.sequence)
+            (entry.lease.visible_at_ms, queue.queue_id, sequence)
             for queue in self.state.queues.values()
-            for entry in queue.entries.values()
+            for sequence, entry in queue.entries.items()
             if entry.hidden
         ]
         items += [(wait.until_ms, _WAITS, wait.number) for wait in self.state.waits.all()]
@@ -214,8 +213,8 @@ class Engine:
 
     def restore_lease(self, queue_id: int, lease: Lease) -> None:
         """Start a message that was in flight, delayed or visible again; `advance` shows it if its time is up."""
-        apply_event(self.state, VisibilityChanged(queue_id, 0, [lease]))
+        self.apply(VisibilityChanged(queue_id, 0, [lease]))
 
 
 def _is_over(entry: Entry, now_ms: int) -> bool:
-    return entry.hidden and entry.visible_at_ms <= now_ms
+    return entry.hidden and entry.lease.visible_at_ms <= now_ms

@@ -34,12 +34,12 @@ def _check_window(queue: QueueState) -> None:
 
 def _check_entries(queue: QueueState) -> None:
     hidden = [entry for entry in queue.entries.values() if entry.hidden]
-    in_flight = sum(entry.receive_count > entry.base_count for entry in hidden)
+    in_flight = sum(entry.lease.receive_count > entry.lease.base_count for entry in hidden)
     assert queue.in_flight == in_flight, repr(queue)
     assert queue.delayed == len(hidden) - in_flight, repr(queue)
     queued = [sequence for sequence in queue.returned if sequence in queue.entries]
     assert len(queued) == len(set(queued)), "a sequence is queued once"
     for sequence, entry in queue.entries.items():
-        assert entry.sequence == sequence < queue.next_sequence
+        assert entry.lease.sequence == sequence < queue.next_sequence
         assert entry.queued == (sequence in queued)
         assert entry.hidden or entry.queued, "a visible entry can be found"

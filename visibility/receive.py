@@ -15,7 +15,7 @@ from visibility.model import QueueSettings, Request
 from visibility.operations import ReceiveMessage
 from visibility.outcomes import Deliveries, NoAnswer, Outcome
 from visibility.stamp import Stamp
-from visibility.state import Entry, QueueState, ShardState
+from visibility.state import QueueState, ShardState
 
 DEAD_LETTER_MOVES_MAX = 100
 """Moves in one decision, so that a queue full of spent messages cannot hold the shard."""
@@ -91,18 +91,13 @@ class _Taking:
         self.leases.append(Lease(sequence, self.visible_at_ms, before + 1, before, first_ms, now_ms))
         self.messages.append(message)
 
-    def again(self, entry: Entry) -> None:
-        """A message that is visible again, or whose delay is over."""
+    def again(self, lease: Lease) -> None:
+        """A message that is visible again, or whose delay is over; `lease` is the one that ended."""
         now_ms = self.now_ms
+        count = lease.receive_count + 1
+        first_ms = lease.first_received_at_ms or now_ms
         self.leases.append(
-            Lease(
-                entry.sequence,
-                self.visible_at_ms,
-                entry.receive_count + 1,
-                entry.base_count,
-                entry.first_received_at_ms or now_ms,
-                now_ms,
-            )
+            Lease(lease.sequence, self.visible_at_ms, count, lease.base_count, first_ms, now_ms)
         )
         self.messages.append(None)
 
@@ -118,16 +113,17 @@ def _take_merged(
     untouched = iter(queue.window)
     head = next(untouched, None)
     for entry in queue.returned_in_order():
-        while head is not None and head[0] < entry.sequence and len(taking.leases) < limit:
+        lease = entry.lease
+        while head is not None and head[0] < lease.sequence and len(taking.leases) < limit:
             taking.untouched(*head)
             head = next(untouched, None)
         if len(taking.leases) >= limit or len(moves) >= DEAD_LETTER_MOVES_MAX:
             return tuple(moves)
-        if allowed is not None and entry.receive_count - entry.base_count >= allowed:
+        if allowed is not None and lease.receive_count - lease.base_count >= allowed:
             assert target is not None
-            moves.append(_dead_lettered(shard, request, entry, target.queue_id, len(moves)))
+            moves.append(_dead_lettered(shard, request, lease, target.queue_id, len(moves)))
         else:
-            taking.again(entry)
+            taking.again(lease)
     while head is not None and len(taking.leases) < limit:
         taking.untouched(*head)
         head = next(untouched, None)
@@ -136,14 +132,14 @@ def _take_merged(
 
 
 def _dead_lettered(
-    shard: ShardState, request: Request, entry: Entry, target_queue_id: int, position: int
+    shard: ShardState, request: Request, lease: Lease, target_queue_id: int, position: int
 ) -> MessageDeadLettered:
     return MessageDeadLettered(
         request.queue.queue_id,
-        entry.sequence,
+        lease.sequence,
         target_queue_id,
         shard.queue(target_queue_id).next_sequence + position,
         request.queue.arn,
-        entry.receive_count,
-        entry.first_received_at_ms,
+        lease.receive_count,
+        lease.first_received_at_ms,
     )

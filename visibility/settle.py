@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from visibility.errors import InvalidParameterValue, QueueError
 from visibility.events import Event, Lease, MessagesDeleted, VisibilityChanged
+import msgspec
+
 from visibility import limits
 from visibility.model import Receipt, Request
 from visibility.operations import (
@@ -59,7 +61,7 @@ def decide_delete_message_batch(shard: ShardState, request: Request, stamp: Stam
 
 def _deletes(queue: QueueState, receipt: Receipt) -> bool:
     entry = queue.entries.get(receipt.sequence)
-    return entry is not None and entry.receive_count == receipt.delivery
+    return entry is not None and entry.lease.receive_count == receipt.delivery
 
 
 def decide_change_message_visibility(
@@ -107,25 +109,19 @@ def _changed_lease(
     queue: QueueState, receipt: Receipt, timeout_s: int, handle: str, now_ms: int
 ) -> Lease:
     entry = queue.entries.get(receipt.sequence)
-    if entry is None or entry.receive_count < receipt.delivery:
+    if entry is None or entry.lease.receive_count < receipt.delivery:
         raise InvalidParameterValue(
             f"Value {handle} for parameter ReceiptHandle is invalid. Reason: Message does not exist "
             "or is not available for visibility timeout change."
         )
+    held = entry.lease
     visible_at_ms = now_ms + timeout_s * 1000
-    if timeout_s and visible_at_ms >= entry.received_at_ms + limits.VISIBILITY_TIMEOUT.high * 1000:
+    if timeout_s and visible_at_ms >= held.received_at_ms + limits.VISIBILITY_TIMEOUT.high * 1000:
         raise InvalidParameterValue(
             f"Value {timeout_s} for parameter VisibilityTimeout is invalid. Reason: Total "
             f"VisibilityTimeout for the message is beyond the limit [{limits.VISIBILITY_TIMEOUT.high} seconds]"
         )
-    return Lease(
-        entry.sequence,
-        visible_at_ms,
-        entry.receive_count,
-        entry.base_count,
-        entry.first_received_at_ms,
-        entry.received_at_ms,
-    )
+    return msgspec.structs.replace(held, visible_at_ms=visible_at_ms)
 
 
 def decide_return_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -135,10 +131,11 @@ def decide_return_messages(shard: ShardState, request: Request, stamp: Stamp) ->
     for part in request.parts:
         assert isinstance(part, Receipt)
         entry = queue.entries.get(part.sequence)
-        if entry is None or entry.receive_count != part.delivery:
+        if entry is None or entry.lease.receive_count != part.delivery:
             continue
-        count = entry.receive_count - 1
-        first_ms = entry.first_received_at_ms if count else 0
-        leases.append(Lease(entry.sequence, stamp.now_ms, count, entry.base_count, first_ms, 0))
+        held = entry.lease
+        count = held.receive_count - 1
+        first_ms = held.first_received_at_ms if count else 0
+        leases.append(Lease(held.sequence, stamp.now_ms, count, held.base_count, first_ms, 0))
     changed = VisibilityChanged(queue.queue_id, stamp.now_ms, leases)
     return None, (changed,) if leases else ()

@@ -13,20 +13,15 @@ from heapq import heappop, heappush
 import msgspec
 
 from visibility.deadlines import DeadlineHeap
-from visibility.events import StoredMessage
+from visibility.events import Lease, StoredMessage
 from visibility.model import QueueCounters
 from visibility.waiters import WaitList
 
 
 class Entry(msgspec.Struct, gc=False):
-    """A message that is in flight, delayed, or visible again. Fields as in `events.Lease`."""
+    """A message that is in flight, delayed, or visible again."""
 
-    sequence: int
-    visible_at_ms: int
-    receive_count: int
-    base_count: int
-    first_received_at_ms: int
-    received_at_ms: int
+    lease: Lease
     hidden: bool
     """False while it may be received. Invariant: a visible entry is queued."""
     queued: bool

@@ -148,7 +148,9 @@ class Service:
 
     async def make_queue(self, name: str = "q", **attributes: str) -> str:
         """A queue's URL."""
-        url: str = (await self.call("CreateQueue", QueueName=name, Attributes=attributes))["QueueUrl"]
+        url: str = (await self.call("CreateQueue", QueueName=name, Attributes=attributes))[
+            "QueueUrl"
+        ]
         return url
 
     @property
@@ -238,7 +240,11 @@ def request_bytes(
 
 
 def json_request(
-    action: str, *, headers: Mapping[str, str] | None = None, line: str = "POST / HTTP/1.1", **members: Any
+    action: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    line: str = "POST / HTTP/1.1",
+    **members: Any,
 ) -> bytes:
     """A request of the JSON protocol."""
     sent = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": f"AmazonSQS.{action}"}
@@ -246,7 +252,11 @@ def json_request(
 
 
 def query_request(
-    action: str, *, headers: Mapping[str, str] | None = None, line: str = "POST / HTTP/1.1", **params: str
+    action: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    line: str = "POST / HTTP/1.1",
+    **params: str,
 ) -> bytes:
     """A request of the query protocol."""
     sent = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -266,5 +276,5 @@ async def settled(rounds: int = 10) -> None:
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what must come to be true."""
     async with asyncio.timeout(WAIT_S):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  conditions of the code under test have no event
             await asyncio.sleep(0.001)

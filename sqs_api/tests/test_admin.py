@@ -36,7 +36,9 @@ async def test_readiness_is_503_while_no_shard_decides_and_health_stays(service:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-@pytest.mark.parametrize("path", ["/_holdfast/", "/_holdfast/x", "/_holdfast/metrics/", "/_holdfast//"])
+@pytest.mark.parametrize(
+    "path", ["/_holdfast/", "/_holdfast/x", "/_holdfast/metrics/", "/_holdfast//"]
+)
 async def test_other_reserved_paths_do_not_exist(service: Service, method: str, path: str) -> None:
     assert (await service.ask(_get(path, method))).status == 404
 

@@ -10,6 +10,7 @@ import logging
 import os
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -198,7 +199,11 @@ def _bytes(chance: random.Random) -> bytes:
             data = data[:place] + bytes([chance.randrange(256)]) + data[place + 1 :]
         case 4:
             place = chance.randrange(len(data) + 1)
-            data = data[:place] + chance.choice((b"\r", b"\n", b"\0", b" ", b"\t", b":")) + data[place:]
+            data = (
+                data[:place]
+                + chance.choice((b"\r", b"\n", b"\0", b" ", b"\t", b":"))
+                + data[place:]
+            )
         case 5:
             data = data[: chance.randrange(len(data) + 1)]
         case 6:
@@ -212,7 +217,7 @@ def _reads(chance: random.Random, data: bytes) -> list[bytes]:
     """The bytes as they may arrive: mostly in one read."""
     cuts = sorted(chance.randrange(len(data) + 1) for _ in range(chance.choice((0, 0, 0, 1, 2))))
     edges = [0, *cuts, len(data)]
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    return [data[a:b] for a, b in pairwise(edges) if a < b]
 
 
 async def _assert_law(reads: Sequence[bytes]) -> wires.Outcome:
@@ -230,7 +235,9 @@ async def test_mutated_requests_get_one_reading() -> None:
     for _ in range(_EXAMPLES):
         short_cuts += (await _assert_law(_reads(chance, _bytes(chance)))).short_cuts
 
-    assert short_cuts > _EXAMPLES / 10, "the comparison says little if the short cut is rarely taken"
+    assert short_cuts > _EXAMPLES / 10, (
+        "the comparison says little if the short cut is rarely taken"
+    )
 
 
 @pytest.mark.parametrize("line", _LINES)

@@ -128,7 +128,9 @@ async def test_5xx_are_errors_to_boto3(protocol: str) -> None:
     assert parsed["ResponseMetadata"]["RequestId"] == answer.headers["x-amzn-RequestId"]
 
 
-def _broken_authenticate(*arguments: object) -> Caller:
+def _broken_authenticate(
+    method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+) -> Caller:
     raise RuntimeError("a bug of ours")
 
 
@@ -182,9 +184,12 @@ async def test_bug_in_a_queue_action_is_500(service: Service, log: Log) -> None:
 async def test_long_polls_are_answered_once_when_the_shard_fails(port: str) -> None:
     stores: list[FailingStore] = []
     async with running(open_store=_opening(stores)) as service:
-        url = await service.make_queue()
+        await service.make_queue()
+        url = await service.make_queue("another")
         client = await service.connect(getattr(service, port))
         await client.send(json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
+        await until(lambda: service.gateway.outstanding == 1)
+        await settled()
         stores[0].is_failing = True
         await _ask(service, SEND["json"])
 
@@ -195,9 +200,12 @@ async def test_long_polls_are_answered_once_when_the_shard_fails(port: str) -> N
 async def test_stop_ends_although_a_shard_failed_with_long_polls_parked() -> None:
     stores: list[FailingStore] = []
     async with running(open_store=_opening(stores)) as service:
-        url = await service.make_queue()
+        await service.make_queue()
+        url = await service.make_queue("another")
         client = await service.connect()
         await client.send(json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
+        await until(lambda: service.gateway.outstanding == 1)
+        await settled()
         stores[0].is_failing = True
         await _ask(service, SEND["json"])
 
@@ -218,6 +226,8 @@ async def test_answers_that_nobody_waits_for_do_not_count_twice(service: Service
     url = await service.make_queue()
     client = await service.connect()
     await client.send(json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
+    await until(lambda: service.gateway.outstanding == 1)
+    await settled()
     await client.close()
     await until(lambda: service.gateway.outstanding == 0)
 

@@ -108,7 +108,9 @@ async def test_bare_name_is_the_callers_own_queue(signed: Service) -> None:
     assert [message["Body"] for message in mine.json["Messages"]] == ["mine"]
 
 
-async def test_secrets_and_handles_of_refused_requests_stay_out_of_the_answer(signed: Service) -> None:
+async def test_secrets_and_handles_of_refused_requests_stay_out_of_the_answer(
+    signed: Service,
+) -> None:
     request = _signed(MINE, "ListQueues").replace(b"Signature=", b"Signature=0")
 
     answer = await signed.ask(request)
@@ -138,7 +140,9 @@ async def test_regions_are_separate(service: Service) -> None:
 # -- URLs -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", ["h", "h:1", "[::1]:9324", "sqs.us-east-1.localhost", "127.0.0.1:80"])
+@pytest.mark.parametrize(
+    "host", ["h", "h:1", "[::1]:9324", "sqs.us-east-1.localhost", "127.0.0.1:80"]
+)
 async def test_queue_url_follows_the_host_header(service: Service, host: str) -> None:
     request = json_request("CreateQueue", QueueName="q").replace(b"localhost:9324", host.encode())
 
@@ -200,7 +204,10 @@ async def test_queues_are_listed_by_page_and_prefix(service: Service) -> None:
 async def test_bad_token_is_refused(service: Service, token: str) -> None:
     answer = await service.ask(json_request("ListQueues", MaxResults=1, NextToken=token))
 
-    assert (answer.status, answer.headers["x-amzn-query-error"]) == (400, "InvalidParameterValue;Sender")
+    assert (answer.status, answer.headers["x-amzn-query-error"]) == (
+        400,
+        "InvalidParameterValue;Sender",
+    )
 
 
 async def test_attributes_count_messages(service: Service) -> None:

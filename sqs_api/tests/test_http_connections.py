@@ -15,7 +15,9 @@ from sqs_api.tests.serving import Service, json_request, query_request, request_
 
 LIST = json_request("ListQueues")
 BODY_BYTES_MAX = 4 << 20
-_VARYING = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}|Date: [^\r]*")
+_VARYING = re.compile(
+    rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}|Date: [^\r]*"
+)
 
 BOTH_WAYS = (
     LIST,
@@ -74,7 +76,9 @@ async def test_connection_is_kept_after_answers_and_refusals(service: Service) -
 async def test_connection_ends_when_the_client_says_so(service: Service, line: str) -> None:
     client = await service.connect()
 
-    answer = await client.ask(json_request("ListQueues", line=line, headers={"Connection": "close"}))
+    answer = await client.ask(
+        json_request("ListQueues", line=line, headers={"Connection": "close"})
+    )
 
     assert (answer.status, answer.headers["Connection"]) == (200, "close")
     assert await client.rest() == b""
@@ -108,7 +112,9 @@ async def test_get_is_a_query_request_and_head_has_no_body(service: Service) -> 
 
 async def test_short_cut_goes_on_after_aiohttp_took_over(service: Service) -> None:
     client = await service.connect()
-    chunked = json_request("ListQueues").replace(b"Content-Length: 2", b"Transfer-Encoding: chunked")
+    chunked = json_request("ListQueues").replace(
+        b"Content-Length: 2", b"Transfer-Encoding: chunked"
+    )
 
     await client.ask(LIST)
     await client.ask(chunked[:-2] + b"2\r\n{}\r\n0\r\n\r\n")

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from sqs_api.tests.serving import Client, Service, json_request, query_request, running, settled, until
+from sqs_api.tests.serving import (
+    Client,
+    Service,
+    json_request,
+    query_request,
+    running,
+    settled,
+    until,
+)
 from storage.memory import MemoryStore
 
 _COUNT = "ApproximateReceiveCount"
@@ -97,6 +105,7 @@ async def test_message_whose_answer_meets_the_end_of_the_connection_goes_to_the_
         client = await _parked(service, port, url)
         (end,) = (end for server in service.servers for end in server.connections if end.transport)
 
+        assert end.transport is not None
         setattr(store, moment, end.transport.abort)
         await service.call("SendMessage", QueueUrl=url, MessageBody="x")
 

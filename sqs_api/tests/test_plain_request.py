@@ -33,7 +33,9 @@ def _of(length: bytes, body: bytes = b"{}") -> bytes:
 
 
 def test_plain_request_is_read_as_it_came() -> None:
-    data = b"POST /1/q?a=b HTTP/1.1\r\nHost: h:1\r\nX-Mixed:  a: b  \r\ncontent-LENGTH: 3\r\n\r\na\r\n"
+    data = (
+        b"POST /1/q?a=b HTTP/1.1\r\nHost: h:1\r\nX-Mixed:  a: b  \r\ncontent-LENGTH: 3\r\n\r\na\r\n"
+    )
 
     assert read_plain_request(data) == RawRequest(
         b"POST",

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from storage.appliers import write_event, write_queue
+from storage.appliers import APPLIERS, write_queue
 from storage.codec import QueueRow
 from storage.rocks import Durability, RocksStore
 from storage.store import StoreFailed
@@ -36,7 +36,8 @@ class Writer:
         for sequence in range(first, self.next_sequence):
             data = body(sequence)
             message = StoredMessage("id", 0, len(data), data)
-            write_event(self.store.batch, MessageSent(QUEUE_ID, sequence, 0, message))
+            event = MessageSent(QUEUE_ID, sequence, 0, message)
+            APPLIERS[MessageSent](self.store.batch, event, None)
         row = QueueRow(self.next_sequence, 1, self.next_sequence - 1, 0)
         write_queue(self.store.batch, QUEUE_ID, row)
         self.store.commit(self._released)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from storage.appliers import write_event, write_queue
+from storage.appliers import APPLIERS, write_queue
 from storage.codec import QueueRow
 from storage.memory import MemoryStore
 from visibility.engine import PAGE_BYTES, Engine, PageWanted
@@ -15,8 +15,11 @@ from visibility.state import QueueState
 class StoreDisk:
     """Writes events by their appliers, and one row for each changed queue at the end of a turn."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(
+        self, store: MemoryStore, on_event: Callable[[Event], None] = lambda event: None
+    ) -> None:
         self.store = store
+        self.on_event = on_event
         self.released = 0
         self._sent: dict[tuple[int, int], StoredMessage] = {}
         """Messages of the open batch, which the store does not show yet."""
@@ -27,7 +30,8 @@ class StoreDisk:
             self._sent[event.queue_id, event.sequence] = event.message
         elif isinstance(event, MessageDeadLettered):
             moved = self.read_message(event.queue_id, event.sequence)
-        write_event(self.store.batch, event, moved)
+        APPLIERS[type(event)](self.store.batch, event, moved)
+        self.on_event(event)
 
     def read_page(self, page: PageWanted) -> tuple[list[tuple[int, StoredMessage]], int]:
         found, following = self.store.read_page(

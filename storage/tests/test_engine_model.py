@@ -15,7 +15,7 @@ from storage.keys import LEASE, MESSAGE, queue_of
 from storage.memory import MemoryStore
 from storage.tests.queue_model import Handle, Model, Taken
 from storage.tests.store_disk import StoreDisk, engine_from
-from visibility.engine import PAGE_MESSAGES
+from visibility.engine import PAGE_MESSAGES, Engine
 from visibility.errors import (
     InvalidMessageContents,
     InvalidParameterValue,
@@ -40,7 +40,7 @@ QUEUE_TIMEOUT_S = {SOURCE_ID: 30, TARGET_ID: 3}
 TWELVE_HOURS_S = 43_200
 
 queue_ids = st.sampled_from((SOURCE_ID, SOURCE_ID, SOURCE_ID, TARGET_ID))
-picks = st.lists(st.integers(0, 10_000), min_size=1, max_size=10)
+picks = st.lists(st.integers(0, 4) | st.integers(0, 10_000), min_size=1, max_size=10)
 timeouts_s = st.sampled_from((0, 0, 1, 5, 30))
 delays_s = st.sampled_from((None, None, 0, 1, 5, 900))
 
@@ -51,7 +51,9 @@ class StandardQueue(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = MemoryStore(auto_sync=False)
-        self.driver = Driver(StoreDisk(self.store))
+        self.follower = Engine()
+        """Knows events only, as a follower does: no requests, no pages."""
+        self.driver = Driver(StoreDisk(self.store, self.follower.apply))
         self.model = Model(START_MS)
         self.durable = self.model.copy()
         self.source = prepared.queue_named("source", SOURCE_ID)
@@ -86,7 +88,11 @@ class StandardQueue(RuleBasedStateMachine):
 
     def chosen(self, picked: Sequence[int], queue_id: int) -> list[Handle]:
         handles = [handle for handle in self.model.handles if handle.queue_id == queue_id]
-        return [handles[-1 - number % len(handles)] for number in picked] if handles else []
+        living = [handle for handle in handles if handle.body in self.model.messages]
+        lines = (living or handles, handles)  # mostly handles that still mean something
+        return [
+            line[-1 - number % len(line)] for number in picked if (line := lines[number % 5 == 4])
+        ]
 
     # -- what clients do ------------------------------------------------------------------------------------------------
 
@@ -145,6 +151,11 @@ class StandardQueue(RuleBasedStateMachine):
             self.model.handles.append(Handle(queue_id, message.data, receipt))
         assert taken == wanted
 
+    @rule(queue_id=queue_ids, times=st.integers(2, 4))
+    def receive_again_and_again(self, queue_id: int, times: int) -> None:
+        for _ in range(times):
+            self.receive(queue_id, 2, 0)
+
     @rule(queue_id=queue_ids, picked=picks)
     def delete(self, queue_id: int, picked: list[int]) -> None:
         for handle in self.chosen(picked[:1], queue_id):
@@ -199,6 +210,7 @@ class StandardQueue(RuleBasedStateMachine):
             self.model.give_back(handle)
             self.model.handles.remove(handle)
 
+    @precondition(lambda self: self.sent % 4 == 1)
     @rule(queue_id=queue_ids)
     def purge(self, queue_id: int) -> None:
         refusal = self.driver.submit(prepared.purge(self.queue(queue_id))).refusal
@@ -234,8 +246,12 @@ class StandardQueue(RuleBasedStateMachine):
         self.restart()
 
     def restart(self) -> None:
-        engine = engine_from(self.store)
-        self.driver = Driver(StoreDisk(self.store), engine=engine, now_ms=self.model.now_ms)
+        self.follower = engine_from(self.store)
+        self.driver = Driver(
+            StoreDisk(self.store, self.follower.apply),
+            engine=engine_from(self.store),
+            now_ms=self.model.now_ms,
+        )
         self.driver.pass_time(0)
         self.sync()
 
@@ -250,6 +266,17 @@ class StandardQueue(RuleBasedStateMachine):
         for queue_id in (SOURCE_ID, TARGET_ID):
             reply = self.driver.submit(prepared.counters(self.queue(queue_id)))
             assert reply.answer == self.model.counters(queue_id)
+
+    @invariant()
+    def a_follower_knows_the_same(self) -> None:
+        self.follower.advance(self.model.now_ms)
+        check_shard(self.follower.state)
+        for queue_id, queue in self.driver.engine.state.queues.items():
+            followed = self.follower.state.queue(queue_id)
+            assert followed.counters() == queue.counters()
+            assert followed.next_sequence == queue.next_sequence
+            assert followed.purged_at_ms == queue.purged_at_ms
+            assert followed.entries.keys() == queue.entries.keys()
 
     @invariant()
     def disk_holds_each_message_once(self) -> None:
@@ -270,7 +297,7 @@ class StandardQueue(RuleBasedStateMachine):
 
 TestStandardQueue = StandardQueue.TestCase
 TestStandardQueue.settings = settings(
-    max_examples=60,
+    max_examples=80,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

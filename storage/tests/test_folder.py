@@ -52,7 +52,7 @@ def test_an_unknown_format_is_refused_by_its_version(
 ) -> None:
     (tmp_path / "format.json").write_text(json.dumps(content))
 
-    with pytest.raises(FolderRefused, match="has format .*knows 1"):
+    with pytest.raises(FolderRefused, match=r"has format .*knows 1"):
         open_folder(tmp_path)
 
 
@@ -73,7 +73,7 @@ def test_a_damaged_format_file_is_refused_and_left_as_it_is(tmp_path: Path, dama
 def test_shards_without_a_format_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "shard-0").mkdir()
 
-    with pytest.raises(FolderRefused, match="no format.json"):
+    with pytest.raises(FolderRefused, match=r"no format\.json"):
         open_folder(tmp_path)
 
     assert not (tmp_path / "format.json").exists()

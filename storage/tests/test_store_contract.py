@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.appliers import write_event, write_queue
+from storage.appliers import APPLIERS, write_queue
 from storage.codec import DamagedRecord, QueueRow
 from storage.keys import message_key
 from storage.memory import MemoryStore
@@ -51,15 +51,15 @@ class Place:
 
     def reopen(self, store: Store) -> Store:
         store.close()
-        if store in self.opened:
-            self.opened.remove(store)  # type: ignore[arg-type]
+        if isinstance(store, RocksStore):
+            self.opened.remove(store)
         self.memory.crash()
         return self.open()
 
     def reopen_after_abandon(self, store: Store) -> Store:
         store.abandon()
-        if store in self.opened:
-            self.opened.remove(store)  # type: ignore[arg-type]
+        if isinstance(store, RocksStore):
+            self.opened.remove(store)
         self.memory.sync()
         self.memory.crash()
         return self.open()
@@ -83,7 +83,7 @@ def sent(queue_id: int, sequence: int, size: int = 10, visible_at_ms: int = 0) -
 
 def put(store: Store, *events: Event, moved: StoredMessage | None = None) -> None:
     for event in events:
-        write_event(store.batch, event, moved)
+        APPLIERS[type(event)](store.batch, event, moved)
 
 
 async def committed(store: Store) -> None:
@@ -104,16 +104,15 @@ def sequences(
 
 async def test_what_was_committed_can_be_read_before_it_is_durable(place: Place) -> None:
     store = place.open()
-    released: list[int] = []
+    durable = asyncio.Event()
     put(store, sent(1, 1), sent(1, 2))
     write_queue(store.batch, 1, ROW)
-    store.commit(lambda: released.append(1))
+    store.commit(durable.set)
 
     assert store.read_messages([(1, 2), (1, 1)]) == [message(2), message(1)]
     assert sequences(store) == [1, 2]
     assert list(store.load()) == [StoredQueue(1, ROW, [])]
-    while not released:
-        await asyncio.sleep(0)
+    await asyncio.wait_for(durable.wait(), 10)
 
 
 async def test_reads_see_nothing_of_the_open_batch(place: Place) -> None:
@@ -306,15 +305,15 @@ async def test_closing_makes_everything_durable(place: Place) -> None:
     assert sequences(store) == [1, 2]
 
 
-async def test_ten_batches_survive_ten_openings(place: Place) -> None:
+async def test_batches_survive_several_openings(place: Place) -> None:
     store = place.open()
 
-    for sequence in range(1, 11):
+    for sequence in range(1, 5):
         put(store, sent(1, sequence))
         await committed(store)
         store = place.reopen(store)
 
-    assert sequences(store) == list(range(1, 11))
+    assert sequences(store) == [1, 2, 3, 4]
     assert not place.failures
 
 
@@ -334,7 +333,8 @@ async def test_a_second_opening_of_a_folder_is_refused(tmp_path: Path) -> None:
 
 async def test_abandoned_rocks_releases_nothing_any_more(tmp_path: Path) -> None:
     released: list[int] = []
-    store = RocksStore(tmp_path, Durability.FSYNC, [].append)
+    failures: list[StoreFailed] = []
+    store = RocksStore(tmp_path, Durability.FSYNC, failures.append)
     put(store, sent(1, 1))
     store.commit(lambda: released.append(1))
 

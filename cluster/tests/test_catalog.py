@@ -1,0 +1,274 @@
+"""The catalog owns queue definitions, on disk before in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cluster.catalog import Catalog
+from cluster.tests.virtual_time import CountingEntropy, SettableClock
+from visibility.errors import (
+    InvalidAttributeName,
+    QueueDeletedRecently,
+    QueueDoesNotExist,
+    QueueNameExists,
+)
+from visibility.tests.prepared import ACCOUNT, REGION
+
+MINUTE_MS = 60_000
+
+
+def owner(name: str) -> tuple[str, str, str]:
+    return ACCOUNT, REGION, name
+
+
+class CatalogFile:
+    """A catalog that can be closed and opened again."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.clock = SettableClock()
+        self.entropy = CountingEntropy()
+        self.catalog: Catalog
+
+    async def open(self, shards: tuple[int, ...] = (0,)) -> Catalog:
+        self.catalog = await Catalog.open(
+            self.file, clock=self.clock, entropy=self.entropy, shards=shards
+        )
+        return self.catalog
+
+    async def reopen(self) -> Catalog:
+        await self.catalog.close()
+        return await self.open()
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> AsyncIterator[CatalogFile]:
+    opened = CatalogFile(tmp_path / "catalog.sqlite")
+    await opened.open()
+    yield opened
+    await opened.catalog.close()
+
+
+async def test_a_new_queue_has_all_attributes_and_keeps_its_tags(file: CatalogFile) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {"DelaySeconds": "7"}, {"team": "blue"})
+
+    assert file.catalog.queue(*owner("q")) == queue
+    assert (queue.attributes["DelaySeconds"], queue.attributes["VisibilityTimeout"]) == ("7", "30")
+    assert (queue.settings.delay_ms, queue.tags, queue.version) == (7_000, {"team": "blue"}, 1)
+    assert queue.created_at_ms == queue.modified_at_ms == file.clock.at_ms
+    assert len(queue.receipt_key) == 32
+    assert len(file.catalog) == 1
+
+
+async def test_creating_a_queue_again_gives_the_same_if_nothing_given_differs(
+    file: CatalogFile,
+) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {"DelaySeconds": "7"}, {})
+
+    for given in ({}, {"DelaySeconds": "7"}, {"VisibilityTimeout": "30"}):
+        assert await file.catalog.create_queue(owner("q"), given, {"tag": "new"}) == queue
+
+    assert len(file.catalog) == 1
+
+
+async def test_creating_a_queue_with_another_attribute_is_refused_and_changes_nothing(
+    file: CatalogFile,
+) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+
+    with pytest.raises(QueueNameExists, match="DelaySeconds"):
+        await file.catalog.create_queue(owner("q"), {"DelaySeconds": "7"}, {})
+
+    assert file.catalog.queue(*owner("q")) == queue
+
+
+async def test_a_refused_attribute_creates_no_queue(file: CatalogFile) -> None:
+    with pytest.raises(InvalidAttributeName):
+        await file.catalog.create_queue(owner("q"), {"Nonsense": "1"}, {})
+
+    assert list(file.catalog) == []
+
+
+async def test_accounts_and_regions_have_names_of_their_own(file: CatalogFile) -> None:
+    places = [owner("q"), ("1" * 12, REGION, "q"), (ACCOUNT, "eu-west-1", "q")]
+
+    made = [await file.catalog.create_queue(place, {}, {}) for place in places]
+
+    assert len({queue.queue_id for queue in made}) == 3
+    assert [file.catalog.queue_of_arn(queue.arn) for queue in made] == made
+    assert file.catalog.queue_of_arn("arn:aws:sqs:us-east-1:000000000000:none") is None
+    assert file.catalog.queue_of_arn("rubbish") is None
+
+
+async def test_names_are_sorted_and_of_one_account_region_and_prefix(file: CatalogFile) -> None:
+    for name in ("b2", "a", "b1", "b10"):
+        await file.catalog.create_queue(owner(name), {}, {})
+    await file.catalog.create_queue(("1" * 12, REGION, "b3"), {}, {})
+    await file.catalog.create_queue((ACCOUNT, "eu-west-1", "b4"), {}, {})
+
+    assert file.catalog.names(ACCOUNT, REGION, "") == ["a", "b1", "b10", "b2"]
+    assert file.catalog.names(ACCOUNT, REGION, "b") == ["b1", "b10", "b2"]
+    assert file.catalog.names(ACCOUNT, REGION, "c") == []
+
+
+async def test_a_deleted_name_is_taken_for_60_seconds_also_over_a_restart(
+    file: CatalogFile,
+) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    await file.catalog.delete_queue(queue)
+    with pytest.raises(QueueDoesNotExist):
+        file.catalog.queue(*owner("q"))
+
+    file.clock.at_ms += MINUTE_MS - 1
+    for catalog in (file.catalog, await file.reopen()):
+        with pytest.raises(QueueDeletedRecently):
+            await catalog.create_queue(owner("q"), {}, {})
+
+    file.clock.at_ms += 1
+    again = await file.catalog.create_queue(owner("q"), {}, {})
+    assert again.queue_id > queue.queue_id
+    assert again.receipt_key != queue.receipt_key
+
+
+async def test_a_name_may_be_taken_at_once_when_the_wait_is_off(tmp_path: Path) -> None:
+    catalog = await Catalog.open(
+        tmp_path / "catalog.sqlite",
+        clock=SettableClock(),
+        entropy=CountingEntropy(),
+        shards=[0],
+        deleted_name_wait_ms=0,
+    )
+
+    await catalog.delete_queue(await catalog.create_queue(owner("q"), {}, {}))
+
+    assert (await catalog.create_queue(owner("q"), {}, {})).queue_id == 2
+    await catalog.close()
+
+
+async def test_a_queue_is_deleted_once(file: CatalogFile) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+
+    answers = await asyncio.gather(
+        *[file.catalog.delete_queue(queue) for _ in range(5)], return_exceptions=True
+    )
+
+    assert [type(answer) for answer in answers] == [type(None)] + [QueueDoesNotExist] * 4
+
+
+async def test_an_old_definition_does_not_delete_the_new_queue_of_its_name(
+    file: CatalogFile,
+) -> None:
+    old = await file.catalog.create_queue(owner("q"), {}, {})
+    await file.catalog.delete_queue(old)
+    file.clock.at_ms += MINUTE_MS
+    new = await file.catalog.create_queue(owner("q"), {}, {})
+
+    with pytest.raises(QueueDoesNotExist):
+        await file.catalog.delete_queue(old)
+
+    assert file.catalog.queue(*owner("q")) == new
+
+
+async def test_ids_are_never_used_again_even_if_the_last_queue_was_deleted(
+    file: CatalogFile,
+) -> None:
+    seen: list[int] = []
+    for number in range(4):
+        queue = await file.catalog.create_queue(owner(f"q{number}"), {}, {})
+        seen.append(queue.queue_id)
+        await file.catalog.delete_queue(queue)
+        await file.reopen()
+
+    assert seen == sorted(set(seen))
+
+
+async def test_everything_is_there_after_a_restart(file: CatalogFile) -> None:
+    made = await file.catalog.create_queue(owner("q"), {"DelaySeconds": "7"}, {"a": "1", "b": "2"})
+    await file.catalog.create_queue(owner("r"), {}, {})
+    file.clock.at_ms += 5_000
+    await file.catalog.set_attributes(made, {"VisibilityTimeout": "9"})
+    await file.catalog.tag_queue(made, {"c": "3", "a": "4"})
+    await file.catalog.untag_queue(made, ["b", "unknown"])
+    before = sorted(file.catalog, key=lambda queue: queue.queue_id)
+
+    catalog = await file.reopen()
+
+    assert sorted(catalog, key=lambda queue: queue.queue_id) == before
+    queue = catalog.queue(*owner("q"))
+    assert (queue.tags, queue.version) == ({"a": "4", "c": "3"}, 4)
+    assert (queue.settings.visibility_timeout_ms, queue.settings.delay_ms) == (9_000, 7_000)
+    assert queue.modified_at_ms == queue.created_at_ms + 5_000
+    assert queue.receipt_key == made.receipt_key
+
+
+async def test_tags_do_not_count_as_a_modification(file: CatalogFile) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    file.clock.at_ms += 5_000
+
+    await file.catalog.tag_queue(queue, {"a": "1"})
+
+    assert file.catalog.queue(*owner("q")).modified_at_ms == queue.modified_at_ms
+
+
+async def test_changes_of_a_deleted_queue_are_refused(file: CatalogFile) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    await file.catalog.delete_queue(queue)
+
+    with pytest.raises(QueueDoesNotExist):
+        await file.catalog.set_attributes(queue, {"DelaySeconds": "1"})
+    with pytest.raises(QueueDoesNotExist):
+        await file.catalog.tag_queue(queue, {"a": "1"})
+    with pytest.raises(QueueDoesNotExist):
+        await file.catalog.untag_queue(queue, ["a"])
+
+
+async def test_creates_of_one_name_at_the_same_time_make_one_queue(file: CatalogFile) -> None:
+    made = await asyncio.gather(*[file.catalog.create_queue(owner("q"), {}, {}) for _ in range(20)])
+
+    assert len({queue.queue_id for queue in made}) == 1
+    assert len(await file.reopen()) == 1
+
+
+async def test_changes_at_the_same_time_are_all_kept(file: CatalogFile) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+
+    await asyncio.gather(
+        file.catalog.set_attributes(queue, {"DelaySeconds": "1"}),
+        file.catalog.set_attributes(queue, {"VisibilityTimeout": "2"}),
+        *[file.catalog.tag_queue(queue, {f"tag{number}": "x"}) for number in range(5)],
+    )
+
+    for catalog in (file.catalog, await file.reopen()):
+        changed = catalog.queue(*owner("q"))
+        assert changed.attributes["DelaySeconds"] == "1"
+        assert changed.attributes["VisibilityTimeout"] == "2"
+        assert (len(changed.tags), changed.version) == (5, 8)
+
+
+async def test_queues_spread_over_the_shards(tmp_path: Path) -> None:
+    file = CatalogFile(tmp_path / "catalog.sqlite")
+    catalog = await file.open(shards=(3, 1))
+
+    made = [await catalog.create_queue(owner(f"q{number}"), {}, {}) for number in range(4)]
+
+    assert sorted(queue.shard for queue in made) == [1, 1, 3, 3]
+    await catalog.close()
+
+
+async def test_dead_letter_sources_are_those_whose_policy_names_the_queue(
+    file: CatalogFile,
+) -> None:
+    target = await file.catalog.create_queue(owner("dead"), {}, {})
+    policy = f'{{"deadLetterTargetArn": "{target.arn}", "maxReceiveCount": 3}}'
+    for name in ("z", "a"):
+        await file.catalog.create_queue(owner(name), {"RedrivePolicy": policy}, {})
+    await file.catalog.create_queue(owner("none"), {}, {})
+
+    sources = file.catalog.dead_letter_sources(target)
+
+    assert [queue.name for queue in sources] == ["a", "z"]
+    assert file.catalog.dead_letter_sources(sources[0]) == []

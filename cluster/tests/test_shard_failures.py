@@ -1,0 +1,179 @@
+"""When the disk or a decision fails, everybody is answered once, and the shard is loaded anew."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cluster.shard import Shard
+from cluster.tests.virtual_time import CountingEntropy, LoopClock, virtual
+from cluster.tests.world import World, pass_time, settled
+from storage.codec import DamagedRecord
+from storage.keys import queue_key
+from storage.rocks import Durability, RocksStore
+from visibility.errors import InternalError, QueueError, ServiceUnavailable
+from visibility.model import QueueCounters, Request
+from visibility.operations import SendMessage
+from visibility.results import SendMessageResult
+from visibility.tests import prepared
+
+Q = prepared.queue_named("q", 1, VisibilityTimeout="5")
+OTHER = prepared.queue_named("other", 2)
+REOPENED_S = 1.1
+
+
+def impossible() -> Request:
+    """A request that no gateway makes: a send without its content."""
+    return prepared.prepared(Q, SendMessage())
+
+
+def is_ready(world: World) -> bool:
+    return world.shard.ready
+
+
+@virtual
+async def test_a_failed_sync_refuses_everybody_once_and_nothing_of_it_remains() -> None:
+    world = World(auto_sync=False).start()
+    kept, parked = await world.asked(prepared.send(Q, "kept"), prepared.receive(OTHER, wait_s=20))
+    await world.sync()
+    held, inbox = await world.asked(prepared.send(Q, "lost"), prepared.counters(Q))
+
+    world.store.fail_to_sync()
+    refused_at_once = world.ask(prepared.counters(Q))
+    await settled()
+
+    assert kept.refusal is SendMessageResult
+    for asked in (parked, held, inbox, refused_at_once):
+        assert asked.refusal is ServiceUnavailable
+    assert not is_ready(world)
+
+    await pass_time(REOPENED_S)
+    (counted,) = await world.asked(prepared.counters(Q))
+
+    assert is_ready(world)
+    assert counted.answers == [QueueCounters(1, 0, 0)]
+    assert world.store.abandoned == 1
+
+
+@virtual
+async def test_a_refused_write_refuses_the_turn_and_the_shard_serves_again() -> None:
+    world = World().start()
+    world.store.fails = True
+
+    sent, counted = await world.asked(prepared.send(Q, "a"), prepared.counters(OTHER))
+    await pass_time(REOPENED_S)
+    (later,) = await world.asked(prepared.send(Q, "b"))
+
+    assert sent.refusal is counted.refusal is ServiceUnavailable
+    assert later.refusal is SendMessageResult
+    assert world.opened == 2
+
+
+@virtual
+async def test_opening_anew_is_tried_until_it_works() -> None:
+    world = World().start()
+    world.store.fails = True
+    world.refuse_opening = 3
+    await world.asked(prepared.send(Q, "a"))
+
+    await pass_time(3.5)
+    assert not is_ready(world)
+
+    await pass_time(REOPENED_S)
+    assert is_ready(world)
+
+
+@virtual
+async def test_timers_go_on_after_the_shard_was_loaded_anew() -> None:
+    world = World().start()
+    await world.asked(prepared.send(Q, "a", delay_s=10))
+    world.store.fails = True
+    await world.asked(prepared.send(Q, "b"))
+    await pass_time(REOPENED_S)
+    (waiting,) = await world.asked(prepared.receive(Q, wait_s=20))
+
+    await pass_time(9)
+
+    assert waiting.bodies == ["a"]
+
+
+@virtual
+async def test_a_bug_in_a_decision_loses_no_request() -> None:
+    world = World().start()
+    (parked,) = await world.asked(prepared.receive(OTHER, wait_s=20))
+
+    all_asked = await world.asked(
+        prepared.send(Q, "before"), impossible(), prepared.send(Q, "behind"), prepared.counters(Q)
+    )
+
+    assert all(len(asked.answers) == 1 for asked in (*all_asked, parked))
+    assert all(isinstance(asked.answers[0], QueueError) for asked in (*all_asked, parked)), (
+        "nothing of the failed turn was kept"
+    )
+    await pass_time(REOPENED_S)
+    (counted,) = await world.asked(prepared.counters(Q))
+    assert counted.answers == [QueueCounters(0, 0, 0)]
+
+
+@virtual
+async def test_the_request_that_met_the_bug_gets_an_internal_error() -> None:
+    world = World().start()
+
+    (asked,) = await world.asked(impossible())
+
+    assert asked.refusal is InternalError
+
+
+@virtual
+async def test_a_store_that_is_ready_too_late_after_a_bug_releases_nothing() -> None:
+    world = World(auto_sync=False).start()
+    (sent,) = await world.asked(prepared.send(Q, "a"))
+    await world.asked(impossible())
+
+    await world.sync()
+
+    assert len(sent.answers) == 1
+
+
+@virtual
+async def test_stopping_ends_although_the_store_failed_while_polls_were_parked() -> None:
+    world = World().start()
+    (parked,) = await world.asked(prepared.receive(OTHER, wait_s=20))
+    world.store.fails = True
+    await world.asked(prepared.send(Q, "a"))
+
+    await asyncio.wait_for(world.shard.stop(), 5)
+
+    assert parked.refusal is ServiceUnavailable
+
+
+@virtual
+async def test_a_stopped_shard_is_not_opened_again() -> None:
+    world = World().start()
+    world.store.fails = True
+    await world.asked(prepared.send(Q, "a"))
+    await world.shard.stop()
+
+    await pass_time(5)
+
+    assert world.opened == 1
+
+
+async def test_a_start_that_meets_damage_lets_go_of_the_folder(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path, Durability.OS, lambda error: None)
+    store.batch.put(queue_key(1), b"\x01rubbish")
+    store.close()
+    shard = Shard(
+        0,
+        open_store=lambda on_failure: RocksStore(tmp_path, Durability.OS, on_failure),
+        clock=LoopClock(),
+        entropy=CountingEntropy(),
+        purge_interval_ms=60_000,
+    )
+
+    with pytest.raises(DamagedRecord):
+        shard.start([1])
+
+    RocksStore(tmp_path, Durability.OS, lambda error: None).close()

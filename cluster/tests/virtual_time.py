@@ -1,0 +1,98 @@
+"""An event loop that never waits: when nothing is left to do, its time jumps to the next timer."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec
+
+from visibility.tests.driver import START_MS
+
+P = ParamSpec("P")
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Asks for what is ready now, and lets time pass instead of waiting."""
+
+    now_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready:
+            assert timeout is not None, "nothing will ever happen any more"
+            self.now_s += max(0.0, timeout)
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop whose time begins at 0."""
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now_s
+
+
+def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async test in virtual time."""
+
+    @wraps(test)
+    def run(*arguments: P.args, **named: P.kwargs) -> None:
+        loop = VirtualLoop()
+        try:
+            loop.run_until_complete(test(*arguments, **named))
+        finally:
+            loop.close()
+
+    return run
+
+
+class LoopClock:
+    """A shard's clock that shows the running loop's time."""
+
+    def now_ms(self) -> int:
+        return START_MS + round(asyncio.get_running_loop().time() * 1000)
+
+    def wall_s(self) -> float:
+        return self.now_ms() / 1000
+
+    def monotonic_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+class SettableClock:
+    """A clock that stands where it is put."""
+
+    def __init__(self) -> None:
+        self.at_ms = START_MS
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+    def wall_s(self) -> float:
+        return self.at_ms / 1000
+
+    def monotonic_s(self) -> float:
+        return self.at_ms / 1000
+
+
+class CountingEntropy:
+    """Chance that can be repeated: 1, 2, 3, ..."""
+
+    def __init__(self) -> None:
+        self._drawn = 0
+
+    def _next(self) -> int:
+        self._drawn += 1
+        return self._drawn
+
+    @property
+    def bits128(self) -> Callable[[], int]:
+        return self._next
+
+    def secret(self, size: int) -> bytes:
+        return self._next().to_bytes(size, "big")

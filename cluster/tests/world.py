@@ -1,0 +1,126 @@
+"""A shard on a MemoryStore that can fail, and those who ask it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from cluster.shard import Shard, Ticket
+from cluster.tests.virtual_time import CountingEntropy, LoopClock
+from storage.memory import MemoryStore
+from storage.store import StoreFailed
+from visibility.errors import QueueError
+from visibility.model import Request
+from visibility.outcomes import Answer, Deliveries
+
+
+class FragileStore(MemoryStore):
+    """Refuses a commit when it is told to."""
+
+    def __init__(self, *, auto_sync: bool) -> None:
+        super().__init__(auto_sync=auto_sync)
+        self.on_failure: Callable[[StoreFailed], None] = lambda error: None
+        self.fails = False
+        self.abandoned = 0
+
+    def commit(self, release: Callable[[], None]) -> None:
+        if self.fails:
+            self.fails = False
+            self.on_failure(StoreFailed("cannot write: no space left on device"))
+        else:
+            super().commit(release)
+
+    def fail_to_sync(self) -> None:
+        """What was committed and not synced is lost."""
+        self.crash()
+        self.on_failure(StoreFailed("cannot sync: input/output error"))
+
+    def abandon(self) -> None:
+        self.crash()
+        self.abandoned += 1
+
+
+class Asked:
+    """A request and all that was answered to it."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer | QueueError] = []
+        self.ticket: Ticket
+
+    @property
+    def refusal(self) -> type[Answer | QueueError]:
+        """The class of the only answer."""
+        (answer,) = self.answers
+        return type(answer)
+
+    @property
+    def bodies(self) -> list[str]:
+        """The messages of the only answer."""
+        (answer,) = self.answers
+        assert isinstance(answer, Deliveries)
+        assert None not in answer.messages
+        return [message.data.decode() for message in answer.messages if message is not None]
+
+
+class World:
+    """One shard; with `auto_sync=False` nothing is durable before `sync`."""
+
+    def __init__(self, *, auto_sync: bool = True, store: FragileStore | None = None) -> None:
+        self.store = store or FragileStore(auto_sync=auto_sync)
+        self.refuse_opening = 0
+        self.opened = 0
+        self.order: list[Asked] = []
+        """Who was answered, in order."""
+        self.shard = Shard(
+            0,
+            open_store=self._open,
+            clock=LoopClock(),
+            entropy=CountingEntropy(),
+            purge_interval_ms=60_000,
+        )
+
+    def start(self, known_queue_ids: Iterable[int] = range(100)) -> World:
+        self.shard.start(known_queue_ids)
+        return self
+
+    def _open(self, on_failure: Callable[[StoreFailed], None]) -> FragileStore:
+        if self.refuse_opening:
+            self.refuse_opening -= 1
+            raise StoreFailed("cannot open: no such device")
+        self.opened += 1
+        self.store.on_failure = on_failure
+        return self.store
+
+    def ask(self, request: Request) -> Asked:
+        asked = Asked()
+
+        def on_answer(answer: Answer | QueueError) -> None:
+            asked.answers.append(answer)
+            self.order.append(asked)
+
+        asked.ticket = self.shard.submit(request, on_answer)
+        return asked
+
+    async def asked(self, *requests: Request) -> list[Asked]:
+        """Ask, and let the shard do what it can do now."""
+        all_asked = [self.ask(request) for request in requests]
+        await settled()
+        return all_asked
+
+    async def sync(self) -> None:
+        """Make everything durable, turn after turn."""
+        for _ in range(10):
+            self.store.sync()
+            await settled()
+
+
+async def settled() -> None:
+    """Let the loop do all that needs no time."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def pass_time(seconds: float) -> None:
+    """Let virtual time pass, and what is due happen."""
+    await asyncio.sleep(seconds)
+    await settled()

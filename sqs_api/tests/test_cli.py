@@ -1,0 +1,301 @@
+"""The `holdfast` command: what it says, and with which status it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+from click.testing import CliRunner
+from cryptography.fernet import Fernet
+
+from cluster.access_keys import AccessKeyStore
+from cluster.clock import SystemClock, SystemEntropy
+from sqs_api.__main__ import cli
+from sqs_api.config import Settings
+from sqs_api.node import Node, NodeRefused
+
+CHECKOUT = Path(__file__).parents[2]
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+KEY = re.compile(r"AKIA[A-Z2-7]{16}")
+
+
+class Said(NamedTuple):
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+
+
+def _run(*arguments: object) -> Said:
+    """A command in this process; `main` shows click's refusals as one line and ends with 2."""
+    given = [str(argument) for argument in arguments]
+    result = CliRunner().invoke(cli, given, standalone_mode=False)
+    if isinstance(result.exception, click.ClickException):
+        return Said(2, result.stdout, result.exception.format_message())
+    if result.exception is not None:
+        raise result.exception
+    return Said(result.exit_code, result.stdout, result.stderr)
+
+
+def _start(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sqs_api", *(str(argument) for argument in arguments)],
+        env=ENVIRONMENT,
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _process(*arguments: object) -> Said:
+    """A command in a process of its own."""
+    with _start(*arguments) as process:
+        try:
+            out, err = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            pytest.fail(f"it did not end: {out} {err}")
+    return Said(process.returncode, out, err)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder with one access key."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    assert _run("credentials", "--data", folder, "add").status == 0
+    return folder
+
+
+# -- in this process --------------------------------------------------------------------------------------------------
+
+
+def test_version_is_the_installed_one() -> None:
+    assert _run("version") == Said(0, metadata.version("holdfast") + "\n", "")
+
+
+def test_check_config_shows_every_setting(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('port = 1\nauth = "open"\n')
+
+    said = _run("check-config", "--config", file)
+
+    assert (said.status, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert "port = 1" in lines
+    assert "auth = open" in lines
+    assert len(lines) == 10
+
+
+def test_credentials_are_listed_without_secrets(data: Path) -> None:
+    added = _run("credentials", "--data", data, "add", "--account", "123456789012")
+    secret = re.findall(r"SECRET_ACCESS_KEY=(\S+)", added.out)[0]
+
+    listed = _run("credentials", "--data", data, "list")
+
+    assert [line.split()[1] for line in listed.out.splitlines()] == ["000000000000", "123456789012"]
+    assert KEY.findall(added.out)[0] in listed.out
+    assert secret not in listed.out
+    files = [file.read_bytes() for file in data.iterdir() if file.is_file()]
+    assert not any(secret.encode() in content for content in files)
+
+
+def test_added_key_is_shown_as_export_lines_and_found_again(data: Path) -> None:
+    said = _run("credentials", "--data", data, "add")
+    key_id, secret = re.findall(r"^export \w+=(\S+)$", said.out, re.MULTILINE)
+
+    store = AccessKeyStore(data, SystemClock(), SystemEntropy())
+    kept = {key.access_key_id: key.secret_access_key for key in store.all()}
+    store.close()
+    assert kept[key_id] == secret
+
+
+def test_rotated_key_is_disabled_and_its_successor_has_its_user(data: Path) -> None:
+    (old,) = KEY.findall(_run("credentials", "--data", data, "list").out)
+    new = KEY.findall(_run("credentials", "--data", data, "rotate", old).out)[0]
+
+    lines = [line.split() for line in _run("credentials", "--data", data, "list").out.splitlines()]
+
+    states = {line[0]: (line[2], line[3]) for line in lines}
+    assert {key: state for key, (_, state) in states.items()} == {old: "disabled", new: "enabled"}
+    assert states[old][0] == states[new][0]
+
+
+def test_key_can_be_disabled_more_than_once(data: Path) -> None:
+    (key,) = KEY.findall(_run("credentials", "--data", data, "list").out)
+    for _ in range(2):
+        assert _run("credentials", "--data", data, "disable", key).status == 0
+
+    assert "disabled" in _run("credentials", "--data", data, "list").out
+
+
+WRONG_USES = (
+    ("credentials", "--data", "DATA", "disable", "AKIANOBODY"),
+    ("credentials", "--data", "DATA", "rotate", "AKIANOBODY"),
+    ("credentials", "--data", "DATA", "add", "--account", "12"),
+    ("credentials", "--data", "DATA", "add", "--account", "٠" * 12),
+    ("credentials", "--data", "DATA/missing", "list"),
+    ("credentials", "--data", "DATA/master.key", "list"),
+    ("credentials", "--data", "DATA", "frobnicate"),
+    ("serve", "--port", "many"),
+    ("serve", "--port", "65536"),
+    ("serve", "--auth", "none"),
+    ("serve", "--auth", "open", "--host", "0.0.0.0"),
+    ("serve", "--config", "DATA/missing.toml"),
+    ("check-config", "--config", "DATA/master.key"),
+    ("check-config", "--frobnicate"),
+    ("serve", "here"),
+    ("frobnicate",),
+)
+
+
+@pytest.mark.parametrize("arguments", WRONG_USES, ids=" ".join)
+def test_wrong_use_ends_with_2_and_leaves_no_output(data: Path, arguments: tuple[str, ...]) -> None:
+    said = _run(*(argument.replace("DATA", str(data)) for argument in arguments))
+
+    assert (said.status, said.out) == (2, "")
+    assert len(said.err.splitlines()) == 1, said.err
+
+
+def test_keys_under_another_master_key_are_refused_in_one_line(data: Path) -> None:
+    (data / "master.key").write_bytes(Fernet.generate_key())
+
+    said = _run("credentials", "--data", data, "list")
+
+    assert said.status != 0
+    assert "master key" in said.err
+
+
+def test_damaged_keys_are_refused_in_one_line(data: Path) -> None:
+    for suffix in ("-wal", "-shm"):
+        (data / f"access-keys.sqlite{suffix}").unlink(missing_ok=True)
+    (data / "access-keys.sqlite").write_bytes(b"no database" * 1000)
+
+    said = _run("credentials", "--data", data, "list")
+
+    assert said.status != 0
+    assert "cannot open the access keys" in said.err
+
+
+def test_looking_at_the_keys_of_a_foreign_folder_leaves_nothing_there(tmp_path: Path) -> None:
+    _run("credentials", "--data", tmp_path, "list")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- data folders -----------------------------------------------------------------------------------------------------
+
+FOLDERS: dict[str, str] = {
+    "not json": "{",
+    "not an object": "[]",
+    "without shards": '{"format": 1}',
+    "no shard": '{"format": 1, "shards": {}}',
+    "another format": '{"format": 99, "shards": {"0": "shard-0"}}',
+    "another format with another map": '{"format": 99, "folders": []}',
+}
+
+
+def _refused_folders(root: Path) -> dict[str, Path]:
+    """Data folders that cannot be used."""
+    folders = {"file": root / "file", "below a file": root / "file" / "data"}
+    folders["file"].write_text("x")
+    for number, (kind, text) in enumerate(FOLDERS.items()):
+        folders[kind] = root / str(number)
+        folders[kind].mkdir()
+        (folders[kind] / "format.json").write_text(text)
+    folders["shards without a map"] = root / "shards"
+    (root / "shards" / "shard-0").mkdir(parents=True)
+    folders["catalog is a folder"] = root / "catalog"
+    (root / "catalog" / "catalog.sqlite").mkdir(parents=True)
+    folders["master key is empty"] = root / "master"
+    folders["master key is empty"].mkdir()
+    (root / "master" / "master.key").write_text("")
+    return folders
+
+
+KINDS = (
+    *("file", "below a file", "shards without a map", "catalog is a folder", "master key is empty"),
+    *FOLDERS,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_service_refuses_a_data_folder_in_one_line(tmp_path: Path, kind: str) -> None:
+    node = Node(Settings(port=0, data=_refused_folders(tmp_path)[kind]))
+    try:
+        await node.start()
+    except NodeRefused as refusal:
+        text = str(refusal)
+    else:
+        await node.stop()
+        pytest.fail("it started")
+
+    assert "\n" not in text
+    if kind.startswith("another format"):
+        assert "format 99" in text
+
+
+# -- in processes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_service_that_cannot_start_ends_with_1_and_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        commands = (
+            ("serve", "--port", "0", "--data", tmp_path / "file"),
+            ("serve", "--port", port, "--data", tmp_path / "data"),
+        )
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(lambda command: _process(*command), commands))
+
+    for said in answers:
+        assert (said.status, said.out) == (1, "")
+        assert len(said.err.splitlines()) == 1, said.err
+        assert said.err.startswith("holdfast: ")
+
+
+@pytest.mark.slow
+def test_process_answers_stops_at_once_and_logs_no_secret(tmp_path: Path) -> None:
+    arguments = ("serve", "--port", "0", "--data", tmp_path / "data")
+    with _start(*arguments) as process:
+        assert process.stdout is not None
+        lines: list[str] = []
+        while not (lines and lines[-1].startswith("listening on ")):
+            lines.append(process.stdout.readline())
+            assert lines[-1], "it ended before it listened"
+        address = re.findall(r"http://(\S+):(\d+)", lines[-1])[0]
+        second = _process(*arguments)
+        idle = [socket.create_connection((address[0], int(address[1]))) for _ in range(20)]
+        idle[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert idle[0].recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
+        began_s = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=10)
+        taken_s = time.monotonic() - began_s
+        for connection in idle:
+            connection.close()
+
+    secret = re.findall(r"SECRET_ACCESS_KEY=(\S+)", "".join(lines))[0]
+    assert process.returncode == 0
+    assert out == ""
+    assert secret not in err
+    assert taken_s < 1
+    assert (second.status, second.out, len(second.err.splitlines())) == (1, "", 1)

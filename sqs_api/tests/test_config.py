@@ -1,0 +1,163 @@
+"""Where settings come from, and the one line that says why they cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sqs_api.config import AuthMode, ConfigRefused, Settings, Switch, load
+from storage.rocks import Durability
+
+DEFAULTS = {
+    "host": "127.0.0.1",
+    "port": 9324,
+    "data": Path("holdfast-data"),
+    "auth": AuthMode.SIGV4,
+    "durability": Durability.FSYNC,
+    "account": "000000000000",
+    "region": "us-east-1",
+    "public_url": None,
+    "aws_waits": Switch.ON,
+    "log": "json",
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in DEFAULTS:
+        monkeypatch.delenv(f"HOLDFAST_{name.upper()}", raising=False)
+
+
+def _file(folder: Path, text: str) -> Path:
+    file = folder / "holdfast.toml"
+    file.write_text(text)
+    return file
+
+
+def _refusal(flags: dict[str, Any], file: Path | None = None) -> str:
+    with pytest.raises(ConfigRefused) as refused:
+        load(flags, file)
+    text = str(refused.value)
+    assert "\n" not in text
+    return text
+
+
+def test_nothing_needs_to_be_set() -> None:
+    assert load({}, None).model_dump() == DEFAULTS
+
+
+def test_flags_win_over_environment_over_file_over_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = _file(tmp_path, 'port = 1\nregion = "file"\naccount = "111111111111"\n')
+    monkeypatch.setenv("HOLDFAST_PORT", "2")
+    monkeypatch.setenv("HOLDFAST_REGION", "environment")
+
+    settings = load({"port": 3}, file)
+
+    assert (settings.port, settings.region, settings.account) == (3, "environment", "111111111111")
+    assert settings.host == DEFAULTS["host"]
+
+
+@pytest.mark.parametrize("key", DEFAULTS)
+def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    others = {
+        "host": "127.0.0.2",
+        "port": "1",
+        "data": "elsewhere",
+        "auth": "open",
+        "durability": "os",
+        "account": "123456789012",
+        "region": "eu-west-1",
+        "public_url": "https://h/x",
+        "aws_waits": "off",
+        "log": "console",
+    }
+    from_file = getattr(load({}, _file(tmp_path, f'{key} = "{others[key]}"')), key)
+    monkeypatch.setenv(f"HOLDFAST_{key.upper()}", others[key])
+
+    assert str(getattr(load({}, None), key)) == others[key] == str(from_file)
+
+
+def test_environment_without_our_prefix_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PORT", "1")
+    monkeypatch.setenv("NOT_HOLDFAST_PORT", "1")
+
+    assert load({}, None).port == 9324
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load({}, None).port = 1
+
+
+BAD_VALUES = {
+    "port": ("-1", "65536", "many", "", "1.5"),
+    "auth": ("none", "", "SIGV4"),
+    "durability": ("some",),
+    "account": ("", "12", "1" * 13, "00000000000a", "٠" * 12, "0" * 12 + "\n"),
+    "region": ("", "US", "a" * 33, "a b", "us-east-1\n"),
+    "public_url": ("", "h", "ftp://h", "http://", "http://h?x", "http://h/ x", "http://h\n"),
+    "aws_waits": ("yes", "true"),
+    "log": ("xml",),
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(k, v) for k, values in BAD_VALUES.items() for v in values]
+)
+def test_bad_value_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, key: str, value: str
+) -> None:
+    assert _refusal({key: value}).startswith(f"{key}: ")
+    monkeypatch.setenv(f"HOLDFAST_{key.upper()}", value)
+    assert _refusal({}).startswith(f"{key}: ")
+
+
+def test_unknown_setting_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _refusal({}, _file(tmp_path, "prot = 1")) == "prot: unknown setting"
+    assert _refusal({}, _file(tmp_path, "[serve]\nport = 1")) == "serve: unknown setting"
+    monkeypatch.setenv("HOLDFAST_PROT", "1")
+    assert _refusal({}) == "prot: unknown setting"
+
+
+@pytest.mark.parametrize("text", ["port", "port = ", "port = 1\nport = 2", "[", "\0", 'a = "\\q"'])
+def test_bad_toml_is_refused_with_its_file(tmp_path: Path, text: str) -> None:
+    assert "holdfast.toml" in _refusal({}, _file(tmp_path, text))
+
+
+def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    assert "No such file" in _refusal({}, tmp_path / "missing.toml")
+    assert "directory" in _refusal({}, tmp_path)
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    assert "binary.toml" in _refusal({}, binary)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "::1"])
+def test_open_mode_listens_on_loopback(host: str) -> None:
+    assert load({"auth": "open", "host": host}, None).auth is AuthMode.OPEN
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "0.0.0.0",
+        "",
+        "::",
+        "10.0.0.1",
+        "h",
+        "127.example.com",
+        "127.0.0.1.example.com",
+        "localhost.x",
+    ],
+)
+def test_open_mode_is_refused_elsewhere(host: str) -> None:
+    assert _refusal({"auth": "open", "host": host}).startswith("auth: ")
+    assert isinstance(load({"host": host}, None), Settings)
