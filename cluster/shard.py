@@ -53,6 +53,8 @@ class Ticket(msgspec.Struct):
     """The long poll's number while it is parked, else 0."""
     until_ms: int = 0
     """When its waiting ends, once it has begun to wait."""
+    is_cancelled: bool = False
+    """Whether the client hung up: then it does not begin to wait."""
 
 
 class Shard:
@@ -133,7 +135,7 @@ class Shard:
     async def stop(self) -> None:
         """Finish what was submitted, then close the store."""
         self.end_long_polls()
-        while self._inbox or self._held is not None or self._answers:
+        while self._store is not None and (self._inbox or self._held is not None or self._answers):
             await asyncio.sleep(0.001)
         if self._timer is not None:
             self._timer.cancel()
@@ -150,6 +152,8 @@ class Shard:
             asyncio.get_running_loop().call_later(_REOPEN_S, self._reopen, broken)
 
     def _reopen(self, broken: Store | None) -> None:
+        if self._stopping:
+            return
         known = set(self._engine.state.queues)
         try:
             if broken is not None:
@@ -165,6 +169,7 @@ class Shard:
         tickets = [ticket for ticket, _ in (self._held or []) + self._answers]
         tickets += self._inbox
         for wait in self._engine.state.waits.all():
+            self._engine.state.waits.remove(wait.number)
             assert isinstance(wait.ticket, Ticket)
             tickets.append(wait.ticket)
         self._held = None
@@ -190,6 +195,7 @@ class Shard:
 
     def cancel(self, ticket: Ticket) -> bool:
         """The client hung up: a parked receive leaves the line. Anything else runs its course: False."""
+        ticket.is_cancelled = True
         if not ticket.wait_number:
             return False
         self._engine.state.waits.remove(ticket.wait_number)
@@ -295,7 +301,7 @@ class Shard:
             self._answers.append((ticket, answer))
 
     def _park(self, ticket: Ticket, now_ms: int) -> None:
-        if self._stopping:
+        if self._stopping or ticket.is_cancelled:
             self._answers.append((ticket, _NO_MESSAGES))
         elif not ticket.wait_number:
             request = ticket.request

@@ -17,6 +17,7 @@ from sqs_api import config
 from sqs_api.config import AuthMode, ConfigRefused, Settings, Switch
 from sqs_api.logs import LogFormat, set_up_logs
 from storage.rocks import Durability
+from visibility.naming import is_account
 
 _FAILED = 1
 _WRONG_USE = 2
@@ -84,20 +85,24 @@ def credentials(context: click.Context, data: Path | None, config_file: Path | N
         return
     from cluster.access_keys import AccessKeyStore, AccessKeysUnreadable
     from cluster.clock import SystemClock, SystemEntropy
+    from storage.folder import FolderRefused, check_folder, is_unused, open_folder
 
-    if not settings.data.is_dir():
-        raise _Refused(f"{settings.data} is not a data folder")
     try:
-        context.obj = AccessKeyStore(settings.data, SystemClock(), SystemEntropy())
-    except AccessKeysUnreadable as error:
+        if context.invoked_subcommand == "add" and is_unused(settings.data):
+            open_folder(settings.data)
+        check_folder(settings.data)
+        store = AccessKeyStore(settings.data, SystemClock(), SystemEntropy())
+        store.all()
+    except (FolderRefused, AccessKeysUnreadable) as error:
         raise _Refused(str(error)) from error
-    context.obj.default_account = settings.account
+    context.obj = (store, settings.account)
 
 
 @credentials.command("list")
 @click.pass_obj
-def credentials_list(store: Any) -> None:
+def credentials_list(context: Any) -> None:
     """List keys, without secrets."""
+    store, _ = context
     for key in store.all():
         state = "enabled" if key.enabled else "disabled"
         click.echo(f"{key.access_key_id}  {key.account}  {key.principal}  {state}")
@@ -108,16 +113,18 @@ def credentials_list(store: Any) -> None:
 @click.pass_context
 def credentials_add(context: click.Context, account: str | None) -> None:
     """Make a key and show its secret once."""
-    if account is not None and not (account.isdigit() and len(account) == 12):
+    store, default_account = context.obj
+    if account is not None and not is_account(account):
         raise _Refused("--account: must be 12 digits")
-    _show(context.obj.add(account or context.obj.default_account))
+    _show(store.add(account or default_account))
 
 
 @credentials.command("rotate")
 @click.argument("access_key_id")
 @click.pass_obj
-def credentials_rotate(store: Any, access_key_id: str) -> None:
+def credentials_rotate(context: Any, access_key_id: str) -> None:
     """Make a successor for the same user and disable the old key."""
+    store, _ = context
     key = store.rotate(access_key_id)
     if key is None:
         raise _Refused(f"no access key {access_key_id}")
@@ -127,8 +134,9 @@ def credentials_rotate(store: Any, access_key_id: str) -> None:
 @credentials.command("disable")
 @click.argument("access_key_id")
 @click.pass_obj
-def credentials_disable(store: Any, access_key_id: str) -> None:
+def credentials_disable(context: Any, access_key_id: str) -> None:
     """Refuse a key from now on."""
+    store, _ = context
     if not store.disable(access_key_id):
         raise _Refused(f"no access key {access_key_id}")
     click.echo(f"disabled {access_key_id}")

@@ -22,7 +22,7 @@ class AdminPages:
 
     async def __call__(self, request: BaseRequest) -> web.StreamResponse | None:
         """The page, None if the path is not one of ours."""
-        path = request.path
+        path = request.raw_path.partition("?")[0]
         if path == "/healthz":
             return web.Response(text="ok\n")
         if path == "/readyz":

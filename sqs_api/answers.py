@@ -12,7 +12,6 @@ _ANSWER = (
     b"HTTP/1.1 %b\r\nContent-Type: %b\r\nx-amzn-RequestId: %b\r\nDate: %b\r\n"
     b"%bContent-Length: %d\r\n\r\n%b"
 )
-_CLOSE = (b"Connection", b"close")
 
 HeaderLines = tuple[tuple[bytes, bytes], ...]
 
@@ -42,8 +41,12 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 
     def closing(self, *, with_body: bool = True) -> bytes:
         """The answer, after which the connection is closed."""
-        closing = msgspec.structs.replace(self, headers=(*self.headers, _CLOSE)).keeping_alive()
+        closing = self.with_header(b"Connection", b"close").keeping_alive()
         return closing if with_body else closing[: len(closing) - len(self.body)]
+
+    def with_header(self, name: bytes, value: bytes) -> Reply:
+        """The same answer with one more header."""
+        return msgspec.structs.replace(self, headers=(*self.headers, (name, value)))
 
 
 def date_line(wall_s: float) -> bytes:

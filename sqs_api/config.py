@@ -9,6 +9,7 @@ import os
 import re
 import tomllib
 from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from sqs_api.logs import LogFormat
 from storage.rocks import Durability
+from visibility.naming import is_account
 
 _PREFIX = "HOLDFAST_"
 
@@ -42,7 +44,7 @@ class ConfigRefused(Exception):
 
 
 def _account(text: str) -> str:
-    if re.fullmatch(r"[0-9]{12}", text) is None:
+    if not is_account(text):
         raise ValueError("must be 12 digits")
     return text
 
@@ -114,7 +116,10 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
 
 
 def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _from_file(file: Path | None) -> dict[str, Any]:

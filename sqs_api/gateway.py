@@ -89,12 +89,15 @@ class Exchange(msgspec.Struct):
         """The shard released the answer."""
         self.ticket = None
         gateway = self.gateway
-        if isinstance(answer, QueueError):
-            gateway.refuse(self, answer)
-        elif type(answer) is Deliveries:
-            gateway.hand_out(self, answer)
-        else:
-            gateway.succeed(self, answer)
+        try:
+            if isinstance(answer, QueueError):
+                gateway.refuse(self, answer)
+            elif type(answer) is Deliveries:
+                gateway.hand_out(self, answer)
+            else:
+                gateway.succeed(self, answer)
+        except Exception:
+            gateway.fail(self)
 
 
 class Gateway:
@@ -131,10 +134,8 @@ class Gateway:
 
     def begin(self, raw: RawRequest, client: Client) -> Exchange:
         """Answer a request through `client`: at once if it is refused, else when its outcome is known."""
-        self._ids += 1
         self.outstanding += 1
-        request_id = self._id_prefix + f"{self._ids:012x}"
-        exchange = Exchange(self, client, request_id, self._clock.monotonic_s())
+        exchange = self._exchange(client)
         try:
             self._dispatch(raw, exchange)
         except (QueueError, AuthError) as refusal:
@@ -142,9 +143,22 @@ class Gateway:
                 exchange.wire = detect_wire(raw.method, raw.target, raw.headers)
             self.refuse(exchange, refusal)
         except Exception:
-            self._log.exception("request_failed", request_id=exchange.request_id)
-            self.refuse(exchange, InternalError())
+            if exchange.action == "-":
+                exchange.wire = detect_wire(raw.method, raw.target, raw.headers)
+            self.fail(exchange)
         return exchange
+
+    def refuse_unread(self, client: Client, head: RawRequest, refusal: QueueError) -> None:
+        """Answer a request whose body is not read."""
+        self.outstanding += 1
+        exchange = self._exchange(client)
+        exchange.wire = detect_wire(head.method, head.target, head.headers)
+        self.refuse(exchange, refusal)
+
+    def _exchange(self, client: Client) -> Exchange:
+        self._ids += 1
+        request_id = self._id_prefix + f"{self._ids:012x}"
+        return Exchange(self, client, request_id, self._clock.monotonic_s())
 
     def cancel(self, exchange: Exchange) -> None:
         """The client hung up: a long poll waits no more."""
@@ -203,8 +217,7 @@ class Gateway:
         except (QueueError, AuthError) as refusal:
             self.refuse(exchange, refusal)
         except Exception:
-            self._log.exception("request_failed", request_id=exchange.request_id)
-            self.refuse(exchange, InternalError())
+            self.fail(exchange)
 
     def _base_url(self, headers: dict[bytes, bytes]) -> str:
         """How the client reached us: the configured address, or the Host header."""
@@ -247,6 +260,12 @@ class Gateway:
         if isinstance(refusal, ServiceUnavailable):
             self._log.error("unavailable", request_id=exchange.request_id, action=exchange.action)
         self._write(exchange, error.status, error.content_type, error.body, error.headers)
+
+    def fail(self, exchange: Exchange) -> None:
+        """Answer after a bug of ours; call it in the exception's handler."""
+        self._log.exception("request_failed", request_id=exchange.request_id)
+        if not exchange.answered:
+            self.refuse(exchange, InternalError())
 
     def _write(
         self,

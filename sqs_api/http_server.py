@@ -11,16 +11,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
+from aiohttp import HttpVersion11, web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 from aiohttp.web_request import BaseRequest
 
 from sqs_api.answers import Reply
 from sqs_api.gateway import Exchange, Gateway
 from sqs_api.plain_request import NotPlain, RawRequest, read_plain_request
+from visibility.errors import RequestTooLarge
 
 BODY_BYTES_MAX = 4 << 20
 """No valid request is larger: a message of 1 MiB takes three times that in form encoding."""
+
+_AHEAD_BYTES_MAX = 64 << 10
+"""What a connection may send ahead of the answer it waits for before it is not read any more."""
+_TOO_LARGE = f"The request is larger than {BODY_BYTES_MAX} bytes."
 
 OtherPages = Callable[[BaseRequest], Awaitable[web.StreamResponse | None]]
 """Answers requests that are not SQS's; None for those that are."""
@@ -29,16 +35,19 @@ OtherPages = Callable[[BaseRequest], Awaitable[web.StreamResponse | None]]
 class SqsConnection(RequestHandler):
     """One connection of a client."""
 
-    __slots__ = ("_exchange", "_gateway", "_left_to_aiohttp", "_received")
+    __slots__ = ("_exchange", "_gateway", "_held_back", "_left_to_aiohttp", "_received", "_server")
 
-    def __init__(self, manager: web.Server, gateway: Gateway, **options: Any) -> None:
-        super().__init__(manager, **options)
+    def __init__(self, server: SqsServer, gateway: Gateway, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._server = server
         self._gateway = gateway
         self._left_to_aiohttp = False
         self._exchange: Exchange | None = None
         """The request whose answer is being waited for. Invariant: None once aiohttp reads this connection."""
         self._received = b""
         """What came and was not begun: the start of a request, or what follows the one that is under way."""
+        self._held_back = False
+        """Whether reading is paused: too much has come, or the client does not read its answers."""
 
     def data_received(self, data: bytes) -> None:
         """Answer a plain request at once; hand anything else to aiohttp."""
@@ -48,9 +57,13 @@ class SqsConnection(RequestHandler):
         if self._received:
             data = self._received + data
             self._received = b""
-        if self._exchange is not None:
+        if self._exchange is not None or self._held_back:
             self._received = data
-            self._pause()
+            if len(data) > _AHEAD_BYTES_MAX:
+                self._hold_back()
+            return
+        if self._server.is_stopping:
+            self.force_close()
             return
         raw = read_plain_request(data)
         if type(raw) is RawRequest:
@@ -70,10 +83,22 @@ class SqsConnection(RequestHandler):
         transport = self.transport
         if transport is None or transport.is_closing():
             return False
+        if self._server.is_stopping:
+            transport.write(reply.closing())
+            self.force_close()
+            return True
         transport.write(reply.keeping_alive())
-        if self._received:
-            self._resume()
+        if self._paused:
+            self._hold_back()
+        elif self._received or self._held_back:
+            self._loop.call_soon(self._go_on)
         return True
+
+    def resume_writing(self) -> None:
+        """The client reads its answers again."""
+        super().resume_writing()
+        if not self._left_to_aiohttp and self._held_back and self._exchange is None:
+            self._loop.call_soon(self._go_on)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The client is gone: a long poll ends."""
@@ -83,18 +108,30 @@ class SqsConnection(RequestHandler):
         if exchange is not None:
             self._gateway.cancel(exchange)
 
-    def _pause(self) -> None:
-        assert self.transport is not None
-        self.transport.pause_reading()
+    def close_if_idle(self) -> None:
+        """End the connection unless a request of it is under way."""
+        if self._exchange is None and not self._request_in_progress:
+            self.force_close()
 
-    def _resume(self) -> None:
-        """Go on with what came while a request was under way."""
-        assert self.transport is not None
-        self.transport.resume_reading()
-        self._loop.call_soon(self._go_on)
+    def log_exception(self, *args: Any, **options: Any) -> None:
+        """A request that aiohttp cannot read is the client's fault, and its bytes do not belong into a log."""
+        if isinstance(options.get("exc_info"), HttpProcessingError | RequestPayloadError):
+            return
+        super().log_exception(*args, **options)
+
+    def _hold_back(self) -> None:
+        if not self._held_back and self.transport is not None:
+            self._held_back = True
+            self.transport.pause_reading()
 
     def _go_on(self) -> None:
-        if self._received and self._exchange is None and self.transport is not None:
+        """Begin what came while a request was under way."""
+        if self._exchange is not None or self.transport is None or self._paused:
+            return
+        if self._held_back:
+            self._held_back = False
+            self.transport.resume_reading()
+        if self._received:
             self.data_received(b"")
 
 
@@ -102,73 +139,85 @@ class SqsServer(web.Server):
     """Makes an SqsConnection for each client."""
 
     def __init__(self, gateway: Gateway, other_pages: OtherPages) -> None:
-        super().__init__(self._answer, handler_cancellation=True, access_log=None)
+        # A body is signed as it was sent, so it is not unpacked here.
+        super().__init__(
+            self._answer, handler_cancellation=True, access_log=None, auto_decompress=False
+        )
         self._gateway = gateway
         self._other_pages = other_pages
+        self.is_stopping = False
 
     def __call__(self) -> SqsConnection:
         return SqsConnection(self, self._gateway, loop=self._loop, **self._kwargs)
+
+    def begin_to_stop(self) -> None:
+        """Begin no more requests: idle connections end now, the others with the answer they wait for."""
+        self.is_stopping = True
+        for connection in self.connections:
+            if isinstance(connection, SqsConnection):
+                connection.close_if_idle()
 
     async def _answer(self, request: BaseRequest) -> web.StreamResponse:
         """aiohttp's way: a request it has read the head of."""
         other = await self._other_pages(request)
         if other is not None:
             return other
+        client = _SlowClient(request, self)
+        target = request.raw_path.encode("utf-8", "surrogateescape")
+        head = RawRequest(request.method.encode(), target, _headers(request), b"")
         body = await _read_body(request)
         if body is None:
-            return web.Response(
-                status=413, text="Request entity too large", headers={"Connection": "close"}
-            )
-        raw = RawRequest(
-            request.method.encode(),
-            request.raw_path.encode("utf-8", "surrogateescape"),
-            _headers(request),
-            body,
+            client.keep_alive = False
+            self._gateway.refuse_unread(client, head, RequestTooLarge(_TOO_LARGE))
+            return _Written(client)
+        exchange = self._gateway.begin(
+            RawRequest(head.method, target, head.headers, body), client
         )
-        client = _SlowClient(request)
-        exchange = self._gateway.begin(raw, client)
         try:
-            return _Written(request, await client.reply)
+            await client.written
         except asyncio.CancelledError:
             self._gateway.cancel(exchange)
             raise
+        return _Written(client)
 
 
 class _SlowClient:
     """A client whose answer aiohttp waits for."""
 
-    def __init__(self, request: BaseRequest) -> None:
+    def __init__(self, request: BaseRequest, server: SqsServer) -> None:
+        self.keep_alive = request.keep_alive
         self._request = request
-        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._server = server
+        self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def write_reply(self, reply: Reply) -> bool:
         """See `Client.write_reply`."""
         transport = self._request.transport
-        if self.reply.done() or transport is None or transport.is_closing():
+        if self.written.done() or transport is None or transport.is_closing():
             return False
-        self.reply.set_result(reply)
+        with_body = self._request.method != "HEAD"
+        if self._server.is_stopping or not with_body:
+            self.keep_alive = False
+        if not self.keep_alive:
+            transport.write(reply.closing(with_body=with_body))
+        elif self._request.version < HttpVersion11:
+            transport.write(reply.with_header(b"Connection", b"keep-alive").keeping_alive())
+        else:
+            transport.write(reply.keeping_alive())
+        self.written.set_result(None)
         return True
 
 
 class _Written(web.StreamResponse):
-    """An answer that is bytes already: aiohttp neither makes its head nor its body."""
+    """An answer that was written already: aiohttp makes neither its head nor its body."""
 
-    def __init__(self, request: BaseRequest, reply: Reply) -> None:
+    def __init__(self, client: _SlowClient) -> None:
         super().__init__()
-        self._answered = request
-        self._reply = reply
+        self._keep_alive = client.keep_alive
 
     async def prepare(self, request: BaseRequest) -> None:
-        """Write the answer."""
-        self._keep_alive = request.keep_alive
-        transport = request.transport
-        if transport is None or transport.is_closing():
-            raise ConnectionResetError("the client is gone")
-        if self._keep_alive and request.method != "HEAD":
-            transport.write(self._reply.keeping_alive())
-        else:
-            self._keep_alive = False
-            transport.write(self._reply.closing(with_body=request.method != "HEAD"))
+        """Wait until the client has read enough of what was written."""
+        await request.writer.drain()
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Nothing is left to write."""
@@ -179,6 +228,8 @@ async def _read_body(request: BaseRequest) -> bytes | None:
     """The whole body; None, without reading further, if it is larger than any valid one."""
     if (request.content_length or 0) > BODY_BYTES_MAX:
         return None
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     chunks: list[bytes] = []
     size = 0
     async for chunk in request.content.iter_any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sqlite3
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -177,7 +178,7 @@ class Node:
                 if self._keys.changed():
                     self._verifier.replace(CredentialSet(self._keys.all()))
                     self._log.info("access_keys_reloaded")
-            except AccessKeysUnreadable as error:
+            except (AccessKeysUnreadable, sqlite3.Error) as error:
                 self._log.error("access_keys_unreadable", error=str(error))
 
     async def stop(self) -> None:
@@ -185,6 +186,7 @@ class Node:
         self._ready = False
         self._listener.close()
         self._key_watch.cancel()
+        self._server.begin_to_stop()
         for shard in self._router.shards.values():
             shard.end_long_polls()
         try:

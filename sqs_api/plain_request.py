@@ -36,6 +36,7 @@ _LEFT_TO_AIOHTTP = frozenset(
         b"expect",
         b"keep-alive",
         b"proxy-connection",
+        b"sec-websocket-key1",
         b"te",
         b"trailer",
         b"transfer-encoding",

@@ -6,7 +6,7 @@ Each is a coroutine of the operation, its caller and the base of queue URLs; non
 from __future__ import annotations
 
 import asyncio
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -168,7 +168,7 @@ def _page(
     names: Sequence[str], token: str | None, max_results: int | None
 ) -> tuple[Sequence[str], str | None]:
     """The names after the token, and the next token where a page was asked for and more remain."""
-    start = bisect_right(names, _name_in(token)) if token else 0
+    start = bisect_right(names, _name_in(token)) if token is not None else 0
     page = names[start : start + (max_results or LIST_RESULTS.high)]
     more = max_results is not None and start + len(page) < len(names)
     return page, urlsafe_b64encode(page[-1].encode()).decode() if more and page else None
@@ -176,11 +176,12 @@ def _page(
 
 def _name_in(token: str) -> str:
     try:
-        return urlsafe_b64decode(token).decode()
-    except ValueError as error:
-        raise InvalidParameterValue(
-            "Invalid or expired next token."
-        ) from error
+        name = b64decode(token, altchars=b"-_", validate=True).decode()
+    except ValueError:
+        name = ""
+    if not name:
+        raise InvalidParameterValue("Invalid or expired next token.")
+    return name
 
 
 ACTIONS: dict[type[Operation], Callable[[QueueActions, Any, Caller, str, str], Awaitable[Any]]] = {

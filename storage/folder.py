@@ -47,17 +47,32 @@ def _create(folder: Path, file: Path) -> None:
     sync_folder(folder)
 
 
+def is_unused(folder: Path) -> bool:
+    """Whether nothing is there yet."""
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that is not one of ours. Changes nothing. Raises FolderRefused."""
+    if not (folder / _FILE).is_file():
+        raise FolderRefused(f"{folder} is not a data folder")
+    _read(folder, folder / _FILE)
+
+
 def _read(folder: Path, file: Path) -> dict[int, Path]:
     try:
         content = json.loads(file.read_text())
         version = content["format"]
+        if version != FORMAT_VERSION:
+            raise FolderRefused(
+                f"data folder {folder} has format {version}; "
+                f"this version of holdfast knows {FORMAT_VERSION}"
+            )
         shards = {int(number): folder / str(name) for number, name in content["shards"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FolderRefused(f"{file} is damaged: {error}") from error
-    if version != FORMAT_VERSION:
-        raise FolderRefused(
-            f"data folder {folder} has format {version}; this version of holdfast knows {FORMAT_VERSION}"
-        )
+    if not shards:
+        raise FolderRefused(f"{file} is damaged: it names no shard")
     return shards
 
 
