@@ -11,13 +11,14 @@ import os
 import sqlite3
 from base64 import b32encode, urlsafe_b64encode
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
 
 from auth.credentials import AccessKey
 from cluster.clock import Clock, Entropy
+from storage.folder import sync_folder
 
 _ID_PREFIX = "AKIA"
 _ID_RANDOM_BYTES = 10
@@ -49,7 +50,9 @@ class AccessKeyStore:
             self._database.execute("PRAGMA synchronous = FULL")
             self._database.execute(_SCHEMA)
         except (OSError, ValueError, sqlite3.Error) as error:
-            raise AccessKeysUnreadable(f"cannot open the access keys of {folder}: {error}") from error
+            raise AccessKeysUnreadable(
+                f"cannot open the access keys of {folder}: {error}"
+            ) from error
         self._seen_version = self._version()
 
     def close(self) -> None:
@@ -134,14 +137,16 @@ class AccessKeyStore:
 
 
 def _master_key(file: Path, entropy: Entropy) -> bytes:
-    """Read the key, or make it with no rights for others."""
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return file.read_bytes()
-    key = urlsafe_b64encode(entropy.secret(32))
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(key)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return key
+    """Read the key, or make it with no rights for others; a crash leaves either none or a whole one."""
+    if not file.exists():
+        draft = file.with_suffix(f".{os.getpid()}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(urlsafe_b64encode(entropy.secret(32)))
+            stream.flush()
+            os.fsync(stream.fileno())
+        with suppress(FileExistsError):  # another process was first
+            os.link(draft, file)
+        draft.unlink()
+        sync_folder(file.parent)
+    return file.read_bytes()

@@ -263,7 +263,9 @@ class Catalog:
     async def _update(self, changed: QueueDefinition) -> None:
         current = self.queue(changed.account, changed.region, changed.name)
         now_ms = int(self._clock.wall_s() * 1000)
-        modified_at_ms = current.modified_at_ms if changed.attributes == current.attributes else now_ms
+        modified_at_ms = (
+            current.modified_at_ms if changed.attributes == current.attributes else now_ms
+        )
         queue = msgspec.structs.replace(
             changed,
             version=changed.version + 1,

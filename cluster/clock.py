@@ -24,11 +24,13 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """The shard's time in epoch milliseconds. Never decreases."""
 
-    def wall_s(self) -> float:
-        """The machine's wall clock in epoch seconds."""
+    @property
+    def wall_s(self) -> Callable[[], float]:
+        """Reads the machine's wall clock in epoch seconds."""
 
-    def monotonic_s(self) -> float:
-        """A clock for durations."""
+    @property
+    def monotonic_s(self) -> Callable[[], float]:
+        """Reads a clock for durations, in seconds."""
 
 
 class Entropy(Protocol):
@@ -43,24 +45,29 @@ class Entropy(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clocks; `wall` and `monotonic` give seconds."""
 
-    def __init__(self, last_stamp_ms: int = 0) -> None:
-        self._read_s = time.monotonic()
-        self._now_s = max(time.time(), last_stamp_ms / 1000)
+    def __init__(
+        self,
+        last_stamp_ms: int = 0,
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.wall_s = wall
+        self.monotonic_s = monotonic
+        self._read_s = monotonic()
+        self._now_s = max(wall(), last_stamp_ms / 1000)
 
     def now_ms(self) -> int:
         """See `Clock.now_ms`."""
-        read_s = time.monotonic()
+        read_s = self.monotonic_s()
         elapsed_s = read_s - self._read_s
         self._read_s = read_s
-        ahead_s = time.time() - (self._now_s + elapsed_s)
+        ahead_s = self.wall_s() - (self._now_s + elapsed_s)
         slew_s = elapsed_s * _SLEW
         self._now_s += elapsed_s + max(-slew_s, min(slew_s, ahead_s))
         return int(self._now_s * 1000)
-
-    wall_s = staticmethod(time.time)
-    monotonic_s = staticmethod(time.monotonic)
 
 
 class SystemEntropy:

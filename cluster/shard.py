@@ -18,7 +18,7 @@ from cluster.clock import Clock, Entropy
 from storage.appliers import write_event, write_queue
 from storage.codec import DamagedRecord, QueueRow
 from storage.keys import message_key
-from storage.store import MessageName, Store, StoreFailed
+from storage.store import MessageName, Store, StoredQueue, StoreFailed
 from visibility.engine import PAGE_BYTES, Engine, PageWanted
 from visibility.errors import InternalError, QueueDoesNotExist, QueueError, ServiceUnavailable
 from visibility.events import (
@@ -89,6 +89,8 @@ class Shard:
         """Queues whose next page could not be read in this turn."""
         self._wanted = False
         """Whether a turn is to be run: soon, or as soon as the one before it is durable."""
+        self._is_deciding = False
+        """Whether a turn is running: a store may release it before it returns."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._stopping = False
@@ -107,20 +109,15 @@ class Shard:
         """
         store = self._open_store(self._failed)
         engine = Engine(self._purge_interval_ms)
-        for queue_id, row, leases in store.load():
-            engine.restore_queue(
-                queue_id,
-                next_sequence=row.next_sequence,
-                low_water=row.low_water,
-                waiting=row.waiting,
-                purged_at_ms=row.purged_at_ms,
-            )
-            for lease in leases:
-                engine.restore_lease(queue_id, lease)
+        try:
+            for stored in store.load():
+                _restore(engine, stored)
+        except BaseException:
+            store.abandon()
+            raise
         self._store, self._engine = store, engine
         for queue_id in engine.state.queues.keys() - set(known_queue_ids):
-            self._write(QueueDropped(queue_id))
-            engine.apply(QueueDropped(queue_id))
+            self._do(QueueDropped(queue_id))
         self._run_turn()
 
     def end_long_polls(self) -> None:
@@ -196,11 +193,8 @@ class Shard:
     def cancel(self, ticket: Ticket) -> bool:
         """The client hung up: a parked receive leaves the line. Anything else runs its course: False."""
         ticket.is_cancelled = True
-        if not ticket.wait_number:
-            return False
-        self._engine.state.waits.remove(ticket.wait_number)
-        ticket.wait_number = 0
-        return True
+        number, ticket.wait_number = ticket.wait_number, 0
+        return self._engine.state.waits.remove(number) is not None
 
     def queues(self) -> Iterable[QueueState]:
         """The queues of this shard that hold or held messages, to read counters from."""
@@ -216,11 +210,14 @@ class Shard:
     # -- the turn ---------------------------------------------------------------------------------------------------------
 
     def _run_turn(self) -> None:
+        if self._held is not None:
+            return  # its release runs the turn that is wanted
         self._wanted = False
-        if self._store is None or self._held is not None:
+        if self._store is None:
             return
         now_ms = self._clock.now_ms()
         tickets = self._take_inbox()
+        self._is_deciding = True
         try:
             for wait in self._engine.advance(now_ms):
                 assert isinstance(wait.ticket, Ticket)
@@ -236,6 +233,8 @@ class Shard:
             self._inbox.extendleft(reversed(tickets))
             self._failed(StoreFailed("a turn failed; the shard is loaded anew"))
             return
+        finally:
+            self._is_deciding = False
         self._arm_timer(now_ms)
 
     def _take_inbox(self) -> list[Ticket]:
@@ -284,20 +283,27 @@ class Shard:
     def _execute(self, ticket: Ticket, now_ms: int) -> None:
         request = ticket.request
         try:
-            answer, events = self._engine.execute(request, Stamp(now_ms, self._entropy.bits128()))
+            answer, events = self._engine.decide(request, Stamp(now_ms, self._entropy.bits128()))
         except QueueError as refusal:
             self._answers.append((ticket, refusal))
             return
+        except Exception:  # deciding changes nothing, so only this request is lost
+            self._log.exception("decision_failed", request_id=request.request_id)
+            self._answers.append((ticket, InternalError()))
+            return
         for event in events:
-            self._write(event)
-        if answer is NoAnswer.PARK:
+            self._do(event)
+        if type(answer) is Deliveries:
+            if None in answer.messages:
+                self._answers.append((ticket, self._pinned(request, answer)))
+            else:
+                self._answers.append((ticket, answer))
+        elif answer is NoAnswer.PARK:
             self._park(ticket, now_ms)
         elif answer is NoAnswer.DEFER:
             self._defer(ticket)
         else:
             assert not isinstance(answer, NoAnswer)
-            if type(answer) is Deliveries and None in answer.messages:
-                answer = self._pinned(request, answer)
             self._answers.append((ticket, answer))
 
     def _park(self, ticket: Ticket, now_ms: int) -> None:
@@ -322,8 +328,9 @@ class Shard:
     def _wake(self, now_ms: int) -> None:
         """Give messages that became visible to the receives that wait for them, longest waiting first."""
         waits = self._engine.state.waits
-        stirred, self._engine.stirred = self._engine.stirred, {}
-        for queue_id in stirred:
+        while self._engine.stirred:
+            queue_id = next(iter(self._engine.stirred))
+            del self._engine.stirred[queue_id]
             while (wait := waits.first(queue_id)) is not None:
                 ticket = wait.ticket
                 assert isinstance(ticket, Ticket)
@@ -335,15 +342,15 @@ class Shard:
                 waits.remove(wait.number)
                 ticket.wait_number = 0
 
-    def _write(self, event: Event) -> None:
+    def _do(self, event: Event) -> None:
+        """Apply an event to memory and put it into the turn's batch."""
         assert self._store is not None
+        if type(event) is MessageDeadLettered:
+            self._move(event)
+            return
+        self._engine.apply(event)
         self._events.append(event)
         self._changed[event.queue_id] = None
-        if type(event) is MessageDeadLettered:
-            moved = self._read([(event.queue_id, event.sequence)])[0]
-            write_event(self._store.batch, event, moved)
-            self._changed[event.target_queue_id] = None
-            return
         write_event(self._store.batch, event)
         if type(event) is QueueDropped:
             del self._changed[event.queue_id]
@@ -351,6 +358,19 @@ class Shard:
                 self._engine.state.waits.remove(wait.number)
                 assert isinstance(wait.ticket, Ticket)
                 self._answers.append((wait.ticket, QueueDoesNotExist()))
+
+    def _move(self, event: MessageDeadLettered) -> None:
+        """A message that cannot be read stays where it is."""
+        assert self._store is not None
+        try:
+            moved = self._read([(event.queue_id, event.sequence)])[0]
+        except DamagedRecord as error:
+            self._log.error("record_damaged", queue_id=event.queue_id, error=str(error))
+            return
+        self._engine.apply(event)
+        self._events.append(event)
+        self._changed[event.queue_id] = self._changed[event.target_queue_id] = None
+        write_event(self._store.batch, event, moved)
 
     def _commit(self) -> None:
         """End the turn's batch and hold its answers until it is durable; answer now if nothing changed."""
@@ -378,7 +398,9 @@ class Shard:
         pairs = list(zip(deliveries.leases, deliveries.messages, strict=True))
         try:
             read = iter(
-                self._read([(queue_id, lease.sequence) for lease, message in pairs if message is None])
+                self._read(
+                    [(queue_id, lease.sequence) for lease, message in pairs if message is None]
+                )
             )
         except DamagedRecord as error:
             self._log.error("record_damaged", queue_id=queue_id, error=str(error))
@@ -408,7 +430,9 @@ class Shard:
     def _release(self) -> None:
         """The turn is durable: begin the next one, which the disk works on while this one's answers are written."""
         held, self._held = self._held, None
-        if self._wanted:
+        if self._wanted and self._is_deciding:
+            asyncio.get_running_loop().call_soon(self._run_turn)
+        elif self._wanted:
             self._run_turn()
         for ticket, answer in held or ():
             self._answer(ticket, answer)
@@ -436,3 +460,16 @@ class Shard:
     def _on_timer(self) -> None:
         self._timer = None
         self._want_turn()
+
+
+def _restore(engine: Engine, stored: StoredQueue) -> None:
+    row = stored.row
+    engine.restore_queue(
+        stored.queue_id,
+        next_sequence=row.next_sequence,
+        low_water=row.low_water,
+        waiting=row.waiting,
+        purged_at_ms=row.purged_at_ms,
+    )
+    for lease in stored.leases:
+        engine.restore_lease(stored.queue_id, lease)

@@ -31,8 +31,12 @@ def _choices(values: Any) -> click.Choice[str]:
     return click.Choice([value.value for value in values])
 
 
-_CONFIG = click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file.")
-_DATA = click.option("--data", type=click.Path(path_type=Path), help="Data folder [./holdfast-data].")
+_CONFIG = click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="TOML file."
+)
+_DATA = click.option(
+    "--data", type=click.Path(path_type=Path), help="Data folder [./holdfast-data]."
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -45,7 +49,9 @@ def cli() -> None:
 @click.option("--port", type=int, help="Port; 0 picks a free one [9324].")
 @_DATA
 @_CONFIG
-@click.option("--auth", type=_choices(AuthMode), help="sigv4 checks signatures; open does not [sigv4].")
+@click.option(
+    "--auth", type=_choices(AuthMode), help="sigv4 checks signatures; open does not [sigv4]."
+)
 @click.option("--durability", type=_choices(Durability), help="What an answer survives [fsync].")
 @click.option("--account", help="Account of the first access key, 12 digits [000000000000].")
 @click.option("--region", help="Region of the first access key's example [us-east-1].")

@@ -30,9 +30,7 @@ class AdminPages:
                 return web.Response(text="ready\n")
             return web.Response(status=503, text="not ready\n")
         if path == _RESERVED + "metrics":
-            return web.Response(
-                body=self._metrics.page(), headers={"Content-Type": _METRICS_TYPE}
-            )
+            return web.Response(body=self._metrics.page(), headers={"Content-Type": _METRICS_TYPE})
         if path.startswith(_RESERVED):
             return web.Response(status=404, text="not found\n")
         return None

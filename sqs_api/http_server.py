@@ -170,9 +170,7 @@ class SqsServer(web.Server):
             client.keep_alive = False
             self._gateway.refuse_unread(client, head, RequestTooLarge(_TOO_LARGE))
             return _Written(client)
-        exchange = self._gateway.begin(
-            RawRequest(head.method, target, head.headers, body), client
-        )
+        exchange = self._gateway.begin(RawRequest(head.method, target, head.headers, body), client)
         try:
             await client.written
         except asyncio.CancelledError:

@@ -35,7 +35,9 @@ _RECEIPT_KEYS_MAX = 50_000
 _receipt_keys: dict[bytes, ReceiptKey] = {}
 
 
-def received(operation: ReceiveMessage, queue: QueueDefinition, deliveries: Deliveries) -> ReceiveMessageResult:
+def received(
+    operation: ReceiveMessage, queue: QueueDefinition, deliveries: Deliveries
+) -> ReceiveMessageResult:
     """The messages as the client sees them."""
     if not deliveries.leases:
         return ReceiveMessageResult()

@@ -105,7 +105,11 @@ class QueueActions:
         return results.ListQueuesResult(urls or None, token)
 
     async def _list_dead_letter_source_queues(
-        self, operation: op.ListDeadLetterSourceQueues, caller: Caller, base_url: str, request_id: str
+        self,
+        operation: op.ListDeadLetterSourceQueues,
+        caller: Caller,
+        base_url: str,
+        request_id: str,
     ) -> results.ListDeadLetterSourceQueuesResult:
         queue = self.find(operation.queue_url or "", caller)
         sources = {source.name: source for source in self._catalog.dead_letter_sources(queue)}

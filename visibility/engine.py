@@ -1,7 +1,7 @@
 """Engine: the rules of one shard. Requests and time in, answers and events out; no socket, disk or clock.
 
-Decide reads, apply writes: `execute` picks the decision from a table and applies its events at once, so that the next
-request sees them; whoever drives the engine holds the answer back until the events are durable. Before a turn decides,
+Decide reads, apply writes. Whoever drives the engine applies a decision's events at once, so that the next request sees
+them, and holds the answer back until they are durable. Before a turn decides,
 the driver asks `wants` what must be read from the store and hands it over with `load`.
 """
 
@@ -98,19 +98,15 @@ class Engine:
         self.stirred: dict[int, None] = {}
         """Queues with long polls in which a message may have become visible, in order."""
 
-    def execute(self, request: Request, stamp: Stamp) -> Outcome:
-        """Decide a request and apply what it changes. Raises QueueError for a refusal, which changes nothing."""
-        state = self.state
-        outcome = DECIDE[type(request.operation)](state, request, stamp)
-        for event in outcome[1]:
-            APPLY[type(event)](state, event)
-            if state.waits.by_queue:
-                self._stir(event)
-        return outcome
+    def decide(self, request: Request, stamp: Stamp) -> Outcome:
+        """What to answer and what changes by it. Raises QueueError for a refusal. Changes nothing itself."""
+        return DECIDE[type(request.operation)](self.state, request, stamp)
 
     def apply(self, event: Event) -> None:
-        """Change the state by an event that was decided elsewhere."""
+        """Change the state by an event that was decided here or elsewhere."""
         APPLY[type(event)](self.state, event)
+        if self.state.waits.by_queue:
+            self._stir(event)
 
     def _stir(self, event: Event) -> None:
         if type(event) in _SHOWING:

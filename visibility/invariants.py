@@ -25,7 +25,9 @@ def _check_window(queue: QueueState) -> None:
     sequences = [sequence for sequence, _ in queue.window]
     assert sequences == sorted(set(sequences)), "the window ascends"
     assert all(queue.low_water <= sequence < queue.head for sequence in sequences)
-    assert not set(sequences) & queue.entries.keys(), "a message is waiting or has an entry, not both"
+    assert not set(sequences) & queue.entries.keys(), (
+        "a message is waiting or has an entry, not both"
+    )
     assert queue.window_bytes == sum(len(message.data) for _, message in queue.window)
     assert queue.waiting >= len(queue.window)
     if queue.head == queue.next_sequence:

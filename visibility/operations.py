@@ -288,7 +288,9 @@ _URL = ("queue_url",)
 ACTIONS: dict[str, Action] = {
     row.name: row
     for row in (
-        Action(SendMessage, results.SendMessageResult, Route.SHARD, True, ("queue_url", "message_body")),
+        Action(
+            SendMessage, results.SendMessageResult, Route.SHARD, True, ("queue_url", "message_body")
+        ),
         Action(SendMessageBatch, results.SendMessageBatchResult, Route.SHARD, True, _URL),
         Action(ReceiveMessage, results.ReceiveMessageResult, Route.SHARD, True, _URL),
         Action(DeleteMessage, None, Route.SHARD, True, ("queue_url", "receipt_handle")),

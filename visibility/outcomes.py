@@ -16,7 +16,9 @@ class NoAnswer(Enum):
     """Why a decision has no answer yet."""
 
     PARK = "park"  # a long poll on an empty queue: answer when a message becomes visible or the time is up
-    DEFER = "defer"  # the next messages are on disk only: decide again after the next page was loaded
+    DEFER = (
+        "defer"  # the next messages are on disk only: decide again after the next page was loaded
+    )
 
 
 class Deliveries(msgspec.Struct, frozen=True):

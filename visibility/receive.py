@@ -88,7 +88,9 @@ class _Taking:
         before = message.receive_count
         now_ms = self.now_ms
         first_ms = message.first_received_at_ms or now_ms
-        self.leases.append(Lease(sequence, self.visible_at_ms, before + 1, before, first_ms, now_ms))
+        self.leases.append(
+            Lease(sequence, self.visible_at_ms, before + 1, before, first_ms, now_ms)
+        )
         self.messages.append(message)
 
     def again(self, lease: Lease) -> None:
@@ -119,6 +121,8 @@ def _take_merged(
             head = next(untouched, None)
         if len(taking.leases) >= limit or len(moves) >= DEAD_LETTER_MOVES_MAX:
             return tuple(moves)
+        if head is None and queue.backlog and lease.sequence >= queue.head:
+            return tuple(moves)  # an older message is on disk only
         if allowed is not None and lease.receive_count - lease.base_count >= allowed:
             assert target is not None
             moves.append(_dead_lettered(shard, request, lease, target.queue_id, len(moves)))
@@ -128,7 +132,6 @@ def _take_merged(
         taking.untouched(*head)
         head = next(untouched, None)
     return tuple(moves)
-
 
 
 def _dead_lettered(

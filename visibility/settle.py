@@ -64,9 +64,7 @@ def _deletes(queue: QueueState, receipt: Receipt) -> bool:
     return entry is not None and entry.lease.receive_count == receipt.delivery
 
 
-def decide_change_message_visibility(
-    shard: ShardState, request: Request, stamp: Stamp
-) -> Outcome:
+def decide_change_message_visibility(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Hide the message of the handle for the given time from now; 0 shows it at once."""
     operation = request.operation
     receipt = request.parts[0]
@@ -116,7 +114,14 @@ def _changed_lease(
         )
     held = entry.lease
     visible_at_ms = now_ms + timeout_s * 1000
-    if timeout_s and visible_at_ms >= held.received_at_ms + limits.VISIBILITY_TIMEOUT.high * 1000:
+    was_received = (
+        held.received_at_ms > 0
+    )  # else every receive was given back, and nothing has begun to count
+    if (
+        was_received
+        and timeout_s
+        and visible_at_ms >= held.received_at_ms + limits.VISIBILITY_TIMEOUT.high * 1000
+    ):
         raise InvalidParameterValue(
             f"Value {timeout_s} for parameter VisibilityTimeout is invalid. Reason: Total "
             f"VisibilityTimeout for the message is beyond the limit [{limits.VISIBILITY_TIMEOUT.high} seconds]"

@@ -190,7 +190,7 @@ class Driver:
         request = reply.request
         self._bits = self._bits * 6364136223846793005 + 1442695040888963407 & (1 << 128) - 1
         try:
-            answer, events = self.engine.execute(request, Stamp(self.now_ms, self._bits))
+            answer, events = self.engine.decide(request, Stamp(self.now_ms, self._bits))
         except QueueError as refusal:
             reply.answers.append(refusal)
             return True
@@ -219,6 +219,7 @@ class Driver:
         return Deliveries(deliveries.leases, list(messages))
 
     def _write(self, event: Event) -> None:
+        self.engine.apply(event)
         self.disk.write(event)
         self._wrote = True
         self._changed[event.queue_id] = None
