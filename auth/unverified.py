@@ -15,7 +15,7 @@ _ACCOUNT = re.compile(r"[0-9]{12}")
 
 
 def open_caller(
-    method: bytes,  # noqa: ARG001 - called as Verifier.verify is
+    method: bytes,
     target: bytes,
     headers: Mapping[bytes, bytes],
     account: str,

@@ -160,8 +160,7 @@ class Catalog:
         Raises QueueNameExists, QueueDeletedRecently, and what `initial_attributes` raises.
         """
         async with self._writing:
-            account, region, name = owner
-            complete = initial_attributes(name, attributes)
+            complete = initial_attributes(owner[2], attributes)
             existing = self._queues.get(owner)
             if existing is not None:
                 differs = conflicting_attribute(existing.attributes, attributes)
@@ -292,6 +291,7 @@ class Catalog:
 
 def _definition(row: tuple[Any, ...]) -> QueueDefinition:
     """A row of _COLUMNS."""
-    attributes: dict[str, str] = json.loads(row[-2])
-    tags: dict[str, str] = json.loads(row[-1])
-    return QueueDefinition(*row[:-2], attributes, tags, settings_of(attributes))
+    *values, attributes_text, tags_text = row
+    attributes: dict[str, str] = json.loads(attributes_text)
+    tags: dict[str, str] = json.loads(tags_text)
+    return QueueDefinition(*values, attributes, tags, settings_of(attributes))  # type: ignore[call-arg]

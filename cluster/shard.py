@@ -132,13 +132,17 @@ class Shard:
     async def stop(self) -> None:
         """Finish what was submitted, then close the store."""
         self.end_long_polls()
-        while self._store is not None and (self._inbox or self._held is not None or self._answers):
+        # An event instead of looking would cost every turn; a stop happens once.
+        while self._store is not None and self._is_busy():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         if self._timer is not None:
             self._timer.cancel()
         if self._store is not None:
             self._store.close()
             self._store = None
+
+    def _is_busy(self) -> bool:
+        return bool(self._inbox or self._answers) or self._held is not None
 
     def _failed(self, error: StoreFailed) -> None:
         """The store refused a write: nothing that was not released is known. Refuse, then open it anew."""

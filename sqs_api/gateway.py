@@ -168,7 +168,8 @@ class Gateway:
 
     async def drain(self) -> None:
         """Wait until every request was answered."""
-        while self.outstanding > 0:
+        # An event instead of looking would cost every request; a stop happens once.
+        while self.outstanding > 0:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
     # -- down -------------------------------------------------------------------------------------------------------------
@@ -231,14 +232,16 @@ class Gateway:
     def hand_out(self, exchange: Exchange, deliveries: Deliveries) -> None:
         """Answer with received messages; those that cannot be written any more are given back."""
         operation, queue = exchange.operation, exchange.queue
-        assert isinstance(operation, ReceiveMessage) and queue is not None
+        assert isinstance(operation, ReceiveMessage)
+        assert queue is not None
         written = self.succeed(exchange, received(operation, queue, deliveries))
         if not written and deliveries.leases:
             self._give_back(exchange, deliveries)
 
     def _give_back(self, exchange: Exchange, deliveries: Deliveries) -> None:
         """The client was gone before its messages could be written: show them to others again."""
-        assert exchange.queue is not None and exchange.caller is not None
+        assert exchange.queue is not None
+        assert exchange.caller is not None
         request = Request(
             ReturnMessages(),
             exchange.queue,

@@ -148,6 +148,7 @@ class SqsServer(web.Server):
         self.is_stopping = False
 
     def __call__(self) -> SqsConnection:
+        """The protocol of a new connection."""
         return SqsConnection(self, self._gateway, loop=self._loop, **self._kwargs)
 
     def begin_to_stop(self) -> None:

@@ -104,7 +104,7 @@ def _receipts(
     for entry in operation.entries or ():
         try:
             if type(entry) is ChangeMessageVisibilityBatchRequestEntry:
-                check_visibility_timeout(entry.visibility_timeout)
+                check_visibility_timeout(entry.visibility_timeout or 0)
             parts.append(key.receipt(entry.receipt_handle or ""))
         except QueueError as refusal:
             parts.append(refusal)

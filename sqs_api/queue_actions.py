@@ -61,7 +61,8 @@ class QueueActions:
         action = ACTIONS.get(type(operation))
         if action is None:
             raise UnsupportedOperation(_NOT_YET.format(type(operation).__name__))
-        return await action(self, operation, caller, base_url, request_id)
+        result: results.Result | None = await action(self, operation, caller, base_url, request_id)
+        return result
 
     # -- one coroutine an action ------------------------------------------------------------------------------------------
 

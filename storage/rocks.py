@@ -1,7 +1,8 @@
 """RocksStore: a shard's rows in RocksDB, with group commit that never syncs on the event loop.
 
 `Rdict.write` holds the interpreter lock and takes 1-3 us without a sync; `flush_wal` releases it. So the loop writes a
-turn's batch unsynced and an own thread syncs it, while the next turn fills (PERF §2, §5). A failed sync is fatal for the store: RocksDB refuses every later write, and what was being written is unknown.
+turn's batch unsynced and an own thread syncs it, while the next turn fills (PERF §2, §5). A failed sync is fatal for the
+store: RocksDB refuses every later write, and what was being written is unknown.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any, cast
 
 from rocksdict import (
     DBCompressionType,
@@ -64,7 +66,8 @@ class RocksStore:
         self._on_failure = on_failure
         self._failed = False
         self._write_options = WriteOptions()
-        self._write_options.disable_wal = durability is Durability.MEMORY
+        # A property, though the stub declares a method.
+        self._write_options.disable_wal = durability is Durability.MEMORY  # type: ignore[method-assign, assignment]
         with _foreign_errors(f"cannot open {folder}"):
             self._rows = Rdict(str(folder), _options())
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -126,13 +129,8 @@ class RocksStore:
     ) -> Page:
         """See `Store.read_page`."""
         found: list[tuple[int, StoredMessage]] = []
-        end = message_key(queue_id, until_sequence)
-        options = ReadOptions()
-        options.set_iterate_upper_bound(end)
-        start = message_key(queue_id, from_sequence)
-        for key, value in self._rows.items(from_key=start, read_opt=options):
-            if key >= end:
-                break
+        start, end = message_key(queue_id, from_sequence), message_key(queue_id, until_sequence)
+        for key, value in self._items(start, end):
             if len(found) == messages or size <= 0:
                 return Page(found, sequence_of(key))
             message = decode_message(key, value)
@@ -143,9 +141,10 @@ class RocksStore:
     def read_messages(self, names: list[MessageName]) -> list[StoredMessage | None]:
         """See `Store.read_messages`."""
         keys = [message_key(queue_id, sequence) for queue_id, sequence in names]
+        values = cast(list[bytes | None], self._rows.get(cast(list[Any], keys)))
         return [
             None if value is None else decode_message(key, value)
-            for key, value in zip(keys, self._rows.get(keys), strict=True)
+            for key, value in zip(keys, values, strict=True)
         ]
 
     def load(self) -> Iterator[StoredQueue]:
@@ -162,13 +161,20 @@ class RocksStore:
             rows.seek(end)
 
     def _leases(self, queue_id: int) -> Iterator[Lease]:
-        start, end = table_range(queue_id, LEASE)
+        for key, value in self._items(*table_range(queue_id, LEASE)):
+            yield decode_lease(key, value)
+
+    def _items(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows from `start` to before `end`, in order."""
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
-        for key, value in self._rows.items(from_key=start, read_opt=options):
+        rows = cast(
+            Iterator[tuple[bytes, bytes]], self._rows.items(from_key=start, read_opt=options)
+        )
+        for key, value in rows:
             if key >= end:
                 break
-            yield decode_lease(key, value)
+            yield key, value
 
     def close(self) -> None:
         """See `Store.close`."""

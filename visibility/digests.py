@@ -18,7 +18,7 @@ _small_md5: Callable[[bytes], hashlib._Hash] = _portable_md5
 try:
     from _md5 import md5 as _small_md5  # type: ignore[import-not-found,no-redef]
 except ImportError:  # an interpreter built without an MD5 of its own
-    pass
+    _small_md5 = _portable_md5
 
 Attributes = dict[str, tuple[str, bytes]]
 """Message attributes by name: data type and value (text in UTF-8)."""

@@ -20,7 +20,8 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     """Append one message to its queue."""
     operation = request.operation
     content = request.parts[0]
-    assert isinstance(operation, SendMessage) and isinstance(content, Content)
+    assert isinstance(operation, SendMessage)
+    assert isinstance(content, Content)
     sequence = shard.queue(request.queue.queue_id).next_sequence
     message_id = stamp.message_id(0)
     event = _sent(request.queue, operation, content, stamp.now_ms, sequence, message_id)
@@ -36,7 +37,8 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
 def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Append the entries that were not refused, in the order of the request."""
     operation = request.operation
-    assert isinstance(operation, SendMessageBatch) and operation.entries is not None
+    assert isinstance(operation, SendMessageBatch)
+    assert operation.entries is not None
     sequence = shard.queue(request.queue.queue_id).next_sequence
     events: list[MessageSent] = []
     successful: list[SendMessageBatchResultEntry] = []

@@ -6,11 +6,11 @@ handle of the message may change its visibility. A message that is gone deletes 
 
 from __future__ import annotations
 
-from visibility.errors import InvalidParameterValue, QueueError
-from visibility.events import Event, Lease, MessagesDeleted, VisibilityChanged
 import msgspec
 
 from visibility import limits
+from visibility.errors import InvalidParameterValue, QueueError
+from visibility.events import Event, Lease, MessagesDeleted, VisibilityChanged
 from visibility.model import Receipt, Request
 from visibility.operations import (
     ChangeMessageVisibility,
@@ -42,7 +42,8 @@ def decide_delete_message(shard: ShardState, request: Request, stamp: Stamp) -> 
 def decide_delete_message_batch(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Delete the messages of the handles that were not refused."""
     operation = request.operation
-    assert isinstance(operation, DeleteMessageBatch) and operation.entries is not None
+    assert isinstance(operation, DeleteMessageBatch)
+    assert operation.entries is not None
     queue = shard.queue(request.queue.queue_id)
     gone: dict[int, None] = {}
     successful: list[DeleteMessageBatchResultEntry] = []
@@ -68,7 +69,8 @@ def decide_change_message_visibility(shard: ShardState, request: Request, stamp:
     """Hide the message of the handle for the given time from now; 0 shows it at once."""
     operation = request.operation
     receipt = request.parts[0]
-    assert isinstance(operation, ChangeMessageVisibility) and isinstance(receipt, Receipt)
+    assert isinstance(operation, ChangeMessageVisibility)
+    assert isinstance(receipt, Receipt)
     queue = shard.queue(request.queue.queue_id)
     timeout_s = operation.visibility_timeout or 0
     lease = _changed_lease(queue, receipt, timeout_s, operation.receipt_handle or "", stamp.now_ms)
@@ -80,7 +82,8 @@ def decide_change_message_visibility_batch(
 ) -> Outcome:
     """Change the messages of the handles that were not refused."""
     operation = request.operation
-    assert isinstance(operation, ChangeMessageVisibilityBatch) and operation.entries is not None
+    assert isinstance(operation, ChangeMessageVisibilityBatch)
+    assert operation.entries is not None
     queue = shard.queue(request.queue.queue_id)
     leases: list[Lease] = []
     successful: list[ChangeMessageVisibilityBatchResultEntry] = []
@@ -141,6 +144,8 @@ def decide_return_messages(shard: ShardState, request: Request, stamp: Stamp) ->
         held = entry.lease
         count = held.receive_count - 1
         first_ms = held.first_received_at_ms if count else 0
-        leases.append(Lease(held.sequence, stamp.now_ms, count, held.base_count, first_ms, 0))
+        received_ms = held.received_at_ms if count > held.base_count else 0
+        lease = Lease(held.sequence, stamp.now_ms, count, held.base_count, first_ms, received_ms)
+        leases.append(lease)
     changed = VisibilityChanged(queue.queue_id, stamp.now_ms, leases)
     return None, (changed,) if leases else ()

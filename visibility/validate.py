@@ -30,8 +30,17 @@ from visibility.naming import (
 
 _RECEIVABLE = frozenset(SYSTEM_ATTRIBUTE_NAMES) | {"All"}
 _PERMITTED_ACTIONS = frozenset(
-    "* ChangeMessageVisibility DeleteMessage GetQueueAttributes GetQueueUrl "
-    "ListDeadLetterSourceQueues PurgeQueue ReceiveMessage SendMessage".split()
+    (
+        "*",
+        "ChangeMessageVisibility",
+        "DeleteMessage",
+        "GetQueueAttributes",
+        "GetQueueUrl",
+        "ListDeadLetterSourceQueues",
+        "PurgeQueue",
+        "ReceiveMessage",
+        "SendMessage",
+    )
 )
 _BATCH_ACTIONS = frozenset(name for name in ops.ACTIONS if name.endswith("Batch"))
 _ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.BATCH_ENTRY_ID_LENGTH_MAX}}}").fullmatch

@@ -70,8 +70,8 @@ class EncodedError(NamedTuple):
 
 
 def detect_wire(
-    method: bytes,  # noqa: ARG001  takes what decode_request takes, though headers decide alone
-    target: bytes,  # noqa: ARG001
+    method: bytes,
+    target: bytes,
     headers: Mapping[bytes, bytes],
 ) -> Wire:
     """The protocol of a request, also of one that cannot be decoded. `headers` has lower-case names. Never raises."""

@@ -356,7 +356,8 @@ def test_settings_are_in_our_units() -> None:
 
     assert (settings.delay_ms, settings.visibility_timeout_ms) == (7_000, 30_000)
     assert (settings.retention_ms, settings.wait_ms) == (345_600_000, 0)
-    assert settings.fifo and settings.redrive_policy is None
+    assert settings.fifo
+    assert settings.redrive_policy is None
 
 
 def test_tags_merge_keep_empty_values_and_are_bounded() -> None:

@@ -139,7 +139,8 @@ def test_an_oversized_entry_fails_alone_with_its_own_wording() -> None:
 
     a, b, c, d, e = contents_of(SendMessageBatch(URL, entries), queue, "AIDA", None)
 
-    assert isinstance(a, Content) and isinstance(e, Content)
+    assert isinstance(a, Content)
+    assert isinstance(e, Content)
     assert isinstance(b, errors.InvalidParameterValue)
     assert b.message == (
         "One or more parameters cannot be validated. "
