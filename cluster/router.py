@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cluster.shard import OnAnswer, Shard, Ticket
+from cluster.shard import Shard
+from cluster.turn import OnAnswer, Ticket
 from visibility.model import QueueCounters, Request
 
 

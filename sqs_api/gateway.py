@@ -19,7 +19,7 @@ from auth.caller import Caller
 from auth.errors import AuthError
 from cluster.clock import Clock, Entropy
 from cluster.router import Router
-from cluster.shard import Ticket
+from cluster.turn import Ticket
 from sqs_api.answers import Reply, date_line
 from sqs_api.metrics import Metrics
 from sqs_api.plain_request import RawRequest

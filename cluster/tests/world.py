@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from cluster.shard import Shard, Ticket
+from cluster.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
+from cluster.turn import Ticket
 from storage.memory import MemoryStore
 from storage.store import StoreFailed
 from visibility.errors import QueueError

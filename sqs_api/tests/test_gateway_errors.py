@@ -217,7 +217,6 @@ async def test_stop_ends_although_a_shard_failed_with_long_polls_parked() -> Non
                 await service.shard.stop()
         except TimeoutError:
             ended = False
-            service.shard._answers.clear()
         assert ended, "the shard waits for answers that nobody will give"
         assert service.gateway.outstanding == 0
 
