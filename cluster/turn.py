@@ -21,7 +21,7 @@ from visibility.errors import InternalError, QueueDoesNotExist, QueueError
 from visibility.events import (
     Event,
     MessageDeadLettered,
-    MessageSent,
+    MessagesSent,
     QueueDropped,
     StoredMessage,
 )
@@ -249,9 +249,10 @@ class Turn:
         messages = self._store.read_messages(names)
         if None in messages:
             sent = {
-                (event.queue_id, event.sequence): event.message
+                (event.queue_id, sequence): message
                 for event in self._events
-                if type(event) is MessageSent
+                if type(event) is MessagesSent
+                for sequence, _, message in event.numbered()
             }
             messages = [
                 sent.get(name) if message is None else message

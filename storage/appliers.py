@@ -12,22 +12,14 @@ from typing import Any, Protocol
 import msgspec
 
 from storage.codec import QueueRow, encode_row
-from storage.keys import (
-    LEASE,
-    MESSAGE,
-    lease_key,
-    message_key,
-    queue_key,
-    queue_range,
-    table_range,
-)
+from storage.keys import LEASE, MESSAGE, queue_key, queue_range, row_key, table_range
 from visibility.events import (
     Event,
     Lease,
     MessageDeadLettered,
     MessagesDeleted,
-    MessageSent,
     MessagesReceived,
+    MessagesSent,
     QueueDropped,
     QueuePurged,
     StoredMessage,
@@ -58,14 +50,14 @@ def write_queue(batch: Batch, queue_id: int, row: QueueRow) -> None:
     batch.put(queue_key(queue_id), encode_row(row))
 
 
-def _message_sent(batch: Batch, event: MessageSent, moved: StoredMessage | None) -> None:
-    message = event.message
-    batch.put(message_key(event.queue_id, event.sequence), encode_row(message))
-    if event.visible_at_ms:
-        count = message.receive_count
-        first_ms = message.first_received_at_ms
-        lease = Lease(event.sequence, event.visible_at_ms, count, count, first_ms, 0)
-        batch.put(lease_key(event.queue_id, event.sequence), encode_row(lease))
+def _messages_sent(batch: Batch, event: MessagesSent, moved: StoredMessage | None) -> None:
+    queue_id = event.queue_id
+    for sequence, visible_at_ms, message in event.numbered():
+        batch.put(row_key(queue_id, MESSAGE, sequence), encode_row(message))
+        if visible_at_ms:
+            count = message.receive_count
+            lease = Lease(sequence, visible_at_ms, count, count, message.first_received_at_ms, 0)
+            batch.put(row_key(queue_id, LEASE, sequence), encode_row(lease))
 
 
 def _leases_changed(
@@ -73,12 +65,14 @@ def _leases_changed(
 ) -> None:
     queue_id = event.queue_id
     for lease in event.leases:
-        batch.put(lease_key(queue_id, lease.sequence), encode_row(lease))
+        batch.put(row_key(queue_id, LEASE, lease.sequence), encode_row(lease))
 
 
 def _messages_deleted(batch: Batch, event: MessagesDeleted, moved: StoredMessage | None) -> None:
+    queue_id = event.queue_id
     for sequence in event.sequences:
-        _delete_message(batch, event.queue_id, sequence)
+        batch.delete(row_key(queue_id, MESSAGE, sequence))
+        batch.delete(row_key(queue_id, LEASE, sequence))
 
 
 def _message_dead_lettered(
@@ -91,13 +85,10 @@ def _message_dead_lettered(
         receive_count=event.receive_count,
         first_received_at_ms=event.first_received_at_ms,
     )
-    batch.put(message_key(event.target_queue_id, event.target_sequence), encode_row(message))
-    _delete_message(batch, event.queue_id, event.sequence)
-
-
-def _delete_message(batch: Batch, queue_id: int, sequence: int) -> None:
-    batch.delete(message_key(queue_id, sequence))
-    batch.delete(lease_key(queue_id, sequence))
+    target_key = row_key(event.target_queue_id, MESSAGE, event.target_sequence)
+    batch.put(target_key, encode_row(message))
+    batch.delete(row_key(event.queue_id, MESSAGE, event.sequence))
+    batch.delete(row_key(event.queue_id, LEASE, event.sequence))
 
 
 def _queue_purged(batch: Batch, event: QueuePurged, moved: StoredMessage | None) -> None:
@@ -110,7 +101,7 @@ def _queue_dropped(batch: Batch, event: QueueDropped, moved: StoredMessage | Non
 
 
 APPLIERS: dict[type[Event], Callable[[Batch, Any, StoredMessage | None], None]] = {
-    MessageSent: _message_sent,
+    MessagesSent: _messages_sent,
     MessagesReceived: _leases_changed,
     MessagesDeleted: _messages_deleted,
     VisibilityChanged: _leases_changed,

@@ -26,7 +26,8 @@ MESSAGE = b"\x10"
 LEASE = b"\x20"
 
 _QUEUE_ID = Struct(">Q")
-_KEY = Struct(">QcQ")
+row_key = Struct(">QcQ").pack
+"""The key of (queue_id, table, sequence)."""
 
 
 def queue_key(queue_id: int) -> bytes:
@@ -36,12 +37,12 @@ def queue_key(queue_id: int) -> bytes:
 
 def message_key(queue_id: int, sequence: int) -> bytes:
     """A message."""
-    return _KEY.pack(queue_id, MESSAGE, sequence)
+    return row_key(queue_id, MESSAGE, sequence)
 
 
 def lease_key(queue_id: int, sequence: int) -> bytes:
     """A message's lease."""
-    return _KEY.pack(queue_id, LEASE, sequence)
+    return row_key(queue_id, LEASE, sequence)
 
 
 def table_range(queue_id: int, table: bytes) -> tuple[bytes, bytes]:

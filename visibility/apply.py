@@ -15,8 +15,8 @@ from visibility.events import (
     Lease,
     MessageDeadLettered,
     MessagesDeleted,
-    MessageSent,
     MessagesReceived,
+    MessagesSent,
     QueueDropped,
     QueuePurged,
     VisibilityChanged,
@@ -31,31 +31,29 @@ SHARD_WINDOW_BYTES_MAX = 256 << 20
 """Content of all windows together; beyond it new messages wait on disk only."""
 
 
-def _message_sent(shard: ShardState, event: MessageSent) -> None:
+def _messages_sent(shard: ShardState, event: MessagesSent) -> None:
     queue = shard.queue(event.queue_id)
-    sequence = event.sequence
-    message = event.message
-    queue.next_sequence = sequence + 1
-    if event.visible_at_ms:
-        if queue.head == sequence:
+    for sequence, visible_at_ms, message in event.numbered():
+        queue.next_sequence = sequence + 1
+        if visible_at_ms:
+            if queue.head == sequence:
+                queue.head = sequence + 1
+            count = message.receive_count
+            lease = Lease(sequence, visible_at_ms, count, count, message.first_received_at_ms, 0)
+            _hold(shard, queue, lease, message.sent_at_ms)
+            continue
+        queue.waiting += 1
+        size = len(message.data)
+        if (
+            queue.head == sequence
+            and len(queue.window) < WINDOW_MESSAGES_MAX
+            and queue.window_bytes + size <= WINDOW_BYTES_MAX
+            and shard.window_bytes + size <= SHARD_WINDOW_BYTES_MAX
+        ):
+            queue.window.append((sequence, message))
+            queue.window_bytes += size
+            shard.window_bytes += size
             queue.head = sequence + 1
-        count = message.receive_count
-        lease = Lease(sequence, event.visible_at_ms, count, count, message.first_received_at_ms, 0)
-        _hold(shard, queue, lease, message.sent_at_ms)
-        return
-    queue.waiting += 1
-    window = queue.window
-    size = len(message.data)
-    if (
-        queue.head == sequence
-        and len(window) < WINDOW_MESSAGES_MAX
-        and queue.window_bytes + size <= WINDOW_BYTES_MAX
-        and shard.window_bytes + size <= SHARD_WINDOW_BYTES_MAX
-    ):
-        window.append((sequence, message))
-        queue.window_bytes += size
-        shard.window_bytes += size
-        queue.head = sequence + 1
 
 
 def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
@@ -85,8 +83,11 @@ def _take_untouched(shard: ShardState, queue: QueueState, sequence: int) -> None
 
 def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
     queue = shard.queue(event.queue_id)
+    entries = queue.entries
     for sequence in event.sequences:
-        _forget(shard, queue, sequence)
+        entry = entries.pop(sequence)
+        if entry.hidden:
+            _leave_counters(shard, queue, entry.lease)
     if queue.returned:
         _trim(queue)
 
@@ -101,7 +102,9 @@ def _visibility_changed(shard: ShardState, event: VisibilityChanged) -> None:
 
 def _message_dead_lettered(shard: ShardState, event: MessageDeadLettered) -> None:
     source = shard.queue(event.queue_id)
-    _forget(shard, source, event.sequence)
+    entry = source.entries.pop(event.sequence)
+    if entry.hidden:
+        _leave_counters(shard, source, entry.lease)
     _trim(source)
     target = shard.queue(event.target_queue_id)
     target.next_sequence = event.target_sequence + 1
@@ -163,13 +166,6 @@ def show(shard: ShardState, queue: QueueState, entry: Entry) -> None:
         heappush(queue.returned, entry.lease.sequence)
 
 
-def _forget(shard: ShardState, queue: QueueState, sequence: int) -> None:
-    """The message is gone from this queue."""
-    entry = queue.entries.pop(sequence)
-    if entry.hidden:
-        _leave_counters(shard, queue, entry.lease)
-
-
 def _trim(queue: QueueState) -> None:
     """Drop what is hidden or gone from the top of the heap."""
     returned = queue.returned
@@ -195,7 +191,7 @@ def _empty(shard: ShardState, queue: QueueState) -> None:
 
 
 APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
-    MessageSent: _message_sent,
+    MessagesSent: _messages_sent,
     MessagesReceived: _messages_received,
     MessagesDeleted: _messages_deleted,
     VisibilityChanged: _visibility_changed,

@@ -20,7 +20,7 @@ from visibility.events import (
     Event,
     Lease,
     MessageDeadLettered,
-    MessageSent,
+    MessagesSent,
     StoredMessage,
     VisibilityChanged,
 )
@@ -78,7 +78,7 @@ DECIDE: dict[type[Operation], Decide] = {
     ReturnMessages: decide_return_messages,
 }
 
-_SHOWING = (MessageSent, VisibilityChanged)
+_SHOWING = (MessagesSent, VisibilityChanged)
 
 
 class PageWanted(NamedTuple):

@@ -7,6 +7,9 @@ One event has two readers: memory (`visibility/apply.py`) and disk (`storage/app
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count, repeat
+
 import msgspec
 
 
@@ -49,12 +52,20 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     queue_id: int
 
 
-class MessageSent(Event, frozen=True, tag=1, gc=False):
-    """A message joined the queue; `visible_at_ms` is 0 unless it is delayed."""
+class MessagesSent(Event, frozen=True, tag=1):
+    """Messages joined the queue under successive sequences.
 
-    sequence: int
-    visible_at_ms: int
-    message: StoredMessage
+    `visible_at_ms` has an instant for each, 0 for one that is not delayed; it is empty where none is.
+    """
+
+    first_sequence: int
+    messages: list[StoredMessage]
+    visible_at_ms: list[int]
+
+    def numbered(self) -> Iterator[tuple[int, int, StoredMessage]]:
+        """(sequence, visible_at_ms, message) in order."""
+        instants = self.visible_at_ms or repeat(0)
+        return zip(count(self.first_sequence), instants, self.messages, strict=False)
 
 
 class MessagesReceived(Event, frozen=True, tag=2):
@@ -99,7 +110,7 @@ class QueueDropped(Event, frozen=True, tag=7, gc=False):
 
 
 EVENTS: tuple[type[Event], ...] = (
-    MessageSent,
+    MessagesSent,
     MessagesReceived,
     MessagesDeleted,
     VisibilityChanged,

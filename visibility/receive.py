@@ -6,6 +6,7 @@ are served before what was sent later, and their number stays below the in-fligh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 
 from visibility.errors import OverLimit
@@ -40,8 +41,7 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
     if queue.returned:
         moves = _take_merged(shard, queue, request, limit, taking)
     else:
-        for sequence, message in islice(queue.window, limit):
-            taking.untouched(sequence, message)
+        taking.untouched(islice(queue.window, limit))
     if taking.leases:
         received = MessagesReceived(queue.queue_id, now_ms, taking.leases)
         return Deliveries(taking.leases, taking.messages), (received, *moves)
@@ -83,15 +83,14 @@ class _Taking:
         self.leases: list[Lease] = []
         self.messages: list[StoredMessage | None] = []
 
-    def untouched(self, sequence: int, message: StoredMessage) -> None:
-        """A message that this queue never handed out; it may have a history in another queue."""
-        before = message.receive_count
-        now_ms = self.now_ms
-        first_ms = message.first_received_at_ms or now_ms
-        self.leases.append(
-            Lease(sequence, self.visible_at_ms, before + 1, before, first_ms, now_ms)
-        )
-        self.messages.append(message)
+    def untouched(self, window: Iterable[tuple[int, StoredMessage]]) -> None:
+        """Messages that this queue never handed out; they may have a history in another queue."""
+        now_ms, visible_at_ms = self.now_ms, self.visible_at_ms
+        for sequence, message in window:
+            before = message.receive_count
+            first_ms = message.first_received_at_ms or now_ms
+            self.leases.append(Lease(sequence, visible_at_ms, before + 1, before, first_ms, now_ms))
+            self.messages.append(message)
 
     def again(self, lease: Lease) -> None:
         """A message that is visible again, or whose delay is over; `lease` is the one that ended."""
@@ -117,7 +116,7 @@ def _take_merged(
     for entry in queue.returned_in_order():
         lease = entry.lease
         while head is not None and head[0] < lease.sequence and len(taking.leases) < limit:
-            taking.untouched(*head)
+            taking.untouched((head,))
             head = next(untouched, None)
         if len(taking.leases) >= limit or len(moves) >= DEAD_LETTER_MOVES_MAX:
             return tuple(moves)
@@ -129,7 +128,7 @@ def _take_merged(
         else:
             taking.again(lease)
     while head is not None and len(taking.leases) < limit:
-        taking.untouched(*head)
+        taking.untouched((head,))
         head = next(untouched, None)
     return tuple(moves)
 

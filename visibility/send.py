@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from visibility.events import MessageSent, StoredMessage
+from visibility.errors import QueueError
+from visibility.events import MessagesSent, StoredMessage
 from visibility.model import Content, QueueDefinition, Request
-from visibility.operations import SendMessage, SendMessageBatch, SendMessageBatchRequestEntry
+from visibility.operations import SendMessage, SendMessageBatch
 from visibility.outcomes import Outcome, batch_failure
 from visibility.results import (
     BatchResultErrorEntry,
@@ -22,9 +23,16 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     content = request.parts[0]
     assert isinstance(operation, SendMessage)
     assert isinstance(content, Content)
-    sequence = shard.queue(request.queue.queue_id).next_sequence
+    queue = request.queue
     message_id = stamp.message_id(0)
-    event = _sent(request.queue, operation, content, stamp.now_ms, sequence, message_id)
+    message = StoredMessage(message_id, stamp.now_ms, content.size, content.data)
+    visible_at_ms = _visible_at_ms(queue, operation.delay_seconds, stamp.now_ms)
+    event = MessagesSent(
+        queue.queue_id,
+        shard.queue(queue.queue_id).next_sequence,
+        [message],
+        [visible_at_ms] if visible_at_ms else [],
+    )
     result = SendMessageResult(
         content.md5_of_message_body,
         message_id,
@@ -39,19 +47,21 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
     operation = request.operation
     assert isinstance(operation, SendMessageBatch)
     assert operation.entries is not None
-    sequence = shard.queue(request.queue.queue_id).next_sequence
-    events: list[MessageSent] = []
+    queue = request.queue
+    now_ms = stamp.now_ms
+    messages: list[StoredMessage] = []
+    visible_at_ms: list[int] = []
     successful: list[SendMessageBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
     for position, (entry, part) in enumerate(zip(operation.entries, request.parts, strict=True)):
         entry_id = entry.id or ""
         if not isinstance(part, Content):
-            assert isinstance(part, Exception)
+            assert isinstance(part, QueueError)
             failed.append(batch_failure(entry_id, part))
             continue
         message_id = stamp.message_id(position)
-        events.append(_sent(request.queue, entry, part, stamp.now_ms, sequence, message_id))
-        sequence += 1
+        messages.append(StoredMessage(message_id, now_ms, part.size, part.data))
+        visible_at_ms.append(_visible_at_ms(queue, entry.delay_seconds, now_ms))
         successful.append(
             SendMessageBatchResultEntry(
                 entry_id,
@@ -61,22 +71,15 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
                 part.md5_of_message_system_attributes,
             )
         )
-    return SendMessageBatchResult(successful or None, failed or None), tuple(events)
+    result = SendMessageBatchResult(successful or None, failed or None)
+    if not messages:
+        return result, ()
+    first = shard.queue(queue.queue_id).next_sequence
+    instants = visible_at_ms if any(visible_at_ms) else []
+    return result, (MessagesSent(queue.queue_id, first, messages, instants),)
 
 
-def _sent(
-    queue: QueueDefinition,
-    entry: SendMessage | SendMessageBatchRequestEntry,
-    content: Content,
-    now_ms: int,
-    sequence: int,
-    message_id: str,
-) -> MessageSent:
-    delay_s = entry.delay_seconds
+def _visible_at_ms(queue: QueueDefinition, delay_s: int | None, now_ms: int) -> int:
+    """When the message's own delay, or the queue's, is over; 0 without a delay."""
     delay_ms = queue.settings.delay_ms if delay_s is None else delay_s * 1000
-    return MessageSent(
-        queue.queue_id,
-        sequence,
-        now_ms + delay_ms if delay_ms else 0,
-        StoredMessage(message_id, now_ms, content.size, content.data),
-    )
+    return now_ms + delay_ms if delay_ms else 0

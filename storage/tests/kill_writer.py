@@ -11,7 +11,7 @@ from storage.appliers import APPLIERS, write_queue
 from storage.codec import QueueRow
 from storage.rocks import Durability, RocksStore
 from storage.store import StoreFailed
-from visibility.events import MessageSent, StoredMessage
+from visibility.events import MessagesSent, StoredMessage
 
 QUEUE_ID = 1
 TURN_MESSAGES = 3
@@ -36,8 +36,8 @@ class Writer:
         for sequence in range(first, self.next_sequence):
             data = body(sequence)
             message = StoredMessage("id", 0, len(data), data)
-            event = MessageSent(QUEUE_ID, sequence, 0, message)
-            APPLIERS[MessageSent](self.store.batch, event, None)
+            event = MessagesSent(QUEUE_ID, sequence, [message], [])
+            APPLIERS[MessagesSent](self.store.batch, event, None)
         row = QueueRow(self.next_sequence, 1, self.next_sequence - 1, 0)
         write_queue(self.store.batch, QUEUE_ID, row)
         self.store.commit(self._released)

@@ -8,7 +8,7 @@ from storage.appliers import APPLIERS, write_queue
 from storage.codec import QueueRow
 from storage.memory import MemoryStore
 from visibility.engine import PAGE_BYTES, Engine, PageWanted
-from visibility.events import Event, MessageDeadLettered, MessageSent, StoredMessage
+from visibility.events import Event, MessageDeadLettered, MessagesSent, StoredMessage
 from visibility.state import QueueState
 
 
@@ -26,8 +26,9 @@ class StoreDisk:
 
     def write(self, event: Event) -> None:
         moved: StoredMessage | None = None
-        if isinstance(event, MessageSent):
-            self._sent[event.queue_id, event.sequence] = event.message
+        if isinstance(event, MessagesSent):
+            for sequence, _, message in event.numbered():
+                self._sent[event.queue_id, sequence] = message
         elif isinstance(event, MessageDeadLettered):
             moved = self.read_message(event.queue_id, event.sequence)
         APPLIERS[type(event)](self.store.batch, event, moved)

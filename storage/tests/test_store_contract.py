@@ -19,8 +19,8 @@ from visibility.events import (
     Lease,
     MessageDeadLettered,
     MessagesDeleted,
-    MessageSent,
     MessagesReceived,
+    MessagesSent,
     QueueDropped,
     QueuePurged,
     StoredMessage,
@@ -77,8 +77,10 @@ def message(number: int, size: int = 10) -> StoredMessage:
     return StoredMessage(f"id-{number}", 1_000 + number, size, bytes([65]) * size)
 
 
-def sent(queue_id: int, sequence: int, size: int = 10, visible_at_ms: int = 0) -> MessageSent:
-    return MessageSent(queue_id, sequence, visible_at_ms, message(sequence, size))
+def sent(queue_id: int, sequence: int, size: int = 10, visible_at_ms: int = 0) -> MessagesSent:
+    return MessagesSent(
+        queue_id, sequence, [message(sequence, size)], [visible_at_ms] if visible_at_ms else []
+    )
 
 
 def put(store: Store, *events: Event, moved: StoredMessage | None = None) -> None:

@@ -15,7 +15,7 @@ from visibility.events import (
     Event,
     MessageDeadLettered,
     MessagesDeleted,
-    MessageSent,
+    MessagesSent,
     QueueDropped,
     QueuePurged,
     StoredMessage,
@@ -56,8 +56,9 @@ class ListDisk:
 
     def write(self, event: Event) -> None:
         messages = self.messages
-        if isinstance(event, MessageSent):
-            messages[event.queue_id, event.sequence] = event.message
+        if isinstance(event, MessagesSent):
+            for sequence, _, message in event.numbered():
+                messages[event.queue_id, sequence] = message
         elif isinstance(event, MessagesDeleted):
             for sequence in event.sequences:
                 del messages[event.queue_id, sequence]
