@@ -151,7 +151,7 @@ class Turn:
         for event in events:
             self.do(event)
         if type(answer) is Deliveries:
-            if None in answer.messages:
+            if answer.missing:
                 self.answers.append((ticket, self._pinned(request, answer)))
             else:
                 self.answers.append((ticket, answer))

@@ -29,6 +29,8 @@ class Deliveries(msgspec.Struct, frozen=True):
 
     leases: list[Lease]
     messages: list[StoredMessage | None]
+    missing: int = 0
+    """How many messages are None."""
 
 
 Answer = results.Result | Deliveries | QueueCounters | None

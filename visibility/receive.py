@@ -44,7 +44,7 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
         taking.untouched(islice(queue.window, limit))
     if taking.leases:
         received = MessagesReceived(queue.queue_id, now_ms, taking.leases)
-        return Deliveries(taking.leases, taking.messages), (received, *moves)
+        return Deliveries(taking.leases, taking.messages, taking.missing), (received, *moves)
     return _nothing(queue, operation, settings, moves), moves
 
 
@@ -75,13 +75,14 @@ def wait_ms(operation: ReceiveMessage, settings: QueueSettings) -> int:
 class _Taking:
     """The leases of one receive as they come together."""
 
-    __slots__ = ("leases", "messages", "now_ms", "visible_at_ms")
+    __slots__ = ("leases", "messages", "missing", "now_ms", "visible_at_ms")
 
     def __init__(self, now_ms: int, visible_at_ms: int) -> None:
         self.now_ms = now_ms
         self.visible_at_ms = visible_at_ms
         self.leases: list[Lease] = []
         self.messages: list[StoredMessage | None] = []
+        self.missing = 0
 
     def untouched(self, window: Iterable[tuple[int, StoredMessage]]) -> None:
         """Messages that this queue never handed out; they may have a history in another queue."""
@@ -101,6 +102,7 @@ class _Taking:
             Lease(lease.sequence, self.visible_at_ms, count, lease.base_count, first_ms, now_ms)
         )
         self.messages.append(None)
+        self.missing += 1
 
 
 def _take_merged(
