@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from sqs_api import config
-from sqs_api.config import AuthMode, ConfigRefused, Settings, Switch
+from sqs_api.config import Audience, AuthMode, ConfigRefused, Settings, Switch
 from sqs_api.logs import LogFormat, set_up_logs
 from storage.rocks import Durability
 from visibility.naming import is_account
@@ -57,6 +57,7 @@ def cli() -> None:
 @click.option("--region", help="Region of the first access key's example [us-east-1].")
 @click.option("--public-url", help="Base of queue URLs [the request's Host].")
 @click.option("--aws-waits", type=_choices(Switch), help="AWS's 60 s rules [on].")
+@click.option("--metrics", type=_choices(Audience), help="Who may read the metrics [loopback].")
 @click.option("--log", type=_choices(LogFormat), help="Form of log lines on standard error [json].")
 def serve(config_file: Path | None, **flags: Any) -> None:
     """Run the service until SIGTERM or SIGINT."""

@@ -39,6 +39,15 @@ class Switch(StrEnum):
     OFF = "off"
 
 
+class Audience(StrEnum):
+    """Who is answered."""
+
+    LOOPBACK = "loopback"
+    """Clients on this machine."""
+    ANYONE = "anyone"
+    """Every client that reaches the port."""
+
+
 class ConfigRefused(Exception):
     """The settings cannot be used; the text says why in one line."""
 
@@ -86,6 +95,8 @@ class Settings(BaseSettings):
     """Whether AWS's 60 s rules hold: between two purges, and before a deleted queue's name is used again."""
     log: LogFormat = LogFormat.JSON
     """Form of log lines."""
+    metrics: Audience = Audience.LOOPBACK
+    """Who may read /_holdfast/metrics, which names all queues."""
 
     @classmethod
     def settings_customise_sources(
@@ -138,5 +149,11 @@ def _from_environment() -> dict[str, Any]:
     return {
         name.removeprefix(_PREFIX).lower(): value
         for name, value in os.environ.items()
-        if name.startswith(_PREFIX)
+        if name.startswith(_PREFIX) and not _is_injected(name, value)
     }
+
+
+def _is_injected(name: str, value: str) -> bool:
+    """Whether Kubernetes made the variable, as it does in every pod for a Service called `holdfast`."""
+    rest = name.removeprefix(_PREFIX)
+    return rest.startswith(("SERVICE_", "PORT_")) or value.startswith("tcp://")

@@ -23,7 +23,7 @@ from cluster.clock import SystemClock, SystemEntropy
 from cluster.router import Router
 from cluster.shard import Shard
 from sqs_api.admin import AdminPages
-from sqs_api.config import AuthMode, Settings, Switch
+from sqs_api.config import Audience, AuthMode, Settings, Switch
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsServer
 from sqs_api.metrics import Metrics
@@ -133,7 +133,9 @@ class Node:
             entropy=self._entropy,
             public_url=settings.public_url,
         )
-        self._server = SqsServer(self._gateway, AdminPages(self._metrics, self._is_ready))
+        anyone = settings.metrics is Audience.ANYONE
+        pages = AdminPages(self._metrics, self._is_ready, answers_anyone=anyone)
+        self._server = SqsServer(self._gateway, pages)
         loop = asyncio.get_running_loop()
         try:
             self._listener = await loop.create_server(

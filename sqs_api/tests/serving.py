@@ -112,7 +112,7 @@ class Service:
         self.shard = shard
         self.catalog = catalog
         self.metrics = metrics
-        self.pages = AdminPages(metrics, lambda: shard.ready)
+        self.pages = AdminPages(metrics, lambda: shard.ready, answers_anyone=False)
         self.servers: list[SqsServer] = []
         self._listeners: list[asyncio.Server] = []
         self._clients: list[Client] = []

@@ -90,6 +90,16 @@ def test_environment_without_our_prefix_does_not_matter(monkeypatch: pytest.Monk
     assert load({}, None).port == 9324
 
 
+def test_what_kubernetes_injects_for_a_service_of_our_name_does_not_matter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOLDFAST_PORT", "tcp://10.0.0.7:9324")
+    monkeypatch.setenv("HOLDFAST_PORT_9324_TCP_ADDR", "10.0.0.7")
+    monkeypatch.setenv("HOLDFAST_SERVICE_HOST", "10.0.0.7")
+
+    assert load({}, None).port == 9324
+
+
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load({}, None).port = 1
