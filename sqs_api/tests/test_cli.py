@@ -98,7 +98,7 @@ def test_check_config_shows_every_setting(tmp_path: Path) -> None:
     lines = said.out.splitlines()
     assert "port = 1" in lines
     assert "auth = open" in lines
-    assert len(lines) == 10
+    assert len(lines) == 11
 
 
 def test_credentials_are_listed_without_secrets(data: Path) -> None:

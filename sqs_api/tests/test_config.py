@@ -21,6 +21,7 @@ DEFAULTS = {
     "public_url": None,
     "aws_waits": Switch.ON,
     "log": "json",
+    "metrics": "loopback",
 }
 
 
@@ -76,6 +77,7 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "public_url": "https://h/x",
         "aws_waits": "off",
         "log": "console",
+        "metrics": "anyone",
     }
     from_file = getattr(load({}, _file(tmp_path, f'{key} = "{others[key]}"')), key)
     monkeypatch.setenv(f"HOLDFAST_{key.upper()}", others[key])
