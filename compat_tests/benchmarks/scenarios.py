@@ -1,0 +1,114 @@
+"""The scenarios: what one connection does until the load stops running."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from compat_tests.benchmarks.load import BATCH, SEND_TO_ARRIVAL, Load
+from compat_tests.benchmarks.wire import Connection
+
+RECEIVERS = 8  # of the long polls
+SENDS_PER_SECOND = (
+    200  # to the long polls: far below what any server can do, so that nothing queues
+)
+_POLL_SECONDS = 20
+_LIFE = "life"
+_EMPTY_MAX = 20  # empty receives in a row before a drain gives up; what is missing then is judged by the check
+_EMPTY_REST_SECONDS = 0.05
+
+
+class Scenario(NamedTuple):
+    """One kind of load."""
+
+    work: Callable[[Load, Connection, int], Awaitable[None]]
+    """Runs on every connection; the last argument numbers the connections from 0."""
+
+    latency_of: str
+    """Whose latency the table shows."""
+
+    connections: int | None = None
+    """None: as many as the command line says."""
+
+    drains_backlog: bool = False
+    """The queue is filled first, and the run lasts until it is empty instead of a given time."""
+
+
+async def _send(load: Load, connection: Connection, lane: int) -> None:
+    while load.running:
+        await load.send(connection)
+        load.tally.messages += 1
+
+
+async def _send_batch(load: Load, connection: Connection, lane: int) -> None:
+    while load.running:
+        await load.send_batch(connection)
+        load.tally.messages += BATCH
+
+
+async def _live_single(load: Load, connection: Connection, lane: int) -> None:
+    while load.running:
+        begin = time.perf_counter()
+        await load.send(connection)
+        for delivery in await load.receive(connection, 1):
+            await load.delete(connection, delivery)
+            load.tally.messages += 1
+        load.tally.seconds[_LIFE].append(time.perf_counter() - begin)
+
+
+async def _live_in_batches(load: Load, connection: Connection, lane: int) -> None:
+    while load.running:
+        begin = time.perf_counter()
+        await load.send_batch(connection)
+        deliveries = await load.receive(connection, BATCH)
+        if deliveries:
+            await load.delete_batch(connection, deliveries)
+            load.tally.messages += len(deliveries)
+        load.tally.seconds[_LIFE].append(time.perf_counter() - begin)
+
+
+async def _poll_long(load: Load, connection: Connection, lane: int) -> None:
+    """The first connection sends at a steady rate, the others wait for what comes."""
+    if lane == 0:
+        await _send_steadily(load, connection)
+        return
+    while load.running:
+        for delivery in await load.receive(connection, 1, wait_seconds=_POLL_SECONDS):
+            await load.delete(connection, delivery)
+            load.tally.messages += 1
+
+
+async def _send_steadily(load: Load, connection: Connection) -> None:
+    due = time.perf_counter()
+    while load.running:
+        await load.send(connection)
+        due += 1 / SENDS_PER_SECOND
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+    for _ in range(RECEIVERS):  # one farewell each, so that no poll is left waiting
+        await load.send(connection)
+
+
+async def drain(load: Load, connection: Connection, lane: int) -> None:
+    """Receive and delete until every acknowledged message has come, or nothing comes any more."""
+    empty = 0
+    while len(load.received) < len(load.acknowledged) and empty < _EMPTY_MAX:
+        deliveries = await load.receive(connection, BATCH)
+        if deliveries:
+            await load.delete_batch(connection, deliveries)
+            load.tally.messages += len(deliveries)
+            empty = 0
+        else:
+            empty += 1
+            await asyncio.sleep(_EMPTY_REST_SECONDS)
+
+
+SCENARIOS = {
+    "send": Scenario(_send, "SendMessage"),
+    "sendbatch10": Scenario(_send_batch, "SendMessageBatch"),
+    "life-single": Scenario(_live_single, _LIFE),
+    "life-batch": Scenario(_live_in_batches, _LIFE),
+    "long-poll": Scenario(_poll_long, SEND_TO_ARRIVAL, connections=1 + RECEIVERS),
+    "drain": Scenario(drain, "ReceiveMessage", drains_backlog=True),
+}

@@ -1,0 +1,183 @@
+"""A small and cheap SQS client: one keep-alive connection, signed requests, the JSON protocol.
+
+An SDK would spend several times what the server spends on a request, so the figures would be its own. This client
+signs every request (SigV4, with the day's key kept) and understands answers with a Content-Length only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import re
+import time
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from compat_tests.facade import Credentials
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+_CONTENT_TYPE = "application/x-amz-json-1.0"
+_SIGNED_HEADERS = "content-type;host;x-amz-date;x-amz-target"
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_CONNECTING_AT_ONCE = 32  # fewer than the accept queue of any server holds
+
+
+class Endpoint(NamedTuple):
+    """A server to measure."""
+
+    name: str
+    url: str
+    credentials: Credentials
+    pid: int | None
+    """The server's process, None where its cost is not measured."""
+
+
+class Refused(Exception):
+    """An answer other than success."""
+
+
+class Signer:
+    """Makes the head of signed requests to one endpoint."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        parts = urlsplit(endpoint.url)
+        self._host = parts.netloc
+        self._path = parts.path or "/"
+        self._credentials = endpoint.credentials
+        self._second = 0
+        self._day = ""
+        self._key = b""
+        self._stamp = ""
+        self._scope = ""
+        self._starts: dict[str, tuple[bytes, str]] = {}
+        """For each action the start of its canonical request and of its head; good for one second."""
+
+    def head(self, action: str, body: bytes) -> bytes:
+        """The request line and headers of a call of `action` with this body."""
+        second = int(time.time())
+        if second != self._second:
+            self._begin_second(second)
+        start = self._starts.get(action)
+        if start is None:
+            start = self._starts[action] = self._start(action)
+        canonical = start[0] + hashlib.sha256(body).hexdigest().encode()
+        digest = hashlib.sha256(canonical).hexdigest()
+        text = f"{_ALGORITHM}\n{self._stamp}\n{self._scope}\n{digest}"
+        signature = hmac.digest(self._key, text.encode(), "sha256").hex()
+        return f"{start[1]}{signature}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+    def _begin_second(self, second: int) -> None:
+        self._second = second
+        self._stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
+        self._starts.clear()
+        if self._stamp[:8] != self._day:
+            self._day = self._stamp[:8]
+            key = b"AWS4" + self._credentials.secret_access_key.encode()
+            for part in (self._day, self._credentials.region, "sqs", "aws4_request"):
+                key = hmac.digest(key, part.encode(), "sha256")
+            self._key = key
+            self._scope = f"{self._day}/{self._credentials.region}/sqs/aws4_request"
+
+    def _start(self, action: str) -> tuple[bytes, str]:
+        target = f"AmazonSQS.{action}"
+        canonical = (
+            f"POST\n{self._path}\n\ncontent-type:{_CONTENT_TYPE}\nhost:{self._host}\n"
+            f"x-amz-date:{self._stamp}\nx-amz-target:{target}\n\n{_SIGNED_HEADERS}\n"
+        )
+        credential = f"{self._credentials.access_key_id}/{self._scope}"
+        head = (
+            f"POST {self._path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: {_CONTENT_TYPE}\r\n"
+            f"X-Amz-Target: {target}\r\nX-Amz-Date: {self._stamp}\r\nAuthorization: {_ALGORITHM} "
+            f"Credential={credential}, SignedHeaders={_SIGNED_HEADERS}, Signature="
+        )
+        return canonical.encode(), head
+
+
+class Connection(asyncio.Protocol):
+    """One connection; it carries one call at a time. Made by `connect`."""
+
+    def __init__(self, signer: Signer) -> None:
+        self._signer = signer
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[bytes] | None = None
+        self._received = b""
+        self._expected = 0
+        """Bytes of the whole answer, 0 until its head has come."""
+
+    async def call(self, action: str, body: bytes) -> bytes:
+        """The body of the answer; raises Refused, or ConnectionError when the connection is or gets lost."""
+        assert self._answer is None, "one call at a time"
+        if self._transport is None:
+            raise ConnectionError("the server has closed the connection")
+        self._answer = self._loop.create_future()
+        self._transport.write(self._signer.head(action, body) + body)
+        try:
+            return await self._answer
+        finally:
+            self._answer = None
+
+    def close(self) -> None:
+        """Close the connection, whatever is under way."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone; a call that waits fails."""
+        self._transport = None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionError(f"connection lost: {exc or 'closed'}"))
+
+    def data_received(self, data: bytes) -> None:
+        """A part of an answer has come, usually all of it."""
+        self._received = self._received + data if self._received else data
+        if not self._expected:
+            end = self._received.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            length = _LENGTH.search(self._received, 0, end)
+            if length is None:
+                self._finish_with(Refused(f"an answer without length: {self._received[:end]!r}"))
+                return
+            self._expected = end + 4 + int(length[1])
+        if len(self._received) >= self._expected:
+            self._finish(self._received)
+
+    def _finish(self, answer: bytes) -> None:
+        body = answer[answer.find(b"\r\n\r\n") + 4 : self._expected]
+        surplus = len(answer) > self._expected
+        self._received = b""
+        self._expected = 0
+        if surplus or self._answer is None:
+            self._finish_with(Refused(f"more than one answer to a call: {answer[:300]!r}"))
+        elif answer[9:12] != b"200" or body.startswith(b'{"__type"'):
+            self._finish_with(
+                Refused(f"{answer[9:12].decode()} {body[:300].decode(errors='replace')}")
+            )
+        elif not self._answer.done():
+            self._answer.set_result(body)
+
+    def _finish_with(self, refusal: Refused) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(refusal)
+
+
+async def connect(endpoint: Endpoint, count: int) -> list[Connection]:
+    """`count` connections to the endpoint, in an order that means nothing; the caller closes them."""
+    parts = urlsplit(endpoint.url)
+    signer = Signer(endpoint)
+    loop = asyncio.get_running_loop()
+    made: list[Connection] = []
+    while len(made) < count:
+        group = [
+            loop.create_connection(lambda: Connection(signer), parts.hostname, parts.port or 80)
+            for _ in range(min(_CONNECTING_AT_ONCE, count - len(made)))
+        ]
+        made += [connection for _, connection in await asyncio.gather(*group)]
+    return made
