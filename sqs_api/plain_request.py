@@ -43,8 +43,21 @@ _LEFT_TO_AIOHTTP = frozenset(
         b"upgrade",
     )
 )
-_names: dict[bytes, bytes] = {}
-"""Header names as sent to lower case; only names that may be read here. Bounded."""
+
+
+class _Names(dict[bytes, bytes]):
+    """Header names as sent to lower case; KeyError for one that may not be read here. Keeps a bounded number."""
+
+    def __missing__(self, sent_name: bytes) -> bytes:
+        name = sent_name.lower()
+        if _TOKEN.fullmatch(sent_name) is None or name in _LEFT_TO_AIOHTTP:
+            raise KeyError(sent_name)
+        if len(self) < _KEPT_MAX:
+            self[sent_name] = name
+        return name
+
+
+_names = _Names()
 _targets: dict[bytes, bytes] = {}
 """Request lines to targets; only lines that may be read here. Bounded."""
 
@@ -80,13 +93,11 @@ def read_plain_request(data: bytes) -> RawRequest | NotPlain:
     if len(head.translate(None, _PRINTABLE)) != 2 * header_count:
         return NotPlain.UNUSUAL  # something unprintable beside the line ends
     del lines[0]
-    headers: dict[bytes, bytes] = {}
-    for line in lines:
-        sent_name, colon, value = line.partition(b": ")
-        name = _names.get(sent_name) or _readable_name(sent_name)
-        if name is None or not colon:
-            return NotPlain.UNUSUAL
-        headers[name] = value.strip(b" ")
+    try:
+        pairs = [line.split(b": ", 1) for line in lines]
+        headers = {_names[sent_name]: value.strip(b" ") for sent_name, value in pairs}
+    except (KeyError, ValueError):
+        return NotPlain.UNUSUAL  # a name that may not be read here, or no colon and space
     length = headers.get(b"content-length", b"")
     if len(headers) != header_count or b"host" not in headers:
         return NotPlain.UNUSUAL  # a header came twice
@@ -111,13 +122,3 @@ def _readable_target(request_line: bytes) -> bytes | None:
     if len(_targets) < _KEPT_MAX and len(target) < _KEPT_TARGET_BYTES_MAX:
         _targets[request_line] = target
     return target
-
-
-def _readable_name(sent_name: bytes) -> bytes | None:
-    """The lower-case name of a header that may be read here, else None."""
-    name = sent_name.lower()
-    if _TOKEN.fullmatch(sent_name) is None or name in _LEFT_TO_AIOHTTP:
-        return None
-    if len(_names) < _KEPT_MAX:
-        _names[sent_name] = name
-    return name
