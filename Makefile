@@ -5,6 +5,7 @@
 #   make test                       check, then all tests but the long ones
 #   make check                      format, lint, types, import contracts, style
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
+#   make fuzz                       the differential fuzz and the model of a queue, for minutes
 #   make bench                      benchmarks (minutes; not a test)
 #   make lock                       resolve the locks anew (needs uv)
 
@@ -12,6 +13,8 @@ PYTHON ?= python3
 UV ?= uv
 ARGS ?=
 ROUNDS ?= 50
+FUZZ ?= 200000
+MODEL ?= 2000
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,7 +27,7 @@ OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
 AIOBOTO3_LOCK := requirements-aioboto3.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed
 
-.PHONY: serve test check format kill9 bench lock clean
+.PHONY: serve test check format kill9 fuzz bench lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime
@@ -46,6 +49,10 @@ format: $(VENV)/.dev
 
 kill9: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.kill9 --rounds $(ROUNDS) $(ARGS)
+
+fuzz: $(VENV)/.dev
+	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py
+	MODEL_EXAMPLES=$(MODEL) $(BIN)/python -m pytest storage/tests/test_engine_model.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks $(ARGS)

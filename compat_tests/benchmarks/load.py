@@ -6,7 +6,6 @@ delivered twice and from one of somebody else.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections import defaultdict
@@ -29,67 +28,67 @@ class _Members(msgspec.Struct, rename="pascal", frozen=True, gc=False):
     """Members of a request or an answer, under AWS's names on the wire."""
 
 
-class _Entry(_Members):
+class _Entry(_Members, frozen=True):
     entry_id: str = msgspec.field(name="Id")
 
 
-class _CreateQueue(_Members):
+class _CreateQueue(_Members, frozen=True):
     queue_name: str
     attributes: dict[str, str]
 
 
-class _Queue(_Members):
+class _Queue(_Members, frozen=True):
     queue_url: str
 
 
-class _Send(_Members):
+class _Send(_Members, frozen=True):
     queue_url: str
     message_body: str
 
 
-class _SendEntry(_Entry):
+class _SendEntry(_Entry, frozen=True):
     message_body: str
 
 
-class _SendBatch(_Members):
+class _SendBatch(_Members, frozen=True):
     queue_url: str
     entries: list[_SendEntry]
 
 
-class _Receive(_Members):
+class _Receive(_Members, frozen=True):
     queue_url: str
     max_number_of_messages: int
     wait_time_seconds: int
 
 
-class _Delete(_Members):
+class _Delete(_Members, frozen=True):
     queue_url: str
     receipt_handle: str
 
 
-class _DeleteEntry(_Entry):
+class _DeleteEntry(_Entry, frozen=True):
     receipt_handle: str
 
 
-class _DeleteBatch(_Members):
+class _DeleteBatch(_Members, frozen=True):
     queue_url: str
     entries: list[_DeleteEntry]
 
 
-class _Sent(_Members):
+class _Sent(_Members, frozen=True):
     message_id: str
 
 
-class _Message(_Members):
+class _Message(_Members, frozen=True):
     receipt_handle: str
     body: str
 
 
-class _Received(_Members):
+class _Received(_Members, frozen=True):
     messages: list[_Message] = []
 
 
-class _BatchAnswer(_Members):
+class _BatchAnswer(_Members, frozen=True):
     successful: list[_Entry]
     failed: list[msgspec.Raw] = []
 
@@ -133,13 +132,15 @@ class Load:
         self.tally = Tally()
         """Counts what happens now; whoever measures puts a fresh one here."""
 
+        self.numbers_given = 0
+        """Messages whose send has begun."""
+
         self.acknowledged: set[int] = set()
         self.received: set[int] = set()
         self.duplicates = 0
         self.errors: list[str] = []
         self._run = run
         self._queue_url = ""
-        self._numbers = itertools.count()
         self._begun: dict[int, float] = {}
         """When the send of each message began that has not come yet."""
 
@@ -156,7 +157,7 @@ class Load:
 
     async def send(self, connection: Connection) -> None:
         """Send one message."""
-        number = next(self._numbers)
+        number = self._take_numbers(1)[0]
         self._begun[number] = time.perf_counter()
         body = _encode(_Send(self._queue_url, self._body(number)))
         _decode_sent(await self._call(connection, "SendMessage", body))
@@ -164,7 +165,7 @@ class Load:
 
     async def send_batch(self, connection: Connection) -> None:
         """Send ten messages; raises Refused if any was."""
-        numbers = list(itertools.islice(self._numbers, BATCH))
+        numbers = self._take_numbers(BATCH)
         now = time.perf_counter()
         self._begun.update((number, now) for number in numbers)
         entries = [_SendEntry(str(number), self._body(number)) for number in numbers]
@@ -209,6 +210,10 @@ class Load:
         tally.requests += 1
         tally.seconds[action].append(time.perf_counter() - begin)
         return answer
+
+    def _take_numbers(self, count: int) -> range:
+        self.numbers_given += count
+        return range(self.numbers_given - count, self.numbers_given)
 
     def _body(self, number: int) -> str:
         return f"{self._run} {number} ".ljust(BODY_BYTES, "x")

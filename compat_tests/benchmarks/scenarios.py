@@ -16,8 +16,8 @@ SENDS_PER_SECOND = (
 )
 _POLL_SECONDS = 20
 _LIFE = "life"
-_EMPTY_MAX = 20  # empty receives in a row before a drain gives up; what is missing then is judged by the check
-_EMPTY_REST_SECONDS = 0.05
+_EMPTY_MAX = 200  # empty receives in a row before a drain gives up; what is missing then is judged by the check
+_EMPTY_REST_SECONDS = 0.005
 
 
 class Scenario(NamedTuple):

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import re
 import time
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 from compat_tests.facade import Credentials
@@ -125,8 +125,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(
+            asyncio.Transport, transport
+        )  # by behaviour: uvloop's has no such base
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone; a call that waits fails."""
@@ -176,7 +177,9 @@ async def connect(endpoint: Endpoint, count: int) -> list[Connection]:
     made: list[Connection] = []
     while len(made) < count:
         group = [
-            loop.create_connection(lambda: Connection(signer), parts.hostname, parts.port or 80)
+            loop.create_connection(
+                lambda: Connection(signer), parts.hostname or "", parts.port or 80
+            )
             for _ in range(min(_CONNECTING_AT_ONCE, count - len(made)))
         ]
         made += [connection for _, connection in await asyncio.gather(*group)]

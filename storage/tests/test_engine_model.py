@@ -5,6 +5,7 @@ It lies here and not in `visibility/tests` because restarts need a store, which 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from hypothesis import HealthCheck, settings
@@ -297,7 +298,7 @@ class StandardQueue(RuleBasedStateMachine):
 
 TestStandardQueue = StandardQueue.TestCase
 TestStandardQueue.settings = settings(
-    max_examples=80,
+    max_examples=int(os.environ.get("MODEL_EXAMPLES", "80")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -1,0 +1,243 @@
+"""One run: a fresh queue on an endpoint, a scenario's load on it, a measured window, and the check of the account."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from compat_tests.benchmarks.load import Load, Tally
+from compat_tests.benchmarks.scenarios import SCENARIOS, Scenario, drain
+from compat_tests.benchmarks.server_cost import Cost, read_cost
+from compat_tests.benchmarks.wire import Connection, Endpoint, Refused, connect
+
+_WARM_UP_SECONDS = 0.5
+_FILLING_CONNECTIONS = 32  # also for the check
+_GRACE_SECONDS = 60.0  # on top of what a run should take
+_SLOWEST_PER_SECOND = (
+    500.0  # messages filled, drained or checked; a slower server fails by the time limit
+)
+
+_FAILURES = (Refused, OSError, msgspec.DecodeError, ValueError, TimeoutError)
+"""What a server may do wrong. The first one ends the work of its connection."""
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """What one run showed. Figures that could not be taken are not a number, which JSON writes as null."""
+
+    scenario: str
+    connections: int
+    endpoint: str
+    seconds: float
+    requests_per_second: float
+    messages_per_second: float
+    """A message counts once: where it is sent, or where it is deleted in scenarios that delete."""
+
+    latency_of: str
+    p50_ms: float
+    p99_ms: float
+    cpu_us_per_request: float
+    cpu_us_per_message: float
+    resident_mib: float
+    client_busy: float
+    """The share of one processor that the client used. Near 1 the client is what was measured."""
+
+    errors: int
+    duplicates: int
+    lost: int | None
+    """Acknowledged and never received. None: the queue could not be emptied, so nobody knows."""
+
+    actions: dict[str, dict[str, float]]
+    """For each action and for what else was timed: count, p50_ms and p99_ms."""
+
+    complaints: list[str]
+    """The first few errors."""
+
+    @property
+    def correct(self) -> bool:
+        """True when nothing was refused and no acknowledged message was lost."""
+        return self.errors == 0 and self.lost == 0
+
+
+async def measure(
+    name: str, endpoint: Endpoint, connections: int, *, seconds: float, backlog: int
+) -> Measurement:
+    """Run the scenario once."""
+    load = Load(f"bench-{name}-{secrets.token_hex(4)}")
+    run = _Run(SCENARIOS[name], endpoint, load)
+    try:
+        async with asyncio.timeout(seconds + _GRACE_SECONDS + backlog / _SLOWEST_PER_SECOND):
+            await run.play(connections, seconds, backlog)
+    except _FAILURES as failure:
+        load.errors.append(repr(failure))
+    errors_before = len(load.errors)
+    try:
+        async with asyncio.timeout(_GRACE_SECONDS + len(load.acknowledged) / _SLOWEST_PER_SECOND):
+            await run.check()
+    except _FAILURES as failure:
+        load.errors.append(repr(failure))
+    checked = len(load.errors) == errors_before
+    lost = load.lost if checked or not load.lost else None
+    return _conclude(name, endpoint, connections, load, run.window, lost=lost)
+
+
+class _Run:
+    """The phases of a run, in order: `play`, `check`."""
+
+    def __init__(self, scenario: Scenario, endpoint: Endpoint, load: Load) -> None:
+        self.window = _Window(endpoint.pid)
+        self._scenario = scenario
+        self._endpoint = endpoint
+        self._load = load
+
+    async def play(self, connections: int, seconds: float, backlog: int) -> None:
+        """Put the load on, and measure a window of it."""
+        load, window = self._load, self.window
+        opened = await connect(self._endpoint, connections)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await load.create_queue(opened[0])
+            if self._scenario.drains_backlog:
+                await self._fill(backlog)
+                window.begin(load)
+                tasks = self._start(self._scenario.work, opened)
+            else:
+                tasks = self._start(self._scenario.work, opened)
+                await asyncio.sleep(_WARM_UP_SECONDS)
+                window.begin(load)
+                await asyncio.sleep(seconds)
+                window.end(load)
+                load.running = False
+            await asyncio.gather(*tasks)
+            window.end(load)
+        finally:
+            await _close(opened, tasks)
+
+    async def check(self) -> None:
+        """Receive what the load left in the queue, so that what is lost shows."""
+        opened = await connect(self._endpoint, _FILLING_CONNECTIONS)
+        tasks = self._start(drain, opened)
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await _close(opened, tasks)
+
+    async def _fill(self, backlog: int) -> None:
+        async def send_until_full(load: Load, connection: Connection, lane: int) -> None:
+            while load.numbers_given < backlog:
+                await load.send_batch(connection)
+
+        opened = await connect(self._endpoint, _FILLING_CONNECTIONS)
+        tasks = self._start(send_until_full, opened)
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await _close(opened, tasks)
+
+    def _start(
+        self,
+        work: Callable[[Load, Connection, int], Awaitable[None]],
+        connections: Sequence[Connection],
+    ) -> list[asyncio.Task[None]]:
+        async def guarded(connection: Connection, lane: int) -> None:
+            try:
+                await work(self._load, connection, lane)
+            except _FAILURES as failure:
+                self._load.errors.append(f"connection {lane}: {failure!r}")
+
+        return [asyncio.create_task(guarded(each, lane)) for lane, each in enumerate(connections)]
+
+
+class _Window:
+    """The measured part of a run."""
+
+    def __init__(self, pid: int | None) -> None:
+        self.tally = Tally()
+        self.seconds = math.nan
+        self.server_seconds = math.nan
+        self.client_seconds = math.nan
+        self.resident_mib = math.nan
+        self._pid = pid
+        self._open = False
+
+    def begin(self, load: Load) -> None:
+        """Count from now."""
+        assert not self._open
+        self._open = True
+        load.tally = self.tally = Tally()
+        self._cost = self._read()
+        self._client_began = time.process_time()
+        self._began = time.perf_counter()
+
+    def end(self, load: Load) -> None:
+        """Count until now. Another end changes nothing."""
+        if not self._open:
+            return
+        self._open = False
+        self.seconds = time.perf_counter() - self._began
+        self.client_seconds = time.process_time() - self._client_began
+        cost = self._read()
+        load.tally = Tally()
+        if cost is not None and self._cost is not None:
+            self.server_seconds = cost.processor_seconds - self._cost.processor_seconds
+            self.resident_mib = cost.resident_mib
+
+    def _read(self) -> Cost | None:
+        """The server's cost so far, None where it is not measured."""
+        return None if self._pid is None else read_cost(self._pid)
+
+
+async def _close(connections: Sequence[Connection], tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for connection in connections:
+        connection.close()
+
+
+def _conclude(
+    name: str,
+    endpoint: Endpoint,
+    connections: int,
+    load: Load,
+    window: _Window,
+    *,
+    lost: int | None,
+) -> Measurement:
+    tally = window.tally
+    scenario = SCENARIOS[name]
+    return Measurement(
+        scenario=name,
+        connections=connections,
+        endpoint=endpoint.name,
+        seconds=window.seconds,
+        requests_per_second=_ratio(tally.requests, window.seconds),
+        messages_per_second=_ratio(tally.messages, window.seconds),
+        latency_of=scenario.latency_of,
+        p50_ms=tally.quantile_ms(scenario.latency_of, 0.5),
+        p99_ms=tally.quantile_ms(scenario.latency_of, 0.99),
+        cpu_us_per_request=_ratio(1e6 * window.server_seconds, tally.requests),
+        cpu_us_per_message=_ratio(1e6 * window.server_seconds, tally.messages),
+        resident_mib=window.resident_mib,
+        client_busy=_ratio(window.client_seconds, window.seconds),
+        errors=len(load.errors),
+        duplicates=load.duplicates,
+        lost=lost,
+        actions={
+            each: {
+                "count": len(durations),
+                "p50_ms": tally.quantile_ms(each, 0.5),
+                "p99_ms": tally.quantile_ms(each, 0.99),
+            }
+            for each, durations in list(tally.seconds.items())
+        },
+        complaints=load.errors[:3],
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
