@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from cluster.clock import Clock, Entropy
-from cluster.turn import NO_MESSAGES, OnAnswer, Ticket, Turn, ticket_of
+from cluster.turn import NO_MESSAGES, Answers, OnAnswer, Ticket, Turn, ticket_of
 from storage.codec import DamagedRecord
 from storage.store import Store, StoredQueue, StoreFailed
 from visibility.engine import Engine
-from visibility.errors import QueueError, ServiceUnavailable
+from visibility.errors import ServiceUnavailable
 from visibility.events import QueueDropped
 from visibility.model import Request
-from visibility.outcomes import Answer
 from visibility.state import QueueState
 
 TURN_REQUESTS_MAX = 512
@@ -52,7 +51,7 @@ class Shard:
         self._store: Store | None = None
         self._engine = Engine(purge_interval_ms)
         self._inbox: deque[Ticket] = deque()
-        self._held: list[tuple[Ticket, Answer | QueueError]] | None = None
+        self._held: Answers | None = None
         """Answers of the turn that is on its way to the disk, None if there is none: one at a time."""
         self._wanted = False
         """Whether a turn is to be run: soon, or as soon as the one before it is durable."""
@@ -94,7 +93,7 @@ class Shard:
         self._is_stopping = True
         for wait in self._engine.state.waits.all():
             self._engine.state.waits.remove(wait.number)
-            self._answer(ticket_of(wait), NO_MESSAGES)
+            self._answer_all([(ticket_of(wait), NO_MESSAGES)])
 
     async def stop(self) -> None:
         """Finish what was submitted, then close the store."""
@@ -148,7 +147,7 @@ class Shard:
         """Each once, though a turn that failed may have parked or answered some."""
         for ticket in {id(ticket): ticket for ticket in tickets}.values():
             self._engine.state.waits.remove(ticket.wait_number)
-            self._answer(ticket, ServiceUnavailable())
+            self._answer_all([(ticket, ServiceUnavailable())])
 
     # -- requests ---------------------------------------------------------------------------------------------------------
 
@@ -156,7 +155,8 @@ class Shard:
         """Have a request decided; `on_answer` is called once, later, when its outcome is durable."""
         ticket = Ticket(request, on_answer)
         if self._store is None:
-            asyncio.get_running_loop().call_soon(self._answer, ticket, ServiceUnavailable())
+            refused: Answers = [(ticket, ServiceUnavailable())]
+            asyncio.get_running_loop().call_soon(self._answer_all, refused)
             return ticket
         self._inbox.append(ticket)
         if not self._wanted:
@@ -222,8 +222,7 @@ class Shard:
             self._held = turn.answers
             self._store.commit(self._release)
         else:
-            for ticket, answer in turn.answers:
-                self._answer(ticket, answer)
+            self._answer_all(turn.answers)
 
     def _release(self) -> None:
         """The turn is durable: begin the next one, which the disk works on while this one's answers are written."""
@@ -232,15 +231,19 @@ class Shard:
             asyncio.get_running_loop().call_soon(self._run_turn)
         elif self._wanted:
             self._run_turn()
-        for ticket, answer in held or ():
-            self._answer(ticket, answer)
+        self._answer_all(held or [])
 
-    def _answer(self, ticket: Ticket, answer: Answer | QueueError) -> None:
-        ticket.wait_number = 0
-        try:
-            ticket.on_answer(answer)
-        except Exception:
-            self._log.exception("answer_failed", request_id=ticket.request.request_id)
+    def _answer_all(self, answers: Answers) -> None:
+        """Call back in order. One that raises has a bug, which is no reason for the others to wait."""
+        rest = iter(answers)
+        while True:
+            try:
+                for ticket, answer in rest:
+                    ticket.on_answer(answer)
+            except Exception:
+                self._log.exception("answer_failed", request_id=ticket.request.request_id)
+            else:
+                return
 
     # -- time -------------------------------------------------------------------------------------------------------------
 

@@ -12,11 +12,11 @@ import msgspec
 import structlog
 
 from cluster.clock import Entropy
-from storage.appliers import write_event, write_queue
+from storage.appliers import APPLIERS, write_queue
 from storage.codec import DamagedRecord, QueueRow
 from storage.keys import message_key
 from storage.store import MessageName, Store
-from visibility.engine import PAGE_BYTES, Engine, PageWanted
+from visibility.engine import DECIDE, PAGE_BYTES, Engine, PageWanted
 from visibility.errors import InternalError, QueueDoesNotExist, QueueError
 from visibility.events import (
     Event,
@@ -51,6 +51,10 @@ class Ticket(msgspec.Struct):
     """Whether the client hung up: then it does not begin to wait."""
 
 
+Answers = list[tuple[Ticket, Answer | QueueError]]
+"""Who is answered what, in order."""
+
+
 class Turn:
     """One pass. Made, run, committed, and forgotten."""
 
@@ -76,7 +80,7 @@ class Turn:
         self._now_ms = now_ms
         self._entropy = entropy
         self._parks = parks
-        self.answers: list[tuple[Ticket, Answer | QueueError]] = []
+        self.answers: Answers = []
         self.deferred: list[Ticket] = []
         """To be decided in the next turn, which reads another page first."""
         self._changed: dict[int, None] = {}
@@ -138,9 +142,8 @@ class Turn:
     def _decide(self, ticket: Ticket) -> None:
         request = ticket.request
         try:
-            answer, events = self._engine.decide(
-                request, Stamp(self._now_ms, self._entropy.bits128())
-            )
+            stamp = Stamp(self._now_ms, self._entropy.bits128())
+            answer, events = DECIDE[type(request.operation)](self._engine.state, request, stamp)
         except QueueError as refusal:
             self.answers.append((ticket, refusal))
             return
@@ -205,7 +208,7 @@ class Turn:
         self._engine.apply(event)
         self._events.append(event)
         self._changed[event.queue_id] = None
-        write_event(self._store.batch, event)
+        APPLIERS[type(event)](self._store.batch, event, None)
         if type(event) is QueueDropped:
             del self._changed[event.queue_id]
             for wait in self._engine.state.waits.of_queue(event.queue_id):
@@ -222,7 +225,7 @@ class Turn:
         self._engine.apply(event)
         self._events.append(event)
         self._changed[event.queue_id] = self._changed[event.target_queue_id] = None
-        write_event(self._store.batch, event, moved)
+        APPLIERS[MessageDeadLettered](self._store.batch, event, moved)
 
     def _row(self, queue_id: int) -> QueueRow:
         queue = self._engine.state.queue(queue_id)

@@ -33,6 +33,8 @@ from sqs_api.protocol.codec import (
     encode_error,
     encode_result,
 )
+from sqs_api.protocol.json_codec import encode_json
+from sqs_api.protocol.wire import CONTENT_TYPE_AWS_JSON
 from sqs_api.queue_actions import QueueActions
 from visibility.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.model import QueueDefinition, Request
@@ -254,6 +256,8 @@ class Gateway:
     def succeed(self, exchange: Exchange, result: Answer) -> bool:
         """Answer with a result; False if the client did not get it."""
         assert result is None or isinstance(result, Result)
+        if exchange.wire is Wire.JSON:
+            return self._write(exchange, 200, CONTENT_TYPE_AWS_JSON, encode_json(result))
         body = encode_result(exchange.action, exchange.wire, result, exchange.request_id)
         return self._write(exchange, 200, content_type(exchange.wire), body)
 

@@ -40,11 +40,6 @@ class Batch(Protocol):
         """Remove the rows from `begin` to before `end`."""
 
 
-def write_event(batch: Batch, event: Event, moved: StoredMessage | None = None) -> None:
-    """Put an event's rows into the batch. `moved` is the message that a MessageDeadLettered moves, else None."""
-    APPLIERS[type(event)](batch, event, moved)
-
-
 def write_queue(batch: Batch, queue_id: int, row: QueueRow) -> None:
     """Put a queue's own row into the batch: once for each batch, after its events."""
     batch.put(queue_key(queue_id), encode_row(row))
@@ -109,3 +104,4 @@ APPLIERS: dict[type[Event], Callable[[Batch, Any, StoredMessage | None], None]] 
     QueuePurged: _queue_purged,
     QueueDropped: _queue_dropped,
 }
+"""Puts an event's rows into the batch; the last argument is the message that a MessageDeadLettered moves, else None."""

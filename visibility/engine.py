@@ -1,8 +1,8 @@
 """Engine: the rules of one shard. Requests and time in, answers and events out; no socket, disk or clock.
 
-Decide reads, apply writes. Whoever drives the engine applies a decision's events at once, so that the next request sees
-them, and holds the answer back until they are durable. Before a turn decides,
-the driver asks `wants` what must be read from the store and hands it over with `load`.
+Decide reads, apply writes. Whoever drives the engine picks a decision from DECIDE and applies its events at once, so that
+the next request sees them, and holds the answer back until they are durable. Before a turn decides, the driver asks
+`wants` what must be read from the store and hands it over with `load`.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ DECIDE: dict[type[Operation], Decide] = {
     ReadCounters: decide_read_counters,
     ReturnMessages: decide_return_messages,
 }
+"""What to answer and what changes by it. Each raises QueueError for a refusal, and changes nothing itself."""
 
 _SHOWING = (MessagesSent, VisibilityChanged)
 
@@ -97,10 +98,6 @@ class Engine:
         self.state = ShardState(purge_interval_ms)
         self.stirred: dict[int, None] = {}
         """Queues with long polls in which a message may have become visible, in order."""
-
-    def decide(self, request: Request, stamp: Stamp) -> Outcome:
-        """What to answer and what changes by it. Raises QueueError for a refusal. Changes nothing itself."""
-        return DECIDE[type(request.operation)](self.state, request, stamp)
 
     def apply(self, event: Event) -> None:
         """Change the state by an event that was decided here or elsewhere."""

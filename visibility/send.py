@@ -26,13 +26,10 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     queue = request.queue
     message_id = stamp.message_id(0)
     message = StoredMessage(message_id, stamp.now_ms, content.size, content.data)
-    visible_at_ms = _visible_at_ms(queue, operation.delay_seconds, stamp.now_ms)
-    event = MessagesSent(
-        queue.queue_id,
-        shard.queue(queue.queue_id).next_sequence,
-        [message],
-        [visible_at_ms] if visible_at_ms else [],
-    )
+    delays = operation.delay_seconds or queue.settings.delay_ms
+    instants = [_visible_at_ms(queue, operation.delay_seconds, stamp.now_ms)] if delays else []
+    queue_id = queue.queue_id
+    event = MessagesSent(queue_id, shard.queue(queue_id).next_sequence, [message], instants)
     result = SendMessageResult(
         content.md5_of_message_body,
         message_id,

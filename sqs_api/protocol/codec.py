@@ -93,7 +93,10 @@ def decode_request(
     """
     row = json_codec.TARGETS.get(headers.get(b"x-amz-target", b""))
     if row is not None:
-        return Decoded(json_codec.decode_json(row[1], body), row[0], _JSON)
+        try:
+            return Decoded(row[1].decode(body or b"{}"), row[0], _JSON)
+        except json_codec.UNREADABLE as failure:
+            raise json_codec.refusal(failure) from failure
     chosen = detect_wire(method, target, headers)
     if chosen is _JSON:
         raise _no_such_action(_target_action(headers))

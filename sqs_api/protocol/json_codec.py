@@ -46,16 +46,17 @@ TARGETS: dict[bytes, tuple[str, JsonDecoder]] = {
 _encode = msgspec.json.Encoder().encode
 
 
-def decode_json(decoder: JsonDecoder, body: bytes) -> Operation:
-    """Read one request. InvalidRequest: not JSON, not UTF-8, nested too deep, or a member of the wrong type."""
-    try:
-        return decoder.decode(body or b"{}")
-    except msgspec.MsgspecError as failure:
-        raise InvalidRequest(_wording(failure)) from failure
-    except UnicodeDecodeError as failure:
-        raise InvalidRequest("The request body is not valid UTF-8.") from failure
-    except RecursionError as failure:
-        raise InvalidRequest("The request body is nested too deeply.") from failure
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises: not JSON or a member of the wrong type, not UTF-8, nested too deep."""
+
+
+def refusal(failure: Exception) -> InvalidRequest:
+    """What a client is told about one of UNREADABLE."""
+    if isinstance(failure, msgspec.MsgspecError):
+        return InvalidRequest(_wording(failure))
+    if isinstance(failure, UnicodeDecodeError):
+        return InvalidRequest("The request body is not valid UTF-8.")
+    return InvalidRequest("The request body is nested too deeply.")
 
 
 def _wording(failure: msgspec.MsgspecError) -> str:

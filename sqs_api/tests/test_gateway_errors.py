@@ -161,7 +161,7 @@ async def test_bug_on_the_way_up_is_500_and_leaves_nothing_outstanding(port: str
 
         # A shard that answers with what is no answer.
         service.shard._engine.state.waits.remove(wait.number)
-        service.shard._answer(ticket, SimpleNamespace())  # type: ignore[arg-type]
+        service.shard._answer_all([(ticket, SimpleNamespace())])  # type: ignore[list-item]
 
         answer = await asyncio.wait_for(client.answer(), 0.5)
         assert answer.status == 500

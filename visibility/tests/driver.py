@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from visibility.engine import Engine, PageWanted
+from visibility.engine import DECIDE, Engine, PageWanted
 from visibility.errors import QueueDoesNotExist, QueueError
 from visibility.events import (
     Event,
@@ -191,7 +191,9 @@ class Driver:
         request = reply.request
         self._bits = self._bits * 6364136223846793005 + 1442695040888963407 & (1 << 128) - 1
         try:
-            answer, events = self.engine.decide(request, Stamp(self.now_ms, self._bits))
+            answer, events = DECIDE[type(request.operation)](
+                self.engine.state, request, Stamp(self.now_ms, self._bits)
+            )
         except QueueError as refusal:
             reply.answers.append(refusal)
             return True
