@@ -23,9 +23,14 @@ from visibility.attributes import (
     initial_attributes,
     settings_of,
 )
-from visibility.errors import QueueDeletedRecently, QueueDoesNotExist, QueueNameExists
+from visibility.errors import (
+    InvalidParameterValue,
+    QueueDeletedRecently,
+    QueueDoesNotExist,
+    QueueNameExists,
+)
 from visibility.limits import QUEUE_REUSE_SECONDS
-from visibility.model import QueueDefinition
+from visibility.model import QueueDefinition, Request
 from visibility.naming import parse_arn
 
 _RECEIPT_KEY_BYTES = 32
@@ -74,6 +79,8 @@ class Catalog:
         self._writing = asyncio.Lock()
         self._queues: dict[QueueName, QueueDefinition] = {}
         self._deleted_at_ms: dict[QueueName, int] = {}
+        self.highest_queue_id = 0
+        """The last queue id that was given when the catalog was opened; deleted queues count."""
 
     @classmethod
     async def open(
@@ -87,10 +94,6 @@ class Catalog:
     ) -> Catalog:
         """Open or create the database and load it. Raises aiosqlite.Error."""
         database = await aiosqlite.connect(file, isolation_level=None)
-        await database.execute("PRAGMA journal_mode = WAL")
-        await database.execute("PRAGMA synchronous = FULL")
-        for statement in _SCHEMA:
-            await database.execute(statement)
         catalog = cls(
             database,
             clock=clock,
@@ -98,7 +101,11 @@ class Catalog:
             shards=shards,
             deleted_name_wait_ms=deleted_name_wait_ms,
         )
-        await catalog._load()
+        try:
+            await catalog._load()
+        except BaseException:
+            await database.close()
+            raise
         return catalog
 
     async def close(self) -> None:
@@ -106,6 +113,13 @@ class Catalog:
         await self._database.close()
 
     async def _load(self) -> None:
+        await self._database.execute("PRAGMA journal_mode = WAL")
+        await self._database.execute("PRAGMA synchronous = FULL")
+        for statement in _SCHEMA:
+            await self._database.execute(statement)
+        last = "SELECT seq FROM sqlite_sequence WHERE name = 'queues'"
+        for (queue_id,) in await self._database.execute_fetchall(last):
+            self.highest_queue_id = queue_id
         for row in await self._database.execute_fetchall(f"SELECT {_COLUMNS} FROM queues"):
             self._keep(_definition(tuple(row)))
         deleted = "SELECT account, region, name, deleted_at_ms FROM deleted_names"
@@ -131,6 +145,27 @@ class Catalog:
         """The queue an ARN names, None if it names none."""
         parsed = parse_arn(arn)
         return self._queues.get((parsed.account, parsed.region, parsed.name)) if parsed else None
+
+    def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
+        """The target of the queue's redrive policy; None if there is none, or none in its account and region."""
+        policy = queue.settings.redrive_policy
+        if policy is None:
+            return None
+        target = self.queue_of_arn(policy.dead_letter_target_arn)
+        if target is None or (target.account, target.region) != (queue.account, queue.region):
+            return None
+        return target
+
+    def renewed(self, request: Request) -> Request | None:
+        """The request with the definitions of now; None if its queue is gone."""
+        old = request.queue
+        queue = self._queues.get((old.account, old.region, old.name))
+        if queue is None or queue.queue_id != old.queue_id:
+            return None
+        target = self.dead_letter_queue(queue)
+        if queue is old and target is request.dead_letter_queue:
+            return request
+        return msgspec.structs.replace(request, queue=queue, dead_letter_queue=target)
 
     def names(self, account: str, region: str, prefix: str) -> list[str]:
         """Names of an account's queues in a region, sorted."""
@@ -161,6 +196,7 @@ class Catalog:
         """
         async with self._writing:
             complete = initial_attributes(owner[2], attributes)
+            self._check_redrive_target(owner, attributes)
             existing = self._queues.get(owner)
             if existing is not None:
                 differs = conflicting_attribute(existing.attributes, attributes)
@@ -176,6 +212,22 @@ class Catalog:
             row = await self._row(queue_id)
             self._deleted_at_ms.pop(owner, None)
             return self._keep(row)
+
+    def _check_redrive_target(self, owner: QueueName, given: Mapping[str, str]) -> None:
+        """A redrive policy names a queue that exists, in the same account and region; a queue may name itself."""
+        text = given.get("RedrivePolicy")
+        if not text:
+            return
+        target = parse_arn(json.loads(text)["deadLetterTargetArn"])
+        place = None if target is None else (target.account, target.region, target.name)
+        if (
+            place is None
+            or place[:2] != owner[:2]
+            or (place not in self._queues and place != owner)
+        ):
+            raise InvalidParameterValue(
+                f"Value {text} for parameter RedrivePolicy is invalid. Reason: Dead letter target does not exist."
+            )
 
     def _check_deleted(self, owner: QueueName, now_ms: int) -> None:
         deleted_at_ms = self._deleted_at_ms.get(owner)
@@ -198,10 +250,10 @@ class Catalog:
             await self._database.execute(
                 "DELETE FROM deleted_names WHERE account = ? AND region = ? AND name = ?", owner
             )
+            await self._database.execute("COMMIT")
         except BaseException:
             await self._database.execute("ROLLBACK")
             raise
-        await self._database.execute("COMMIT")
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
@@ -230,10 +282,10 @@ class Catalog:
                     "DELETE FROM deleted_names WHERE deleted_at_ms < ?",
                     (now_ms - QUEUE_REUSE_SECONDS * 1000,),
                 )
+                await self._database.execute("COMMIT")
             except BaseException:
                 await self._database.execute("ROLLBACK")
                 raise
-            await self._database.execute("COMMIT")
             del self._queues[owner]
             self._deleted_at_ms[owner] = now_ms
 
@@ -242,6 +294,7 @@ class Catalog:
         async with self._writing:
             current = self.queue(queue.account, queue.region, queue.name)
             attributes = changed_attributes(current.attributes, given)
+            self._check_redrive_target((queue.account, queue.region, queue.name), given)
             await self._update(msgspec.structs.replace(current, attributes=attributes))
 
     async def tag_queue(self, queue: QueueDefinition, tags: Mapping[str, str]) -> None:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from cluster.clock import Clock, Entropy
-from cluster.turn import NO_MESSAGES, Answers, OnAnswer, Ticket, Turn, ticket_of
-from storage.codec import DamagedRecord
+from cluster.turn import NO_MESSAGES, Answers, OnAnswer, Renew, Ticket, Turn, ticket_of
 from storage.store import Store, StoredQueue, StoreFailed
 from visibility.engine import Engine
 from visibility.errors import ServiceUnavailable
@@ -30,6 +29,10 @@ _REOPEN_S = 1.0
 OpenStore = Callable[[Callable[[StoreFailed], None]], Store]
 
 
+class CatalogOlder(Exception):
+    """The shard holds queues that the catalog does not know of: sweeping them would lose messages."""
+
+
 class Shard:
     """A hash slice of queues with one engine and one store. Belongs to the event loop's thread."""
 
@@ -41,8 +44,11 @@ class Shard:
         clock: Clock,
         entropy: Entropy,
         purge_interval_ms: int,
+        renew: Renew = lambda request: request,
     ) -> None:
+        """`renew` brings a request that waited up to date with the catalog."""
         self.number = number
+        self._renew = renew
         self._open_store = open_store
         self._clock = clock
         self._entropy = entropy
@@ -51,6 +57,8 @@ class Shard:
         self._store: Store | None = None
         self._engine = Engine(purge_interval_ms)
         self._inbox: deque[Ticket] = deque()
+        self._deferred: list[Ticket] = []
+        """To be decided in the next turn, before the inbox."""
         self._held: Answers | None = None
         """Answers of the turn that is on its way to the disk, None if there is none: one at a time."""
         self._wanted = False
@@ -68,22 +76,30 @@ class Shard:
         """Whether requests are decided here; else they are answered ServiceUnavailable."""
         return self._store is not None
 
-    def start(self, known_queue_ids: Iterable[int]) -> None:
-        """Open the store, load what memory needs, sweep queues the catalog does not know.
+    def start(self, known_queue_ids: Iterable[int], highest_queue_id: int | None = None) -> None:
+        """Open the store, load what memory needs, sweep queues that were deleted.
 
-        Raises StoreFailed, DamagedRecord.
+        `highest_queue_id` is the last one the catalog ever gave. Raises StoreFailed, DamagedRecord, CatalogOlder.
         """
         store = self._open_store(self._failed)
         engine = Engine(self._purge_interval_ms)
         try:
             for stored in store.load():
                 _restore(engine, stored)
+            highest = max(engine.state.queues, default=0)
+            if highest_queue_id is not None and highest > highest_queue_id:
+                raise CatalogOlder(
+                    f"shard {self.number} holds queue {highest}, but the catalog made only {highest_queue_id}: "
+                    "it is missing or an older copy"
+                )
         except BaseException:
             store.abandon()
             raise
         self._store, self._engine = store, engine
-        sweep = Turn(engine, store, self._clock.now_ms(), self._entropy, parks=False)
+        sweep = self._turn(self._clock.now_ms(), parks=False)
         for queue_id in engine.state.queues.keys() - set(known_queue_ids):
+            counters = engine.state.queue(queue_id).counters()
+            self._log.warning("deleted_queue_swept", queue_id=queue_id, visible=counters.visible)
             sweep.do(QueueDropped(queue_id))
         self._commit(sweep)
         self._want_turn()
@@ -108,7 +124,7 @@ class Shard:
             self._store = None
 
     def _is_busy(self) -> bool:
-        return bool(self._inbox) or self._held is not None
+        return bool(self._inbox or self._deferred) or self._held is not None
 
     def _failed(self, error: StoreFailed) -> None:
         """The store refused a write: nothing that was not released is known. Refuse, then open it anew."""
@@ -128,7 +144,7 @@ class Shard:
                 broken = None
             self.start(known)
             self._log.warning("store_reopened")
-        except (StoreFailed, DamagedRecord) as error:
+        except Exception as error:  # whatever it was: to try again is all that can be done
             self._log.error("store_reopen_failed", error=str(error))
             asyncio.get_running_loop().call_later(_REOPEN_S, self._reopen, broken)
 
@@ -138,7 +154,8 @@ class Shard:
         parked = [ticket_of(wait) for wait in waits.all()]
         for wait in waits.all():
             waits.remove(wait.number)
-        submitted = list(self._inbox)
+        submitted = self._deferred + list(self._inbox)
+        self._deferred = []
         self._inbox.clear()
         self._wanted = False
         self._refuse([ticket for ticket, _ in held] + parked + submitted)
@@ -189,23 +206,34 @@ class Shard:
         if self._store is None:
             return
         now_ms = self._clock.now_ms()
+        deferred, self._deferred = self._deferred, []
         tickets = self._take_inbox()
-        turn = Turn(self._engine, self._store, now_ms, self._entropy, parks=not self._is_stopping)
+        turn = self._turn(now_ms, parks=not self._is_stopping)
         self._is_deciding = True
         try:
-            turn.run(tickets)
+            turn.run(deferred, tickets)
             self._commit(turn)
         except Exception:
             self._log.exception("turn_failed")
-            self._refuse(tickets + [ticket for ticket, _ in turn.answers])
+            answered = [ticket for ticket, _ in turn.answers]
+            self._refuse(deferred + tickets + answered + turn.deferred)
             self._failed(StoreFailed("a turn failed; the shard is loaded anew"))
             return
         finally:
             self._is_deciding = False
+        if not self.ready:
+            self._refuse(turn.deferred)
+            return
         if turn.deferred:
-            self._inbox.extend(turn.deferred)
+            self._deferred = turn.deferred
             self._want_turn()
         self._arm_timer(now_ms)
+
+    def _turn(self, now_ms: int, *, parks: bool) -> Turn:
+        assert self._store is not None
+        return Turn(
+            self._engine, self._store, now_ms, self._entropy, renew=self._renew, parks=parks
+        )
 
     def _take_inbox(self) -> list[Ticket]:
         if len(self._inbox) <= TURN_REQUESTS_MAX:

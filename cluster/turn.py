@@ -6,7 +6,7 @@ message became visible. Everything it changes goes into one batch, which the sha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
@@ -15,7 +15,7 @@ from cluster.clock import Entropy
 from storage.appliers import APPLIERS, write_queue
 from storage.codec import DamagedRecord, QueueRow
 from storage.keys import message_key
-from storage.store import MessageName, Store
+from storage.store import Store
 from visibility.engine import DECIDE, PAGE_BYTES, Engine, PageWanted
 from visibility.errors import InternalError, QueueDoesNotExist, QueueError
 from visibility.events import (
@@ -36,6 +36,9 @@ NO_MESSAGES = Deliveries([], [])
 _log = structlog.get_logger("turn")
 
 OnAnswer = Callable[[Answer | QueueError], None]
+Renew = Callable[[Request], Request | None]
+"""The same request with the definitions of now; None if its queue is gone."""
+_NOTHING_READ: Mapping[int, StoredMessage] = {}
 
 
 class Ticket(msgspec.Struct):
@@ -65,6 +68,7 @@ class Turn:
         "_events",
         "_now_ms",
         "_parks",
+        "_renew",
         "_store",
         "_unreadable",
         "answers",
@@ -72,9 +76,17 @@ class Turn:
     )
 
     def __init__(
-        self, engine: Engine, store: Store, now_ms: int, entropy: Entropy, *, parks: bool
+        self,
+        engine: Engine,
+        store: Store,
+        now_ms: int,
+        entropy: Entropy,
+        *,
+        renew: Renew,
+        parks: bool,
     ) -> None:
         """`parks` is False while the shard stops: then no receive begins to wait."""
+        self._renew = renew
         self._engine = engine
         self._store = store
         self._now_ms = now_ms
@@ -90,11 +102,13 @@ class Turn:
         self._unreadable: set[int] = set()
         """Queues whose next page could not be read."""
 
-    def run(self, tickets: list[Ticket]) -> None:
-        """Let time pass up to now, then decide the requests in order."""
+    def run(self, deferred: list[Ticket], tickets: list[Ticket]) -> None:
+        """Let time pass up to now, then decide what the turn before deferred, and the new requests, in order."""
         for wait in self._engine.advance(self._now_ms):
             self.answers.append((ticket_of(wait), NO_MESSAGES))
-        self._prefetch(tickets)
+        self._prefetch(deferred + tickets)
+        for ticket in deferred:
+            self._decide_later(ticket)
         for ticket in tickets:
             self._decide(ticket)
         if self._engine.stirred:
@@ -137,13 +151,20 @@ class Turn:
         missing = self._engine.load(page, found, next_sequence or page.until_sequence)
         if missing:
             _log.error("messages_missing", queue_id=queue_id, messages=missing)
-            self._changed[queue_id] = None
+            self._unreadable.add(queue_id)
 
     def _decide(self, ticket: Ticket) -> None:
         request = ticket.request
+        stamp = Stamp(self._now_ms, self._entropy.bits128())
         try:
-            stamp = Stamp(self._now_ms, self._entropy.bits128())
             answer, events = DECIDE[type(request.operation)](self._engine.state, request, stamp)
+            read: dict[int, StoredMessage] = {}
+            while (needed := _needed(answer, events)) and not read:
+                read = self._read_or_set_aside(request.queue.queue_id, needed)
+                if not read:
+                    answer, events = DECIDE[type(request.operation)](
+                        self._engine.state, request, stamp
+                    )
         except QueueError as refusal:
             self.answers.append((ticket, refusal))
             return
@@ -152,12 +173,9 @@ class Turn:
             self.answers.append((ticket, InternalError()))
             return
         for event in events:
-            self.do(event)
+            self.do(event, read)
         if type(answer) is Deliveries:
-            if answer.missing:
-                self.answers.append((ticket, self._pinned(request, answer)))
-            else:
-                self.answers.append((ticket, answer))
+            self.answers.append((ticket, _completed(answer, read) if answer.missing else answer))
         elif answer is NoAnswer.PARK:
             self._park(ticket)
         elif answer is NoAnswer.DEFER:
@@ -165,6 +183,26 @@ class Turn:
         else:
             assert not isinstance(answer, NoAnswer)
             self.answers.append((ticket, answer))
+
+    def _read_or_set_aside(self, queue_id: int, sequences: list[int]) -> dict[int, StoredMessage]:
+        """The messages by sequence; none if one cannot be read: then it is set aside, to decide again without it.
+
+        Raises DamagedRecord if it is not clear which.
+        """
+        try:
+            return dict(zip(sequences, self._read(queue_id, sequences), strict=True))
+        except DamagedRecord:
+            set_aside = self._engine.state.queue(queue_id).set_aside
+            before = len(set_aside)
+            for sequence in sequences:
+                try:
+                    self._read(queue_id, [sequence])
+                except DamagedRecord as error:
+                    _log.error("record_damaged", queue_id=queue_id, error=str(error))
+                    set_aside.add(sequence)
+            if len(set_aside) == before:
+                raise
+            return {}
 
     def _park(self, ticket: Ticket) -> None:
         if not self._parks or ticket.is_cancelled:
@@ -194,77 +232,79 @@ class Turn:
             while (wait := waits.first(queue_id)) is not None:
                 ticket = ticket_of(wait)
                 before = len(self.answers) + len(self.deferred)
-                self._decide(ticket)
+                self._decide_later(ticket)
                 if len(self.answers) + len(self.deferred) == before:
                     break
                 waits.remove(wait.number)
                 ticket.wait_number = 0
 
-    def do(self, event: Event) -> None:
-        """Apply an event to memory and put it into the turn's batch."""
-        if type(event) is MessageDeadLettered:
-            self._move(event)
-            return
+    def _decide_later(self, ticket: Ticket) -> None:
+        """Decide a request that waited, by the definitions of now: its queue or the dead letters' may have changed."""
+        renewed = self._renew(ticket.request)
+        if renewed is None:
+            self.answers.append((ticket, QueueDoesNotExist()))
+        else:
+            ticket.request = renewed
+            self._decide(ticket)
+
+    def do(self, event: Event, read: Mapping[int, StoredMessage] = _NOTHING_READ) -> None:
+        """Apply an event to memory and put it into the turn's batch. `read` has the messages it moves, by sequence."""
         self._engine.apply(event)
         self._events.append(event)
         self._changed[event.queue_id] = None
-        APPLIERS[type(event)](self._store.batch, event, None)
+        moved = None
+        if type(event) is MessageDeadLettered:
+            moved = read[event.sequence]
+            self._changed[event.target_queue_id] = None
+        APPLIERS[type(event)](self._store.batch, event, moved)
         if type(event) is QueueDropped:
             del self._changed[event.queue_id]
             for wait in self._engine.state.waits.of_queue(event.queue_id):
                 self._engine.state.waits.remove(wait.number)
                 self.answers.append((ticket_of(wait), QueueDoesNotExist()))
 
-    def _move(self, event: MessageDeadLettered) -> None:
-        """A message that cannot be read stays where it is."""
-        try:
-            moved = self._read([(event.queue_id, event.sequence)])[0]
-        except DamagedRecord as error:
-            _log.error("record_damaged", queue_id=event.queue_id, error=str(error))
-            return
-        self._engine.apply(event)
-        self._events.append(event)
-        self._changed[event.queue_id] = self._changed[event.target_queue_id] = None
-        APPLIERS[MessageDeadLettered](self._store.batch, event, moved)
-
     def _row(self, queue_id: int) -> QueueRow:
         queue = self._engine.state.queue(queue_id)
         return QueueRow(queue.next_sequence, queue.low_water, queue.waiting, queue.purged_at_ms)
 
-    def _pinned(self, request: Request, deliveries: Deliveries) -> Deliveries | QueueError:
-        """The deliveries with every message, those not in memory read from the store."""
-        queue_id = request.queue.queue_id
-        pairs = list(zip(deliveries.leases, deliveries.messages, strict=True))
-        try:
-            read = iter(
-                self._read(
-                    [(queue_id, lease.sequence) for lease, message in pairs if message is None]
-                )
-            )
-        except DamagedRecord as error:
-            _log.error("record_damaged", queue_id=queue_id, error=str(error))
-            return InternalError()
-        messages = [next(read) if message is None else message for _, message in pairs]
-        return Deliveries(deliveries.leases, list(messages))
-
-    def _read(self, names: list[MessageName]) -> list[StoredMessage]:
+    def _read(self, queue_id: int, sequences: list[int]) -> list[StoredMessage]:
         """Messages that were stored earlier, or sent in this very turn. Raises DamagedRecord."""
-        messages = self._store.read_messages(names)
+        messages = self._store.read_messages([(queue_id, sequence) for sequence in sequences])
         if None in messages:
             sent = {
-                (event.queue_id, sequence): message
+                sequence: message
                 for event in self._events
-                if type(event) is MessagesSent
+                if type(event) is MessagesSent and event.queue_id == queue_id
                 for sequence, _, message in event.numbered()
             }
             messages = [
-                sent.get(name) if message is None else message
-                for name, message in zip(names, messages, strict=True)
+                sent.get(sequence) if message is None else message
+                for sequence, message in zip(sequences, messages, strict=True)
             ]
         found = [message for message in messages if message is not None]
-        if len(found) < len(names):
-            raise DamagedRecord(message_key(*names[0]), "a message or its neighbour is missing")
+        if len(found) < len(sequences):
+            raise DamagedRecord(message_key(queue_id, sequences[0]), "it or a neighbour is missing")
         return found
+
+
+def _needed(answer: Answer | NoAnswer, events: tuple[Event, ...]) -> list[int]:
+    """Sequences of the messages that a decision hands out or moves and that are not in memory."""
+    needed: list[int] = []
+    if type(answer) is Deliveries and answer.missing:
+        pairs = zip(answer.leases, answer.messages, strict=True)
+        needed = [lease.sequence for lease, message in pairs if message is None]
+    if len(events) > 1 or (events and type(events[0]) is MessageDeadLettered):
+        needed += [event.sequence for event in events if type(event) is MessageDeadLettered]
+    return needed
+
+
+def _completed(deliveries: Deliveries, read: Mapping[int, StoredMessage]) -> Deliveries:
+    """The deliveries with every message."""
+    messages = [
+        read[lease.sequence] if message is None else message
+        for lease, message in zip(deliveries.leases, deliveries.messages, strict=True)
+    ]
+    return Deliveries(deliveries.leases, list(messages))
 
 
 def ticket_of(wait: Wait) -> Ticket:

@@ -21,7 +21,7 @@ from cluster.access_keys import AccessKeyStore, AccessKeysUnreadable
 from cluster.catalog import Catalog
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.router import Router
-from cluster.shard import Shard
+from cluster.shard import CatalogOlder, Shard
 from sqs_api.admin import AdminPages
 from sqs_api.config import Audience, AuthMode, Settings, Switch
 from sqs_api.gateway import Authenticate, Gateway
@@ -42,6 +42,9 @@ _KEY_CHECK_S = 1.0
 """How often changes by `holdfast credentials` are looked for."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
+
+
+_REFUSALS = (FolderRefused, AccessKeysUnreadable, CatalogOlder, StoreFailed, DamagedRecord)
 
 
 class NodeRefused(Exception):
@@ -69,7 +72,7 @@ class Node:
         """
         try:
             return await self._start()
-        except NodeRefused:
+        except BaseException:
             await self._opened.aclose()
             raise
 
@@ -83,9 +86,10 @@ class Node:
             self._catalog = await self._open_catalog(sorted(folders))
             self._router = Router(self._shard(number, path) for number, path in folders.items())
             for shard in self._router.shards.values():
-                shard.start(q.queue_id for q in self._catalog if q.shard == shard.number)
+                known = [q.queue_id for q in self._catalog if q.shard == shard.number]
+                shard.start(known, self._catalog.highest_queue_id)
                 self._opened.push_async_callback(shard.stop)
-        except (FolderRefused, AccessKeysUnreadable, StoreFailed, DamagedRecord) as error:
+        except _REFUSALS as error:
             raise NodeRefused(str(error)) from error
         except aiosqlite.Error as error:
             raise NodeRefused(f"cannot open the catalog of {settings.data}: {error}") from error
@@ -119,6 +123,7 @@ class Node:
             clock=self._clock,
             entropy=self._entropy,
             purge_interval_ms=PURGE_INTERVAL_SECONDS * 1000 if waits else 0,
+            renew=self._catalog.renewed,
         )
 
     async def _listen(self) -> str:

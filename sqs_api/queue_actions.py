@@ -50,9 +50,8 @@ class QueueActions:
         return self._catalog.queue(account, caller.region, address.name)
 
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
-        """The target of the queue's redrive policy, None if there is none or it does not exist."""
-        policy = queue.settings.redrive_policy
-        return self._catalog.queue_of_arn(policy.dead_letter_target_arn) if policy else None
+        """See `Catalog.dead_letter_queue`."""
+        return self._catalog.dead_letter_queue(queue)
 
     async def answer(
         self, operation: Operation, caller: Caller, base_url: str, request_id: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
-from storage.codec import decode_lease, decode_message, decode_queue
+from storage.codec import DamagedRecord, decode_lease, decode_message, decode_queue
 from storage.keys import LEASE, message_key, queue_key, queue_of, sequence_of, table_range
 from storage.store import MessageName, Page, StoredQueue
 from visibility.events import StoredMessage
@@ -102,12 +102,13 @@ class MemoryStore:
         """See `Store.load`."""
         for queue_id in sorted({queue_of(key) for key in self.rows}):
             key = queue_key(queue_id)
-            if key in self.rows:
-                leases = [
-                    decode_lease(lease, value)
-                    for lease, value in self._range(*table_range(queue_id, LEASE))
-                ]
-                yield StoredQueue(queue_id, decode_queue(key, self.rows[key]), leases)
+            if key not in self.rows:
+                raise DamagedRecord(key, "the queue has messages but no row of its own")
+            leases = [
+                decode_lease(lease, value)
+                for lease, value in self._range(*table_range(queue_id, LEASE))
+            ]
+            yield StoredQueue(queue_id, decode_queue(key, self.rows[key]), leases)
 
     def close(self) -> None:
         """See `Store.close`."""

@@ -21,12 +21,13 @@ from rocksdict import (
     DBRecoveryMode,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
     WriteBatch,
     WriteOptions,
 )
 
-from storage.codec import decode_lease, decode_message, decode_queue
+from storage.codec import DamagedRecord, decode_lease, decode_message, decode_queue
 from storage.keys import (
     LEASE,
     QUEUE,
@@ -141,7 +142,10 @@ class RocksStore:
     def read_messages(self, names: list[MessageName]) -> list[StoredMessage | None]:
         """See `Store.read_messages`."""
         keys = [message_key(queue_id, sequence) for queue_id, sequence in names]
-        values = cast(list[bytes | None], self._rows.get(cast(list[Any], keys)))
+        try:
+            values = cast(list[bytes | None], self._rows.get(cast(list[Any], keys)))
+        except Exception as error:  # bare, with a text
+            raise DamagedRecord(keys[0], f"it or a neighbour cannot be read: {error}") from error
         return [
             None if value is None else decode_message(key, value)
             for key, value in zip(keys, values, strict=True)
@@ -152,29 +156,30 @@ class RocksStore:
         rows = self._rows.iter(ReadOptions())
         rows.seek(bytes(8))
         while rows.valid():
-            key = rows.key()
+            key = cast(bytes, rows.key())
             queue_id = queue_of(key)
             start, end = queue_range(queue_id)
-            if key == start + QUEUE:
-                leases = list(self._leases(queue_id))
-                yield StoredQueue(queue_id, decode_queue(key, rows.value()), leases)
+            if key != start + QUEUE:
+                raise DamagedRecord(start + QUEUE, "the queue has messages but no row of its own")
+            row = decode_queue(key, cast(bytes, rows.value()))
+            yield StoredQueue(queue_id, row, list(self._leases(queue_id)))
             rows.seek(end)
+        _check_status(rows, bytes(8))
 
     def _leases(self, queue_id: int) -> Iterator[Lease]:
         for key, value in self._items(*table_range(queue_id, LEASE)):
             yield decode_lease(key, value)
 
     def _items(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows from `start` to before `end`, in order."""
+        """Rows from `start` to before `end`, in order. DamagedRecord if they cannot be read to the end."""
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
-        rows = cast(
-            Iterator[tuple[bytes, bytes]], self._rows.items(from_key=start, read_opt=options)
-        )
-        for key, value in rows:
-            if key >= end:
-                break
-            yield key, value
+        rows = self._rows.iter(options)
+        rows.seek(start)
+        while rows.valid():
+            yield cast(bytes, rows.key()), cast(bytes, rows.value())
+            rows.next()
+        _check_status(rows, start)
 
     def close(self) -> None:
         """See `Store.close`."""
@@ -216,6 +221,14 @@ def _options() -> Options:
     options.set_soft_pending_compaction_bytes_limit(256 << 30)
     options.set_hard_pending_compaction_bytes_limit(512 << 30)
     return options
+
+
+def _check_status(rows: RdictIter, start: bytes) -> None:
+    """An iterator that meets an unreadable block just ends: only its status tells that from the end of the rows."""
+    try:
+        rows.status()
+    except Exception as error:  # bare, with a text
+        raise DamagedRecord(start, f"rows from here on cannot be read: {error}") from error
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from visibility.apply import (
     APPLY,
     SHARD_WINDOW_BYTES_MAX,
     WINDOW_MESSAGES_MAX,
+    held_bytes,
     show,
 )
 from visibility.events import (
@@ -176,14 +177,13 @@ class Engine:
         for sequence, message in messages:
             if sequence not in queue.entries:
                 queue.window.append((sequence, message))
-                queue.window_bytes += len(message.data)
-                self.state.window_bytes += len(message.data)
+                size = held_bytes(message)
+                queue.window_bytes += size
+                self.state.window_bytes += size
         queue.head = head
         if self.state.window_bytes > SHARD_WINDOW_BYTES_MAX:
             self._shed(queue)
-        missing = queue.backlog if head == queue.next_sequence else 0
-        queue.waiting -= missing
-        return missing
+        return queue.backlog if head == queue.next_sequence else 0
 
     def _shed(self, keep: QueueState) -> None:
         """Give up the windows of other queues: their messages are on disk."""

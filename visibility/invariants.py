@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from visibility.apply import held_bytes
 from visibility.state import QueueState, ShardState
 
 
@@ -28,7 +29,7 @@ def _check_window(queue: QueueState) -> None:
     assert not set(sequences) & queue.entries.keys(), (
         "a message is waiting or has an entry, not both"
     )
-    assert queue.window_bytes == sum(len(message.data) for _, message in queue.window)
+    assert queue.window_bytes == sum(held_bytes(message) for _, message in queue.window)
     assert queue.waiting >= len(queue.window)
     if queue.head == queue.next_sequence:
         assert queue.backlog == 0, "nothing is on disk only"

@@ -21,8 +21,7 @@ from visibility.model import Receipt
 
 _NAME = Struct(">QI")
 _MAC_BYTES = 16
-_HANDLE_BYTES = _NAME.size + _MAC_BYTES
-_HANDLE_CHARACTERS = 2 * _HANDLE_BYTES
+_NAME_CHARACTERS = 2 * _NAME.size
 
 
 class ReceiptKey:
@@ -43,14 +42,14 @@ class ReceiptKey:
     def receipt(self, handle: str) -> Receipt:
         """The delivery that `handle` names; ReceiptHandleIsInvalid if this queue never gave it out."""
         try:
-            raw = bytes.fromhex(handle) if len(handle) == _HANDLE_CHARACTERS else b""
+            name = bytes.fromhex(handle[:_NAME_CHARACTERS])
         except ValueError:
-            raw = b""
-        if len(raw) == _HANDLE_BYTES:
-            mac = self._state.copy()
-            mac.update(raw[: _NAME.size])
-            if compare_digest(mac.digest(), raw[_NAME.size :]):
-                return Receipt(*_NAME.unpack_from(raw))
+            name = b""
+        if len(name) == _NAME.size:
+            sequence, delivery = _NAME.unpack(name)
+            expected = self.handle(sequence, delivery)
+            if handle.isascii() and compare_digest(expected, handle):
+                return Receipt(sequence, delivery)
         raise ReceiptHandleIsInvalid(
             f'The input receipt handle "{handle}" is not a valid receipt handle.'
         )

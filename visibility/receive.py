@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from visibility.errors import OverLimit
-from visibility.events import Event, Lease, MessageDeadLettered, MessagesReceived, StoredMessage
+from visibility.events import Lease, MessageDeadLettered, MessagesReceived, StoredMessage
 from visibility.limits import IN_FLIGHT_MAX
 from visibility.model import QueueSettings, Request
 from visibility.operations import ReceiveMessage
@@ -37,7 +37,7 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
     hidden_s = operation.visibility_timeout
     hide_ms = settings.visibility_timeout_ms if hidden_s is None else hidden_s * 1000
     taking = _Taking(now_ms, now_ms + hide_ms)
-    moves: tuple[Event, ...] = ()
+    moves: tuple[MessageDeadLettered, ...] = ()
     if queue.returned:
         moves = _take_merged(shard, queue, request, limit, taking)
     else:
@@ -59,11 +59,18 @@ def _limited(queue: QueueState) -> int:
 
 
 def _nothing(
-    queue: QueueState, operation: ReceiveMessage, settings: QueueSettings, moves: tuple[Event, ...]
+    queue: QueueState,
+    operation: ReceiveMessage,
+    settings: QueueSettings,
+    moves: tuple[MessageDeadLettered, ...],
 ) -> Deliveries | NoAnswer:
     if queue.backlog or len(moves) >= DEAD_LETTER_MOVES_MAX:
         return NoAnswer.DEFER
-    return NoAnswer.PARK if wait_ms(operation, settings) else _NONE
+    if not wait_ms(operation, settings):
+        return _NONE
+    # A queue may be its own dead-letter queue: what was just moved is there to be received.
+    comes_back = any(move.target_queue_id == queue.queue_id for move in moves)
+    return NoAnswer.DEFER if comes_back else NoAnswer.PARK
 
 
 def wait_ms(operation: ReceiveMessage, settings: QueueSettings) -> int:
@@ -107,12 +114,12 @@ class _Taking:
 
 def _take_merged(
     shard: ShardState, queue: QueueState, request: Request, limit: int, taking: _Taking
-) -> tuple[Event, ...]:
+) -> tuple[MessageDeadLettered, ...]:
     """Merge returned and untouched messages by sequence; those received too often leave instead."""
     policy = request.queue.settings.redrive_policy
     target = request.dead_letter_queue
     allowed = policy.max_receive_count if policy is not None and target is not None else None
-    moves: list[Event] = []
+    moves: list[MessageDeadLettered] = []
     untouched = iter(queue.window)
     head = next(untouched, None)
     for entry in queue.returned_in_order():

@@ -41,6 +41,7 @@ class QueueState:
         "purged_at_ms",
         "queue_id",
         "returned",
+        "set_aside",
         "waiting",
         "window",
         "window_bytes",
@@ -61,6 +62,8 @@ class QueueState:
         self.entries: dict[int, Entry] = {}
         self.returned: list[int] = []
         """Heap of sequences that became visible again; those hidden or gone since are skipped."""
+        self.set_aside: set[int] = set()
+        """Returned messages that cannot be read: they stay where they are, and receives pass them by."""
         self.in_flight = 0
         self.delayed = 0
         self.purged_at_ms = 0
@@ -89,7 +92,7 @@ class QueueState:
         """Entries that are visible again, oldest first, without changing anything. O(log n) each."""
         for sequence in _ascending(self.returned):
             entry = self.entries.get(sequence)
-            if entry is not None and not entry.hidden:
+            if entry is not None and not entry.hidden and sequence not in self.set_aside:
                 yield entry
 
 

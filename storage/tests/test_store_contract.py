@@ -117,17 +117,27 @@ async def test_what_was_committed_can_be_read_before_it_is_durable(place: Place)
     await asyncio.wait_for(durable.wait(), 10)
 
 
-async def test_reads_see_nothing_of_the_open_batch(place: Place) -> None:
+async def test_messages_without_their_queues_row_are_damage(place: Place) -> None:
     store = place.open()
     put(store, sent(1, 1))
     await committed(store)
 
-    put(store, sent(1, 2), MessagesDeleted(1, [1]))
+    with pytest.raises(DamagedRecord, match="no row of its own"):
+        list(store.load())
+
+
+async def test_reads_see_nothing_of_the_open_batch(place: Place) -> None:
+    store = place.open()
+    put(store, sent(1, 1))
     write_queue(store.batch, 1, ROW)
+    await committed(store)
+
+    put(store, sent(1, 2), MessagesDeleted(1, [1]), sent(2, 1))
+    write_queue(store.batch, 2, ROW)
 
     assert store.read_messages([(1, 1), (1, 2)]) == [message(1), None]
     assert sequences(store) == [1]
-    assert list(store.load()) == []
+    assert [queue.queue_id for queue in store.load()] == [1]
 
 
 async def test_a_batch_that_was_read_before_its_commit_reaches_the_disk_whole_or_not_at_all(
