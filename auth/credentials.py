@@ -50,14 +50,6 @@ class CredentialSet:
         """The key with this id, or None if there is none."""
         return self._by_id.get(access_key_id)
 
-    def with_key(self, key: AccessKey) -> CredentialSet:
-        """A set that also holds `key`, in place of any other under its id."""
-        return CredentialSet((self._by_id | {key.access_key_id: key}).values())
-
-    def without_key(self, access_key_id: str) -> CredentialSet:
-        """A set without the key of this id."""
-        return CredentialSet(key for key in self if key.access_key_id != access_key_id)
-
     def __iter__(self) -> Iterator[AccessKey]:
         """The keys in the order they were given."""
         return iter(self._by_id.values())

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 from auth.caller import Caller
 from auth.canonical import split_query
+from auth.errors import AccessDenied
 
 _CREDENTIAL = re.compile(rb"([!-+.0-~-]{1,128})/[0-9]{8}/([^/]*)/[^/]*/aws4_request")
 _AUTHORIZATION = re.compile(rb"Credential=" + _CREDENTIAL.pattern)
 _REGION = re.compile(rb"[a-z0-9-]{1,32}")
+_LOOPBACK = re.compile(rb"(localhost|[a-z0-9.-]+\.localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?")
 _ACCOUNT = re.compile(r"[0-9]{12}")
 
 
@@ -44,3 +46,17 @@ def _find_credential(target: bytes, authorization: bytes | None) -> re.Match[byt
         return None
     fields = dict(split_query(target.partition(b"?")[2]))
     return _CREDENTIAL.fullmatch(fields.get(b"X-Amz-Credential", b""))
+
+
+def refuse_browsers(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse what a web page may have sent: without signatures, any page a developer visits could empty his queues.
+
+    Pages of other sites are told by Origin or Sec-Fetch-Site, which no SDK sends; a page that reaches this address under
+    a name of its own (DNS rebinding) by a browser that asks for another host than this machine. Raises AccessDenied.
+    """
+    foreign = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
+    renamed = headers.get(b"user-agent", b"").startswith(b"Mozilla/") and not _LOOPBACK.fullmatch(
+        headers.get(b"host", b"")
+    )
+    if foreign or renamed or b"origin" in headers:
+        raise AccessDenied("Requests of web pages are refused in open mode.")

@@ -202,6 +202,7 @@ def main() -> None:
     `storage` package is in the way. (-I would also hide packages of a `pip install --user`.)"""
     if not (sys.flags.ignore_environment and sys.flags.safe_path):
         os.execv(sys.executable, [sys.executable, "-EP", "-m", "sqs_api", *sys.argv[1:]])
+    os.umask(0o077)  # messages and keys are for their owner only
     try:
         sys.exit(cli(prog_name="holdfast", standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:

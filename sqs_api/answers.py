@@ -39,10 +39,9 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
             body,
         )
 
-    def closing(self, *, with_body: bool = True) -> bytes:
+    def closing(self) -> bytes:
         """The answer, after which the connection is closed."""
-        closing = self.with_header(b"Connection", b"close").keeping_alive()
-        return closing if with_body else closing[: len(closing) - len(self.body)]
+        return self.with_header(b"Connection", b"close").keeping_alive()
 
     def with_header(self, name: bytes, value: bytes) -> Reply:
         """The same answer with one more header."""

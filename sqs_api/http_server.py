@@ -26,6 +26,8 @@ BODY_BYTES_MAX = 4 << 20
 
 _AHEAD_BYTES_MAX = 64 << 10
 """What a connection may send ahead of the answer it waits for before it is not read any more."""
+_METHODS = ("GET", "POST")
+"""SQS knows no others; in particular a HEAD must not change anything."""
 _TOO_LARGE = f"The request is larger than {BODY_BYTES_MAX} bytes."
 
 OtherPages = Callable[[BaseRequest], Awaitable[web.StreamResponse | None]]
@@ -163,6 +165,8 @@ class SqsServer(web.Server):
         other = await self._other_pages(request)
         if other is not None:
             return other
+        if request.method not in _METHODS:
+            return web.Response(status=405, headers={"Allow": ", ".join(_METHODS)})
         client = _SlowClient(request, self)
         target = request.raw_path.encode("utf-8", "surrogateescape")
         head = RawRequest(request.method.encode(), target, _headers(request), b"")
@@ -194,11 +198,10 @@ class _SlowClient:
         transport = self._request.transport
         if self.written.done() or transport is None or transport.is_closing():
             return False
-        with_body = self._request.method != "HEAD"
-        if self._server.is_stopping or not with_body:
+        if self._server.is_stopping:
             self.keep_alive = False
         if not self.keep_alive:
-            transport.write(reply.closing(with_body=with_body))
+            transport.write(reply.closing())
         elif self._request.version < HttpVersion11:
             transport.write(reply.with_header(b"Connection", b"keep-alive").keeping_alive())
         else:

@@ -16,7 +16,7 @@ import structlog
 from auth.caller import Caller
 from auth.credentials import AccessKey, CredentialSet
 from auth.sigv4 import Verifier
-from auth.unverified import open_caller
+from auth.unverified import open_caller, refuse_browsers
 from cluster.access_keys import AccessKeyStore, AccessKeysUnreadable
 from cluster.catalog import Catalog
 from cluster.clock import SystemClock, SystemEntropy
@@ -170,6 +170,7 @@ class Node:
         def authenticate(
             method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
         ) -> Caller:
+            refuse_browsers(headers)
             return claimed(method, target, headers)
 
         return authenticate

@@ -107,14 +107,3 @@ class QueuePurged(Event, frozen=True, tag=6, gc=False):
 
 class QueueDropped(Event, frozen=True, tag=7, gc=False):
     """The queue was deleted: nothing about it remains."""
-
-
-EVENTS: tuple[type[Event], ...] = (
-    MessagesSent,
-    MessagesReceived,
-    MessagesDeleted,
-    VisibilityChanged,
-    MessageDeadLettered,
-    QueuePurged,
-    QueueDropped,
-)

@@ -141,11 +141,6 @@ def parse_arn(arn: str) -> QueueArn | None:
     return QueueArn(found[1], found[2], found[3])
 
 
-def make_arn(region: str, account: str, name: str) -> str:
-    """The ARN of a queue, as `model.QueueDefinition.arn` has it."""
-    return f"arn:aws:sqs:{region}:{account}:{name}"
-
-
 def check_message_attribute_name(name: str) -> None:
     """Refuse a name no message attribute may have; a receive may ask for any name."""
     subject = "Message (user) attribute name"

@@ -9,7 +9,7 @@ import pytest
 from auth import AccessKey, Caller, CredentialSet, open_caller
 from auth.canonical import canonical_path, canonical_query, fold_blanks, split_query
 from auth.dates import read_basic_date, read_http_date, write_basic_date
-from auth.tests.signing import KEY, SIGNING_ACCOUNT_KEY, TEMPORARY_KEY, sign_header, sign_query
+from auth.tests.signing import KEY, SIGNING_ACCOUNT_KEY, sign_header, sign_query
 
 
 @pytest.mark.parametrize(
@@ -81,18 +81,6 @@ def test_what_is_no_date_is_none(date: bytes) -> None:
 )
 def test_what_is_no_http_date_is_none(date: bytes) -> None:
     assert read_http_date(date) is None
-
-
-def test_a_changed_credential_set_is_a_new_one() -> None:
-    keys = CredentialSet([KEY])
-
-    grown = keys.with_key(TEMPORARY_KEY)
-
-    assert len(keys) == 1
-    assert list(grown) == [KEY, TEMPORARY_KEY]
-    assert grown.find("ASIDEXAMPLE") is TEMPORARY_KEY
-    assert list(grown.without_key("AKIDEXAMPLE")) == [TEMPORARY_KEY]
-    assert keys.find("ASIDEXAMPLE") is None
 
 
 def test_two_keys_may_not_share_an_id() -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from auth.errors import AuthError
 from sqs_api.protocol import json_codec, query_codec, wire
-from sqs_api.protocol.errors import batch_failure, error_row
+from sqs_api.protocol.errors import error_row
 from visibility.errors import InvalidAction, QueueError, UnknownOperation
 from visibility.operations import ACTIONS, Operation
 from visibility.results import Result
@@ -23,7 +23,6 @@ __all__ = [
     "Decoded",
     "EncodedError",
     "Wire",
-    "batch_failure",
     "content_type",
     "decode_request",
     "detect_wire",

@@ -14,7 +14,6 @@ from auth import errors as auth_errors
 from auth.errors import AuthError
 from visibility import errors as queue_errors
 from visibility.errors import QueueError
-from visibility.results import BatchResultErrorEntry
 
 _SERVICE = "com.amazonaws.sqs#"
 _FRAMEWORK = "com.amazon.coral.service#"
@@ -107,13 +106,3 @@ def error_row(error: QueueError | AuthError) -> ErrorRow:
         if row is not None:
             return row
     return TABLE[queue_errors.InternalError]
-
-
-def batch_failure(entry_id: str, error: QueueError) -> BatchResultErrorEntry:
-    """A refusal as the value of one batch entry; the code is the query protocol's in both protocols."""
-    return BatchResultErrorEntry(
-        id=entry_id,
-        sender_fault=error_row(error).fault is Fault.SENDER,
-        code=error.code,
-        message=error.message,
-    )

@@ -202,17 +202,5 @@ def test_unlisted_error_takes_the_row_of_its_base() -> None:
     assert errors.error_row(QueueError()) is errors.TABLE[queue_errors.InternalError]
 
 
-def test_batch_failure_carries_the_query_code() -> None:
-    entry = errors.batch_failure("one", queue_errors.InvalidParameterValue("why"))
-
-    assert (entry.id, entry.sender_fault, entry.code, entry.message) == (
-        "one",
-        True,
-        "InvalidParameterValue",
-        "why",
-    )
-    assert errors.batch_failure("one", queue_errors.InternalError()).sender_fault is False
-
-
 def test_faults_are_aws_words() -> None:
     assert {fault.value for fault in Fault} == {"Sender", "Receiver"}

@@ -8,7 +8,6 @@ from visibility.errors import InvalidAddress, InvalidParameterValue, QueueDoesNo
 from visibility.naming import (
     QueueArn,
     check_queue_name,
-    make_arn,
     parse_arn,
     queue_address,
     queue_url,
@@ -90,7 +89,7 @@ def test_a_url_is_resolved_to_what_it_was_made_of() -> None:
 
 
 def test_an_arn_is_parsed_to_what_it_was_made_of() -> None:
-    arn = make_arn("eu-west-1", ACCOUNT, "a.fifo")
+    arn = f"arn:aws:sqs:eu-west-1:{ACCOUNT}:a.fifo"
 
     assert parse_arn(arn) == QueueArn("eu-west-1", ACCOUNT, "a.fifo")
     assert parse_arn(arn.replace("arn:aws:", "arn:aws-cn:")) == parse_arn(arn)

@@ -1,0 +1,41 @@
+"""Open mode: what a web page may have sent is refused, what clients send is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from auth.errors import AccessDenied
+from auth.unverified import refuse_browsers
+
+BROWSER = b"Mozilla/5.0 (X11; Linux x86_64)"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {b"host": b"127.0.0.1:9324", b"user-agent": b"Boto3/1.44.5"},
+        {b"host": b"queue.example:9324", b"user-agent": b"aws-cli/1.46.2"},
+        {b"host": b"localhost:9324", b"user-agent": BROWSER},
+        {b"host": b"localhost:9324", b"user-agent": BROWSER, b"sec-fetch-site": b"none"},
+        {},
+    ],
+)
+def test_clients_and_an_address_typed_by_hand_are_served(headers: dict[bytes, bytes]) -> None:
+    refuse_browsers(headers)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {b"host": b"127.0.0.1:9324", b"origin": b"https://evil.example"},
+        {b"host": b"127.0.0.1:9324", b"origin": b"null"},
+        {b"host": b"127.0.0.1:9324", b"sec-fetch-site": b"cross-site"},
+        {b"host": b"127.0.0.1:9324", b"sec-fetch-site": b"same-site"},
+        {b"host": b"evil.example:9324", b"user-agent": BROWSER},
+        {b"host": b"127.0.0.1.evil.example:9324", b"user-agent": BROWSER},
+        {b"user-agent": BROWSER},
+    ],
+)
+def test_what_a_web_page_may_have_sent_is_refused(headers: dict[bytes, bytes]) -> None:
+    with pytest.raises(AccessDenied, match="web pages"):
+        refuse_browsers(headers)
