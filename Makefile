@@ -3,6 +3,7 @@
 #
 #   make serve ARGS="--port 9324"   run the service
 #   make test                       check, then all tests but the long ones
+#   make quick                      the packages' own tests, without clients and processes (half a minute)
 #   make check                      format, lint, types, import contracts, style
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
 #   make fuzz                       the differential fuzz and the model of a queue, for minutes
@@ -27,7 +28,7 @@ OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
 AIOBOTO3_LOCK := requirements-aioboto3.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed
 
-.PHONY: serve test check format kill9 fuzz bench lock clean
+.PHONY: serve test quick check format kill9 fuzz bench lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime
@@ -35,6 +36,9 @@ serve: $(VENV)/.runtime
 
 test: $(CLIENTS) check
 	$(BIN)/python -m pytest $(ARGS)
+
+quick: $(VENV)/.dev
+	$(BIN)/python -m pytest auth visibility storage cluster sqs_api $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
