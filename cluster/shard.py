@@ -216,6 +216,7 @@ class Shard:
         except Exception:
             self._log.exception("turn_failed")
             answered = [ticket for ticket, _ in turn.answers]
+            self._held = None
             self._refuse(deferred + tickets + answered + turn.deferred)
             self._failed(StoreFailed("a turn failed; the shard is loaded anew"))
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,10 +14,13 @@ from cluster.catalog import Catalog
 from cluster.tests.virtual_time import CountingEntropy, SettableClock
 from visibility.errors import (
     InvalidAttributeName,
+    InvalidParameterValue,
     QueueDeletedRecently,
     QueueDoesNotExist,
     QueueNameExists,
 )
+from visibility.model import QueueDefinition
+from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, REGION
 
 MINUTE_MS = 60_000
@@ -23,6 +28,12 @@ MINUTE_MS = 60_000
 
 def owner(name: str) -> tuple[str, str, str]:
     return ACCOUNT, REGION, name
+
+
+def policy_for(queue_name: str, *, account: str = ACCOUNT, region: str = REGION) -> str:
+    """A redrive policy that names this queue."""
+    target = f"arn:aws:sqs:{region}:{account}:{queue_name}"
+    return json.dumps({"deadLetterTargetArn": target, "maxReceiveCount": 3})
 
 
 class CatalogFile:
@@ -272,3 +283,155 @@ async def test_dead_letter_sources_are_those_whose_policy_names_the_queue(
 
     assert [queue.name for queue in sources] == ["a", "z"]
     assert file.catalog.dead_letter_sources(sources[0]) == []
+
+
+# -- where dead letters go --------------------------------------------------------------------------------------------
+
+FOREIGN_TARGETS = {
+    "missing": policy_for("missing"),
+    "of another account": policy_for("dead", account="1" * 12),
+    "of another region": policy_for("dead", region="eu-west-1"),
+}
+
+
+async def make_targets(catalog: Catalog) -> None:
+    """Queues "dead" of this account, of another one, and in another region."""
+    for place in (owner("dead"), ("1" * 12, REGION, "dead"), (ACCOUNT, "eu-west-1", "dead")):
+        await catalog.create_queue(place, {}, {})
+
+
+def refused_target(policy: str) -> str:
+    """The words of the refusal, as a pattern."""
+    words = (
+        f"Value {policy} for parameter RedrivePolicy is invalid. "
+        "Reason: Dead letter target does not exist."
+    )
+    return f"^{re.escape(words)}$"
+
+
+@pytest.mark.parametrize("policy", FOREIGN_TARGETS.values(), ids=FOREIGN_TARGETS)
+async def test_a_policy_with_a_target_that_is_not_there_creates_no_queue(
+    file: CatalogFile, policy: str
+) -> None:
+    await make_targets(file.catalog)
+
+    with pytest.raises(InvalidParameterValue, match=refused_target(policy)):
+        await file.catalog.create_queue(owner("q"), {"RedrivePolicy": policy}, {})
+
+    assert file.catalog.names(ACCOUNT, REGION, "") == ["dead"]
+
+
+@pytest.mark.parametrize("policy", FOREIGN_TARGETS.values(), ids=FOREIGN_TARGETS)
+async def test_a_policy_with_a_target_that_is_not_there_is_not_set(
+    file: CatalogFile, policy: str
+) -> None:
+    await make_targets(file.catalog)
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    given = {"DelaySeconds": "7", "RedrivePolicy": policy}
+
+    with pytest.raises(InvalidParameterValue, match=refused_target(policy)):
+        await file.catalog.set_attributes(queue, given)
+
+    assert file.catalog.queue(*owner("q")) == queue
+
+
+async def test_a_queue_may_be_its_own_dead_letter_queue(file: CatalogFile) -> None:
+    given = {"RedrivePolicy": policy_for("q")}
+
+    queue = await file.catalog.create_queue(owner("q"), given, {})
+    assert file.catalog.dead_letter_queue(queue) == queue
+
+    await file.catalog.set_attributes(queue, given)
+    queue = file.catalog.queue(*owner("q"))
+    assert file.catalog.dead_letter_queue(queue) == queue
+
+
+async def test_a_policy_can_be_removed_and_other_attributes_set_when_its_target_is_gone(
+    file: CatalogFile,
+) -> None:
+    target = await file.catalog.create_queue(owner("dead"), {}, {})
+    queue = await file.catalog.create_queue(owner("q"), {"RedrivePolicy": policy_for("dead")}, {})
+    await file.catalog.delete_queue(target)
+    assert file.catalog.dead_letter_queue(queue) is None
+
+    await file.catalog.set_attributes(queue, {"DelaySeconds": "7"})
+    await file.catalog.set_attributes(queue, {"RedrivePolicy": ""})
+
+    queue = file.catalog.queue(*owner("q"))
+    assert (queue.settings.delay_ms, queue.settings.redrive_policy) == (7_000, None)
+
+
+@pytest.mark.parametrize("policy", FOREIGN_TARGETS.values(), ids=FOREIGN_TARGETS)
+async def test_dead_letters_never_leave_the_account_and_region(
+    file: CatalogFile, policy: str
+) -> None:
+    await make_targets(file.catalog)
+    older = prepared.queue_named("q", 9, RedrivePolicy=policy)
+
+    assert file.catalog.dead_letter_queue(older) is None
+
+
+async def test_a_queue_without_a_policy_has_no_dead_letter_queue(file: CatalogFile) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+
+    assert file.catalog.dead_letter_queue(queue) is None
+
+
+# -- requests that waited -----------------------------------------------------------------------------------------------
+
+
+async def make_source(catalog: Catalog) -> tuple[QueueDefinition, QueueDefinition]:
+    """A queue "q" and the queue "dead" that its policy names."""
+    target = await catalog.create_queue(owner("dead"), {}, {})
+    source = await catalog.create_queue(owner("q"), {"RedrivePolicy": policy_for("dead")}, {})
+    return source, target
+
+
+async def test_a_request_is_renewed_to_itself_when_nothing_changed(file: CatalogFile) -> None:
+    source, target = await make_source(file.catalog)
+    request = prepared.receive(source, dead_letter_queue=target)
+
+    assert file.catalog.renewed(request) is request
+
+
+async def test_a_renewed_request_has_the_definitions_of_now(file: CatalogFile) -> None:
+    source, target = await make_source(file.catalog)
+    request = prepared.receive(source, 7, dead_letter_queue=target)
+
+    await file.catalog.set_attributes(source, {"VisibilityTimeout": "9"})
+    changed = file.catalog.renewed(request)
+    await file.catalog.delete_queue(target)
+    without_target = file.catalog.renewed(request)
+    await file.catalog.set_attributes(source, {"RedrivePolicy": ""})
+    without_policy = file.catalog.renewed(request)
+
+    assert changed is not None
+    assert changed.queue.settings.visibility_timeout_ms == 9_000
+    assert (changed.dead_letter_queue, changed.operation) == (target, request.operation)
+    assert without_target is not None
+    assert without_target.dead_letter_queue is None
+    assert without_policy is not None
+    assert without_policy.queue.settings.redrive_policy is None
+
+
+async def test_a_request_of_a_deleted_queue_is_not_renewed_to_the_new_one_of_its_name(
+    file: CatalogFile,
+) -> None:
+    source, target = await make_source(file.catalog)
+    request = prepared.receive(source, dead_letter_queue=target)
+
+    await file.catalog.delete_queue(source)
+    assert file.catalog.renewed(request) is None
+
+    file.clock.at_ms += MINUTE_MS
+    await file.catalog.create_queue(owner("q"), {}, {})
+    assert file.catalog.renewed(request) is None
+
+
+async def test_the_highest_id_counts_deleted_queues(file: CatalogFile) -> None:
+    assert file.catalog.highest_queue_id == 0
+    for name in ("a", "b"):
+        await file.catalog.create_queue(owner(name), {}, {})
+    await file.catalog.delete_queue(file.catalog.queue(*owner("b")))
+
+    assert (await file.reopen()).highest_queue_id == 2

@@ -7,29 +7,46 @@ from collections.abc import Callable, Iterable
 
 from cluster.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
-from cluster.turn import Ticket
+from cluster.turn import Renew, Ticket
 from storage.memory import MemoryStore
-from storage.store import StoreFailed
+from storage.store import MessageName, StoreFailed
 from visibility.errors import QueueError
+from visibility.events import StoredMessage
 from visibility.model import Request
 from visibility.outcomes import Answer, Deliveries
 
 
 class FragileStore(MemoryStore):
-    """Refuses a commit when it is told to."""
+    """Refuses a commit or damages rows when it is told to."""
 
     def __init__(self, *, auto_sync: bool) -> None:
         super().__init__(auto_sync=auto_sync)
         self.on_failure: Callable[[StoreFailed], None] = lambda error: None
         self.fails = False
+        self.has_bug = False
         self.abandoned = 0
+        self.reads = 0
+        """How often messages were read by name."""
 
     def commit(self, release: Callable[[], None]) -> None:
+        if self.has_bug:
+            self.has_bug = False
+            raise RuntimeError("a store that does not report its failure")
         if self.fails:
             self.fails = False
             self.on_failure(StoreFailed("cannot write: no space left on device"))
         else:
             super().commit(release)
+
+    def read_messages(self, names: list[MessageName]) -> list[StoredMessage | None]:
+        self.reads += 1
+        return super().read_messages(names)
+
+    def damage(self, *keys: bytes) -> None:
+        """What is on the disk under these keys is not what was written."""
+        for key in keys:
+            assert key in self.durable
+            self.rows[key] = self.durable[key] = b"\x01rubbish"
 
     def fail_to_sync(self) -> None:
         """What was committed and not synced is lost."""
@@ -66,7 +83,13 @@ class Asked:
 class World:
     """One shard; with `auto_sync=False` nothing is durable before `sync`."""
 
-    def __init__(self, *, auto_sync: bool = True, store: FragileStore | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        auto_sync: bool = True,
+        store: FragileStore | None = None,
+        renew: Renew = lambda request: request,
+    ) -> None:
         self.store = store or FragileStore(auto_sync=auto_sync)
         self.refuse_opening = 0
         self.opened = 0
@@ -78,10 +101,13 @@ class World:
             clock=LoopClock(),
             entropy=CountingEntropy(),
             purge_interval_ms=60_000,
+            renew=renew,
         )
 
-    def start(self, known_queue_ids: Iterable[int] = range(100)) -> World:
-        self.shard.start(known_queue_ids)
+    def start(
+        self, known_queue_ids: Iterable[int] = range(100), highest_queue_id: int | None = None
+    ) -> World:
+        self.shard.start(known_queue_ids, highest_queue_id)
         return self
 
     def _open(self, on_failure: Callable[[StoreFailed], None]) -> FragileStore:

@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import click
@@ -24,6 +25,12 @@ from cluster.clock import SystemClock, SystemEntropy
 from sqs_api.__main__ import cli
 from sqs_api.config import Settings
 from sqs_api.node import Node, NodeRefused
+from storage.appliers import write_queue
+from storage.codec import QueueRow, encode_row
+from storage.folder import open_folder
+from storage.keys import message_key
+from storage.rocks import Durability, RocksStore
+from visibility.events import StoredMessage
 
 CHECKOUT = Path(__file__).parents[2]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
@@ -233,20 +240,58 @@ KINDS = (
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_service_refuses_a_data_folder_in_one_line(tmp_path: Path, kind: str) -> None:
-    node = Node(Settings(port=0, data=_refused_folders(tmp_path)[kind]))
+async def _refusal(data: Path) -> str:
+    """Why a service does not start on this folder."""
+    node = Node(Settings(port=0, data=data))
     try:
         await node.start()
     except NodeRefused as refusal:
-        text = str(refusal)
-    else:
-        await node.stop()
-        pytest.fail("it started")
+        return str(refusal)
+    await node.stop()
+    pytest.fail("it started")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_service_refuses_a_data_folder_in_one_line(tmp_path: Path, kind: str) -> None:
+    text = await _refusal(_refused_folders(tmp_path)[kind])
 
     assert "\n" not in text
     if kind.startswith("another format"):
         assert "format 99" in text
+
+
+def _with_damaged_catalog(folder: Path) -> Path:
+    """A data folder whose catalog is no database."""
+    folder.mkdir()
+    (folder / "catalog.sqlite").write_bytes(Random(1).randbytes(20_000))
+    return folder
+
+
+def _without_catalog(folder: Path) -> Path:
+    """A data folder whose shard holds a queue with a message, and whose catalog is missing."""
+    shard = open_folder(folder)[0]
+    store = RocksStore(shard, Durability.MEMORY, lambda error: None)
+    store.batch.put(message_key(1, 1), encode_row(StoredMessage("id", 1, 1, b"x")))
+    write_queue(store.batch, 1, QueueRow(2, 1, 1, 0))
+    store.close()
+    return folder
+
+
+CATALOGS = ("cannot open the catalog", "missing or an older copy")
+
+
+async def test_a_missing_catalog_costs_no_message_however_often_it_is_tried(
+    tmp_path: Path,
+) -> None:
+    data = _without_catalog(tmp_path / "data")
+
+    for _ in range(2):
+        assert CATALOGS[1] in await _refusal(data)
+
+    store = RocksStore(open_folder(data)[0], Durability.OS, lambda error: None)
+    assert [(queue.queue_id, queue.row.waiting) for queue in store.load()] == [(1, 1)]
+    assert store.read_messages([(1, 1)]) != [None]
+    store.close()
 
 
 # -- in processes -----------------------------------------------------------------------------------------------------
@@ -262,14 +307,20 @@ def test_service_that_cannot_start_ends_with_1_and_one_line(tmp_path: Path) -> N
         commands = (
             ("serve", "--port", "0", "--data", tmp_path / "file"),
             ("serve", "--port", port, "--data", tmp_path / "data"),
+            ("serve", "--port", "0", "--data", _with_damaged_catalog(tmp_path / "damaged")),
+            ("serve", "--port", "0", "--data", _without_catalog(tmp_path / "without")),
         )
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(len(commands)) as pool:
             answers = list(pool.map(lambda command: _process(*command), commands))
 
     for said in answers:
         assert (said.status, said.out) == (1, "")
         assert len(said.err.splitlines()) == 1, said.err
         assert said.err.startswith("holdfast: ")
+    assert [reason in said.err for said, reason in zip(answers[2:], CATALOGS, strict=True)] == [
+        True,
+        True,
+    ], answers
 
 
 @pytest.mark.slow
@@ -298,4 +349,9 @@ def test_process_answers_stops_at_once_and_logs_no_secret(tmp_path: Path) -> Non
     assert out == ""
     assert secret not in err
     assert taken_s < 1
+    kept = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+    assert {"catalog.sqlite", "master.key", "access-keys.sqlite"} <= {path.name for path in kept}
+    readable = [path.name for path in kept if path.stat().st_mode & 0o077]
+    assert not readable, "for their owner only"
+    assert not (tmp_path / "data").stat().st_mode & 0o077
     assert (second.status, second.out, len(second.err.splitlines())) == (1, "", 1)

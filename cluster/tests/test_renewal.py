@@ -1,0 +1,135 @@
+"""A request that waited is decided by the definitions of now, not by those of its arrival."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cluster.tests.virtual_time import virtual
+from cluster.tests.world import Asked, World, pass_time
+from visibility.errors import QueueDoesNotExist
+from visibility.model import QueueCounters, QueueDefinition, Request
+from visibility.receive import DEAD_LETTER_MOVES_MAX
+from visibility.tests import prepared
+
+DEAD = prepared.queue_named("dead", 3)
+SPENT = prepared.queue_named("spent", 4, dead_letters_to=DEAD, VisibilityTimeout="0")
+WITHOUT_POLICY = prepared.queue_named("spent", 4, VisibilityTimeout="0")
+
+
+class Definitions:
+    """What the catalog says now of the source queue."""
+
+    def __init__(self) -> None:
+        self.source: QueueDefinition | None = SPENT
+        self.target: QueueDefinition | None = DEAD
+
+    def renew(self, request: Request) -> Request | None:
+        if request.queue.name != SPENT.name:
+            return request
+        if self.source is None:
+            return None
+        return msgspec.structs.replace(request, queue=self.source, dead_letter_queue=self.target)
+
+
+async def spent_with_a_poll(world: World) -> Asked:
+    """A message in its last allowed flight for 3 s, and a long poll that waits for it."""
+    await world.asked(
+        prepared.send(SPENT, "a"), prepared.receive(SPENT, timeout_s=3, dead_letter_queue=DEAD)
+    )
+    (poll,) = await world.asked(prepared.receive(SPENT, wait_s=20, dead_letter_queue=DEAD))
+    assert poll.answers == []
+    return poll
+
+
+async def counted(world: World, queue: QueueDefinition) -> QueueCounters:
+    (asked,) = await world.asked(prepared.counters(queue))
+    (answer,) = asked.answers
+    assert isinstance(answer, QueueCounters)
+    return answer
+
+
+@virtual
+async def test_a_spent_message_goes_where_the_policy_points_as_long_as_nothing_changed() -> None:
+    world = World(renew=Definitions().renew).start()
+    poll = await spent_with_a_poll(world)
+
+    await pass_time(4)
+
+    assert poll.answers == []
+    assert (await counted(world, DEAD)).visible == 1
+
+
+@virtual
+async def test_nothing_is_lost_when_the_dead_letter_queue_is_deleted_under_a_long_poll() -> None:
+    definitions = Definitions()
+    world = World(renew=definitions.renew).start()
+    poll = await spent_with_a_poll(world)
+    definitions.target = None
+    await world.asked(prepared.drop(DEAD))
+
+    await pass_time(4)
+
+    assert poll.bodies == ["a"]
+    assert await counted(world, DEAD) == QueueCounters(0, 0, 0)
+    assert (await counted(world, SPENT)).visible == 1
+
+
+@virtual
+async def test_a_policy_that_was_removed_under_a_long_poll_moves_nothing() -> None:
+    definitions = Definitions()
+    world = World(renew=definitions.renew).start()
+    poll = await spent_with_a_poll(world)
+    definitions.source, definitions.target = WITHOUT_POLICY, None
+
+    await pass_time(4)
+
+    assert poll.bodies == ["a"]
+    assert await counted(world, DEAD) == QueueCounters(0, 0, 0)
+
+
+@virtual
+async def test_a_policy_that_was_set_under_a_long_poll_moves_what_is_spent() -> None:
+    definitions = Definitions()
+    definitions.source, definitions.target = WITHOUT_POLICY, None
+    world = World(renew=definitions.renew).start()
+    await world.asked(prepared.send(WITHOUT_POLICY, "a"))
+    await world.asked(prepared.receive(WITHOUT_POLICY, timeout_s=3))
+    (poll,) = await world.asked(prepared.receive(WITHOUT_POLICY, wait_s=20))
+    definitions.source, definitions.target = SPENT, DEAD
+
+    await pass_time(4)
+
+    assert poll.answers == []
+    assert (await counted(world, DEAD)).visible == 1
+
+
+@virtual
+async def test_a_long_poll_of_a_queue_that_is_gone_is_told_so_and_takes_nothing() -> None:
+    definitions = Definitions()
+    world = World(renew=definitions.renew).start()
+    poll = await spent_with_a_poll(world)
+    definitions.source = None
+
+    await pass_time(4)
+
+    assert poll.refusal is QueueDoesNotExist
+    assert await counted(world, SPENT) == QueueCounters(1, 0, 0)
+    assert await counted(world, DEAD) == QueueCounters(0, 0, 0)
+
+
+@virtual
+async def test_a_deferred_receive_moves_nothing_more_once_the_dead_letter_queue_is_gone() -> None:
+    definitions = Definitions()
+    world = World(auto_sync=False, renew=definitions.renew).start()
+    for _ in range(DEAD_LETTER_MOVES_MAX // 10 + 1):
+        await world.asked(prepared.send_batch(SPENT, ["a"] * 10))
+        await world.asked(prepared.receive(SPENT, 10, timeout_s=1))
+        await world.sync()
+    await pass_time(1.1)
+    (received,) = await world.asked(prepared.receive(SPENT, 10, dead_letter_queue=DEAD))
+    assert received.answers == []
+
+    definitions.target = None
+    await world.sync()
+
+    assert received.bodies == ["a"] * 10

@@ -1,0 +1,44 @@
+"""SQS is asked by GET and POST; any other method changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqs_api.tests.serving import Service, json_request, query_request, request_bytes
+
+OTHERS = ("PUT", "DELETE", "OPTIONS", "HEAD", "PATCH")
+
+
+def creations(method: str) -> tuple[bytes, ...]:
+    """Requests that make a queue when GET or POST sends them."""
+    line = f"{method} / HTTP/1.1"
+    return (
+        request_bytes(line=f"{method} /?Action=CreateQueue&QueueName=q HTTP/1.1", length=False),
+        query_request("CreateQueue", line=line, QueueName="q"),
+        json_request("CreateQueue", line=line, QueueName="q"),
+    )
+
+
+@pytest.mark.parametrize("method", OTHERS)
+async def test_other_methods_are_refused_and_change_nothing(service: Service, method: str) -> None:
+    for port in (service.port, service.aiohttp_port):
+        for request in creations(method):
+            client = await service.connect(port)
+            await client.send(request)
+            answer = await client.answer(has_body=method != "HEAD")
+
+            assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST")
+
+    assert list(service.catalog) == []
+
+
+@pytest.mark.parametrize("number", range(3))
+async def test_the_same_requests_make_a_queue_when_sent_as_they_should(
+    service: Service, number: int
+) -> None:
+    method = "GET" if number == 0 else "POST"
+
+    answer = await service.ask(creations(method)[number])
+
+    assert answer.status == 200
+    assert [queue.name for queue in service.catalog] == ["q"]

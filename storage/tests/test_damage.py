@@ -1,0 +1,134 @@
+"""A block that RocksDB cannot read is reported: nothing behind it is taken for missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from storage.appliers import APPLIERS, write_queue
+from storage.codec import DamagedRecord, QueueRow
+from storage.rocks import Durability, RocksStore
+from visibility.events import Event, Lease, MessagesSent, StoredMessage, VisibilityChanged
+
+COUNT = 400
+ROW = QueueRow(COUNT + 1, 1, COUNT, 0)
+MIB = 1 << 20
+
+
+def message(number: int) -> StoredMessage:
+    """One that does not compress, so that many make several blocks."""
+    return StoredMessage(f"id-{number}", 1_000 + number, 200, Random(number).randbytes(200))
+
+
+MESSAGES = [message(number) for number in range(1, COUNT + 1)]
+
+
+class Folder:
+    """A closed store in one file of sorted rows, of which a byte can be flipped and flipped back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.opened: list[RocksStore] = []
+
+    def write(self, *events: Event) -> None:
+        store = self.open()
+        for event in events:
+            APPLIERS[type(event)](store.batch, event, None)
+            write_queue(store.batch, event.queue_id, ROW)
+        store.close()
+        self.opened.remove(store)
+
+    def open(self) -> RocksStore:
+        store = RocksStore(self.path, Durability.MEMORY, self._refuse)
+        self.opened.append(store)
+        return store
+
+    def flip(self, at: float) -> None:
+        """A bit of the rows' blocks, at this part of the file; its end holds no rows."""
+        (file,) = self.path.glob("*.sst")
+        content = bytearray(file.read_bytes())
+        assert len(content) > 5 * 4096, "several blocks"
+        content[int(at * len(content))] ^= 1
+        file.write_bytes(content)
+
+    @staticmethod
+    def _refuse(error: Exception) -> None:
+        raise error
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    made = Folder(tmp_path / "shard-0")
+    yield made
+    for store in made.opened:
+        store.abandon()
+
+
+def read(store: RocksStore, from_sequence: int = 1, until: int = COUNT + 1) -> list[int]:
+    page = store.read_page(1, from_sequence, until, messages=COUNT, size=MIB)
+    return [sequence for sequence, _ in page.messages]
+
+
+@pytest.mark.parametrize("at", [0.002, 0.3, 0.6])
+def test_a_load_does_not_end_at_an_unreadable_block(folder: Folder, at: float) -> None:
+    leases = [
+        Lease(sequence, Random(sequence).getrandbits(60), 1, 0, 5, 5)
+        for sequence in range(1, COUNT + 1)
+    ]
+    folder.write(*[VisibilityChanged(queue_id, 0, leases) for queue_id in range(1, 5)])
+    folder.flip(at)
+
+    with pytest.raises(DamagedRecord, match="cannot be read"):
+        list(folder.open().load())
+
+
+def test_a_page_with_an_unreadable_block_is_damage_and_the_others_are_not(folder: Folder) -> None:
+    folder.write(MessagesSent(1, 1, MESSAGES, []))
+    folder.flip(0.5)
+    store = folder.open()
+
+    with pytest.raises(DamagedRecord, match="cannot be read"):
+        read(store)
+
+    assert read(store, until=COUNT // 4) == list(range(1, COUNT // 4))
+    assert read(store, COUNT * 3 // 4) == list(range(COUNT * 3 // 4, COUNT + 1))
+
+
+def test_a_page_that_begins_in_an_unreadable_block_is_damage(folder: Folder) -> None:
+    folder.write(MessagesSent(1, 1, MESSAGES, []))
+    folder.flip(0.002)
+
+    with pytest.raises(DamagedRecord, match="cannot be read"):
+        read(folder.open())
+
+
+def test_messages_of_an_unreadable_block_are_damage_and_not_missing(folder: Folder) -> None:
+    folder.write(MessagesSent(1, 1, MESSAGES, []))
+    folder.flip(0.5)
+    store = folder.open()
+
+    damaged = 0
+    for number, sent in enumerate(MESSAGES, 1):
+        try:
+            assert store.read_messages([(1, number)]) == [sent]
+        except DamagedRecord:
+            damaged += 1
+
+    assert 0 < damaged < COUNT // 4
+
+
+def test_a_block_that_can_be_read_again_has_all_its_messages(folder: Folder) -> None:
+    folder.write(MessagesSent(1, 1, MESSAGES, []))
+    folder.flip(0.5)
+    store = folder.open()
+    with pytest.raises(DamagedRecord):
+        read(store)
+    store.close()
+    folder.opened.remove(store)
+
+    folder.flip(0.5)
+
+    assert read(folder.open()) == list(range(1, COUNT + 1))
