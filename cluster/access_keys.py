@@ -45,10 +45,7 @@ class AccessKeyStore:
         self._entropy = entropy
         try:
             self._cipher = Fernet(_master_key(folder / "master.key", entropy))
-            self._database = sqlite3.connect(folder / "access-keys.sqlite", isolation_level=None)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")
-            self._database.execute(_SCHEMA)
+            self._database = _open(folder / "access-keys.sqlite")
         except (OSError, ValueError, sqlite3.Error) as error:
             raise AccessKeysUnreadable(
                 f"cannot open the access keys of {folder}: {error}"
@@ -134,6 +131,19 @@ class AccessKeyStore:
     def _version(self) -> int:
         version: int = self._database.execute("PRAGMA data_version").fetchone()[0]
         return version
+
+
+def _open(file: Path) -> sqlite3.Connection:
+    """Open or create the database; nothing is left open if that fails."""
+    database = sqlite3.connect(file, isolation_level=None)
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute(_SCHEMA)
+    except BaseException:
+        database.close()
+        raise
+    return database
 
 
 def _master_key(file: Path, entropy: Entropy) -> bytes:

@@ -99,6 +99,7 @@ def credentials(context: click.Context, data: Path | None, config_file: Path | N
             open_folder(settings.data)
         check_folder(settings.data)
         store = AccessKeyStore(settings.data, SystemClock(), SystemEntropy())
+        context.call_on_close(store.close)
         store.all()
     except (FolderRefused, AccessKeysUnreadable) as error:
         raise _Refused(str(error)) from error
