@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from storage.codec import DamagedRecord, decode_lease, decode_message, decode_queue
-from storage.keys import LEASE, message_key, queue_key, queue_of, sequence_of, table_range
-from storage.store import MessageName, Page, StoredQueue
+from storage.keys import LEASE, message_key, queue_key, queue_of, table_range
+from storage.store import MessageName, Page, StoredQueue, page_of
 from visibility.events import StoredMessage
 
 _Change = tuple[str, bytes, bytes]
@@ -83,15 +83,8 @@ class MemoryStore:
         self, queue_id: int, from_sequence: int, until_sequence: int, *, messages: int, size: int
     ) -> Page:
         """See `Store.read_page`."""
-        found: list[tuple[int, StoredMessage]] = []
         begin, end = message_key(queue_id, from_sequence), message_key(queue_id, until_sequence)
-        for key, value in self._range(begin, end):
-            if len(found) == messages or size <= 0:
-                return Page(found, sequence_of(key))
-            message = decode_message(key, value)
-            found.append((sequence_of(key), message))
-            size -= len(message.data)
-        return Page(found, None)
+        return page_of(self._range(begin, end), messages=messages, size=size)
 
     def read_messages(self, names: list[MessageName]) -> list[StoredMessage | None]:
         """See `Store.read_messages`."""

@@ -34,10 +34,9 @@ from storage.keys import (
     message_key,
     queue_of,
     queue_range,
-    sequence_of,
     table_range,
 )
-from storage.store import MessageName, Page, StoredQueue, StoreFailed
+from storage.store import MessageName, Page, StoredQueue, StoreFailed, page_of
 from visibility.events import Lease, StoredMessage
 
 _SST_DELETIONS = (1000, 500, 0.5)
@@ -129,15 +128,8 @@ class RocksStore:
         self, queue_id: int, from_sequence: int, until_sequence: int, *, messages: int, size: int
     ) -> Page:
         """See `Store.read_page`."""
-        found: list[tuple[int, StoredMessage]] = []
         start, end = message_key(queue_id, from_sequence), message_key(queue_id, until_sequence)
-        for key, value in self._items(start, end):
-            if len(found) == messages or size <= 0:
-                return Page(found, sequence_of(key))
-            message = decode_message(key, value)
-            found.append((sequence_of(key), message))
-            size -= len(message.data)
-        return Page(found, None)
+        return page_of(self._items(start, end), messages=messages, size=size)
 
     def read_messages(self, names: list[MessageName]) -> list[StoredMessage | None]:
         """See `Store.read_messages`."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from storage.appliers import Batch
-from storage.codec import QueueRow
+from storage.codec import QueueRow, decode_message
+from storage.keys import sequence_of
 from visibility.events import Lease, StoredMessage
 
 MessageName = tuple[int, int]
@@ -18,6 +19,18 @@ class Page(NamedTuple):
 
     messages: list[tuple[int, StoredMessage]]
     next_sequence: int | None
+
+
+def page_of(rows: Iterable[tuple[bytes, bytes]], *, messages: int, size: int) -> Page:
+    """The page that these message rows begin with; see `Store.read_page`. Raises DamagedRecord."""
+    found: list[tuple[int, StoredMessage]] = []
+    for key, value in rows:
+        if len(found) == messages or size <= 0:
+            return Page(found, sequence_of(key))
+        message = decode_message(key, value)
+        found.append((sequence_of(key), message))
+        size -= len(message.data)
+    return Page(found, None)
 
 
 class StoredQueue(NamedTuple):
