@@ -2,7 +2,8 @@
 
 A shard's time starts at the wall clock, or at the last stamp it gave if that is later, goes on at the speed of the
 monotonic clock, and slews towards the wall clock: it never turns back and never jumps, so neither a leap of the wall clock
-ends visibility timeouts early nor does it hide messages for hours.
+ends visibility timeouts early nor does it hide messages for hours. A leap of more than a minute is reported, and for ten
+minutes nothing is removed for its age because of it: somebody may yet set the clock right.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+LEAP_S = 60.0
+"""A difference between two clocks from which on it is a leap."""
+BELIEVE_AFTER_S = 600.0
+"""How long a leap must last before retention believes it."""
 _SLEW = 0.05
 """How much faster or slower than real time a shard's clock may run to catch up with the wall clock."""
 
@@ -23,6 +28,12 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """The shard's time in epoch milliseconds. Never decreases."""
+
+    def believed_ms(self, now_ms: int) -> int:
+        """The time that retention may act on, 0 for `now_ms`: less for ten minutes after a leap of the wall clock."""
+
+    def continue_from(self, last_stamp_ms: int) -> None:
+        """A shard begins that gave this stamp last: its time goes on from there if the wall clock shows less."""
 
     @property
     def wall_s(self) -> Callable[[], float]:
@@ -45,19 +56,26 @@ class Entropy(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks; `wall` and `monotonic` give seconds."""
+    """The machine's clocks; `wall` and `monotonic` give seconds, `on_leap` is told how far the wall clock leapt."""
 
     def __init__(
         self,
-        last_stamp_ms: int = 0,
         *,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        on_leap: Callable[[float], None] = lambda leap_s: None,
     ) -> None:
         self.wall_s = wall
         self.monotonic_s = monotonic
+        self._on_leap = on_leap
         self._read_s = monotonic()
-        self._now_s = max(wall(), last_stamp_ms / 1000)
+        self._now_s = wall()
+        self._ahead_s = 0.0
+        """How far the wall clock was ahead of the shard's time at the latest reading."""
+        self._doubted_until_s = 0.0
+        """Until then, on the monotonic clock, a leap is not believed."""
+        self._believed_ms = 0
+        """What retention may act on at the least while a leap is not believed."""
 
     def now_ms(self) -> int:
         """See `Clock.now_ms`."""
@@ -65,9 +83,39 @@ class SystemClock:
         elapsed_s = read_s - self._read_s
         self._read_s = read_s
         ahead_s = self.wall_s() - (self._now_s + elapsed_s)
+        if not -LEAP_S < ahead_s - self._ahead_s < LEAP_S:
+            self._doubt(ahead_s - self._ahead_s)
         slew_s = elapsed_s * _SLEW
-        self._now_s += elapsed_s + max(-slew_s, min(slew_s, ahead_s))
+        slewed_s = max(-slew_s, min(slew_s, ahead_s))
+        self._ahead_s = ahead_s - slewed_s
+        self._now_s += elapsed_s + slewed_s
         return int(self._now_s * 1000)
+
+    def believed_ms(self, now_ms: int) -> int:
+        """See `Clock.believed_ms`."""
+        if not self._doubted_until_s:
+            return 0
+        if self._read_s >= self._doubted_until_s:
+            self._doubted_until_s = 0.0
+            return 0
+        return min(self._believed_ms, now_ms)
+
+    def continue_from(self, last_stamp_ms: int) -> None:
+        """See `Clock.continue_from`."""
+        self.now_ms()
+        ahead_s = self._now_s - last_stamp_ms / 1000
+        if last_stamp_ms and not -LEAP_S < ahead_s < LEAP_S:
+            # The machine was off, or its clock leapt meanwhile: nobody can tell which.
+            self._doubt(ahead_s, last_stamp_ms)
+        if ahead_s < 0:
+            self._now_s = last_stamp_ms / 1000
+            self._ahead_s = ahead_s
+
+    def _doubt(self, leap_s: float, believed_ms: int = 0) -> None:
+        if not self._doubted_until_s:
+            self._believed_ms = believed_ms or int(self._now_s * 1000)
+        self._doubted_until_s = self._read_s + BELIEVE_AFTER_S
+        self._on_leap(leap_s)
 
 
 class SystemEntropy:

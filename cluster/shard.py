@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from cluster.clock import Clock, Entropy
-from cluster.turn import NO_MESSAGES, Answers, OnAnswer, Renew, Ticket, Turn, ticket_of
-from storage.store import Store, StoredQueue, StoreFailed
+from cluster.loading import load_engine
+from cluster.turn import NO_MESSAGES, Answers, OnAnswer, Ticket, Turn, ticket_of
+from storage.store import Store, StoreFailed
+from storage.stored_rows import StoredRows
 from visibility.engine import Engine
 from visibility.errors import ServiceUnavailable
 from visibility.events import QueueDropped
-from visibility.model import Request
+from visibility.model import Definitions, Request
 from visibility.state import QueueState
 
 TURN_REQUESTS_MAX = 512
@@ -44,18 +46,19 @@ class Shard:
         clock: Clock,
         entropy: Entropy,
         purge_interval_ms: int,
-        renew: Renew = lambda request: request,
+        definitions: Definitions,
     ) -> None:
-        """`renew` brings a request that waited up to date with the catalog."""
+        """`definitions` is the catalog's knowledge of queues."""
         self.number = number
-        self._renew = renew
+        self._definitions = definitions
         self._open_store = open_store
         self._clock = clock
         self._entropy = entropy
         self._purge_interval_ms = purge_interval_ms
         self._log = structlog.get_logger("shard").bind(shard=number)
         self._store: Store | None = None
-        self._engine = Engine(purge_interval_ms)
+        self._rows: StoredRows | None = None
+        self._engine = Engine(purge_interval_ms, definitions=definitions)
         self._inbox: deque[Ticket] = deque()
         self._deferred: list[Ticket] = []
         """To be decided in the next turn, before the inbox."""
@@ -82,10 +85,9 @@ class Shard:
         `highest_queue_id` is the last one the catalog ever gave. Raises StoreFailed, DamagedRecord, CatalogOlder.
         """
         store = self._open_store(self._failed)
-        engine = Engine(self._purge_interval_ms)
+        rows = StoredRows(store)
         try:
-            for stored in store.load():
-                _restore(engine, stored)
+            engine, last_stamp_ms = load_engine(rows, self._definitions, self._purge_interval_ms)
             highest = max(engine.state.queues, default=0)
             if highest_queue_id is not None and highest > highest_queue_id:
                 raise CatalogOlder(
@@ -95,7 +97,8 @@ class Shard:
         except BaseException:
             store.abandon()
             raise
-        self._store, self._engine = store, engine
+        self._clock.continue_from(last_stamp_ms)
+        self._store, self._rows, self._engine = store, rows, engine
         sweep = self._turn(self._clock.now_ms(), parks=False)
         for queue_id in engine.state.queues.keys() - set(known_queue_ids):
             counters = engine.state.queue(queue_id).counters()
@@ -225,15 +228,22 @@ class Shard:
         if not self.ready:
             self._refuse(turn.deferred)
             return
-        if turn.deferred:
+        if turn.deferred or self._engine.due:
             self._deferred = turn.deferred
             self._want_turn()
         self._arm_timer(now_ms)
 
     def _turn(self, now_ms: int, *, parks: bool) -> Turn:
         assert self._store is not None
+        assert self._rows is not None
         return Turn(
-            self._engine, self._store, now_ms, self._entropy, renew=self._renew, parks=parks
+            self._engine,
+            self._store,
+            self._rows,
+            now_ms,
+            self._entropy,
+            believed_ms=self._clock.believed_ms(now_ms),
+            parks=parks,
         )
 
     def _take_inbox(self) -> list[Ticket]:
@@ -290,16 +300,3 @@ class Shard:
     def _on_timer(self) -> None:
         self._timer = None
         self._want_turn()
-
-
-def _restore(engine: Engine, stored: StoredQueue) -> None:
-    row = stored.row
-    engine.restore_queue(
-        stored.queue_id,
-        next_sequence=row.next_sequence,
-        low_water=row.low_water,
-        waiting=row.waiting,
-        purged_at_ms=row.purged_at_ms,
-    )
-    for lease in stored.leases:
-        engine.restore_lease(stored.queue_id, lease)

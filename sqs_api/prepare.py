@@ -27,6 +27,7 @@ from visibility.operations import (
 from visibility.outcomes import Deliveries
 from visibility.receipts import ReceiptKey
 from visibility.results import ReceiveMessageResult
+from visibility.sequence_numbers import sequence_number
 from visibility.validate import check_visibility_timeout
 
 Parts = tuple[Content | Receipt | QueueError, ...]
@@ -43,17 +44,18 @@ def received(
         return ReceiveMessageResult()
     key = _receipt_key(queue)
     selection = selection_of(operation)
+    fifo = queue.settings.fifo
     messages = []
     for lease, message in zip(deliveries.leases, deliveries.messages, strict=True):
-        assert message is not None, "the shard reads every message before it answers"
         delivery = Delivery(
             message.message_id,
-            key.handle(lease.sequence, lease.receive_count),
+            key.handle(lease.handle_sequence or lease.sequence, lease.receive_count),
             message.sent_at_ms,
             lease.receive_count,
             lease.first_received_at_ms,
             message.dead_letter_source_arn,
             message.data,
+            sequence_number(lease.sequence) if fifo else None,
         )
         messages.append(message_of(delivery, selection))
     return ReceiveMessageResult(messages)
@@ -61,7 +63,10 @@ def received(
 
 def receipts_of(deliveries: Deliveries) -> tuple[Receipt, ...]:
     """The deliveries by name, to give them back."""
-    return tuple(Receipt(lease.sequence, lease.receive_count) for lease in deliveries.leases)
+    return tuple(
+        Receipt(lease.handle_sequence or lease.sequence, lease.receive_count)
+        for lease in deliveries.leases
+    )
 
 
 def _receipt_key(queue: QueueDefinition) -> ReceiptKey:

@@ -6,25 +6,58 @@ was there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from storage.codec import QueueRow, encode_row
-from storage.keys import LEASE, MESSAGE, queue_key, queue_range, row_key, table_range
+from storage.keys import (
+    ALIAS,
+    CLOCK,
+    DELAYED,
+    GROUP,
+    GROUP_LINE,
+    HEAD,
+    LEASE,
+    MESSAGE,
+    MOVE_TASK,
+    OF_MESSAGES,
+    REMEMBERED,
+    SPAN,
+    group_key,
+    group_line_key,
+    pair_key,
+    queue_key,
+    queue_range,
+    remembered_key,
+    row_key,
+    table_range,
+)
 from visibility.events import (
+    REMEMBER_BUCKET_MS,
     Event,
+    GroupsChanged,
+    IdsForgotten,
+    IdsRemembered,
     Lease,
-    MessageDeadLettered,
+    LeasesEnded,
+    MessagesDelayed,
     MessagesDeleted,
+    MessagesExpired,
+    MessagesMoved,
     MessagesReceived,
     MessagesSent,
+    MoveTaskChanged,
     QueueDropped,
     QueuePurged,
     StoredMessage,
     VisibilityChanged,
 )
+
+_NOTHING = b""
+Moved = Mapping[int, StoredMessage]
+"""The messages that a MessagesMoved moves, by the sequence they had."""
 
 
 class Batch(Protocol):
@@ -40,68 +73,146 @@ class Batch(Protocol):
         """Remove the rows from `begin` to before `end`."""
 
 
-def write_queue(batch: Batch, queue_id: int, row: QueueRow) -> None:
-    """Put a queue's own row into the batch: once for each batch, after its events."""
+def write_queue(batch: Batch, queue_id: int, row: QueueRow, spans: Mapping[int, int]) -> None:
+    """Put a queue's own row, and the counts of its spans that changed, into the batch: once, after its events."""
     batch.put(queue_key(queue_id), encode_row(row))
+    for span, count in spans.items():
+        key = row_key(queue_id, SPAN, span)
+        if count:
+            batch.put(key, encode_row(count))
+        else:
+            batch.delete(key)
 
 
-def _messages_sent(batch: Batch, event: MessagesSent, moved: StoredMessage | None) -> None:
-    queue_id = event.queue_id
-    for sequence, visible_at_ms, message in event.numbered():
-        batch.put(row_key(queue_id, MESSAGE, sequence), encode_row(message))
-        if visible_at_ms:
-            count = message.receive_count
-            lease = Lease(sequence, visible_at_ms, count, count, message.first_received_at_ms, 0)
-            batch.put(row_key(queue_id, LEASE, sequence), encode_row(lease))
+def _put_waiting(batch: Batch, queue_id: int, sequence: int, message: StoredMessage) -> None:
+    """A message joins the line of its queue."""
+    batch.put(row_key(queue_id, MESSAGE, sequence), encode_row(message))
+    if message.group:
+        batch.put(group_line_key(queue_id, GROUP_LINE, message.group, sequence), _NOTHING)
+    if message.clock_ms:
+        batch.put(pair_key(queue_id, CLOCK, message.clock_ms, sequence), _NOTHING)
+    if message.handle_sequence:
+        batch.put(row_key(queue_id, ALIAS, message.handle_sequence), encode_row(sequence))
+
+
+def _remove(batch: Batch, queue_id: int, lease: Lease, *, waits: bool) -> None:
+    """A message leaves its place. `waits`: it may be in the line of its group."""
+    sequence = lease.sequence
+    batch.delete(row_key(queue_id, MESSAGE, sequence))
+    batch.delete(row_key(queue_id, LEASE, sequence))
+    if lease.group and waits:
+        batch.delete(group_line_key(queue_id, GROUP_LINE, lease.group, sequence))
+    if lease.clock_ms:
+        batch.delete(pair_key(queue_id, CLOCK, lease.clock_ms, sequence))
+    if lease.handle_sequence:
+        batch.delete(row_key(queue_id, ALIAS, lease.handle_sequence))
+
+
+def _messages_sent(batch: Batch, event: MessagesSent, moved: Moved) -> None:
+    for sequence, message in event.numbered():
+        _put_waiting(batch, event.queue_id, sequence, message)
+
+
+def _messages_delayed(batch: Batch, event: MessagesDelayed, moved: Moved) -> None:
+    for sequence, due_ms, message in event.numbered():
+        batch.put(pair_key(event.queue_id, DELAYED, due_ms, sequence), encode_row(message))
 
 
 def _leases_changed(
-    batch: Batch, event: MessagesReceived | VisibilityChanged, moved: StoredMessage | None
+    batch: Batch, event: MessagesReceived | VisibilityChanged, moved: Moved
 ) -> None:
     queue_id = event.queue_id
     for lease in event.leases:
         batch.put(row_key(queue_id, LEASE, lease.sequence), encode_row(lease))
+        if lease.group:
+            batch.delete(group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence))
 
 
-def _messages_deleted(batch: Batch, event: MessagesDeleted, moved: StoredMessage | None) -> None:
+def _leases_ended(batch: Batch, event: LeasesEnded, moved: Moved) -> None:
     queue_id = event.queue_id
-    for sequence in event.sequences:
-        batch.delete(row_key(queue_id, MESSAGE, sequence))
-        batch.delete(row_key(queue_id, LEASE, sequence))
+    for lease in event.leases:
+        batch.delete(row_key(queue_id, LEASE, lease.sequence))
+        key = group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence)
+        batch.put(key, encode_row(lease))
 
 
-def _message_dead_lettered(
-    batch: Batch, event: MessageDeadLettered, moved: StoredMessage | None
+def _messages_gone(
+    batch: Batch, event: MessagesDeleted | MessagesExpired, moved: Moved
 ) -> None:
-    assert moved is not None
-    message = msgspec.structs.replace(
-        moved,
-        dead_letter_source_arn=event.source_arn,
-        receive_count=event.receive_count,
-        first_received_at_ms=event.first_received_at_ms,
-    )
-    target_key = row_key(event.target_queue_id, MESSAGE, event.target_sequence)
-    batch.put(target_key, encode_row(message))
-    batch.delete(row_key(event.queue_id, MESSAGE, event.sequence))
-    batch.delete(row_key(event.queue_id, LEASE, event.sequence))
+    for lease in event.leases:
+        _remove(batch, event.queue_id, lease, waits=True)
 
 
-def _queue_purged(batch: Batch, event: QueuePurged, moved: StoredMessage | None) -> None:
-    for table in (MESSAGE, LEASE):
+def _messages_moved(batch: Batch, event: MessagesMoved, moved: Moved) -> None:
+    for move in event.moves:
+        there = moved[move.lease.sequence]
+        message = msgspec.structs.replace(
+            move.envelope, data=there.data, size=there.size, sealed=there.sealed
+        )
+        if move.due_ms < 0:
+            _remove(batch, event.queue_id, move.lease, waits=True)
+        else:
+            batch.delete(pair_key(event.queue_id, DELAYED, move.due_ms, move.lease.sequence))
+        _put_waiting(batch, move.target_queue_id, move.target_sequence, message)
+
+
+def _groups_changed(batch: Batch, event: GroupsChanged, moved: Moved) -> None:
+    queue_id = event.queue_id
+    for change in event.changes:
+        row = change.row
+        if change.order_before != row.order:
+            if change.order_before:
+                batch.delete(row_key(queue_id, HEAD, change.order_before))
+            if row.order:
+                batch.put(row_key(queue_id, HEAD, row.order), change.group)
+        key = group_key(queue_id, GROUP, change.group)
+        if row.count or row.delayed:
+            batch.put(key, encode_row(row))
+        else:
+            batch.delete(key)
+
+
+def _ids_remembered(batch: Batch, event: IdsRemembered, moved: Moved) -> None:
+    for digest, remembered in event.ids:
+        bucket_ms = remembered.at_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
+        key = remembered_key(event.queue_id, REMEMBERED, bucket_ms, digest)
+        batch.put(key, encode_row(remembered))
+
+
+def _ids_forgotten(batch: Batch, event: IdsForgotten, moved: Moved) -> None:
+    begin, _ = table_range(event.queue_id, REMEMBERED)
+    batch.delete_range(begin, row_key(event.queue_id, REMEMBERED, event.before_ms))
+
+
+def _move_task_changed(batch: Batch, event: MoveTaskChanged, moved: Moved) -> None:
+    batch.put(row_key(event.queue_id, MOVE_TASK, event.task.number), encode_row(event.task))
+    if event.forgotten:
+        batch.delete(row_key(event.queue_id, MOVE_TASK, event.forgotten))
+
+
+def _queue_purged(batch: Batch, event: QueuePurged, moved: Moved) -> None:
+    for table in OF_MESSAGES:
         batch.delete_range(*table_range(event.queue_id, table))
 
 
-def _queue_dropped(batch: Batch, event: QueueDropped, moved: StoredMessage | None) -> None:
+def _queue_dropped(batch: Batch, event: QueueDropped, moved: Moved) -> None:
     batch.delete_range(*queue_range(event.queue_id))
 
 
-APPLIERS: dict[type[Event], Callable[[Batch, Any, StoredMessage | None], None]] = {
+APPLIERS: dict[type[Event], Callable[[Batch, Any, Moved], None]] = {
     MessagesSent: _messages_sent,
+    MessagesDelayed: _messages_delayed,
     MessagesReceived: _leases_changed,
-    MessagesDeleted: _messages_deleted,
+    MessagesDeleted: _messages_gone,
+    MessagesExpired: _messages_gone,
     VisibilityChanged: _leases_changed,
-    MessageDeadLettered: _message_dead_lettered,
+    LeasesEnded: _leases_ended,
+    MessagesMoved: _messages_moved,
+    GroupsChanged: _groups_changed,
+    IdsRemembered: _ids_remembered,
+    IdsForgotten: _ids_forgotten,
+    MoveTaskChanged: _move_task_changed,
     QueuePurged: _queue_purged,
     QueueDropped: _queue_dropped,
 }
-"""Puts an event's rows into the batch; the last argument is the message that a MessageDeadLettered moves, else None."""
+"""Puts an event's rows into the batch; the last argument has the messages that a MessagesMoved moves."""

@@ -2,24 +2,26 @@
 
     0         1         5
     +---------+---------+------------------------------+
-    | version | CRC-32  | MessagePack array            |
+    | version | CRC-32  | MessagePack                  |
     +---------+---------+------------------------------+
 
-The checksum covers the array. New fields go to the end of the array and have a default, so older rows stay readable.
+The checksum covers the MessagePack. New fields go to the end of a row's array and have a default, so older rows stay
+readable. Rows without a value are empty and have neither.
 """
 
 from __future__ import annotations
 
 from struct import Struct
+from typing import TypeVar
 from zlib import crc32
 
 import msgspec
 
-from visibility.events import Lease, StoredMessage
-
 _VERSION = 1
 _HEAD = Struct(">BI")
 _encode = msgspec.msgpack.Encoder().encode
+_T = TypeVar("_T")
+_decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}
 
 
 class DamagedRecord(Exception):
@@ -31,50 +33,40 @@ class DamagedRecord(Exception):
 
 
 class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A queue's own row: fields as in `visibility.state.QueueState`."""
+    """A queue's own row: fields as in `visibility.state.QueueState`.
+
+    `listed` is the number of groups that may be received from, `stamp_ms` the shard's time when the row was written.
+    """
 
     next_sequence: int
     low_water: int
     waiting: int
     purged_at_ms: int
+    delayed: int = 0
+    listed: int = 0
+    aliases: int = 0
+    remembered_ms: int = 0
+    fifo: bool = False
+    stamp_ms: int = 0
 
 
-_decode_message = msgspec.msgpack.Decoder(StoredMessage).decode
-_decode_lease = msgspec.msgpack.Decoder(Lease).decode
-_decode_queue = msgspec.msgpack.Decoder(QueueRow).decode
-
-
-def encode_row(row: StoredMessage | Lease | QueueRow) -> bytes:
+def encode_row(row: object) -> bytes:
     """The bytes to store."""
     payload = _encode(row)
     return _HEAD.pack(_VERSION, crc32(payload)) + payload
 
 
-def decode_message(key: bytes, value: bytes) -> StoredMessage:
-    """The message that was stored; DamagedRecord if the value is damaged."""
+def decode_row(kind: type[_T], key: bytes, value: bytes) -> _T:
+    """The row that was stored; DamagedRecord if the value is damaged."""
     payload = _checked(key, value)
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     try:
-        return _decode_message(payload)
+        row: _T = decoder.decode(payload)  # type: ignore[assignment]
     except msgspec.MsgspecError as error:
         raise DamagedRecord(key, str(error)) from error
-
-
-def decode_lease(key: bytes, value: bytes) -> Lease:
-    """The lease that was stored; DamagedRecord if the value is damaged."""
-    payload = _checked(key, value)
-    try:
-        return _decode_lease(payload)
-    except msgspec.MsgspecError as error:
-        raise DamagedRecord(key, str(error)) from error
-
-
-def decode_queue(key: bytes, value: bytes) -> QueueRow:
-    """The queue row that was stored; DamagedRecord if the value is damaged."""
-    payload = _checked(key, value)
-    try:
-        return _decode_queue(payload)
-    except msgspec.MsgspecError as error:
-        raise DamagedRecord(key, str(error)) from error
+    return row
 
 
 def _checked(key: bytes, value: bytes) -> memoryview:

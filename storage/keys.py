@@ -1,15 +1,24 @@
-"""TABLE: the layout of every key. Format version 1.
+"""TABLE: the layout of every key. Format version 2.
 
-    0            8       9                17
-    +------------+-------+----------------+
-    | queue_id   | table | sequence       |     numbers are big-endian, so keys sort by queue, table, sequence
-    +------------+-------+----------------+
+    0            8       9
+    +------------+-------+-----------------------------+
+    | queue_id   | table | rest                        |   numbers are big-endian, 8 bytes, so keys sort by their value
+    +------------+-------+-----------------------------+
 
-    table  row                                                     value (storage/codec.py)
-    0x01   the queue's own row; no sequence                        QueueRow
-    0x10   a message, from send to delete                          StoredMessage
-    0x20   the lease of a message that is in flight, delayed,      Lease
-           or visible again; absent while it simply waits
+    table  rest                  row                                                  value (storage/codec.py)
+    0x01   -                     the queue's own row                                  QueueRow
+    0x10   sequence              a message that waits or was received                 StoredMessage
+    0x12   clock_ms, sequence    a message whose retention is not in queue order      empty
+    0x14   due_ms, sequence      a delayed message; due_ms is 0 in FIFO queues        StoredMessage
+    0x18   group                 a group's numbers; group is a digest of 16 bytes     GroupRow
+    0x19   group, sequence       a waiting message of the group                       empty, or the Lease it had (FIFO)
+    0x1a   order                 a group that may be received from                    the group's digest
+    0x20   sequence              the lease of a message that is in flight,            Lease
+                                 or (standard queues) visible again
+    0x22   handle_sequence       where the message is that receipt handles call so    sequence
+    0x30   bucket_ms, digest     what a deduplication or attempt id stands for        Remembered
+    0x40   number                a message move task                                  MoveTask
+    0x50   span                  how many rows of 0x10 have `sequence >> SPAN_BITS`   count
 
 Every key begins with the queue, so one range delete forgets a queue, and a queue's own row comes before the rows that
 churn, so finding all queues never walks over deleted messages. Tables between these numbers are free.
@@ -19,20 +28,52 @@ from __future__ import annotations
 
 from struct import Struct
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 QUEUE = b"\x01"
 MESSAGE = b"\x10"
+CLOCK = b"\x12"
+DELAYED = b"\x14"
+GROUP = b"\x18"
+GROUP_LINE = b"\x19"
+HEAD = b"\x1a"
 LEASE = b"\x20"
+ALIAS = b"\x22"
+REMEMBERED = b"\x30"
+MOVE_TASK = b"\x40"
+SPAN = b"\x50"
 
-_QUEUE_ID = Struct(">Q")
+OF_MESSAGES = (
+    MESSAGE,
+    CLOCK,
+    DELAYED,
+    GROUP,
+    GROUP_LINE,
+    HEAD,
+    LEASE,
+    ALIAS,
+    REMEMBERED,
+    SPAN,
+)
+"""The tables that a purge empties."""
+
+_NUMBER = Struct(">Q")
+_PAIR = Struct(">QQ")
 row_key = Struct(">QcQ").pack
-"""The key of (queue_id, table, sequence)."""
+"""The key of (queue_id, table, number)."""
+pair_key = Struct(">QcQQ").pack
+"""The key of (queue_id, table, number, number)."""
+group_key = Struct(">Qc16s").pack
+"""The key of (queue_id, table, group)."""
+group_line_key = Struct(">Qc16sQ").pack
+"""The key of (queue_id, table, group, sequence)."""
+remembered_key = Struct(">QcQ16s").pack
+"""The key of (queue_id, table, bucket_ms, digest)."""
 
 
 def queue_key(queue_id: int) -> bytes:
     """The queue's own row."""
-    return _QUEUE_ID.pack(queue_id) + QUEUE
+    return _NUMBER.pack(queue_id) + QUEUE
 
 
 def message_key(queue_id: int, sequence: int) -> bytes:
@@ -40,29 +81,41 @@ def message_key(queue_id: int, sequence: int) -> bytes:
     return row_key(queue_id, MESSAGE, sequence)
 
 
-def lease_key(queue_id: int, sequence: int) -> bytes:
-    """A message's lease."""
-    return row_key(queue_id, LEASE, sequence)
-
-
 def table_range(queue_id: int, table: bytes) -> tuple[bytes, bytes]:
     """First key and first key behind one table of a queue."""
-    prefix = _QUEUE_ID.pack(queue_id)
+    prefix = _NUMBER.pack(queue_id)
     return prefix + table, prefix + bytes([table[0] + 1])
 
 
 def queue_range(queue_id: int) -> tuple[bytes, bytes]:
     """First key and first key behind everything of a queue."""
-    return _QUEUE_ID.pack(queue_id), _QUEUE_ID.pack(queue_id + 1)
+    return _NUMBER.pack(queue_id), _NUMBER.pack(queue_id + 1)
 
 
 def queue_of(key: bytes) -> int:
     """The queue a key belongs to."""
-    queue_id: int = _QUEUE_ID.unpack_from(key)[0]
+    queue_id: int = _NUMBER.unpack_from(key)[0]
     return queue_id
 
 
-def sequence_of(key: bytes) -> int:
-    """The sequence of a message's or a lease's key."""
-    sequence: int = _QUEUE_ID.unpack_from(key, 9)[0]
-    return sequence
+def number_of(key: bytes) -> int:
+    """The number that follows the table."""
+    number: int = _NUMBER.unpack_from(key, 9)[0]
+    return number
+
+
+def pair_of(key: bytes) -> tuple[int, int]:
+    """The two numbers that follow the table."""
+    first, second = _PAIR.unpack_from(key, 9)
+    return first, second
+
+
+def last_number_of(key: bytes) -> int:
+    """The number at the end."""
+    number: int = _NUMBER.unpack_from(key, len(key) - 8)[0]
+    return number
+
+
+def message_name(key: bytes) -> tuple[int, int] | None:
+    """(queue_id, sequence) of a message's key, None for another key."""
+    return (queue_of(key), number_of(key)) if key[8:9] == MESSAGE and len(key) == 17 else None

@@ -9,11 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
-from storage.codec import DamagedRecord, decode_lease, decode_message, decode_queue
-from storage.keys import LEASE, message_key, queue_key, queue_of, table_range
-from storage.store import MessageName, Page, StoredQueue, page_of
-from visibility.events import StoredMessage
-
 _Change = tuple[str, bytes, bytes]
 
 
@@ -44,12 +39,14 @@ class MemoryStore:
         self.auto_sync = auto_sync
         self.rows: dict[bytes, bytes] = {}
         self.durable: dict[bytes, bytes] = {}
+        self._sorted: list[bytes] | None = None
+        """The keys in order, None while they are not known."""
         self._unsynced: list[_Change] = []
         self._releases: list[Callable[[], None]] = []
 
     def commit(self, release: Callable[[], None]) -> None:
         """See `Store.commit`."""
-        self._write_out()
+        self.write()
         self._releases.append(release)
         if self.auto_sync:
             self.sync()
@@ -68,44 +65,34 @@ class MemoryStore:
         self._unsynced = []
         self._releases = []
         self.rows = dict(self.durable)
+        self._sorted = None
 
-    def _write_out(self) -> None:
+    def write(self) -> None:
+        """See `Store.write`."""
+        self._sorted = None
         _change(self.rows, self.batch.changes)
         self._unsynced += self.batch.changes
         self.batch = MemoryBatch()
 
-    def _range(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        keys = sorted(self.rows)
+    def get(self, key: bytes) -> bytes | None:
+        """See `Store.get`."""
+        return self.rows.get(key)
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """See `Store.get_many`."""
+        return [self.rows.get(key) for key in keys]
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See `Store.scan`."""
+        if self._sorted is None:
+            self._sorted = sorted(self.rows)
+        keys = self._sorted
         for key in keys[bisect_left(keys, begin) : bisect_left(keys, end)]:
             yield key, self.rows[key]
 
-    def read_page(
-        self, queue_id: int, from_sequence: int, until_sequence: int, *, messages: int, size: int
-    ) -> Page:
-        """See `Store.read_page`."""
-        begin, end = message_key(queue_id, from_sequence), message_key(queue_id, until_sequence)
-        return page_of(self._range(begin, end), messages=messages, size=size)
-
-    def read_messages(self, names: list[MessageName]) -> list[StoredMessage | None]:
-        """See `Store.read_messages`."""
-        keys = [message_key(queue_id, sequence) for queue_id, sequence in names]
-        return [decode_message(key, self.rows[key]) if key in self.rows else None for key in keys]
-
-    def load(self) -> Iterator[StoredQueue]:
-        """See `Store.load`."""
-        for queue_id in sorted({queue_of(key) for key in self.rows}):
-            key = queue_key(queue_id)
-            if key not in self.rows:
-                raise DamagedRecord(key, "the queue has messages but no row of its own")
-            leases = [
-                decode_lease(lease, value)
-                for lease, value in self._range(*table_range(queue_id, LEASE))
-            ]
-            yield StoredQueue(queue_id, decode_queue(key, self.rows[key]), leases)
-
     def close(self) -> None:
         """See `Store.close`."""
-        self._write_out()
+        self.write()
         self.sync()
 
     def abandon(self) -> None:

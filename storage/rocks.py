@@ -27,20 +27,13 @@ from rocksdict import (
     WriteOptions,
 )
 
-from storage.codec import DamagedRecord, decode_lease, decode_message, decode_queue
-from storage.keys import (
-    LEASE,
-    QUEUE,
-    message_key,
-    queue_of,
-    queue_range,
-    table_range,
-)
-from storage.store import MessageName, Page, StoredQueue, StoreFailed, page_of
-from visibility.events import Lease, StoredMessage
+from storage.codec import DamagedRecord
+from storage.store import StoreFailed
 
 _SST_DELETIONS = (1000, 500, 0.5)
 _LOG_FILES_KEPT = 5
+_MANY = 4
+"""From so many keys on, one call for all costs less than one for each."""
 
 
 class Durability(StrEnum):
@@ -79,8 +72,12 @@ class RocksStore:
 
     def commit(self, release: Callable[[], None]) -> None:
         """See `Store.commit`."""
-        self._write_out()
         if self._failed:
+            return
+        try:
+            self.write()
+        except StoreFailed as error:
+            self._fail(error)
             return
         if self._durability is Durability.FSYNC:
             self._loop = asyncio.get_running_loop()
@@ -88,16 +85,13 @@ class RocksStore:
         else:
             release()
 
-    def _write_out(self) -> None:
-        """Write the batch without a sync, so that reads and the next sync see it."""
-        if self._failed or self.batch.is_empty():
+    def write(self) -> None:
+        """See `Store.write`. Without a sync: the next commit's makes it durable."""
+        if self.batch.is_empty():
             return
         batch, self.batch = self.batch, WriteBatch(raw_mode=True)
-        try:
-            with _foreign_errors("cannot write"):
-                self._rows.write(batch, self._write_options)
-        except StoreFailed as error:
-            self._fail(error)
+        with _foreign_errors("cannot write"):
+            self._rows.write(batch, self._write_options)
 
     def _sync_forever(self) -> None:
         """The sync thread."""
@@ -124,58 +118,37 @@ class RocksStore:
 
     # -- read -------------------------------------------------------------------------------------------------------------
 
-    def read_page(
-        self, queue_id: int, from_sequence: int, until_sequence: int, *, messages: int, size: int
-    ) -> Page:
-        """See `Store.read_page`."""
-        start, end = message_key(queue_id, from_sequence), message_key(queue_id, until_sequence)
-        return page_of(self._items(start, end), messages=messages, size=size)
-
-    def read_messages(self, names: list[MessageName]) -> list[StoredMessage | None]:
-        """See `Store.read_messages`."""
-        keys = [message_key(queue_id, sequence) for queue_id, sequence in names]
+    def get(self, key: bytes) -> bytes | None:
+        """See `Store.get`."""
         try:
-            values = cast(list[bytes | None], self._rows.get(cast(list[Any], keys)))
+            return cast("bytes | None", self._rows.get(key))
         except Exception as error:  # bare, with a text
-            raise DamagedRecord(keys[0], f"it or a neighbour cannot be read: {error}") from error
-        return [
-            None if value is None else decode_message(key, value)
-            for key, value in zip(keys, values, strict=True)
-        ]
+            raise DamagedRecord(key, f"it cannot be read: {error}") from error
 
-    def load(self) -> Iterator[StoredQueue]:
-        """See `Store.load`."""
-        rows = self._rows.iter(ReadOptions())
-        rows.seek(bytes(8))
-        while rows.valid():
-            key = cast(bytes, rows.key())
-            queue_id = queue_of(key)
-            start, end = queue_range(queue_id)
-            if key != start + QUEUE:
-                raise DamagedRecord(start + QUEUE, "the queue has messages but no row of its own")
-            row = decode_queue(key, cast(bytes, rows.value()))
-            yield StoredQueue(queue_id, row, list(self._leases(queue_id)))
-            rows.seek(end)
-        _check_status(rows, bytes(8))
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """See `Store.get_many`."""
+        if len(keys) < _MANY:
+            return [self.get(key) for key in keys]
+        try:
+            return cast("list[bytes | None]", self._rows.get(cast("list[Any]", keys)))
+        except Exception:  # bare, with a text that names no key
+            return [self.get(key) for key in keys]
 
-    def _leases(self, queue_id: int) -> Iterator[Lease]:
-        for key, value in self._items(*table_range(queue_id, LEASE)):
-            yield decode_lease(key, value)
-
-    def _items(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows from `start` to before `end`, in order. DamagedRecord if they cannot be read to the end."""
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See `Store.scan`."""
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
         rows = self._rows.iter(options)
-        rows.seek(start)
+        rows.seek(begin)
         while rows.valid():
-            yield cast(bytes, rows.key()), cast(bytes, rows.value())
+            yield cast("bytes", rows.key()), cast("bytes", rows.value())
             rows.next()
-        _check_status(rows, start)
+        _check_status(rows, begin)
 
     def close(self) -> None:
         """See `Store.close`."""
-        self._write_out()
+        if not self._failed:
+            self.write()
         self._stop_thread()
         with _foreign_errors("cannot close"):
             if self._durability is Durability.MEMORY:

@@ -1,67 +1,72 @@
 """TABLE: event type to the one function that changes memory by it.
 
 Applying needs nothing but the state and the event, so followers and recovery do exactly what the leader did. A follower
-has no window and its timers may lag: each function works from any state in which the event could have been decided.
+reads nothing from disk and its timers may lag: each function works from any state in which the event could have been
+decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Any
 
+from visibility import window
 from visibility.events import (
     Event,
+    GroupsChanged,
+    IdsForgotten,
+    IdsRemembered,
     Lease,
-    MessageDeadLettered,
+    LeasesEnded,
+    MessagesDelayed,
     MessagesDeleted,
+    MessagesExpired,
+    MessagesMoved,
     MessagesReceived,
     MessagesSent,
+    MoveTaskChanged,
     QueueDropped,
     QueuePurged,
-    StoredMessage,
     VisibilityChanged,
 )
-from visibility.state import Entry, QueueState, ShardState
+from visibility.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
+from visibility.state import SPAN_BITS, Entry, QueueState, ShardState
 
-WINDOW_MESSAGES_MAX = 10_000
-"""Messages of one queue held ready in memory; more wait on disk."""
-WINDOW_BYTES_MAX = 16 << 20
-"""Memory of one queue's window."""
-SHARD_WINDOW_BYTES_MAX = 256 << 20
-"""Memory of all windows together; beyond it new messages wait on disk only."""
-_MESSAGE_OVERHEAD_BYTES = 350
-"""What a message in a window takes beside its content (measured: 363 MB for a million tiny ones)."""
-
-
-def held_bytes(message: StoredMessage) -> int:
-    """The memory that a message in a window takes."""
-    return len(message.data) + _MESSAGE_OVERHEAD_BYTES
+TIRED_RECEIVES = 3
+"""A message of a standard queue that was received so often goes to the back when it is visible again."""
+_GROUPS_MAX = 20_000
+"""Group rows of one queue that are kept in memory."""
+_LEAST_RETENTION_MS = MESSAGE_RETENTION_PERIOD.low * 1000
 
 
 def _messages_sent(shard: ShardState, event: MessagesSent) -> None:
     queue = shard.queue(event.queue_id)
-    for sequence, visible_at_ms, message in event.numbered():
-        queue.next_sequence = sequence + 1
-        if visible_at_ms:
-            if queue.head == sequence:
-                queue.head = sequence + 1
-            count = message.receive_count
-            lease = Lease(sequence, visible_at_ms, count, count, message.first_received_at_ms, 0)
-            _hold(shard, queue, lease, message.sent_at_ms)
-            continue
-        queue.waiting += 1
-        size = held_bytes(message)
-        if (
-            queue.head == sequence
-            and len(queue.window) < WINDOW_MESSAGES_MAX
-            and queue.window_bytes + size <= WINDOW_BYTES_MAX
-            and shard.window_bytes + size <= SHARD_WINDOW_BYTES_MAX
-        ):
-            queue.window.append((sequence, message))
-            queue.window_bytes += size
-            shard.window_bytes += size
+    first, messages = event.first_sequence, event.messages
+    after = queue.next_sequence = first + len(messages)
+    queue.waiting += len(messages)
+    _count(queue, range(first, after))
+    if not queue.fifo and queue.head == first:
+        for sequence, message in event.numbered():
+            if not window.has_room(shard, queue, window.held_bytes(message)):
+                break
+            window.append(shard, queue, sequence, message)
             queue.head = sequence + 1
+    if queue.fairness.noisy:
+        for message in messages:
+            queue.fairness.sent(message.group, message.sent_at_ms)
+    if not queue.pulse_at_ms:
+        shard.plan_pulse(queue, messages[0].sent_at_ms + _LEAST_RETENTION_MS)
+
+
+def _messages_delayed(shard: ShardState, event: MessagesDelayed) -> None:
+    queue = shard.queue(event.queue_id)
+    if not queue.delayed or event.due_ms[0]:
+        shard.plan_pulse(queue, min(event.due_ms) or event.messages[0].sent_at_ms)
+    if queue.head == event.first_sequence:
+        queue.head += len(event.messages)
+    queue.next_sequence = event.first_sequence + len(event.messages)
+    queue.delayed += len(event.messages)
 
 
 def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
@@ -70,53 +75,151 @@ def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
     at_ms = event.received_at_ms
     for lease in event.leases:
         if lease.sequence not in entries:
-            _take_untouched(shard, queue, lease.sequence)
+            _leave_line(shard, queue, lease.sequence)
         _hold(shard, queue, lease, at_ms)
+        if lease.group and not queue.fifo:
+            held = len(queue.held.get(lease.group, ()))
+            queue.fairness.received(lease.group, held, queue.in_flight, at_ms)
     if queue.returned:
         _trim(queue)
 
 
-def _take_untouched(shard: ShardState, queue: QueueState, sequence: int) -> None:
-    """The oldest untouched message leaves the window, or (on a follower) the part that is on disk only."""
+def _leave_line(shard: ShardState, queue: QueueState, sequence: int) -> None:
+    """A message that waited does so no more."""
     queue.waiting -= 1
-    queue.low_water = sequence + 1
-    window = queue.window
-    if window and window[0][0] == sequence:
-        size = held_bytes(window.popleft()[1])
-        queue.window_bytes -= size
-        shard.window_bytes -= size
-    elif queue.head <= sequence:
-        queue.head = sequence + 1
+    if queue.fifo:
+        return
+    messages = queue.window
+    if messages and messages[0][0] == sequence:
+        queue.low_water = sequence + 1
+        window.discard(shard, queue, sequence)
+    elif not window.discard(shard, queue, sequence) and not messages and queue.head == sequence:
+        queue.head = queue.low_water = sequence + 1
+
+
+def _leave(shard: ShardState, queue: QueueState, lease: Lease) -> Entry | None:
+    """A message leaves its place, wherever that is. Returns the entry it had."""
+    sequence = lease.sequence
+    entry = queue.entries.pop(sequence, None)
+    if entry is None:
+        _leave_line(shard, queue, sequence)
+    elif entry.hidden:
+        _end_hold(shard, queue, entry.lease)
+    if lease.handle_sequence:
+        queue.aliases -= 1
+    span = sequence >> SPAN_BITS
+    queue.changed_spans.add(span)
+    left = queue.spans[span] - 1
+    if left:
+        queue.spans[span] = left
+    else:
+        del queue.spans[span]
+    return entry
+
+
+def _count(queue: QueueState, sequences: range) -> None:
+    """Messages are stored under these sequences."""
+    first, last = sequences[0] >> SPAN_BITS, sequences[-1] >> SPAN_BITS
+    if first == last:
+        queue.spans[first] = queue.spans.get(first, 0) + len(sequences)
+        queue.changed_spans.add(first)
+    else:
+        for sequence in sequences:
+            _count(queue, range(sequence, sequence + 1))
 
 
 def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
     queue = shard.queue(event.queue_id)
-    entries = queue.entries
-    for sequence in event.sequences:
-        entry = entries.pop(sequence)
-        if entry.hidden:
-            _leave_counters(shard, queue, entry.lease)
+    for lease in event.leases:
+        _leave(shard, queue, lease)
+        if lease.group and not queue.fifo:
+            busy_ms = max(0, event.deleted_at_ms - lease.received_at_ms)
+            queue.fairness.finished(lease.group, busy_ms, event.deleted_at_ms)
     if queue.returned:
         _trim(queue)
+
+
+def _messages_expired(shard: ShardState, event: MessagesExpired) -> None:
+    queue = shard.queue(event.queue_id)
+    for lease in event.leases:
+        _leave(shard, queue, lease)
+    _trim(queue)
 
 
 def _visibility_changed(shard: ShardState, event: VisibilityChanged) -> None:
     queue = shard.queue(event.queue_id)
     for lease in event.leases:
+        if lease.sequence not in queue.entries:  # it went to the back and waited there
+            _leave_line(shard, queue, lease.sequence)
         _hold(shard, queue, lease, event.changed_at_ms)
     if queue.returned:
         _trim(queue)
 
 
-def _message_dead_lettered(shard: ShardState, event: MessageDeadLettered) -> None:
+def _leases_ended(shard: ShardState, event: LeasesEnded) -> None:
+    queue = shard.queue(event.queue_id)
+    for lease in event.leases:
+        _end_hold(shard, queue, queue.entries.pop(lease.sequence).lease)
+        queue.waiting += 1
+
+
+def _messages_moved(shard: ShardState, event: MessagesMoved) -> None:
     source = shard.queue(event.queue_id)
-    entry = source.entries.pop(event.sequence)
-    if entry.hidden:
-        _leave_counters(shard, source, entry.lease)
+    for move in event.moves:
+        if move.due_ms < 0:
+            _leave(shard, source, move.lease)
+        else:
+            source.delayed -= 1
+        target = shard.queue(move.target_queue_id)
+        sequence = move.target_sequence
+        target.next_sequence = max(target.next_sequence, sequence + 1)
+        target.waiting += 1
+        target.aliases += bool(move.envelope.handle_sequence)
+        _count(target, range(sequence, sequence + 1))
+        if move.envelope.clock_ms or not target.pulse_at_ms:
+            shard.plan_pulse(target, event.moved_at_ms)
     _trim(source)
-    target = shard.queue(event.target_queue_id)
-    target.next_sequence = event.target_sequence + 1
-    target.waiting += 1
+
+
+def _groups_changed(shard: ShardState, event: GroupsChanged) -> None:
+    queue = shard.queue(event.queue_id)
+    queue.fifo = event.fifo
+    if len(queue.groups) >= _GROUPS_MAX:
+        queue.groups.clear()
+    for group, order_before, row in [(c.group, c.order_before, c.row) for c in event.changes]:
+        if order_before != row.order:
+            if order_before:
+                queue.heads.remove(order_before)
+            if row.order:
+                queue.heads.insert(row.order, group)
+                queue.next_sequence = max(queue.next_sequence, row.order + 1)
+        queue.groups[group] = row
+        if not row.count and queue.fairness.noisy:
+            queue.fairness.drained(group)
+
+
+def _ids_remembered(shard: ShardState, event: IdsRemembered) -> None:
+    queue = shard.queue(event.queue_id)
+    at_ms = event.ids[0][1].at_ms
+    if not queue.remembered_ms:
+        shard.plan_pulse(queue, at_ms + 2 * DEDUPLICATION_WINDOW_SECONDS * 1000)
+    queue.remembered_ms = at_ms
+
+
+def _ids_forgotten(shard: ShardState, event: IdsForgotten) -> None:
+    queue = shard.queue(event.queue_id)
+    queue.forgotten_ms = event.before_ms
+    if queue.remembered_ms < event.before_ms:
+        queue.remembered_ms = 0
+
+
+def _move_task_changed(shard: ShardState, event: MoveTaskChanged) -> None:
+    queue = shard.queue(event.queue_id)
+    task = event.task
+    queue.tasks[task.number] = task
+    queue.tasks.pop(event.forgotten, None)
+    if task.is_active:
+        shard.plan_pulse(queue, task.started_at_ms)
 
 
 def _queue_purged(shard: ShardState, event: QueuePurged) -> None:
@@ -132,6 +235,11 @@ def _queue_dropped(shard: ShardState, event: QueueDropped) -> None:
         del shard.queues[event.queue_id]
 
 
+def restore_lease(shard: ShardState, queue: QueueState, lease: Lease) -> None:
+    """Begin with a message that was received; `Engine.advance` shows it if its time is up."""
+    _hold(shard, queue, lease, 0)
+
+
 def _hold(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None:
     """Give the message this lease: it is hidden if that ends after `at_ms`."""
     sequence = lease.sequence
@@ -141,37 +249,46 @@ def _hold(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> Non
         entry = queue.entries[sequence] = Entry(lease, hidden, False)
     else:
         if entry.hidden:
-            _leave_counters(shard, queue, entry.lease)
+            _end_hold(shard, queue, entry.lease)
         entry.lease = lease
         entry.hidden = hidden
-    if hidden:
+    if hidden or queue.fifo:
+        entry.hidden = True  # in a FIFO queue until an event says otherwise
         shard.hidden += 1
-        if lease.receive_count > lease.base_count:
-            queue.in_flight += 1
-        else:
-            queue.delayed += 1
+        queue.in_flight += 1
+        if lease.group:
+            queue.held.setdefault(lease.group, set()).add(sequence)
         shard.deadlines.push(lease.visible_at_ms, queue.queue_id, sequence)
-    elif not entry.queued:
-        entry.queued = True
-        heappush(queue.returned, sequence)
-
-
-def _leave_counters(shard: ShardState, queue: QueueState, lease: Lease) -> None:
-    """A hidden message is so no more; without a receive in this queue it was delayed, else in flight."""
-    shard.hidden -= 1
-    if lease.receive_count > lease.base_count:
-        queue.in_flight -= 1
     else:
-        queue.delayed -= 1
+        _queue_again(shard, queue, entry)
+
+
+def _end_hold(shard: ShardState, queue: QueueState, lease: Lease) -> None:
+    """A message is not in flight any more."""
+    shard.hidden -= 1
+    queue.in_flight -= 1
+    if lease.group:
+        held = queue.held[lease.group]
+        held.discard(lease.sequence)
+        if not held:
+            del queue.held[lease.group]
 
 
 def show(shard: ShardState, queue: QueueState, entry: Entry) -> None:
     """The entry's lease is over: it may be received again. Derived from time, not an event."""
-    _leave_counters(shard, queue, entry.lease)
+    _end_hold(shard, queue, entry.lease)
     entry.hidden = False
+    _queue_again(shard, queue, entry)
+
+
+def _queue_again(shard: ShardState, queue: QueueState, entry: Entry) -> None:
+    sequence = entry.lease.sequence
     if not entry.queued:
         entry.queued = True
-        heappush(queue.returned, entry.lease.sequence)
+        heappush(queue.returned, sequence)
+    if entry.lease.receive_count >= TIRED_RECEIVES:
+        queue.tired.append(sequence)
+        shard.plan_pulse(queue, entry.lease.visible_at_ms)
 
 
 def _trim(queue: QueueState) -> None:
@@ -188,23 +305,40 @@ def _trim(queue: QueueState) -> None:
 
 
 def _empty(shard: ShardState, queue: QueueState) -> None:
-    shard.hidden -= queue.in_flight + queue.delayed
-    shard.window_bytes -= queue.window_bytes
-    queue.window.clear()
-    queue.window_bytes = 0
-    queue.entries.clear()
-    queue.returned.clear()
-    queue.set_aside.clear()
-    queue.in_flight = queue.delayed = queue.waiting = 0
+    shard.hidden -= queue.in_flight
+    window.empty(shard, queue)
+    queue.changed_spans.update(queue.spans)
+    emptied: Iterable[Any] = (
+        queue.entries,
+        queue.returned,
+        queue.set_aside,
+        queue.spans,
+        queue.heads,
+        queue.groups,
+        queue.held,
+        queue.ending,
+        queue.tired,
+        queue.fairness.noisy,
+    )
+    for part in emptied:
+        part.clear()
+    queue.in_flight = queue.delayed = queue.waiting = queue.aliases = 0
     queue.low_water = queue.head = queue.next_sequence
 
 
 APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
     MessagesSent: _messages_sent,
+    MessagesDelayed: _messages_delayed,
     MessagesReceived: _messages_received,
     MessagesDeleted: _messages_deleted,
+    MessagesExpired: _messages_expired,
     VisibilityChanged: _visibility_changed,
-    MessageDeadLettered: _message_dead_lettered,
+    LeasesEnded: _leases_ended,
+    MessagesMoved: _messages_moved,
+    GroupsChanged: _groups_changed,
+    IdsRemembered: _ids_remembered,
+    IdsForgotten: _ids_forgotten,
+    MoveTaskChanged: _move_task_changed,
     QueuePurged: _queue_purged,
     QueueDropped: _queue_dropped,
 }

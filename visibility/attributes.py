@@ -342,6 +342,7 @@ def settings_of(attributes: Mapping[str, str]) -> QueueSettings:
         maximum_message_size=int(attributes["MaximumMessageSize"]),
         fifo=attributes.get("FifoQueue") == "true",
         redrive_policy=None if redrive is None else _redrive_policy(redrive),
+        content_based_deduplication=attributes.get("ContentBasedDeduplication") == "true",
     )
 
 

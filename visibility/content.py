@@ -30,6 +30,7 @@ from visibility.errors import (
     MissingParameter,
     QueueError,
 )
+from visibility.grouping import deduplication_digest, group_digest
 from visibility.model import Content, QueueDefinition
 from visibility.naming import SYSTEM_ATTRIBUTE_NAMES, check_token, checked_utf8, is_plain
 from visibility.operations import (
@@ -126,7 +127,7 @@ def _check_fifo_ids(message: _Sent, queue: QueueDefinition, missing: type[QueueE
 
 
 def _deduplicates_by_content(queue: QueueDefinition) -> bool:
-    return queue.attributes.get("ContentBasedDeduplication") == "true"
+    return queue.settings.content_based_deduplication
 
 
 def _size(message: SendMessageBatchRequestEntry) -> int:
@@ -165,6 +166,7 @@ def _content(
         raise InvalidMessageContents()
     size = len(body)
     attributes_md5 = system_md5 = None
+    group = deduplication = b""
     if (
         trace is None
         and message.message_group_id is None
@@ -182,18 +184,22 @@ def _content(
             system_md5 = md5_of_attributes(system)
             trace = system[TRACE_HEADER][1].decode()
         _check_ids(message, queue)
-        deduplication_id = message.message_deduplication_id
-        if deduplication_id is None and queue.settings.fifo:
-            deduplication_id = hashlib.sha256(body).hexdigest()
+        group_id, deduplication_id = message.message_group_id, message.message_deduplication_id
+        if group_id is not None:
+            group = group_digest(group_id)
+        if queue.settings.fifo:
+            deduplication_id = deduplication_id or hashlib.sha256(body).hexdigest()
+            scope = group_id if queue.deduplication_scope == "messageGroup" else None
+            deduplication = deduplication_digest(scope, deduplication_id)
         extras = _encode_extras(
-            Extras(sender, trace, message.message_group_id, deduplication_id, attributes or None)
+            Extras(sender, trace, group_id, deduplication_id, attributes or None)
         )
     if size > queue.settings.maximum_message_size:
         raise InvalidParameterValue(too_long.format(queue.settings.maximum_message_size))
     md5 = md5_of_body(body)
     # The first of the four bytes is the version of the layout, 0.
     data = b"".join((md5, len(body).to_bytes(4, "big"), body, extras))
-    return Content(data, size, md5.hex(), attributes_md5, system_md5)
+    return Content(data, size, md5.hex(), attributes_md5, system_md5, group, deduplication)
 
 
 def _remembered_extras(sender: str) -> bytes:
@@ -336,12 +342,19 @@ def _system_attributes(delivery: Delivery, extras: Extras, selection: Selection)
         "ApproximateReceiveCount": str(delivery.receive_count),
         "ApproximateFirstReceiveTimestamp": str(delivery.first_received_at_ms),
         "SequenceNumber": delivery.sequence_number,
-        "MessageDeduplicationId": extras.deduplication_id,
+        "MessageDeduplicationId": _shown_deduplication_id(delivery, extras),
         "MessageGroupId": extras.group_id,
         TRACE_HEADER: extras.trace_header,
         "DeadLetterQueueSourceArn": delivery.dead_letter_source_arn,
     }
     return {name: value for name in selection.system if (value := values[name]) is not None}
+
+
+def _shown_deduplication_id(delivery: Delivery, extras: Extras) -> str | None:
+    """A dead letter's is its message id: AWS replaces it, since the old one may be sent again."""
+    if extras.deduplication_id is not None and delivery.dead_letter_source_arn is not None:
+        return delivery.message_id
+    return extras.deduplication_id
 
 
 def _chosen_attributes(attributes: Attributes, selection: Selection) -> Attributes:

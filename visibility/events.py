@@ -8,7 +8,7 @@ One event has two readers: memory (`visibility/apply.py`) and disk (`storage/app
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count, repeat
+from itertools import count
 
 import msgspec
 
@@ -16,9 +16,11 @@ import msgspec
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message as it lies on disk. Invariant: never changes after it was written.
 
-    `size` is what AWS counts, `data` is the packed content. `receive_count` and
-    `first_received_at_ms` are those it brought along from another queue (dead letters go on counting).
-    `sealed` names the envelope of `data`: 0 is none.
+    `size` is what AWS counts, `data` is the packed content. `receive_count` and `first_received_at_ms` are those of the
+    time before it was put at its place (dead letters go on counting); `received_here` of these receives were in this queue.
+    `sealed` names the envelope of `data`: 0 is none. `group` is a digest (see `grouping.py`); a message that has one is in
+    the index of groups. `clock_ms` is where retention counts from if that is not the order of the queue, else 0.
+    `handle_sequence` is the sequence that receipt handles name, 0 where it is the message's own.
     """
 
     message_id: str
@@ -29,13 +31,22 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     dead_letter_source_arn: str | None = None
     receive_count: int = 0
     first_received_at_ms: int = 0
+    group: bytes = b""
+    clock_ms: int = 0
+    handle_sequence: int = 0
+    received_here: int = 0
+
+    @property
+    def retained_from_ms(self) -> int:
+        """The instant from which retention counts."""
+        return self.clock_ms or self.sent_at_ms
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """When a message that is not simply waiting may be received, and its history in this queue.
+    """When a message that was received may be received again, and its history in this queue.
 
-    `receive_count` 0 means delayed and never received. `base_count` is the part of the count from other queues.
-    `received_at_ms` is the latest receive (0: none), from which the 12 hours of visibility are counted.
+    `base_count` is the part of `receive_count` from other queues. `received_at_ms` is the latest receive (0: none), from
+    which the 12 hours of visibility are counted. `group`, `clock_ms` and `handle_sequence` are the message's.
     """
 
     sequence: int
@@ -44,6 +55,83 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     base_count: int
     first_received_at_ms: int
     received_at_ms: int
+    group: bytes = b""
+    clock_ms: int = 0
+    handle_sequence: int = 0
+
+
+class GroupRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The messages of one group that wait.
+
+    `first`: none of them has a lower sequence. `order`: the group's place among those that may be received from, 0 while
+    it is blocked or empty. `delayed` messages are not counted in `count`.
+    """
+
+    count: int = 0
+    first: int = 0
+    order: int = 0
+    delayed: int = 0
+
+
+class GroupChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A group's row as it is now, and the order under which it was listed before."""
+
+    group: bytes
+    order_before: int
+    row: GroupRow
+
+
+class Remembered(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an id stands for: a message that was sent, or the deliveries of a receive attempt.
+
+    A delivery is (sequence, receive_count, visible_at_ms).
+    """
+
+    at_ms: int
+    message_id: str = ""
+    sequence: int = 0
+    deliveries: list[tuple[int, int, int]] = []
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message leaves its place for another, of this queue or of another of the same shard.
+
+    `due_ms` is -1 for one that waits or is in flight, else the key under which it lay among the delayed. `lease` is what it
+    had, or one made up for a message that was never received. `envelope` is the message at its new place without `data`,
+    `size` and `sealed`, which stay as they are.
+    """
+
+    lease: Lease
+    due_ms: int
+    target_queue_id: int
+    target_sequence: int
+    envelope: StoredMessage
+
+
+class MoveTask(msgspec.Struct, frozen=True, array_like=True):
+    """A message move task. `rate` is messages a second (0: as fast as possible).
+
+    The walk goes over the sequences from `cursor` to before `until_sequence`, or over `selected` ones.
+    """
+
+    number: int
+    task_id: str
+    source_arn: str
+    destination_arn: str | None
+    rate: int
+    started_at_ms: int
+    to_move: int
+    until_sequence: int
+    cursor: int = 0
+    moved: int = 0
+    status: str = "RUNNING"
+    failure_reason: str | None = None
+    selected: list[int] | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it still has something to do."""
+        return self.status in ("RUNNING", "CANCELLING")
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True):
@@ -53,19 +141,14 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MessagesSent(Event, frozen=True, tag=1):
-    """Messages joined the queue under successive sequences.
-
-    `visible_at_ms` has an instant for each, 0 for one that is not delayed; it is empty where none is.
-    """
+    """Messages joined the queue under successive sequences and wait."""
 
     first_sequence: int
     messages: list[StoredMessage]
-    visible_at_ms: list[int]
 
-    def numbered(self) -> Iterator[tuple[int, int, StoredMessage]]:
-        """(sequence, visible_at_ms, message) in order."""
-        instants = self.visible_at_ms or repeat(0)
-        return zip(count(self.first_sequence), instants, self.messages, strict=False)
+    def numbered(self) -> Iterator[tuple[int, StoredMessage]]:
+        """(sequence, message) in order."""
+        return zip(count(self.first_sequence), self.messages, strict=False)
 
 
 class MessagesReceived(Event, frozen=True, tag=2):
@@ -76,9 +159,10 @@ class MessagesReceived(Event, frozen=True, tag=2):
 
 
 class MessagesDeleted(Event, frozen=True, tag=3):
-    """Received messages were deleted for good."""
+    """Received messages were deleted for good: `leases` are those they had."""
 
-    sequences: list[int]
+    deleted_at_ms: int
+    leases: list[Lease]
 
 
 class VisibilityChanged(Event, frozen=True, tag=4):
@@ -88,15 +172,11 @@ class VisibilityChanged(Event, frozen=True, tag=4):
     leases: list[Lease]
 
 
-class MessageDeadLettered(Event, frozen=True, tag=5, gc=False):
-    """A message left for another queue of the same shard, where it waits under a new sequence."""
+class MessagesMoved(Event, frozen=True, tag=5):
+    """Messages got another place: dead letters, redriven ones, delayed ones whose time came, poison pills."""
 
-    sequence: int
-    target_queue_id: int
-    target_sequence: int
-    source_arn: str
-    receive_count: int
-    first_received_at_ms: int
+    moved_at_ms: int
+    moves: list[Move]
 
 
 class QueuePurged(Event, frozen=True, tag=6, gc=False):
@@ -107,3 +187,62 @@ class QueuePurged(Event, frozen=True, tag=6, gc=False):
 
 class QueueDropped(Event, frozen=True, tag=7, gc=False):
     """The queue was deleted: nothing about it remains."""
+
+
+class MessagesDelayed(Event, frozen=True, tag=8):
+    """Messages were sent under successive sequences and wait for their time.
+
+    `due_ms` has the end of each delay; 0 in a FIFO queue, whose delay is the queue's of the moment.
+    """
+
+    first_sequence: int
+    due_ms: list[int]
+    messages: list[StoredMessage]
+
+    def numbered(self) -> Iterator[tuple[int, int, StoredMessage]]:
+        """(sequence, due_ms, message) in order."""
+        return zip(count(self.first_sequence), self.due_ms, self.messages, strict=False)
+
+
+class GroupsChanged(Event, frozen=True, tag=9):
+    """What the index of groups says now. Comes before the events it belongs to."""
+
+    fifo: bool
+    changes: list[GroupChange]
+
+
+class LeasesEnded(Event, frozen=True, tag=10):
+    """Messages of a FIFO queue wait again in their groups, with the history their leases have."""
+
+    ended_at_ms: int
+    leases: list[Lease]
+
+
+class MessagesExpired(Event, frozen=True, tag=11):
+    """Messages were older than the queue's retention: `leases` are those they had, or made up for waiting ones."""
+
+    expired_at_ms: int
+    leases: list[Lease]
+
+
+class IdsRemembered(Event, frozen=True, tag=12):
+    """Deduplication or attempt ids, by digest, stand for this from now on."""
+
+    ids: list[tuple[bytes, Remembered]]
+
+
+class IdsForgotten(Event, frozen=True, tag=13, gc=False):
+    """Ids remembered before this instant mean nothing any more; it is a multiple of REMEMBER_BUCKET_MS."""
+
+    before_ms: int
+
+
+class MoveTaskChanged(Event, frozen=True, tag=14):
+    """A move task began, went on or ended; `forgotten` numbers one that is not kept any longer (0: none)."""
+
+    task: MoveTask
+    forgotten: int = 0
+
+
+REMEMBER_BUCKET_MS = 150_000
+"""Ids are remembered in buckets of this many milliseconds, so that forgetting one is one range."""

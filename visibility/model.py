@@ -6,6 +6,8 @@ shard's clock), durations in `_ms`.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from auth.caller import Caller
@@ -30,6 +32,7 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     maximum_message_size: int
     fifo: bool
     redrive_policy: RedrivePolicy | None
+    content_based_deduplication: bool = False
 
 
 class QueueDefinition(msgspec.Struct, frozen=True):
@@ -37,6 +40,8 @@ class QueueDefinition(msgspec.Struct, frozen=True):
 
     `queue_id` is never reused; `receipt_key` (32 bytes) authenticates the queue's receipt handles; `attributes` are the
     settable ones as GetQueueAttributes shows them, defaults included; `settings` is derived from `attributes`.
+    `deduplication_scope` is the DeduplicationScope of the creation, which stays in force (recorded from AWS); "" on a
+    standard queue.
     """
 
     queue_id: int
@@ -51,6 +56,7 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     attributes: dict[str, str]
     tags: dict[str, str]
     settings: QueueSettings
+    deduplication_scope: str = ""
 
     @property
     def arn(self) -> str:
@@ -70,6 +76,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     """A message as it is stored: `data` is packed (later: sealed) by the gateway and opaque to the engine.
 
     `size` is what AWS counts: UTF-8 bytes of the body plus names, types and values of the attributes.
+    `group` and `deduplication` are digests (see `grouping.py`), empty where the message has no group or is not
+    deduplicated.
     """
 
     data: bytes
@@ -77,6 +85,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     md5_of_message_body: str
     md5_of_message_attributes: str | None = None
     md5_of_message_system_attributes: str | None = None
+    group: bytes = b""
+    deduplication: bytes = b""
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -92,6 +102,7 @@ class Request(msgspec.Struct, frozen=True):
     `parts` holds the outcome of the stateless work, one for each entry of a batch or one for a single message: a Content
     to store, a Receipt to act on, or the error that refuses this entry.
     `dead_letter_queue` is the target of the queue's redrive policy, None where there is none or it does not exist.
+    `destination` is where a move task puts messages, None for each message's own source.
     """
 
     operation: Operation
@@ -100,3 +111,20 @@ class Request(msgspec.Struct, frozen=True):
     request_id: str
     parts: tuple[Content | Receipt | QueueError, ...] = ()
     dead_letter_queue: QueueDefinition | None = None
+    destination: QueueDefinition | None = None
+
+
+class Definitions(Protocol):
+    """The queues as they are defined now."""
+
+    def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
+        """The queue with this id, None if it was deleted."""
+
+    def queue_of_arn(self, arn: str) -> QueueDefinition | None:
+        """The queue an ARN names, None if it names none."""
+
+    def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
+        """The target of the queue's redrive policy; None if there is none, or it does not exist."""
+
+    def renewed(self, request: Request) -> Request | None:
+        """The same request with the definitions of now; None if its queue is gone."""

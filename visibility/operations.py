@@ -370,8 +370,47 @@ class DropQueue(Operation, frozen=True):
     """Forget all messages of a deleted queue and end its long polls; answers None."""
 
 
+class CloseQueue(Operation, frozen=True):
+    """End the long polls of a queue that was deleted and may be restored; answers None."""
+
+
+class QueueChanged(Operation, frozen=True):
+    """Look at a queue's delays and retention again, since its settings changed; answers None."""
+
+
 class ReturnMessages(Operation, frozen=True):
     """Give back messages whose answer could not be written, without counting the receive; answers None.
 
     The request's parts are the Receipts of the deliveries.
     """
+
+
+class BrowseMessages(Operation, frozen=True):
+    """Look at messages without receiving them; answers `outcomes.BrowsedPage`.
+
+    Either the delayed ones or all others, up to `limit` of them behind `after`, a page's `next_token`.
+    """
+
+    delayed: bool = False
+    after: tuple[int, int] | None = None
+    limit: int = 100
+
+
+class MoveSelected(Operation, frozen=True):
+    """Begin a move task for the messages with these sequences; with `dry_run` answers `outcomes.MovePlan` instead.
+
+    They go to the request's `destination`, or each to its own source; `rate` is messages a second, 0 for no limit.
+    """
+
+    sequences: list[int] = []
+    dry_run: bool = False
+    rate: int = 0
+
+
+class ResendMessage(Operation, frozen=True):
+    """Send the request's Content, an edited copy, to the request's `destination`; answers SendMessageResult.
+
+    With `replaces` the message of that sequence, which must not be in flight, leaves its queue in the same step.
+    """
+
+    replaces: int = 0

@@ -16,24 +16,43 @@ class NoAnswer(Enum):
     """Why a decision has no answer yet."""
 
     PARK = "park"  # a long poll on an empty queue: answer when a message becomes visible or the time is up
-    DEFER = (
-        "defer"  # the next messages are on disk only: decide again after the next page was loaded
-    )
+    DEFER = "defer"  # there is more to do than one decision should: decide again in the next turn
+
+
+class Browsed(msgspec.Struct, frozen=True):
+    """A message as a browser sees it, without receiving it. `lease` is None for one that was not received here."""
+
+    sequence: int
+    state: str
+    """"visible", "in flight" or "delayed"."""
+    message: StoredMessage
+    lease: Lease | None
+    due_ms: int
+    """When its delay or lease ends, 0 for a visible one."""
+
+
+class BrowsedPage(msgspec.Struct, frozen=True):
+    """Messages in stable order; `next_token` is where to go on, None at the end."""
+
+    messages: list[Browsed]
+    next_token: tuple[int, int] | None
+
+
+class MovePlan(msgspec.Struct, frozen=True):
+    """What a move task would do: messages by the ARN they would go to, and how many have nowhere to go."""
+
+    messages_by_arn: dict[str, int]
+    unmovable: int
 
 
 class Deliveries(msgspec.Struct, frozen=True):
-    """What a ReceiveMessage takes: the lease of each message, and the message where it was in memory.
-
-    The shard reads the missing ones from the store before it releases the answer.
-    """
+    """What a ReceiveMessage takes: messages and their leases, in order."""
 
     leases: list[Lease]
-    messages: list[StoredMessage | None]
-    missing: int = 0
-    """How many messages are None."""
+    messages: list[StoredMessage]
 
 
-Answer = results.Result | Deliveries | QueueCounters | None
+Answer = results.Result | Deliveries | QueueCounters | BrowsedPage | MovePlan | None
 """What a request is answered with if it is not refused."""
 
 Outcome = tuple[Answer | NoAnswer, tuple[Event, ...]]

@@ -1,4 +1,4 @@
-"""Deciding about whole queues: purge, drop, counters."""
+"""Deciding about whole queues: purge, drop, close, counters."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ def decide_purge_queue(shard: ShardState, request: Request, stamp: Stamp) -> Out
 def decide_drop_queue(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Forget a queue that the catalog does not know any more."""
     return None, (QueueDropped(request.queue.queue_id),)
+
+
+def decide_close_queue(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Nothing changes: whoever drives the engine ends the queue's long polls."""
+    return None, ()
+
+
+def decide_queue_changed(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Have the queue looked at now: its delays and its retention may end earlier than was planned."""
+    shard.plan_pulse(shard.queue(request.queue.queue_id), stamp.now_ms)
+    return None, ()
 
 
 def decide_read_counters(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:

@@ -1,7 +1,9 @@
-"""Deciding ReceiveMessage on standard queues: which messages, the in-flight cap, the dead-letter rule, waiting.
+"""Deciding ReceiveMessage: which messages, the in-flight cap, the dead-letter rule, waiting.
 
-Oldest first: messages that became visible again are merged with the untouched ones by sequence, so those that came back
-are served before what was sent later, and their number stays below the in-flight cap.
+Standard queues, oldest first: messages that became visible again are merged with the untouched ones by sequence, so those
+that came back are served before what was sent later, and their number stays below the in-flight cap (one received three
+times goes to the back, see `pulse.py`). `receive_fair.py` has the order while a group is noisy, `receive_fifo.py` that of
+FIFO queues.
 """
 
 from __future__ import annotations
@@ -9,17 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from visibility import window
+from visibility.dead_letters import DeadLetters
 from visibility.errors import OverLimit
-from visibility.events import Lease, MessageDeadLettered, MessagesReceived, StoredMessage
+from visibility.events import Lease, MessagesReceived, StoredMessage
 from visibility.limits import IN_FLIGHT_MAX
 from visibility.model import QueueSettings, Request
 from visibility.operations import ReceiveMessage
 from visibility.outcomes import Deliveries, NoAnswer, Outcome
+from visibility.receive_fair import Candidates, quiet_first
+from visibility.receive_fifo import decide_receive_fifo
 from visibility.stamp import Stamp
 from visibility.state import QueueState, ShardState
-
-DEAD_LETTER_MOVES_MAX = 100
-"""Moves in one decision, so that a queue full of spent messages cannot hold the shard."""
 
 _NONE = Deliveries([], [])
 
@@ -31,46 +34,61 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
     queue = shard.queue(request.queue.queue_id)
     settings = request.queue.settings
     now_ms = stamp.now_ms
-    limit = operation.max_number_of_messages or 1
-    if queue.in_flight + limit > IN_FLIGHT_MAX:
-        limit = _limited(queue)
+    limit = min(operation.max_number_of_messages or 1, IN_FLIGHT_MAX - queue.in_flight)
     hidden_s = operation.visibility_timeout
     hide_ms = settings.visibility_timeout_ms if hidden_s is None else hidden_s * 1000
-    taking = _Taking(now_ms, now_ms + hide_ms)
-    moves: tuple[MessageDeadLettered, ...] = ()
-    if queue.returned:
-        moves = _take_merged(shard, queue, request, limit, taking)
-    else:
-        taking.untouched(islice(queue.window, limit))
-    if taking.leases:
-        received = MessagesReceived(queue.queue_id, now_ms, taking.leases)
-        return Deliveries(taking.leases, taking.messages, taking.missing), (received, *moves)
-    return _nothing(queue, operation, settings, moves), moves
-
-
-def _limited(queue: QueueState) -> int:
-    room = IN_FLIGHT_MAX - queue.in_flight
-    if room <= 0:
+    if settings.fifo:
+        letters = DeadLetters(shard, request, now_ms)
+        deliveries, events = decide_receive_fifo(
+            shard, queue, request, now_ms, max(0, limit), now_ms + hide_ms, letters
+        )
+        return deliveries if deliveries.leases else _nothing(operation, settings, letters), events
+    if limit <= 0:
         raise OverLimit(
             "Too many messages have been received and not deleted from this queue: "
             f"at most {IN_FLIGHT_MAX} messages may be in flight."
         )
-    return room
+    if len(queue.window) < limit and queue.backlog > 0:
+        window.fill(shard, queue, limit)
+    taking = Taking(shard, queue, now_ms, now_ms + hide_ms)
+    if queue.returned or queue.aliases or queue.heads.total:
+        return _receive_in_order(shard, queue, request, limit, taking)
+    taking.untouched(islice(queue.window, limit))
+    if not taking.leases:
+        return (NoAnswer.PARK if wait_ms(operation, settings) else _NONE), ()
+    received = MessagesReceived(queue.queue_id, now_ms, taking.leases)
+    return Deliveries(taking.leases, taking.messages), (received,)
+
+
+def _receive_in_order(
+    shard: ShardState, queue: QueueState, request: Request, limit: int, taking: Taking
+) -> Outcome:
+    """Take from a queue whose messages do not simply wait one behind the other."""
+    operation = request.operation
+    assert isinstance(operation, ReceiveMessage)
+    letters = DeadLetters(shard, request, taking.now_ms)
+    if _is_unfair(queue, taking.now_ms):
+        _take(taking, quiet_first(shard, queue), limit, letters)
+    else:
+        _take(taking, _merged(shard, queue), limit, letters)
+    for sequence, message in taking.new:
+        letters.source_book.leave(message.group, sequence)
+    events = letters.events()
+    if not taking.leases:
+        return _nothing(operation, request.queue.settings, letters), events
+    received = MessagesReceived(queue.queue_id, taking.now_ms, taking.leases)
+    return Deliveries(taking.leases, taking.messages), (*events, received)
 
 
 def _nothing(
-    queue: QueueState,
-    operation: ReceiveMessage,
-    settings: QueueSettings,
-    moves: tuple[MessageDeadLettered, ...],
+    operation: ReceiveMessage, settings: QueueSettings, letters: DeadLetters
 ) -> Deliveries | NoAnswer:
-    if queue.backlog or len(moves) >= DEAD_LETTER_MOVES_MAX:
+    if letters.is_full:
         return NoAnswer.DEFER
     if not wait_ms(operation, settings):
         return _NONE
     # A queue may be its own dead-letter queue: what was just moved is there to be received.
-    comes_back = any(move.target_queue_id == queue.queue_id for move in moves)
-    return NoAnswer.DEFER if comes_back else NoAnswer.PARK
+    return NoAnswer.DEFER if letters.come_back else NoAnswer.PARK
 
 
 def wait_ms(operation: ReceiveMessage, settings: QueueSettings) -> int:
@@ -79,78 +97,115 @@ def wait_ms(operation: ReceiveMessage, settings: QueueSettings) -> int:
     return settings.wait_ms if asked_s is None else asked_s * 1000
 
 
-class _Taking:
+def _is_unfair(queue: QueueState, now_ms: int) -> bool:
+    """Whether a group is noisy while others have messages too."""
+    noisy = queue.fairness.noisy_now(now_ms)
+    return bool(noisy) and (queue.heads.total > len(noisy) or bool(queue.returned))
+
+
+def _merged(shard: ShardState, queue: QueueState) -> Candidates:
+    """Returned and untouched messages by sequence. Reads the returned ones one by one."""
+    position = 0
+    for entry in queue.returned_in_order():
+        sequence = entry.lease.sequence
+        while True:
+            if position == len(queue.window) and queue.backlog and queue.head <= sequence:
+                window.fill(shard, queue, position + 1)
+            if position == len(queue.window) or queue.window[position][0] > sequence:
+                break
+            yield queue.window[position][0], queue.window[position][1], None
+            position += 1
+        yield sequence, None, entry.lease
+    while position < len(queue.window) or queue.backlog > 0:
+        if position == len(queue.window):
+            window.fill(shard, queue, position + 1)
+        yield queue.window[position][0], queue.window[position][1], None
+        position += 1
+
+
+def _take(taking: Taking, candidates: Candidates, limit: int, letters: DeadLetters) -> None:
+    """Take candidates in order; those received too often leave instead."""
+    for sequence, message, lease in candidates:
+        if len(taking.leases) == limit or letters.is_full:
+            return
+        if lease is None:
+            assert message is not None
+            if letters.wants(message.received_here):
+                if message.group:
+                    letters.source_book.leave(message.group, sequence)
+                letters.move(taking.lease_of(sequence, message), message, was_waiting=True)
+            else:
+                taking.untouched([(sequence, message)])
+        elif letters.wants(lease.receive_count - lease.base_count):
+            letters.move(lease, taking.read(sequence), was_waiting=False)
+        else:
+            taking.again(lease)
+
+
+class Taking:
     """The leases of one receive as they come together."""
 
-    __slots__ = ("leases", "messages", "missing", "now_ms", "visible_at_ms")
+    __slots__ = ("_queue", "_rows", "leases", "messages", "new", "now_ms", "visible_at_ms")
 
-    def __init__(self, now_ms: int, visible_at_ms: int) -> None:
+    def __init__(
+        self, shard: ShardState, queue: QueueState, now_ms: int, visible_at_ms: int
+    ) -> None:
+        self._rows = shard.rows
+        self._queue = queue
         self.now_ms = now_ms
         self.visible_at_ms = visible_at_ms
         self.leases: list[Lease] = []
-        self.messages: list[StoredMessage | None] = []
-        self.missing = 0
+        self.messages: list[StoredMessage] = []
+        self.new: list[tuple[int, StoredMessage]] = []
+        """Those that were not received in this place before and are in the index of groups."""
 
-    def untouched(self, window: Iterable[tuple[int, StoredMessage]]) -> None:
-        """Messages that this queue never handed out; they may have a history in another queue."""
-        now_ms, visible_at_ms = self.now_ms, self.visible_at_ms
-        for sequence, message in window:
-            before = message.receive_count
-            first_ms = message.first_received_at_ms or now_ms
-            self.leases.append(Lease(sequence, visible_at_ms, before + 1, before, first_ms, now_ms))
+    def read(self, sequence: int) -> StoredMessage:
+        """A message of this queue. Raises DamagedRecord, MessagesMissing."""
+        (message,) = self._rows.messages(self._queue.queue_id, [sequence])
+        if message is None:
+            raise window.MessagesMissing(f"queue {self._queue.queue_id}: message {sequence}")
+        return message
+
+    def lease_of(self, sequence: int, message: StoredMessage) -> Lease:
+        """The lease a message would get that waits and was not received in this place; it may have a history."""
+        before = message.receive_count
+        return Lease(
+            sequence,
+            self.visible_at_ms,
+            before + 1,
+            before - message.received_here,
+            message.first_received_at_ms or self.now_ms,
+            self.now_ms,
+            message.group,
+            message.clock_ms,
+            message.handle_sequence,
+        )
+
+    def untouched(self, messages: Iterable[tuple[int, StoredMessage]]) -> None:
+        """Hand out messages that wait."""
+        for sequence, message in messages:
+            self.leases.append(self.lease_of(sequence, message))
             self.messages.append(message)
+            if message.group:
+                self.new.append((sequence, message))
 
     def again(self, lease: Lease) -> None:
-        """A message that is visible again, or whose delay is over; `lease` is the one that ended."""
-        now_ms = self.now_ms
-        count = lease.receive_count + 1
-        first_ms = lease.first_received_at_ms or now_ms
-        self.leases.append(
-            Lease(lease.sequence, self.visible_at_ms, count, lease.base_count, first_ms, now_ms)
-        )
-        self.messages.append(None)
-        self.missing += 1
+        """Hand out a message that is visible again; `lease` is the one that ended."""
+        message = self.read(lease.sequence)
+        self.leases.append(renewed(lease, self.visible_at_ms, self.now_ms))
+        self.messages.append(message)
 
 
-def _take_merged(
-    shard: ShardState, queue: QueueState, request: Request, limit: int, taking: _Taking
-) -> tuple[MessageDeadLettered, ...]:
-    """Merge returned and untouched messages by sequence; those received too often leave instead."""
-    policy = request.queue.settings.redrive_policy
-    target = request.dead_letter_queue
-    allowed = policy.max_receive_count if policy is not None and target is not None else None
-    moves: list[MessageDeadLettered] = []
-    untouched = iter(queue.window)
-    head = next(untouched, None)
-    for entry in queue.returned_in_order():
-        lease = entry.lease
-        while head is not None and head[0] < lease.sequence and len(taking.leases) < limit:
-            taking.untouched((head,))
-            head = next(untouched, None)
-        if len(taking.leases) >= limit or len(moves) >= DEAD_LETTER_MOVES_MAX:
-            return tuple(moves)
-        if head is None and queue.backlog and lease.sequence >= queue.head:
-            return tuple(moves)  # an older message is on disk only
-        if allowed is not None and lease.receive_count - lease.base_count >= allowed:
-            assert target is not None
-            moves.append(_dead_lettered(shard, request, lease, target.queue_id, len(moves)))
-        else:
-            taking.again(lease)
-    while head is not None and len(taking.leases) < limit:
-        taking.untouched((head,))
-        head = next(untouched, None)
-    return tuple(moves)
-
-
-def _dead_lettered(
-    shard: ShardState, request: Request, lease: Lease, target_queue_id: int, position: int
-) -> MessageDeadLettered:
-    return MessageDeadLettered(
-        request.queue.queue_id,
+def renewed(lease: Lease, visible_at_ms: int, now_ms: int) -> Lease:
+    """The lease of the next receive after the one that ended."""
+    return Lease(
         lease.sequence,
-        target_queue_id,
-        shard.queue(target_queue_id).next_sequence + position,
-        request.queue.arn,
-        lease.receive_count,
-        lease.first_received_at_ms,
+        visible_at_ms,
+        lease.receive_count + 1,
+        lease.base_count,
+        lease.first_received_at_ms or now_ms,
+        now_ms,
+        lease.group,
+        lease.clock_ms,
+        lease.handle_sequence,
     )

@@ -1,9 +1,21 @@
-"""Deciding SendMessage and SendMessageBatch for standard queues."""
+"""Deciding SendMessage and SendMessageBatch: appending, delays, the index of groups, deduplication."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from visibility.errors import QueueError
-from visibility.events import MessagesSent, StoredMessage
+from visibility.events import (
+    Event,
+    IdsRemembered,
+    Lease,
+    MessagesDelayed,
+    MessagesSent,
+    Remembered,
+    StoredMessage,
+)
+from visibility.grouping import UNGROUPED
+from visibility.groups import GroupBook
 from visibility.model import Content, QueueDefinition, Request
 from visibility.operations import SendMessage, SendMessageBatch
 from visibility.outcomes import Outcome, batch_failure
@@ -13,8 +25,16 @@ from visibility.results import (
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
+from visibility.sequence_numbers import sequence_number
 from visibility.stamp import Stamp
-from visibility.state import ShardState
+from visibility.state import QueueState, ShardState
+
+
+class _Sent(NamedTuple):
+    """What a client is told of one message."""
+
+    message_id: str
+    sequence_number: str | None
 
 
 def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -23,20 +43,27 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     content = request.parts[0]
     assert isinstance(operation, SendMessage)
     assert isinstance(content, Content)
-    queue = request.queue
-    message_id = stamp.message_id(0)
-    message = StoredMessage(message_id, stamp.now_ms, content.size, content.data)
-    delays = operation.delay_seconds or queue.settings.delay_ms
-    instants = [_visible_at_ms(queue, operation.delay_seconds, stamp.now_ms)] if delays else []
-    queue_id = queue.queue_id
-    event = MessagesSent(queue_id, shard.queue(queue_id).next_sequence, [message], instants)
+    definition = request.queue
+    queue = shard.queue(definition.queue_id)
+    delay_s = operation.delay_seconds
+    if _is_plain(queue, definition, content) and not (delay_s or definition.settings.delay_ms):
+        sent = _Sent(stamp.message_id(0), None)
+        message = StoredMessage(sent.message_id, stamp.now_ms, content.size, content.data)
+        events: tuple[Event, ...] = (
+            MessagesSent(queue.queue_id, queue.next_sequence, [message]),
+        )
+    else:
+        sending = Sending(shard, queue, definition, stamp)
+        sent = sending.send(content, delay_s, 0)
+        events = sending.events()
     result = SendMessageResult(
         content.md5_of_message_body,
-        message_id,
+        sent.message_id,
         content.md5_of_message_attributes,
         content.md5_of_message_system_attributes,
+        sent.sequence_number,
     )
-    return result, (event,)
+    return result, events
 
 
 def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -44,10 +71,8 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
     operation = request.operation
     assert isinstance(operation, SendMessageBatch)
     assert operation.entries is not None
-    queue = request.queue
-    now_ms = stamp.now_ms
-    messages: list[StoredMessage] = []
-    visible_at_ms: list[int] = []
+    queue = shard.queue(request.queue.queue_id)
+    sending = Sending(shard, queue, request.queue, stamp)
     successful: list[SendMessageBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
     for position, (entry, part) in enumerate(zip(operation.entries, request.parts, strict=True)):
@@ -56,27 +81,116 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
             assert isinstance(part, QueueError)
             failed.append(batch_failure(entry_id, part))
             continue
-        message_id = stamp.message_id(position)
-        messages.append(StoredMessage(message_id, now_ms, part.size, part.data))
-        visible_at_ms.append(_visible_at_ms(queue, entry.delay_seconds, now_ms))
+        sent = sending.send(part, entry.delay_seconds, position)
         successful.append(
             SendMessageBatchResultEntry(
                 entry_id,
-                message_id,
+                sent.message_id,
                 part.md5_of_message_body,
                 part.md5_of_message_attributes,
                 part.md5_of_message_system_attributes,
+                sent.sequence_number,
             )
         )
-    result = SendMessageBatchResult(successful or None, failed or None)
-    if not messages:
-        return result, ()
-    first = shard.queue(queue.queue_id).next_sequence
-    instants = visible_at_ms if any(visible_at_ms) else []
-    return result, (MessagesSent(queue.queue_id, first, messages, instants),)
+    return SendMessageBatchResult(successful or None, failed or None), sending.events()
 
 
-def _visible_at_ms(queue: QueueDefinition, delay_s: int | None, now_ms: int) -> int:
-    """When the message's own delay, or the queue's, is over; 0 without a delay."""
-    delay_ms = queue.settings.delay_ms if delay_s is None else delay_s * 1000
-    return now_ms + delay_ms if delay_ms else 0
+def _is_plain(queue: QueueState, definition: QueueDefinition, content: Content) -> bool:
+    """Whether no index has to know of the message."""
+    return not (content.group or queue.heads.total or definition.settings.fifo)
+
+
+class Sending:
+    """The messages of one request as they come together."""
+
+    __slots__ = (
+        "_book",
+        "_definition",
+        "_delayed",
+        "_due_ms",
+        "_fresh",
+        "_queue",
+        "_shard",
+        "_stamp",
+        "_waiting",
+    )
+
+    def __init__(
+        self, shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+    ) -> None:
+        self._shard = shard
+        self._queue = queue
+        self._definition = definition
+        self._stamp = stamp
+        self._book = GroupBook(shard, queue, fifo=definition.settings.fifo)
+        self._waiting: list[StoredMessage] = []
+        self._delayed: list[StoredMessage] = []
+        self._due_ms: list[int] = []
+        self._fresh: dict[bytes, Remembered] = {}
+        """Ids that this request is the first to use."""
+
+    def send(self, content: Content, delay_s: int | None, position: int) -> _Sent:
+        """Append a message, unless it is a duplicate: then what is known of the first one. Raises DamagedRecord."""
+        fifo = self._definition.settings.fifo
+        known = self._known(content.deduplication) if fifo else None
+        if known is not None:
+            return _Sent(known.message_id, sequence_number(known.sequence))
+        now_ms = self._stamp.now_ms
+        message_id = self._stamp.message_id(position)
+        group = content.group
+        if not group and self._queue.heads.total:
+            group = UNGROUPED
+        due_ms = self._due(delay_s)
+        message = StoredMessage(message_id, now_ms, content.size, content.data, group=group)
+        if due_ms is None:
+            sequence = self._queue.next_sequence + len(self._waiting)
+            self._waiting.append(message)
+            if group:
+                self._book.arrive(group, sequence)
+        else:
+            sequence = self._queue.next_sequence + len(self._delayed)
+            self._delayed.append(message)
+            self._due_ms.append(due_ms)
+            if group:
+                self._book.delay(group)
+        if not fifo:
+            return _Sent(message_id, None)
+        self._fresh[content.deduplication] = Remembered(now_ms, message_id, sequence)
+        return _Sent(message_id, sequence_number(sequence))
+
+    def _known(self, digest: bytes) -> Remembered | None:
+        fresh = self._fresh.get(digest)
+        if fresh is not None or not self._queue.remembered_ms:
+            return fresh
+        return self._shard.rows.remembered(self._queue.queue_id, digest, self._stamp.now_ms)
+
+    def _due(self, delay_s: int | None) -> int | None:
+        """The key among the delayed, None for a message without a delay.
+
+        In a FIFO queue all are delayed or none, so that they stay in order.
+        """
+        delay_ms = self._definition.settings.delay_ms
+        if self._definition.settings.fifo:
+            return 0 if delay_ms or self._queue.delayed else None
+        if delay_s is not None:
+            delay_ms = delay_s * 1000
+        return self._stamp.now_ms + delay_ms if delay_ms else None
+
+    def withdraw(self, lease: Lease) -> None:
+        """A waiting message of the same queue leaves it in the same step."""
+        if lease.group:
+            self._book.leave(lease.group, lease.sequence)
+
+    def events(self) -> tuple[Event, ...]:
+        """What the request changes. In a standard queue its delayed messages come behind the others."""
+        queue_id = self._queue.queue_id
+        first = self._queue.next_sequence
+        events: list[Event] = [*self._book.events()]
+        if self._waiting:
+            events.append(MessagesSent(queue_id, first, self._waiting))
+        if self._delayed:
+            behind = first + len(self._waiting)
+            events.append(MessagesDelayed(queue_id, behind, self._due_ms, self._delayed))
+        if self._fresh:
+            events.append(IdsRemembered(queue_id, list(self._fresh.items())))
+        return tuple(events)

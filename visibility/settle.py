@@ -1,20 +1,31 @@
 """Deciding what ends or changes a delivery: delete, change of visibility, their batches, and giving messages back.
 
 Standard queues: a handle deletes the message unless it was received again since (then: success, nothing deleted); any
-handle of the message may change its visibility. A message that is gone deletes successfully.
+handle of the message may change its visibility. FIFO queues: a handle is worth something only while its lease lasts. A
+message that is gone deletes successfully everywhere.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import msgspec
 
 from visibility import limits
 from visibility.errors import InvalidParameterValue, QueueError
-from visibility.events import Event, Lease, MessagesDeleted, VisibilityChanged
+from visibility.events import (
+    Event,
+    Lease,
+    LeasesEnded,
+    MessagesDeleted,
+    VisibilityChanged,
+)
+from visibility.groups import GroupBook
 from visibility.model import Receipt, Request
 from visibility.operations import (
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
+    DeleteMessage,
     DeleteMessageBatch,
 )
 from visibility.outcomes import Outcome, batch_failure
@@ -28,15 +39,184 @@ from visibility.results import (
 from visibility.stamp import Stamp
 from visibility.state import QueueState, ShardState
 
+_VISIBILITY_MAX_MS = limits.VISIBILITY_TIMEOUT.high * 1000
+
+
+class _Settling:
+    """What one request settles, as it comes together."""
+
+    __slots__ = ("_fifo", "_now_ms", "_queue", "_shard", "changed", "deleted", "ended")
+
+    def __init__(self, shard: ShardState, request: Request, stamp: Stamp) -> None:
+        self._shard = shard
+        self._queue = shard.queue(request.queue.queue_id)
+        self._fifo = request.queue.settings.fifo
+        self._now_ms = stamp.now_ms
+        self.deleted: dict[int, Lease] = {}
+        self.changed: dict[int, Lease] = {}
+        self.ended: dict[int, Lease] = {}
+        """FIFO: those that wait in their groups again."""
+
+    def delete(self, receipt: Receipt, handle: str) -> None:
+        """Delete the message of a handle. Raises InvalidParameterValue for an expired one of a FIFO queue."""
+        entry = self._queue.entries.get(receipt.sequence)
+        if entry is not None and not self._fifo:
+            if entry.lease.receive_count == receipt.delivery:
+                self.deleted[receipt.sequence] = entry.lease
+            return
+        found = self._find(receipt)
+        if found.lease is None:
+            return
+        if self._fifo and not (found.in_flight and found.lease.receive_count == receipt.delivery):
+            raise InvalidParameterValue(
+                f"Value {handle} for parameter ReceiptHandle is invalid. "
+                "Reason: The receipt handle has expired."
+            )
+        if found.lease.receive_count == receipt.delivery:
+            self.deleted[found.lease.sequence] = found.lease
+
+    def change(self, receipt: Receipt, timeout_s: int, handle: str) -> None:
+        """Hide the message of a handle until `timeout_s` from now. Raises InvalidParameterValue."""
+        found = self._find(receipt)
+        held = found.lease
+        if (
+            held is None
+            or held.receive_count < receipt.delivery
+            or (self._fifo and not (found.in_flight and held.receive_count == receipt.delivery))
+        ):
+            raise InvalidParameterValue(
+                f"Value {handle} for parameter ReceiptHandle is invalid. Reason: Message does not exist "
+                "or is not available for visibility timeout change."
+            )
+        visible_at_ms = self._now_ms + timeout_s * 1000
+        # Without a receive every one was given back, and nothing has begun to count.
+        if held.received_at_ms and timeout_s and visible_at_ms >= held.received_at_ms + _VISIBILITY_MAX_MS:
+            raise InvalidParameterValue(
+                f"Value {timeout_s} for parameter VisibilityTimeout is invalid. Reason: Total "
+                f"VisibilityTimeout for the message is beyond the limit [{limits.VISIBILITY_TIMEOUT.high} seconds]"
+            )
+        lease = msgspec.structs.replace(held, visible_at_ms=visible_at_ms)
+        self.changed.pop(lease.sequence, None)
+        self.ended.pop(lease.sequence, None)
+        changes = self.ended if self._fifo and not timeout_s else self.changed
+        changes[lease.sequence] = lease
+
+    def give_back(self, receipt: Receipt) -> None:
+        """Undo the receive that the receipt names, if it is the latest."""
+        held = self._find(receipt).lease
+        if held is None or held.receive_count != receipt.delivery:
+            return
+        if held.sequence not in self._queue.entries:
+            return  # it waits again already
+        count = held.receive_count - 1
+        lease = msgspec.structs.replace(
+            held,
+            visible_at_ms=self._now_ms,
+            receive_count=count,
+            first_received_at_ms=held.first_received_at_ms if count else 0,
+            received_at_ms=held.received_at_ms if count > held.base_count else 0,
+        )
+        (self.ended if self._fifo else self.changed)[lease.sequence] = lease
+
+    def _find(self, receipt: Receipt) -> _Found:
+        """Where the message is now that the receipt names. Raises DamagedRecord."""
+        queue = self._queue
+        sequence = receipt.sequence
+        pending = self.ended.get(sequence)
+        if pending is not None:
+            return _Found(pending, in_flight=False)
+        entry = queue.entries.get(sequence)
+        if entry is None and queue.aliases:
+            sequence = self._shard.rows.alias(queue.queue_id, sequence) or sequence
+            entry = queue.entries.get(sequence)
+        if entry is not None:
+            lease = self.changed.get(sequence, entry.lease)
+            return _Found(lease, in_flight=lease.visible_at_ms > self._now_ms)
+        if not (self._fifo or queue.aliases) or sequence >= queue.next_sequence:
+            return _NOWHERE
+        (message,) = self._shard.rows.messages(queue.queue_id, [sequence])
+        if message is None:
+            return _NOWHERE
+        count = message.receive_count
+        lease = Lease(
+            sequence,
+            0,
+            count,
+            count - message.received_here,
+            message.first_received_at_ms,
+            0,
+            message.group,
+            message.clock_ms,
+            message.handle_sequence,
+        )
+        return _Found(lease, in_flight=False)
+
+    def events(self) -> tuple[Event, ...]:
+        """What the request changes."""
+        queue, now_ms = self._queue, self._now_ms
+        deleted = list(self.deleted.values())
+        changed = [lease for lease in self.changed.values() if lease.sequence not in self.deleted]
+        ended = [lease for lease in self.ended.values() if lease.sequence not in self.deleted]
+        events: list[Event] = []
+        if self._fifo or queue.aliases:
+            if self._fifo:
+                events += _freed_groups(self._shard, queue, deleted, ended)
+            else:
+                events += _left_groups(self._shard, queue, deleted + changed)
+        if deleted:
+            events.append(MessagesDeleted(queue.queue_id, now_ms, deleted))
+        if changed:
+            events.append(VisibilityChanged(queue.queue_id, now_ms, changed))
+        if ended:
+            events.append(LeasesEnded(queue.queue_id, now_ms, ended))
+        return tuple(events)
+
+
+class _Found(NamedTuple):
+    """A message by its receipt: its lease, None if it does not exist any more."""
+
+    lease: Lease | None
+    in_flight: bool
+
+
+_NOWHERE = _Found(None, in_flight=False)
+
+
+def _freed_groups(
+    shard: ShardState, queue: QueueState, gone: list[Lease], back: list[Lease]
+) -> tuple[Event, ...]:
+    """Groups of a FIFO queue of which fewer messages are in flight."""
+    book = GroupBook(shard, queue, fifo=True)
+    by_group: dict[bytes, tuple[list[int], list[int]]] = {}
+    for lease in gone:
+        by_group.setdefault(lease.group, ([], []))[0].append(lease.sequence)
+    for lease in back:
+        by_group.setdefault(lease.group, ([], []))[1].append(lease.sequence)
+    for group, (left, waiting) in by_group.items():
+        book.settle(group, left, waiting)
+    return book.events()
+
+
+def _left_groups(
+    shard: ShardState, queue: QueueState, leases: list[Lease]
+) -> tuple[Event, ...]:
+    """Groups of a standard queue that messages leave which went to the back and wait there."""
+    book = GroupBook(shard, queue, fifo=False)
+    for lease in leases:
+        if lease.group and lease.sequence not in queue.entries:
+            book.leave(lease.group, lease.sequence)
+    return book.events()
+
 
 def decide_delete_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Delete the message of the handle."""
+    operation = request.operation
     receipt = request.parts[0]
+    assert isinstance(operation, DeleteMessage)
     assert isinstance(receipt, Receipt)
-    queue = shard.queue(request.queue.queue_id)
-    if not _deletes(queue, receipt):
-        return None, ()
-    return None, (MessagesDeleted(queue.queue_id, [receipt.sequence]),)
+    settling = _Settling(shard, request, stamp)
+    settling.delete(receipt, operation.receipt_handle or "")
+    return None, settling.events()
 
 
 def decide_delete_message_batch(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -44,25 +224,25 @@ def decide_delete_message_batch(shard: ShardState, request: Request, stamp: Stam
     operation = request.operation
     assert isinstance(operation, DeleteMessageBatch)
     assert operation.entries is not None
-    queue = shard.queue(request.queue.queue_id)
-    gone: dict[int, None] = {}
+    settling = _Settling(shard, request, stamp)
     successful: list[DeleteMessageBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
     for entry, part in zip(operation.entries, request.parts, strict=True):
-        if not isinstance(part, Receipt):
-            assert isinstance(part, QueueError)
-            failed.append(batch_failure(entry.id or "", part))
-            continue
-        if _deletes(queue, part):
-            gone[part.sequence] = None
-        successful.append(DeleteMessageBatchResultEntry(entry.id or ""))
-    events: tuple[Event, ...] = (MessagesDeleted(queue.queue_id, list(gone)),) if gone else ()
-    return DeleteMessageBatchResult(successful or None, failed or None), events
+        try:
+            settling.delete(_receipt(part), entry.receipt_handle or "")
+        except QueueError as error:
+            failed.append(batch_failure(entry.id or "", error))
+        else:
+            successful.append(DeleteMessageBatchResultEntry(entry.id or ""))
+    return DeleteMessageBatchResult(successful or None, failed or None), settling.events()
 
 
-def _deletes(queue: QueueState, receipt: Receipt) -> bool:
-    entry = queue.entries.get(receipt.sequence)
-    return entry is not None and entry.lease.receive_count == receipt.delivery
+def _receipt(part: object) -> Receipt:
+    """The part of a batch's entry; the error that refuses it is raised."""
+    if not isinstance(part, Receipt):
+        assert isinstance(part, QueueError)
+        raise part
+    return part
 
 
 def decide_change_message_visibility(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -71,10 +251,9 @@ def decide_change_message_visibility(shard: ShardState, request: Request, stamp:
     receipt = request.parts[0]
     assert isinstance(operation, ChangeMessageVisibility)
     assert isinstance(receipt, Receipt)
-    queue = shard.queue(request.queue.queue_id)
-    timeout_s = operation.visibility_timeout or 0
-    lease = _changed_lease(queue, receipt, timeout_s, operation.receipt_handle or "", stamp.now_ms)
-    return None, (VisibilityChanged(queue.queue_id, stamp.now_ms, [lease]),)
+    settling = _Settling(shard, request, stamp)
+    settling.change(receipt, operation.visibility_timeout or 0, operation.receipt_handle or "")
+    return None, settling.events()
 
 
 def decide_change_message_visibility_batch(
@@ -84,68 +263,24 @@ def decide_change_message_visibility_batch(
     operation = request.operation
     assert isinstance(operation, ChangeMessageVisibilityBatch)
     assert operation.entries is not None
-    queue = shard.queue(request.queue.queue_id)
-    leases: list[Lease] = []
+    settling = _Settling(shard, request, stamp)
     successful: list[ChangeMessageVisibilityBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
     for entry, part in zip(operation.entries, request.parts, strict=True):
         entry_id = entry.id or ""
         try:
-            if not isinstance(part, Receipt):
-                assert isinstance(part, QueueError)
-                raise part
-            timeout_s = entry.visibility_timeout or 0
             handle = entry.receipt_handle or ""
-            leases.append(_changed_lease(queue, part, timeout_s, handle, stamp.now_ms))
+            settling.change(_receipt(part), entry.visibility_timeout or 0, handle)
         except QueueError as error:
             failed.append(batch_failure(entry_id, error))
         else:
             successful.append(ChangeMessageVisibilityBatchResultEntry(entry_id))
-    changed = VisibilityChanged(queue.queue_id, stamp.now_ms, leases)
-    events: tuple[Event, ...] = (changed,) if leases else ()
-    return ChangeMessageVisibilityBatchResult(successful or None, failed or None), events
-
-
-def _changed_lease(
-    queue: QueueState, receipt: Receipt, timeout_s: int, handle: str, now_ms: int
-) -> Lease:
-    entry = queue.entries.get(receipt.sequence)
-    if entry is None or entry.lease.receive_count < receipt.delivery:
-        raise InvalidParameterValue(
-            f"Value {handle} for parameter ReceiptHandle is invalid. Reason: Message does not exist "
-            "or is not available for visibility timeout change."
-        )
-    held = entry.lease
-    visible_at_ms = now_ms + timeout_s * 1000
-    was_received = (
-        held.received_at_ms > 0
-    )  # else every receive was given back, and nothing has begun to count
-    if (
-        was_received
-        and timeout_s
-        and visible_at_ms >= held.received_at_ms + limits.VISIBILITY_TIMEOUT.high * 1000
-    ):
-        raise InvalidParameterValue(
-            f"Value {timeout_s} for parameter VisibilityTimeout is invalid. Reason: Total "
-            f"VisibilityTimeout for the message is beyond the limit [{limits.VISIBILITY_TIMEOUT.high} seconds]"
-        )
-    return msgspec.structs.replace(held, visible_at_ms=visible_at_ms)
+    return ChangeMessageVisibilityBatchResult(successful or None, failed or None), settling.events()
 
 
 def decide_return_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Show messages again whose answer never left, as if they had not been received."""
-    queue = shard.queue(request.queue.queue_id)
-    leases: list[Lease] = []
+    settling = _Settling(shard, request, stamp)
     for part in request.parts:
-        assert isinstance(part, Receipt)
-        entry = queue.entries.get(part.sequence)
-        if entry is None or entry.lease.receive_count != part.delivery:
-            continue
-        held = entry.lease
-        count = held.receive_count - 1
-        first_ms = held.first_received_at_ms if count else 0
-        received_ms = held.received_at_ms if count > held.base_count else 0
-        lease = Lease(held.sequence, stamp.now_ms, count, held.base_count, first_ms, received_ms)
-        leases.append(lease)
-    changed = VisibilityChanged(queue.queue_id, stamp.now_ms, leases)
-    return None, (changed,) if leases else ()
+        settling.give_back(_receipt(part))
+    return None, settling.events()

@@ -1,7 +1,8 @@
-"""What a shard holds in memory about its queues. Only `apply.py` and `Engine.advance/load` change it.
+"""What a shard holds in memory about its queues. Only `apply.py`, `window.py` and `Engine.advance` change it.
 
 A waiting message needs no object of its own: untouched ones lie on disk by sequence, and a bounded window of the next
-ones is in memory. A message gets an Entry when it is first received, or when it is sent with a delay.
+ones is in memory. Delayed messages, groups and remembered ids lie on disk only. A message gets an Entry when it is
+received; in a FIFO queue it loses it when its lease ends.
 """
 
 from __future__ import annotations
@@ -13,13 +14,22 @@ from heapq import heappop, heappush
 import msgspec
 
 from visibility.deadlines import DeadlineHeap
-from visibility.events import Lease, StoredMessage
-from visibility.model import QueueCounters
+from visibility.events import GroupRow, Lease, MoveTask, StoredMessage
+from visibility.fairness import Fairness
+from visibility.heads import Heads
+from visibility.model import Definitions, QueueCounters
+from visibility.rows import Rows
 from visibility.waiters import WaitList
 
 
+SPAN_BITS = 12
+"""Messages are counted by spans of 4,096 sequences: where the first one lies is known without a scan."""
+_PULSES = 0
+"""The sequence under which the deadline heap keeps when a queue needs a pulse; sequences start at 1."""
+
+
 class Entry(msgspec.Struct, gc=False):
-    """A message that is in flight, delayed, or visible again."""
+    """A message that is in flight, or (standard queues) visible again."""
 
     lease: Lease
     hidden: bool
@@ -32,16 +42,30 @@ class QueueState:
     """One queue of the shard."""
 
     __slots__ = (
+        "aliases",
+        "changed_spans",
         "delayed",
+        "ending",
         "entries",
+        "fairness",
+        "fifo",
+        "forgotten_ms",
+        "groups",
         "head",
+        "heads",
+        "held",
         "in_flight",
         "low_water",
         "next_sequence",
+        "pulse_at_ms",
         "purged_at_ms",
         "queue_id",
+        "remembered_ms",
         "returned",
         "set_aside",
+        "spans",
+        "tasks",
+        "tired",
         "waiting",
         "window",
         "window_bytes",
@@ -58,7 +82,9 @@ class QueueState:
         """The next untouched messages, ascending. Invariant: every sequence is in [low_water, head)."""
         self.window_bytes = 0
         self.waiting = 0
-        """Untouched messages, in the window and on disk. Invariant: waiting >= len(window)."""
+        """Standard: untouched messages, in the window and on disk. Invariant: waiting >= len(window).
+        FIFO: messages that are not in flight, blocked or not."""
+        self.fifo = False
         self.entries: dict[int, Entry] = {}
         self.returned: list[int] = []
         """Heap of sequences that became visible again; those hidden or gone since are skipped."""
@@ -67,6 +93,31 @@ class QueueState:
         self.in_flight = 0
         self.delayed = 0
         self.purged_at_ms = 0
+        self.spans: dict[int, int] = {}
+        """Messages by `sequence >> SPAN_BITS`, those that are in flight too and delayed ones not. No zeros."""
+        self.changed_spans: set[int] = set()
+        """Spans whose rows are not written yet."""
+        self.heads = Heads()
+        """FIFO: groups that may be received from. Standard: groups with waiting messages."""
+        self.groups: dict[bytes, GroupRow] = {}
+        """Rows of some groups, as they are now; the others are on disk."""
+        self.held: dict[bytes, set[int]] = {}
+        """Sequences in flight by group; no empty sets."""
+        self.fairness = Fairness()
+        self.aliases = 0
+        """Messages whose receipt handles call them by another sequence than theirs."""
+        self.remembered_ms = 0
+        """When the latest id was remembered, 0 if none is."""
+        self.forgotten_ms = 0
+        """Ids remembered before this were forgotten; volatile."""
+        self.tasks: dict[int, MoveTask] = {}
+        """Move tasks by number, oldest first: the active one and the latest that ended."""
+        self.pulse_at_ms = 0
+        """When the queue needs its next pulse, 0 for never; volatile."""
+        self.ending: deque[int] = deque()
+        """FIFO: messages whose lease is over and that wait for the event which says so; volatile."""
+        self.tired: deque[int] = deque()
+        """Standard: visible messages that were received so often that they go to the back; volatile."""
 
     def __repr__(self) -> str:
         return (
@@ -77,12 +128,17 @@ class QueueState:
     @property
     def visible(self) -> int:
         """How many messages a receive could take now."""
-        return self.waiting + len(self.entries) - self.in_flight - self.delayed
+        return self.waiting + len(self.entries) - self.in_flight
 
     @property
     def backlog(self) -> int:
-        """How many untouched messages are on disk only."""
+        """How many untouched messages of a standard queue are on disk only."""
         return self.waiting - len(self.window)
+
+    @property
+    def floor(self) -> int:
+        """No message has a lower sequence."""
+        return min(self.spans) << SPAN_BITS if self.spans else self.next_sequence
 
     def counters(self) -> QueueCounters:
         """The three exact counts."""
@@ -113,14 +169,28 @@ def _ascending(heap: list[int]) -> Iterator[int]:
 class ShardState:
     """All queues of a shard, its deadlines and its long polls."""
 
-    __slots__ = ("deadlines", "hidden", "purge_interval_ms", "queues", "waits", "window_bytes")
+    __slots__ = (
+        "deadlines",
+        "definitions",
+        "hidden",
+        "purge_interval_ms",
+        "queues",
+        "rows",
+        "waits",
+        "window_bytes",
+    )
 
-    def __init__(self, purge_interval_ms: int) -> None:
+    def __init__(
+        self, purge_interval_ms: int, rows: Rows | None, definitions: Definitions | None
+    ) -> None:
         self.purge_interval_ms = purge_interval_ms
+        self.rows: Rows = rows  # type: ignore[assignment]
+        """What is on disk; a follower, which only applies, needs none."""
+        self.definitions: Definitions = definitions  # type: ignore[assignment]
         self.queues: dict[int, QueueState] = {}
         self.deadlines = DeadlineHeap()
         self.hidden = 0
-        """Entries that are in flight or delayed, over all queues: what the deadline heap really needs."""
+        """Messages in flight over all queues: what the deadline heap really needs."""
         self.window_bytes = 0
         """Content held in all windows together."""
         self.waits = WaitList()
@@ -131,3 +201,9 @@ class ShardState:
         if state is None:
             state = self.queues[queue_id] = QueueState(queue_id)
         return state
+
+    def plan_pulse(self, queue: QueueState, at_ms: int) -> None:
+        """Have the queue looked at then, if nothing is planned earlier."""
+        if not queue.pulse_at_ms or at_ms < queue.pulse_at_ms:
+            queue.pulse_at_ms = at_ms
+            self.deadlines.push(at_ms, queue.queue_id, _PULSES)

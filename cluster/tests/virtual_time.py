@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, ParamSpec
 
-from visibility.tests.driver import START_MS
+from visibility.tests.prepared import START_MS
 
 P = ParamSpec("P")
 
@@ -57,6 +57,12 @@ class LoopClock:
     def now_ms(self) -> int:
         return START_MS + round(asyncio.get_running_loop().time() * 1000)
 
+    def believed_ms(self, now_ms: int) -> int:
+        return 0
+
+    def continue_from(self, last_stamp_ms: int) -> None:
+        pass
+
     def wall_s(self) -> float:
         return self.now_ms() / 1000
 
@@ -72,6 +78,12 @@ class SettableClock:
 
     def now_ms(self) -> int:
         return self.at_ms
+
+    def believed_ms(self, now_ms: int) -> int:
+        return 0
+
+    def continue_from(self, last_stamp_ms: int) -> None:
+        pass
 
     def wall_s(self) -> float:
         return self.at_ms / 1000

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 
 from cluster.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
-from cluster.turn import Renew, Ticket
+from cluster.turn import Ticket
 from storage.memory import MemoryStore
-from storage.store import MessageName, StoreFailed
+from storage.store import StoreFailed
 from visibility.errors import QueueError
-from visibility.events import StoredMessage
-from visibility.model import Request
+from visibility.model import Definitions, Request
 from visibility.outcomes import Answer, Deliveries
+from visibility.tests.prepared import KnownQueues
 
 
 class FragileStore(MemoryStore):
@@ -38,9 +38,9 @@ class FragileStore(MemoryStore):
         else:
             super().commit(release)
 
-    def read_messages(self, names: list[MessageName]) -> list[StoredMessage | None]:
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         self.reads += 1
-        return super().read_messages(names)
+        return super().get_many(keys)
 
     def damage(self, *keys: bytes) -> None:
         """What is on the disk under these keys is not what was written."""
@@ -56,6 +56,13 @@ class FragileStore(MemoryStore):
     def abandon(self) -> None:
         self.crash()
         self.abandoned += 1
+
+
+class AsSubmitted(KnownQueues):
+    """Queues are as the latest requests say."""
+
+    def renewed(self, request: Request) -> Request:
+        return request
 
 
 class Asked:
@@ -88,20 +95,21 @@ class World:
         *,
         auto_sync: bool = True,
         store: FragileStore | None = None,
-        renew: Renew = lambda request: request,
+        definitions: Definitions | None = None,
     ) -> None:
         self.store = store or FragileStore(auto_sync=auto_sync)
         self.refuse_opening = 0
         self.opened = 0
         self.order: list[Asked] = []
         """Who was answered, in order."""
+        self.queues = AsSubmitted()
         self.shard = Shard(
             0,
             open_store=self._open,
             clock=LoopClock(),
             entropy=CountingEntropy(),
             purge_interval_ms=60_000,
-            renew=renew,
+            definitions=definitions or self.queues,
         )
 
     def start(
@@ -120,6 +128,7 @@ class World:
 
     def ask(self, request: Request) -> Asked:
         asked = Asked()
+        self.queues.define(request.queue)
 
         def on_answer(answer: Answer | QueueError) -> None:
             asked.answers.append(answer)

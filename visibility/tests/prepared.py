@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import msgspec
+
 from auth.caller import Caller
 from visibility.attributes import initial_attributes, settings_of
 from visibility.errors import QueueError
+from visibility.grouping import deduplication_digest, group_digest
 from visibility.model import Content, QueueDefinition, Receipt, Request
 from visibility.operations import (
     ChangeMessageVisibility,
@@ -30,7 +33,37 @@ from visibility.operations import (
 ACCOUNT = "000000000000"
 REGION = "us-east-1"
 CALLER = Caller(ACCOUNT, REGION, "AIDATEST")
+START_MS = 1_700_000_000_000
 Part = Content | Receipt | QueueError
+
+
+class KnownQueues:
+    """Definitions in a dict: what the catalog is to a shard."""
+
+    def __init__(self, *queues: QueueDefinition) -> None:
+        self.queues = {queue.queue_id: queue for queue in queues}
+
+    def define(self, queue: QueueDefinition) -> QueueDefinition:
+        """Add or change a queue."""
+        self.queues[queue.queue_id] = queue
+        return queue
+
+    def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
+        return self.queues.get(queue_id)
+
+    def queue_of_arn(self, arn: str) -> QueueDefinition | None:
+        return next((queue for queue in self.queues.values() if queue.arn == arn), None)
+
+    def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
+        policy = queue.settings.redrive_policy
+        return None if policy is None else self.queue_of_arn(policy.dead_letter_target_arn)
+
+    def renewed(self, request: Request) -> Request | None:
+        queue = self.queues.get(request.queue.queue_id)
+        if queue is None:
+            return None
+        target = self.dead_letter_queue(queue)
+        return msgspec.structs.replace(request, queue=queue, dead_letter_queue=target)
 
 
 def queue_named(
@@ -48,6 +81,8 @@ def queue_named(
             "maxReceiveCount": max_receive_count,
         }
         attributes["RedrivePolicy"] = json.dumps(policy)
+    if name.endswith(".fifo"):
+        attributes["FifoQueue"] = "true"
     complete = initial_attributes(name, attributes)
     return QueueDefinition(
         queue_id=queue_id,
@@ -62,13 +97,25 @@ def queue_named(
         attributes=complete,
         tags={},
         settings=settings_of(complete),
+        deduplication_scope=complete.get("DeduplicationScope", ""),
     )
 
 
-def content(body: str | bytes) -> Content:
-    """A stored content; for the engine it is opaque, so the body alone will do."""
+def content(
+    body: str | bytes,
+    queue: QueueDefinition | None = None,
+    *,
+    group: str | None = None,
+    deduplication_id: str | None = None,
+) -> Content:
+    """A stored content; for the engine it is opaque, so the body alone will do. FIFO: the body is the default id."""
     data = body.encode() if isinstance(body, str) else body
-    return Content(data, len(data), "0" * 32)
+    digest = b""
+    if queue is not None and queue.settings.fifo:
+        scope = group if queue.deduplication_scope == "messageGroup" else None
+        digest = deduplication_digest(scope, deduplication_id or data.decode())
+    grouped = b"" if group is None else group_digest(group)
+    return Content(data, len(data), "0" * 32, group=grouped, deduplication=digest)
 
 
 def prepared(
@@ -82,20 +129,37 @@ def prepared(
     return Request(operation, queue, CALLER, "request", tuple(parts), dead_letter_queue)
 
 
-def send(queue: QueueDefinition, body: str | bytes, *, delay_s: int | None = None) -> Request:
+def send(
+    queue: QueueDefinition,
+    body: str | bytes,
+    *,
+    delay_s: int | None = None,
+    group: str | None = None,
+    deduplication_id: str | None = None,
+) -> Request:
     """SendMessage."""
-    return prepared(queue, SendMessage(delay_seconds=delay_s), [content(body)])
+    part = content(body, queue, group=group, deduplication_id=deduplication_id)
+    return prepared(queue, SendMessage(delay_seconds=delay_s), [part])
 
 
 def send_batch(
-    queue: QueueDefinition, bodies: Sequence[str | QueueError], *, delay_s: int | None = None
+    queue: QueueDefinition,
+    bodies: Sequence[str | QueueError],
+    *,
+    delay_s: int | None = None,
+    groups: Sequence[str | None] = (),
 ) -> Request:
     """SendMessageBatch with entries "0", "1", ...; those that the gateway refused are errors."""
     entries = [
         SendMessageBatchRequestEntry(str(position), delay_seconds=delay_s)
         for position in range(len(bodies))
     ]
-    parts = [body if isinstance(body, QueueError) else content(body) for body in bodies]
+    parts = [
+        body
+        if isinstance(body, QueueError)
+        else content(body, queue, group=groups[position] if groups else None)
+        for position, body in enumerate(bodies)
+    ]
     return prepared(queue, SendMessageBatch(entries=entries), parts)
 
 
@@ -106,10 +170,14 @@ def receive(
     timeout_s: int | None = None,
     wait_s: int | None = None,
     dead_letter_queue: QueueDefinition | None = None,
+    attempt: str | None = None,
 ) -> Request:
     """ReceiveMessage."""
     operation = ReceiveMessage(
-        max_number_of_messages=most, visibility_timeout=timeout_s, wait_time_seconds=wait_s
+        max_number_of_messages=most,
+        visibility_timeout=timeout_s,
+        wait_time_seconds=wait_s,
+        receive_request_attempt_id=attempt,
     )
     return prepared(queue, operation, dead_letter_queue=dead_letter_queue)
 

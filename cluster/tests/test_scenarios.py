@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from visibility.tests.interpreter import Interpreter
+from cluster.tests.interpreter import Interpreter
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 REWRITE = bool(os.environ.get("HOLDFAST_REWRITE"))

@@ -12,11 +12,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from cluster.loading import load_engine
+from cluster.tests.driver import Driver
 from storage.keys import LEASE, MESSAGE, queue_of
 from storage.memory import MemoryStore
-from storage.tests.queue_model import Handle, Model, Taken
-from storage.tests.store_disk import StoreDisk, engine_from
-from visibility.engine import PAGE_MESSAGES, Engine
+from cluster.tests.standard_model import Handle, Model, Taken
+from storage.stored_rows import StoredRows
+from visibility.engine import Engine
 from visibility.errors import (
     InvalidMessageContents,
     InvalidParameterValue,
@@ -33,7 +35,8 @@ from visibility.results import (
     SendMessageBatchResult,
 )
 from visibility.tests import prepared
-from visibility.tests.driver import START_MS, Driver
+from visibility.tests.prepared import START_MS
+from visibility.window import PAGE_MESSAGES
 
 SOURCE_ID, TARGET_ID = 1, 2
 TARGET = prepared.queue_named("target", TARGET_ID, VisibilityTimeout="3")
@@ -54,7 +57,8 @@ class StandardQueue(RuleBasedStateMachine):
         self.store = MemoryStore(auto_sync=False)
         self.follower = Engine()
         """Knows events only, as a follower does: no requests, no pages."""
-        self.driver = Driver(StoreDisk(self.store, self.follower.apply))
+        self.queues = prepared.KnownQueues(TARGET)
+        self.driver = Driver(self.queues, store=self.store, on_event=self.follower.apply)
         self.model = Model(START_MS)
         self.durable = self.model.copy()
         self.source = prepared.queue_named("source", SOURCE_ID)
@@ -75,6 +79,7 @@ class StandardQueue(RuleBasedStateMachine):
             max_receive_count=max_receives or 1,
             DelaySeconds=str(queue_delay_s),
         )
+        self.queues.define(self.source)
 
     def queue(self, queue_id: int) -> QueueDefinition:
         return self.source if queue_id == SOURCE_ID else TARGET
@@ -148,7 +153,8 @@ class StandardQueue(RuleBasedStateMachine):
             assert message is not None
             taken.append(Taken(message.data, lease.receive_count, lease.first_received_at_ms))
             key = ReceiptKey(queue.receipt_key)
-            receipt = key.receipt(key.handle(lease.sequence, lease.receive_count))
+            named = message.handle_sequence or lease.sequence
+            receipt = key.receipt(key.handle(named, lease.receive_count))
             self.model.handles.append(Handle(queue_id, message.data, receipt))
         assert taken == wanted
 
@@ -247,13 +253,13 @@ class StandardQueue(RuleBasedStateMachine):
         self.restart()
 
     def restart(self) -> None:
-        self.follower = engine_from(self.store)
+        self.follower, _ = load_engine(StoredRows(self.store), self.queues, 60_000)
         self.driver = Driver(
-            StoreDisk(self.store, self.follower.apply),
-            engine=engine_from(self.store),
+            self.queues,
+            store=self.store,
             now_ms=self.model.now_ms,
+            on_event=self.follower.apply,
         )
-        self.driver.pass_time(0)
         self.sync()
 
     # -- what holds after every step ----------------------------------------------------------------------------------------

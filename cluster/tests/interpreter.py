@@ -1,13 +1,16 @@
 """The commands of the transcripts in `scenarios/`: `word argument name=value ...`, each answered in lines of text.
 
     queue NAME [AwsAttribute=value] [dead-letters-to=NAME max=N]
-    send QUEUE BODY [delay=S]                     send-batch QUEUE BODY... [delay=S]
-    receive QUEUE [most=N] [timeout=S] [wait=S] [as=POLLER]
+    send QUEUE BODY [delay=S] [group=G] [id=DEDUPLICATION]
+    send-batch QUEUE BODY... [delay=S]            send-groups QUEUE GROUP-NAME...   bodies as they are named
+    receive QUEUE [most=N] [timeout=S] [wait=S] [as=POLLER] [attempt=ID]
     delete QUEUE BODY/DELIVERY...                 change QUEUE BODY/DELIVERY S
     give-back QUEUE BODY/DELIVERY                 hang-up POLLER
     purge QUEUE         drop QUEUE         count QUEUE
     time S              passes; polls that are answered meanwhile tell it
     in-flight QUEUE N   as if N other messages had been received
+    move QUEUE [to=QUEUE] [rate=N]      tasks QUEUE      cancel QUEUE       browse QUEUE [delayed=yes]
+    restart             as after a clean stop
 
 `BODY/2` is the handle of the second delivery that the service counted for that message.
 """
@@ -19,15 +22,27 @@ from collections.abc import Callable
 from visibility.events import Lease, MessagesReceived, StoredMessage
 from visibility.limits import VISIBILITY_TIMEOUT
 from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
-from visibility.outcomes import Answer, Deliveries
+from visibility.move_tasks import encode_handle
+from visibility.operations import (
+    BrowseMessages,
+    CancelMessageMoveTask,
+    ListMessageMoveTasks,
+    QueueChanged,
+    StartMessageMoveTask,
+)
+from visibility.outcomes import Answer, BrowsedPage, Deliveries
 from visibility.results import (
     BatchResultErrorEntry,
+    CancelMessageMoveTaskResult,
     ChangeMessageVisibilityBatchResult,
     DeleteMessageBatchResult,
+    ListMessageMoveTasksResult,
     SendMessageBatchResult,
 )
+from visibility.state import SPAN_BITS
 from visibility.tests import prepared
-from visibility.tests.driver import START_MS, Driver, ListDisk, Reply
+from cluster.tests.driver import Driver, Reply
+from visibility.tests.prepared import START_MS, KnownQueues
 
 Options = dict[str, str]
 
@@ -36,7 +51,8 @@ class Interpreter:
     """One shard and the pollers that wait on it."""
 
     def __init__(self) -> None:
-        self.driver = Driver(ListDisk())
+        self.known = KnownQueues()
+        self.driver = Driver(self.known)
         self.queues: dict[str, QueueDefinition] = {}
         self.sequences: dict[tuple[str, str], int] = {}
         """The sequence of a body in a queue, known once it was received there."""
@@ -81,12 +97,14 @@ class Interpreter:
         ):
             entries = [f"{entry.id}: done" for entry in answer.successful or ()]
             return entries + [_refused(entry) for entry in answer.failed or ()]
+        if isinstance(answer, CancelMessageMoveTaskResult):
+            return [f"{answer.approximate_number_of_messages_moved} moved so far"]
         return ["done"]
 
     def _delivery(self, queue: QueueDefinition, lease: Lease, message: StoredMessage | None) -> str:
         assert message is not None
         body = message.data.decode()
-        self.sequences[queue.name, body] = lease.sequence
+        self.sequences[queue.name, body] = message.handle_sequence or lease.sequence
         first_s = (lease.first_received_at_ms - START_MS) / 1000
         source = message.dead_letter_source_arn
         came_from = f", from {source.rpartition(':')[2]}" if source else ""
@@ -109,12 +127,24 @@ class Interpreter:
             max_receive_count=most,
             **options,
         )
-        return ["done"]
+        self.known.define(self.queues[words[0]])
+        return self._submit(prepared.prepared(self.queues[words[0]], QueueChanged()))
 
     def do_send(self, words: list[str], options: Options) -> list[str]:
         return self._submit(
-            prepared.send(self.queues[words[0]], words[1], delay_s=_seconds(options, "delay"))
+            prepared.send(
+                self.queues[words[0]],
+                words[1],
+                delay_s=_seconds(options, "delay"),
+                group=options.get("group"),
+                deduplication_id=options.get("id"),
+            )
         )
+
+    def do_send_groups(self, words: list[str], options: Options) -> list[str]:
+        groups = [body.partition("-")[0] for body in words[1:]]
+        self._submit(prepared.send_batch(self.queues[words[0]], words[1:], groups=groups))
+        return ["done"]
 
     def do_send_batch(self, words: list[str], options: Options) -> list[str]:
         delay_s = _seconds(options, "delay")
@@ -130,6 +160,7 @@ class Interpreter:
             timeout_s=_seconds(options, "timeout"),
             wait_s=_seconds(options, "wait"),
             dead_letter_queue=arns.get(policy.dead_letter_target_arn) if policy else None,
+            attempt=options.get("attempt"),
         )
         reply = self.driver.submit(request)
         if not reply.waits:
@@ -180,10 +211,59 @@ class Interpreter:
         first = queue.next_sequence
         until_ms = now_ms + VISIBILITY_TIMEOUT.high * 1000
         sequences = range(first, first + int(words[1]))
+        queue.spans.clear()
+        queue.spans[first >> SPAN_BITS] = len(sequences)
         leases = [Lease(sequence, until_ms, 1, 0, now_ms, now_ms) for sequence in sequences]
         queue.next_sequence = queue.head = first + len(leases)
         queue.waiting += len(leases)
         self.driver.engine.apply(MessagesReceived(queue_id, now_ms, leases))
+        return ["done"]
+
+
+    def do_move(self, words: list[str], options: Options) -> list[str]:
+        queue = self.queues[words[0]]
+        target = self.queues[options["to"]] if "to" in options else None
+        operation = StartMessageMoveTask(
+            source_arn=queue.arn,
+            destination_arn=target.arn if target else None,
+            max_number_of_messages_per_second=_seconds(options, "rate"),
+        )
+        request = Request(operation, queue, prepared.CALLER, "request", destination=target)
+        return self._submit(request)
+
+    def do_tasks(self, words: list[str], options: Options) -> list[str]:
+        operation = ListMessageMoveTasks(max_results=10)
+        answer = self.driver.submit(prepared.prepared(self.queues[words[0]], operation)).answer
+        assert isinstance(answer, ListMessageMoveTasksResult)
+        return [
+            f"{task.status}: {task.approximate_number_of_messages_moved} of "
+            f"{task.approximate_number_of_messages_to_move}"
+            + (f", {task.failure_reason}" if task.failure_reason else "")
+            + (", has a handle" if task.task_handle else "")
+            for task in answer.results or ()
+        ] or ["none"]
+
+    def do_cancel(self, words: list[str], options: Options) -> list[str]:
+        queue = self.queues[words[0]]
+        tasks = self.driver.engine.state.queue(queue.queue_id).tasks
+        handle = encode_handle(tasks[max(tasks)])
+        return self._submit(prepared.prepared(queue, CancelMessageMoveTask(task_handle=handle)))
+
+    def do_browse(self, words: list[str], options: Options) -> list[str]:
+        lines: list[str] = []
+        after = None
+        while True:
+            operation = BrowseMessages(delayed="delayed" in options, after=after, limit=2)
+            page = self.driver.submit(prepared.prepared(self.queues[words[0]], operation)).answer
+            assert isinstance(page, BrowsedPage)
+            lines += [f"{found.message.data.decode()} {found.state}" for found in page.messages]
+            after = page.next_token
+            if after is None:
+                return lines or ["nothing"]
+
+    def do_restart(self, words: list[str], options: Options) -> list[str]:
+        self.driver.store.close()
+        self.driver = Driver(self.known, store=self.driver.store, now_ms=self.driver.now_ms)
         return ["done"]
 
 

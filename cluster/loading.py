@@ -1,0 +1,40 @@
+"""How an engine begins with what a store holds."""
+
+from __future__ import annotations
+
+from storage.stored_rows import StoredQueue, StoredRows
+from visibility.engine import Engine
+from visibility.model import Definitions
+from visibility.state import SPAN_BITS, QueueState
+
+
+def load_engine(
+    rows: StoredRows, definitions: Definitions, purge_interval_ms: int
+) -> tuple[Engine, int]:
+    """The engine as the store left it, and the latest stamp it gave (0: none). Raises DamagedRecord.
+
+    O(queues + messages in flight), whatever waits.
+    """
+    engine = Engine(purge_interval_ms, rows=rows, definitions=definitions)
+    last_stamp_ms = 0
+    for stored in rows.load():
+        engine.restore(_queue_state(stored), stored.leases, stored.tasks)
+        last_stamp_ms = max(last_stamp_ms, stored.row.stamp_ms)
+    return engine, last_stamp_ms
+
+
+def _queue_state(stored: StoredQueue) -> QueueState:
+    row = stored.row
+    queue = QueueState(stored.queue_id)
+    queue.next_sequence = row.next_sequence
+    queue.spans = stored.spans
+    first = min(stored.spans) << SPAN_BITS if stored.spans else row.next_sequence
+    queue.low_water = queue.head = max(row.low_water, first)
+    queue.waiting = row.waiting
+    queue.purged_at_ms = row.purged_at_ms
+    queue.delayed = row.delayed
+    queue.heads.restore(row.listed)
+    queue.aliases = row.aliases
+    queue.remembered_ms = row.remembered_ms
+    queue.fifo = row.fifo
+    return queue

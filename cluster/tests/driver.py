@@ -1,0 +1,146 @@
+"""Drives turns as `cluster/shard.py` does, but at once and on a clock that stands still until it is told to go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cluster.loading import load_engine
+from cluster.turn import Ticket, Turn
+from storage.memory import MemoryStore
+from storage.stored_rows import StoredRows
+from visibility.errors import QueueError
+from visibility.events import Event
+from visibility.invariants import check_shard
+from visibility.model import Request
+from visibility.outcomes import Answer, Deliveries
+from visibility.tests.prepared import START_MS, KnownQueues
+
+
+class Reply:
+    """The answer of a request, once it has one."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.answers: list[Answer | QueueError] = []
+        self.ticket = Ticket(request, self.answers.append)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is no answer yet: a long poll."""
+        return not self.answers
+
+    @property
+    def answer(self) -> Answer:
+        """The answer, which must be there and no refusal."""
+        (answer,) = self.answers
+        assert not isinstance(answer, QueueError), answer.message
+        return answer
+
+    @property
+    def refusal(self) -> QueueError | None:
+        """The refusal, if it was refused."""
+        (answer,) = self.answers
+        return answer if isinstance(answer, QueueError) else None
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """The answer of a receive."""
+        assert isinstance(self.answer, Deliveries)
+        return self.answer
+
+
+class SteadyEntropy:
+    """Chance that is the same every time."""
+
+    def __init__(self) -> None:
+        self._bits = 1
+
+    def _next(self) -> int:
+        self._bits = self._bits * 6364136223846793005 + 1442695040888963407 & (1 << 128) - 1
+        return self._bits
+
+    @property
+    def bits128(self) -> Callable[[], int]:
+        return self._next
+
+    def secret(self, size: int) -> bytes:
+        return self._next().to_bytes(16, "big") * (size // 16 + 1)
+
+
+class Driver:
+    """One shard, its disk and its time."""
+
+    def __init__(
+        self,
+        queues: KnownQueues,
+        *,
+        store: MemoryStore | None = None,
+        now_ms: int = START_MS,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        """`on_event` is told every event, as a follower is."""
+        self.queues = queues
+        self.store = store or MemoryStore()
+        self.rows = StoredRows(self.store)
+        self.engine, _ = load_engine(self.rows, queues, 60_000)
+        self.now_ms = now_ms
+        self.believed_ms = 0
+        self.turns = 0
+        self._entropy = SteadyEntropy()
+        self._entropy._bits += now_ms
+        if on_event is not None:
+            self._tell(on_event)
+        self.turn([])
+
+    def _tell(self, on_event: Callable[[Event], None]) -> None:
+        apply = self.engine.apply
+
+        def apply_and_tell(event: Event) -> None:
+            apply(event)
+            on_event(event)
+
+        self.engine.apply = apply_and_tell  # type: ignore[method-assign]
+
+    def submit(self, request: Request) -> Reply:
+        """One request, and all that follows at once."""
+        return self.turn([request])[0]
+
+    def pass_time(self, ms: int) -> None:
+        """Let the clock go on, stopping at every deadline as the shard's timer does."""
+        end_ms = self.now_ms + ms
+        while (next_ms := self.engine.next_deadline_ms()) is not None and next_ms <= end_ms:
+            self.now_ms = max(self.now_ms, next_ms)
+            self.turn([])
+        self.now_ms = end_ms
+        self.turn([])
+
+    def turn(self, requests: Sequence[Request]) -> list[Reply]:
+        """Decide the requests, in as many turns as it takes; all of them are answered or wait when this returns."""
+        replies = [Reply(request) for request in requests]
+        deferred: list[Ticket] = []
+        tickets = [reply.ticket for reply in replies]
+        while True:
+            deferred = self._one_turn(deferred, tickets)
+            tickets = []
+            due_ms = self.engine.next_deadline_ms()
+            if not deferred and not self.engine.due and (due_ms is None or due_ms > self.now_ms):
+                return replies
+
+    def _one_turn(self, deferred: list[Ticket], tickets: list[Ticket]) -> list[Ticket]:
+        self.turns += 1
+        turn = Turn(
+            self.engine,
+            self.store,
+            self.rows,
+            self.now_ms,
+            self._entropy,
+            believed_ms=self.believed_ms,
+            parks=True,
+        )
+        turn.run(deferred, tickets)
+        if turn.end_batch():
+            self.store.commit(lambda: None)
+        check_shard(self.engine.state)
+        for ticket, answer in turn.answers:
+            ticket.on_answer(answer)
+        return turn.deferred

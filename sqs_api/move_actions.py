@@ -1,0 +1,51 @@
+"""The three actions on message move tasks: they name queues by ARN, and their tasks live in the source's shard."""
+
+from __future__ import annotations
+
+from auth.caller import Caller
+from auth.errors import AccessDenied
+from cluster.catalog import Catalog
+from visibility import operations as op
+from visibility.errors import ResourceNotFound
+from visibility.model import QueueDefinition, Request
+from visibility.move_tasks import check_start, decode_handle
+
+_SOURCE_GONE = "The resource that you specified for the SourceArn parameter doesn't exist."
+_DESTINATION_GONE = "The resource that you specified for the DestinationArn parameter doesn't exist."
+
+MoveOperation = op.StartMessageMoveTask | op.CancelMessageMoveTask | op.ListMessageMoveTasks
+
+
+def move_request(
+    operation: MoveOperation,
+    catalog: Catalog,
+    caller: Caller,
+    request_id: str,
+    *,
+    crosses_accounts: bool,
+) -> Request:
+    """What the shard is asked. Raises ResourceNotFound, InvalidParameterValue, AccessDenied."""
+    destination = None
+    if isinstance(operation, op.CancelMessageMoveTask):
+        source_arn = decode_handle(operation.task_handle or "").source_arn
+    else:
+        source_arn = operation.source_arn or ""
+    source = _queue(catalog, source_arn, _SOURCE_GONE)
+    if isinstance(operation, op.StartMessageMoveTask):
+        if operation.destination_arn is not None:
+            destination = _queue(catalog, operation.destination_arn, _DESTINATION_GONE)
+        is_target = bool(catalog.dead_letter_sources(source))
+        refusal = check_start(source, destination, is_dead_letter_queue=is_target)
+        if refusal is not None:
+            raise refusal
+    for queue in (source, destination):
+        if queue is not None and queue.account != caller.account and not crosses_accounts:
+            raise AccessDenied(f"Access to the resource {queue.arn} is denied.")
+    return Request(operation, source, caller, request_id, destination=destination)
+
+
+def _queue(catalog: Catalog, arn: str, refusal: str) -> QueueDefinition:
+    queue = catalog.queue_of_arn(arn)
+    if queue is None:
+        raise ResourceNotFound(refusal)
+    return queue

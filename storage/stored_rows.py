@@ -1,0 +1,203 @@
+"""StoredRows: typed reads of one shard's rows over any store, for decisions and for a start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from storage.codec import DamagedRecord, QueueRow, decode_row
+from storage.keys import (
+    ALIAS,
+    CLOCK,
+    DELAYED,
+    GROUP,
+    GROUP_LINE,
+    HEAD,
+    LEASE,
+    MESSAGE,
+    MOVE_TASK,
+    QUEUE,
+    REMEMBERED,
+    SPAN,
+    group_key,
+    group_line_key,
+    last_number_of,
+    message_key,
+    number_of,
+    pair_key,
+    pair_of,
+    queue_of,
+    queue_range,
+    remembered_key,
+    row_key,
+    table_range,
+)
+from storage.store import Store
+from visibility.events import (
+    REMEMBER_BUCKET_MS,
+    GroupRow,
+    Lease,
+    MoveTask,
+    Remembered,
+    StoredMessage,
+)
+from visibility.limits import DEDUPLICATION_WINDOW_SECONDS
+from visibility.rows import Page
+
+_DELAYED_PAGE_BYTES = 4 << 20
+_REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
+_NO_END = (1 << 64) - 1
+
+
+class StoredQueue(NamedTuple):
+    """What a restart needs to know of a queue: all of its leases, none of its waiting messages."""
+
+    queue_id: int
+    row: QueueRow
+    leases: list[Lease]
+    tasks: list[MoveTask]
+    spans: dict[int, int]
+
+
+class StoredRows:
+    """See `visibility.rows.Rows`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.before_read: Callable[[], None] = _nothing
+        """Called before each read: writes what the running turn has in its batch."""
+
+    def messages(self, queue_id: int, sequences: list[int]) -> list[StoredMessage | None]:
+        """See `Rows.messages`."""
+        self.before_read()
+        keys = [row_key(queue_id, MESSAGE, sequence) for sequence in sequences]
+        return [
+            None if value is None else decode_row(StoredMessage, key, value)
+            for key, value in zip(keys, self._store.get_many(keys), strict=True)
+        ]
+
+    def delayed_message(self, queue_id: int, due_ms: int, sequence: int) -> StoredMessage:
+        """A delayed message. Raises DamagedRecord, also if it does not exist."""
+        self.before_read()
+        key = pair_key(queue_id, DELAYED, due_ms, sequence)
+        value = self._store.get(key)
+        if value is None:
+            raise DamagedRecord(key, "it is missing")
+        return decode_row(StoredMessage, key, value)
+
+    def line(
+        self, queue_id: int, from_sequence: int, until_sequence: int, *, messages: int, size: int
+    ) -> Page:
+        """See `Rows.line`."""
+        self.before_read()
+        begin, end = message_key(queue_id, from_sequence), message_key(queue_id, until_sequence)
+        found: list[tuple[int, StoredMessage]] = []
+        for key, value in self._store.scan(begin, end):
+            if len(found) == messages or size <= 0:
+                return Page(found, number_of(key))
+            message = decode_row(StoredMessage, key, value)
+            found.append((number_of(key), message))
+            size -= len(message.data)
+        return Page(found, None)
+
+    def delayed(
+        self, queue_id: int, limit: int, *, after: tuple[int, int] = (0, 0)
+    ) -> list[tuple[int, int, StoredMessage]]:
+        """See `Rows.delayed`."""
+        self.before_read()
+        begin = pair_key(queue_id, DELAYED, after[0], after[1] + 1)
+        end = table_range(queue_id, DELAYED)[1]
+        found: list[tuple[int, int, StoredMessage]] = []
+        size = _DELAYED_PAGE_BYTES
+        for key, value in islice(self._store.scan(begin, end), limit):
+            message = decode_row(StoredMessage, key, value)
+            found.append((*pair_of(key), message))
+            size -= len(message.data)
+            if size <= 0:
+                break
+        return found
+
+    def clocks(self, queue_id: int, limit: int) -> list[tuple[int, int]]:
+        """See `Rows.clocks`."""
+        self.before_read()
+        rows = self._store.scan(*table_range(queue_id, CLOCK))
+        return [pair_of(key) for key, _ in islice(rows, limit)]
+
+    def group(self, queue_id: int, group: bytes) -> GroupRow | None:
+        """See `Rows.group`."""
+        self.before_read()
+        key = group_key(queue_id, GROUP, group)
+        value = self._store.get(key)
+        return None if value is None else decode_row(GroupRow, key, value)
+
+    def group_line(
+        self, queue_id: int, group: bytes, from_sequence: int, limit: int
+    ) -> list[tuple[int, Lease | None]]:
+        """See `Rows.group_line`."""
+        self.before_read()
+        begin = group_line_key(queue_id, GROUP_LINE, group, from_sequence)
+        end = group_line_key(queue_id, GROUP_LINE, group, _NO_END)
+        return [
+            (last_number_of(key), decode_row(Lease, key, value) if value else None)
+            for key, value in islice(self._store.scan(begin, end), limit)
+        ]
+
+    def heads(self, queue_id: int, from_order: int, limit: int) -> list[tuple[int, bytes]]:
+        """See `Rows.heads`."""
+        self.before_read()
+        begin, end = row_key(queue_id, HEAD, from_order), table_range(queue_id, HEAD)[1]
+        return [(number_of(key), group) for key, group in islice(self._store.scan(begin, end), limit)]
+
+    def alias(self, queue_id: int, handle_sequence: int) -> int | None:
+        """See `Rows.alias`."""
+        self.before_read()
+        key = row_key(queue_id, ALIAS, handle_sequence)
+        value = self._store.get(key)
+        return None if value is None else decode_row(int, key, value)
+
+    def remembered(self, queue_id: int, digest: bytes, now_ms: int) -> Remembered | None:
+        """See `Rows.remembered`."""
+        self.before_read()
+        begin_ms = now_ms - _REMEMBERED_MS + 1
+        bucket_ms = now_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
+        keys = []
+        while bucket_ms + REMEMBER_BUCKET_MS > begin_ms:
+            keys.append(remembered_key(queue_id, REMEMBERED, bucket_ms, digest))
+            bucket_ms -= REMEMBER_BUCKET_MS
+        for key, value in zip(keys, self._store.get_many(keys), strict=True):
+            if value is not None:
+                found = decode_row(Remembered, key, value)
+                return found if found.at_ms >= begin_ms else None
+        return None
+
+    # -- a start ----------------------------------------------------------------------------------------------------------
+
+    def load(self) -> Iterator[StoredQueue]:
+        """All queues. O(queues + messages in flight + spans), whatever waits. Raises DamagedRecord."""
+        queue_id = 0
+        while True:
+            first = next(self._store.scan(queue_range(queue_id)[0], b"\xff" * 8), None)
+            if first is None:
+                return
+            key, value = first
+            queue_id = queue_of(key)
+            own = queue_range(queue_id)[0] + QUEUE
+            if key != own:
+                raise DamagedRecord(own, "the queue has messages but no row of its own")
+            row = decode_row(QueueRow, key, value)
+            yield StoredQueue(
+                queue_id,
+                row,
+                [decode_row(Lease, k, v) for k, v in self._table(queue_id, LEASE)],
+                [decode_row(MoveTask, k, v) for k, v in self._table(queue_id, MOVE_TASK)],
+                {number_of(k): decode_row(int, k, v) for k, v in self._table(queue_id, SPAN)},
+            )
+            queue_id += 1
+
+    def _table(self, queue_id: int, table: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._store.scan(*table_range(queue_id, table))
+
+
+def _nothing() -> None:
+    """No turn is running."""

@@ -1,0 +1,81 @@
+"""DeadLetters: messages that a receive finds to have been received too often, on their way to the dead-letter queue.
+
+The move keeps the message and its count. Standard: retention still counts from the first send; FIFO: from the move, and
+the deduplication id becomes the message id (`content.py` shows it so).
+Source: SQS developer guide, dead-letter queues; recorded receive counts.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from visibility.events import Event, Lease, MessagesMoved, Move, StoredMessage
+from visibility.groups import GroupBook
+from visibility.model import Request
+from visibility.state import ShardState
+
+MOVES_MAX = 100
+"""Moves in one decision, so that a queue full of spent messages cannot hold the shard."""
+
+
+class DeadLetters:
+    """The moves of one decision."""
+
+    __slots__ = ("_allowed", "_book", "_now_ms", "_request", "moves", "source_book")
+
+    def __init__(self, shard: ShardState, request: Request, now_ms: int) -> None:
+        policy, target = request.queue.settings.redrive_policy, request.dead_letter_queue
+        self._request = request
+        self._now_ms = now_ms
+        self._allowed = policy.max_receive_count if policy and target else None
+        source = shard.queue(request.queue.queue_id)
+        self.source_book = self._book = GroupBook(shard, source, fifo=request.queue.settings.fifo)
+        if target is not None and target.queue_id != source.queue_id:
+            there = shard.queue(target.queue_id)
+            self._book = GroupBook(shard, there, fifo=target.settings.fifo)
+        self.moves: list[Move] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this decision moved as many as it should."""
+        return len(self.moves) >= MOVES_MAX
+
+    @property
+    def come_back(self) -> bool:
+        """Whether messages were moved to the very queue they came from."""
+        return any(move.target_queue_id == self._request.queue.queue_id for move in self.moves)
+
+    def wants(self, received: int) -> bool:
+        """Whether a message that was received so often in its queue leaves it instead of being received again."""
+        return self._allowed is not None and received >= self._allowed
+
+    def move(self, lease: Lease, message: StoredMessage, *, was_waiting: bool) -> None:
+        """Send a message away. `lease` is the one that ended, or that of the receive that is refused."""
+        target = self._request.dead_letter_queue
+        assert target is not None
+        received = message.receive_count if was_waiting else lease.receive_count
+        fifo = target.settings.fifo
+        envelope = msgspec.structs.replace(
+            message,
+            data=b"",
+            dead_letter_source_arn=self._request.queue.arn,
+            receive_count=received,
+            first_received_at_ms=lease.first_received_at_ms,
+            clock_ms=self._now_ms if fifo else message.retained_from_ms,
+            handle_sequence=0,
+            received_here=0,
+        )
+        sequence = self._book.allocate()
+        if message.group:
+            self._book.arrive(message.group, sequence)
+        self.moves.append(Move(lease, -1, target.queue_id, sequence, envelope))
+
+    def events(self) -> tuple[Event, ...]:
+        """What changes in the indexes of groups, then the move."""
+        first = self.source_book.events()
+        if not self.moves:
+            return first
+        if self._book is not self.source_book:
+            first += self._book.events()
+        moved = MessagesMoved(self._request.queue.queue_id, self._now_ms, self.moves)
+        return (*first, moved)

@@ -1,0 +1,83 @@
+"""Heads: the groups of one queue that may be received from, in order; a bounded front of them in memory.
+
+Groups with an order below `edge` are in memory, the others on disk only. A million groups cost what a thousand cost.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+
+HEADS_MAX = 2_048
+"""Groups in memory; when there are more, the later half is left to the disk."""
+PAGE_HEADS = 256
+"""Groups read from disk at a time."""
+_END = 1 << 63
+
+ReadHeads = Callable[[int, int], list[tuple[int, bytes]]]
+"""(from_order, limit) to the listed groups of the disk."""
+
+
+class Heads:
+    """An ordered set of (order, group)."""
+
+    __slots__ = ("_edge", "_front", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        """How many groups are listed, in memory and on disk."""
+        self._front: list[tuple[int, bytes]] = []
+        self._edge = _END
+
+    def __len__(self) -> int:
+        return self.total
+
+    @property
+    def in_memory(self) -> int:
+        """How many of them are in memory."""
+        return len(self._front)
+
+    def restore(self, total: int) -> None:
+        """Begin with what is on disk."""
+        self.total = total
+        self._front = []
+        self._edge = 0 if total else _END
+
+    def insert(self, order: int, group: bytes) -> None:
+        """List a group. Invariant: no other has this order."""
+        self.total += 1
+        if order < self._edge:
+            insort(self._front, (order, group))
+            if len(self._front) > HEADS_MAX:
+                self._edge = self._front[HEADS_MAX // 2][0]
+                del self._front[HEADS_MAX // 2 :]
+
+    def remove(self, order: int) -> None:
+        """Take a listed group out."""
+        self.total -= 1
+        if order < self._edge:
+            position = bisect_left(self._front, (order, b""))
+            assert self._front[position][0] == order
+            del self._front[position]
+        if not self.total:
+            self._edge = _END
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.restore(0)
+
+    def in_order(self, read: ReadHeads) -> Iterator[tuple[int, bytes]]:
+        """All listed groups. Nothing may be listed or taken out meanwhile."""
+        position = 0
+        while position < self.total:
+            if position == len(self._front) and not self._load(read):
+                return
+            yield self._front[position]
+            position += 1
+
+    def _load(self, read: ReadHeads) -> bool:
+        """Go on with the next page of the disk."""
+        page = read(self._edge, PAGE_HEADS)
+        self._front += page
+        self._edge = page[-1][0] + 1 if len(page) == PAGE_HEADS else _END
+        return bool(page)

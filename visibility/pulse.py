@@ -1,0 +1,285 @@
+"""TABLE: what time does to a queue. Each step decides a bounded part of what is due and says when to come again.
+
+A pulse runs before the requests of a turn. What it decides are events like any other, so followers and recovery need no
+clock. Standard leases that end are not here: they only show their message (`Engine.advance`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+import msgspec
+
+from visibility.apply import TIRED_RECEIVES
+from visibility.events import (
+    REMEMBER_BUCKET_MS,
+    Event,
+    IdsForgotten,
+    Lease,
+    LeasesEnded,
+    MessagesExpired,
+    MessagesMoved,
+    Move,
+    StoredMessage,
+)
+from visibility.groups import GroupBook
+from visibility.limits import DEDUPLICATION_WINDOW_SECONDS
+from visibility.model import QueueDefinition
+from visibility.move_tasks import advance_move_tasks
+from visibility.stamp import Stamp
+from visibility.state import QueueState, ShardState
+
+STEP_MESSAGES = 500
+"""Messages that one step handles; the rest follows in the next turn."""
+_FIRST_LOOK = 16
+_PAGE_BYTES = 4 << 20
+_REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
+
+Step = Callable[
+    [ShardState, QueueState, QueueDefinition, Stamp], tuple[tuple[Event, ...], int | None]
+]
+"""The events of one step, and when it has to run again (None: not before something else plans it)."""
+
+
+def _end_leases(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """FIFO: messages whose time in flight is over wait in their groups again."""
+    leases: dict[int, Lease] = {}
+    looked_at = list(islice(queue.ending, STEP_MESSAGES))
+    for sequence in looked_at:
+        entry = queue.entries.get(sequence)
+        if entry is not None and entry.lease.visible_at_ms <= stamp.now_ms:
+            leases[sequence] = entry.lease
+    book = GroupBook(shard, queue, fifo=True)
+    by_group: dict[bytes, list[int]] = {}
+    for lease in leases.values():
+        by_group.setdefault(lease.group, []).append(lease.sequence)
+    for group, back in by_group.items():
+        book.settle(group, (), back)
+    again = _done(queue.ending, len(looked_at), stamp)
+    if not leases:
+        return (), again
+    ended = LeasesEnded(queue.queue_id, stamp.now_ms, list(leases.values()))
+    return (*book.events(), ended), again
+
+
+def _end_delays(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """Delayed messages join the line: standard ones at its end, FIFO ones where they were sent."""
+    if not queue.delayed:
+        return (), None
+    fifo = definition.settings.fifo
+    delay_ms = definition.settings.delay_ms
+    book = GroupBook(shard, queue, fifo=fifo)
+    moves: list[Move] = []
+    again = None
+    page = shard.rows.delayed(queue.queue_id, _FIRST_LOOK)
+    while page:
+        for due_ms, sequence, message in page:
+            at_ms = message.sent_at_ms + delay_ms if fifo else due_ms
+            if at_ms > stamp.now_ms or len(moves) == STEP_MESSAGES:
+                again = max(at_ms, stamp.now_ms)
+                break
+            moves.append(_ended_delay(queue, book, due_ms, sequence, message))
+        else:
+            page = shard.rows.delayed(queue.queue_id, STEP_MESSAGES, after=page[-1][:2])
+            continue
+        break
+    if not moves:
+        return (), again
+    return (*book.events(), MessagesMoved(queue.queue_id, stamp.now_ms, moves)), again
+
+
+def _ended_delay(
+    queue: QueueState, book: GroupBook, due_ms: int, sequence: int, message: StoredMessage
+) -> Move:
+    to = sequence if book.fifo else book.allocate()
+    clock_ms = 0 if book.fifo else message.sent_at_ms
+    if message.group:
+        book.end_delay(message.group)
+        book.arrive(message.group, to)
+    envelope = msgspec.structs.replace(message, data=b"", clock_ms=clock_ms)
+    lease = Lease(sequence, 0, 0, 0, 0, 0)
+    return Move(lease, due_ms, queue.queue_id, to, envelope)
+
+
+def _send_to_the_back(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """Standard: a visible message that was received three times goes behind all others (AWS's poison-pill rule).
+
+    Not one that the next receive sends to the dead-letter queue.
+    """
+    policy = definition.settings.redrive_policy
+    has_target = policy and shard.definitions.dead_letter_queue(definition)
+    allowed = policy.max_receive_count if policy and has_target else None
+    leases: dict[int, Lease] = {}
+    looked_at = list(islice(queue.tired, STEP_MESSAGES))
+    for sequence in looked_at:
+        entry = queue.entries.get(sequence)
+        if entry is None or entry.hidden or sequence in queue.set_aside:
+            continue
+        here = entry.lease.receive_count - entry.lease.base_count
+        if entry.lease.receive_count >= TIRED_RECEIVES and not (allowed and here >= allowed):
+            leases[sequence] = entry.lease
+    book = GroupBook(shard, queue, fifo=False)
+    messages = shard.rows.messages(queue.queue_id, list(leases))
+    moves = [
+        _to_the_back(queue, book, lease, message)
+        for lease, message in zip(leases.values(), messages, strict=True)
+        if message is not None
+    ]
+    again = _done(queue.tired, len(looked_at), stamp)
+    if not moves:
+        return (), again
+    return (*book.events(), MessagesMoved(queue.queue_id, stamp.now_ms, moves)), again
+
+
+def _done(line: deque[int], count: int, stamp: Stamp) -> int | None:
+    """Nothing that could fail is left: forget what was looked at, and come again for the rest."""
+    for _ in range(count):
+        line.popleft()
+    return stamp.now_ms if line else None
+
+
+def _to_the_back(queue: QueueState, book: GroupBook, lease: Lease, message: StoredMessage) -> Move:
+    to = book.allocate()
+    if lease.group:
+        book.arrive(lease.group, to)
+    envelope = msgspec.structs.replace(
+        message,
+        data=b"",
+        receive_count=lease.receive_count,
+        first_received_at_ms=lease.first_received_at_ms,
+        clock_ms=message.retained_from_ms,
+        handle_sequence=message.handle_sequence or lease.sequence,
+        received_here=lease.receive_count - lease.base_count,
+    )
+    return Move(lease, -1, queue.queue_id, to, envelope)
+
+
+def _expire(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """Messages older than the retention are removed, wherever they are; delayed ones once their delay is over."""
+    if not queue.spans:
+        return (), None
+    retention_ms = definition.settings.retention_ms
+    last_ms = stamp.retained_until_ms - retention_ms
+    old: dict[int, StoredMessage] = {}
+    next_ms: list[int] = []
+    _old_in_line(shard, queue, last_ms, old, next_ms)
+    _old_by_clock(shard, queue, last_ms, old, next_ms)
+    again = None
+    if next_ms:
+        again = max(stamp.now_ms, min(next_ms) + retention_ms)
+        if min(next_ms) <= stamp.now_ms - retention_ms and min(next_ms) > last_ms:
+            again = stamp.now_ms + _BELIEVE_AGAIN_MS
+    if not old:
+        return (), again
+    leases = [_lease_of(queue, sequence, message) for sequence, message in old.items()]
+    book = GroupBook(shard, queue, fifo=definition.settings.fifo)
+    _leave_groups(queue, book, leases)
+    expired = MessagesExpired(queue.queue_id, stamp.now_ms, leases)
+    return (*book.events(), expired), again
+
+
+_BELIEVE_AGAIN_MS = 60_000
+"""How soon a queue is looked at again while the clock is not believed."""
+
+
+def _old_in_line(
+    shard: ShardState,
+    queue: QueueState,
+    last_ms: int,
+    old: dict[int, StoredMessage],
+    next_ms: list[int],
+) -> None:
+    """Old messages at the beginning, where the order of the queue is that of the clock."""
+    after: int | None = queue.floor
+    wanted = _FIRST_LOOK
+    while after is not None:
+        page = shard.rows.line(
+            queue.queue_id, after, queue.next_sequence, messages=wanted, size=_PAGE_BYTES
+        )
+        for sequence, message in page.messages:
+            if message.retained_from_ms > last_ms or len(old) >= STEP_MESSAGES:
+                next_ms.append(message.retained_from_ms)
+                return
+            old[sequence] = message
+        after = page.next_sequence
+        wanted = STEP_MESSAGES
+
+
+def _old_by_clock(
+    shard: ShardState,
+    queue: QueueState,
+    last_ms: int,
+    old: dict[int, StoredMessage],
+    next_ms: list[int],
+) -> None:
+    """Old messages whose clock is not the order of the queue."""
+    clocks = shard.rows.clocks(queue.queue_id, STEP_MESSAGES)
+    due = [sequence for clock_ms, sequence in clocks if clock_ms <= last_ms and sequence not in old]
+    next_ms += [clock_ms for clock_ms, _ in clocks if clock_ms > last_ms][:1]
+    if len(clocks) == STEP_MESSAGES and clocks[-1][0] <= last_ms:
+        next_ms.append(clocks[-1][0])
+    for sequence, message in zip(due, shard.rows.messages(queue.queue_id, due), strict=True):
+        if message is not None:
+            old[sequence] = message
+
+
+def _lease_of(queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
+    """The message's lease, or one that says where its rows are."""
+    entry = queue.entries.get(sequence)
+    if entry is not None:
+        return entry.lease
+    return Lease(
+        sequence, 0, 0, 0, 0, 0, message.group, message.clock_ms, message.handle_sequence
+    )
+
+
+def _leave_groups(queue: QueueState, book: GroupBook, leases: list[Lease]) -> None:
+    """What it does to the groups that these messages are gone."""
+    in_flight: dict[bytes, list[int]] = {}
+    for lease in leases:
+        if not lease.group:
+            continue
+        if book.fifo:
+            in_flight.setdefault(lease.group, [])
+        if lease.sequence not in queue.entries:
+            book.leave(lease.group, lease.sequence)
+        elif book.fifo:
+            in_flight[lease.group].append(lease.sequence)
+    for group, gone in in_flight.items():
+        book.settle(group, gone, [])
+
+
+def _forget_ids(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """Ids mean nothing five minutes after they were used; they go by buckets."""
+    if not queue.remembered_ms:
+        return (), None
+    now_ms = stamp.now_ms
+    before_ms = (now_ms - _REMEMBERED_MS) // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
+    over = queue.remembered_ms < before_ms
+    again = None if over else before_ms + _REMEMBERED_MS + 2 * REMEMBER_BUCKET_MS
+    if before_ms <= queue.forgotten_ms and not over:
+        return (), again
+    return (IdsForgotten(queue.queue_id, before_ms),), again
+
+
+STEPS: tuple[Step, ...] = (
+    _end_leases,
+    _end_delays,
+    _send_to_the_back,
+    advance_move_tasks,
+    _expire,
+    _forget_ids,
+)
+"""In this order. Each may raise DamagedRecord, and has changed nothing then."""

@@ -1,0 +1,55 @@
+"""Sending an edited copy of a message, and taking the original away in the same step. Beyond AWS, for people who repair."""
+
+from __future__ import annotations
+
+from visibility.errors import InvalidParameterValue
+from visibility.events import Event, Lease, MessagesDeleted
+from visibility.groups import GroupBook
+from visibility.model import Content, Request
+from visibility.operations import ResendMessage
+from visibility.outcomes import Outcome
+from visibility.results import SendMessageResult
+from visibility.send import Sending
+from visibility.stamp import Stamp
+from visibility.state import QueueState, ShardState
+
+
+def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Send the copy; the original stays unless it is named. Raises InvalidParameterValue if that is in flight or gone."""
+    operation, content, target = request.operation, request.parts[0], request.destination
+    assert isinstance(operation, ResendMessage)
+    assert isinstance(content, Content)
+    assert target is not None
+    source = shard.queue(request.queue.queue_id)
+    sending = Sending(shard, shard.queue(target.queue_id), target, stamp)
+    sent = sending.send(content, None, 0)
+    gone: tuple[Event, ...] = ()
+    if operation.replaces:
+        lease = _original(shard, source, operation.replaces)
+        waits = lease.sequence not in source.entries
+        if waits and target.queue_id == source.queue_id:
+            sending.withdraw(lease)
+        elif waits and lease.group:
+            book = GroupBook(shard, source, fifo=request.queue.settings.fifo)
+            book.leave(lease.group, lease.sequence)
+            gone = book.events()
+        gone += (MessagesDeleted(source.queue_id, stamp.now_ms, [lease]),)
+    result = SendMessageResult(
+        content.md5_of_message_body,
+        sent.message_id,
+        content.md5_of_message_attributes,
+        content.md5_of_message_system_attributes,
+        sent.sequence_number,
+    )
+    return result, (*sending.events(), *gone)
+
+
+def _original(shard: ShardState, queue: QueueState, sequence: int) -> Lease:
+    """The lease of a visible message, or one that says where its rows are."""
+    entry = queue.entries.get(sequence)
+    if entry is not None and not entry.hidden:
+        return entry.lease
+    (message,) = shard.rows.messages(queue.queue_id, [sequence])
+    if entry is not None or message is None:
+        raise InvalidParameterValue(f"Message {sequence} is in flight or does not exist.")
+    return Lease(sequence, 0, 0, 0, 0, 0, message.group, message.clock_ms, message.handle_sequence)
