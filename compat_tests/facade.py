@@ -110,3 +110,40 @@ def eventually(claim: Callable[[], bool], *, within: float = 5.0) -> None:
     while not claim():
         assert time.monotonic() < deadline, f"not true within {within} s"
         time.sleep(0.02)
+
+
+# -- FIFO queues ------------------------------------------------------------------------------------------------------
+
+
+def create_fifo_queue(client: Client, name: str, **attributes: str) -> str:
+    """Make a FIFO queue, `.fifo` being added to the name, and return its URL."""
+    given = {"FifoQueue": "true", **attributes}
+    return str(client.call("CreateQueue", QueueName=f"{name}.fifo", Attributes=given)["QueueUrl"])
+
+
+def send_to_group(client: Client, url: str, group: str, body: str, /, **members: Any) -> Members:
+    """Send one message to the group."""
+    return client.call(
+        "SendMessage", QueueUrl=url, MessageBody=body, MessageGroupId=group, **members
+    )
+
+
+def send_in_order(client: Client, url: str, names: str) -> list[Members]:
+    """Send at most ten messages to a FIFO queue in one batch: `g1-m1 g2-m1` names group and message."""
+    entries = [
+        {
+            "Id": name,
+            "MessageBody": name,
+            "MessageGroupId": name.split("-")[0],
+            "MessageDeduplicationId": name,
+        }
+        for name in names.split()
+    ]
+    answer = client.call("SendMessageBatch", QueueUrl=url, Entries=entries)
+    assert "Failed" not in answer, answer["Failed"]
+    return list(answer["Successful"])
+
+
+def bodies(messages: list[Members]) -> str:
+    """The bodies in order, with a space between."""
+    return " ".join(message["Body"] for message in messages)

@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-import pytest
-
 from compat_tests.clients.raw import exchange
-from compat_tests.facade import Client, Members, counts, eventually, receive, receive_count, refusal
+from compat_tests.facade import Client, counts, eventually, receive, receive_count, refusal
 
 Names = Callable[[], str]
 MakeQueue = Callable[..., str]
@@ -288,28 +286,3 @@ def test_queue_made_again_is_empty_and_new(sqs: Client, queue: str) -> None:
     assert attributes(sqs, queue, "VisibilityTimeout") == {"VisibilityTimeout": "5"}
     error = refusal(sqs, "DeleteMessage", QueueUrl=queue, ReceiptHandle=handle)
     assert error.code == "ReceiptHandleIsInvalid"
-
-
-# -- not built yet ----------------------------------------------------------------------------------------------------
-
-_ARN = "arn:aws:sqs:us-east-1:000000000000:nowhere"
-_LATER: dict[str, Members] = {
-    "CreateQueue": {"QueueName": "later.fifo", "Attributes": {"FifoQueue": "true"}},
-    "AddPermission": {"Label": "l", "AWSAccountIds": ["111111111111"], "Actions": ["*"]},
-    "RemovePermission": {"Label": "l"},
-    "StartMessageMoveTask": {"SourceArn": _ARN},
-    "CancelMessageMoveTask": {"TaskHandle": "e30="},
-    "ListMessageMoveTasks": {"SourceArn": _ARN},
-}
-
-
-@pytest.mark.parametrize("operation", _LATER)
-def test_what_is_not_built_yet_says_so(sqs: Client, queue: str, operation: str) -> None:
-    members = dict(_LATER[operation])
-    if operation.endswith("Permission"):
-        members["QueueUrl"] = queue
-
-    error = refusal(sqs, operation, **members)
-
-    assert error.code == "AWS.SimpleQueueService.UnsupportedOperation"
-    assert error.status == 400

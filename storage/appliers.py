@@ -136,9 +136,7 @@ def _leases_ended(batch: Batch, event: LeasesEnded, moved: Moved) -> None:
         batch.put(key, encode_row(lease))
 
 
-def _messages_gone(
-    batch: Batch, event: MessagesDeleted | MessagesExpired, moved: Moved
-) -> None:
+def _messages_gone(batch: Batch, event: MessagesDeleted | MessagesExpired, moved: Moved) -> None:
     for lease in event.leases:
         _remove(batch, event.queue_id, lease, waits=True)
 

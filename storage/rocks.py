@@ -17,6 +17,8 @@ from queue import SimpleQueue
 from typing import Any, cast
 
 from rocksdict import (
+    BlockBasedOptions,
+    Cache,
     DBCompressionType,
     DBRecoveryMode,
     Options,
@@ -32,6 +34,8 @@ from storage.store import StoreFailed
 
 _SST_DELETIONS = (1000, 500, 0.5)
 _LOG_FILES_KEPT = 5
+_FILTER_BITS = 10
+_CACHE_BYTES = 96 << 20
 _MANY = 4
 """From so many keys on, one call for all costs less than one for each."""
 
@@ -176,6 +180,12 @@ def _options() -> Options:
     options.set_compression_type(DBCompressionType.lz4())
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(_LOG_FILES_KEPT)
+    tables = BlockBasedOptions()
+    # Most lookups of ids and groups find nothing: filters answer those without reading a block.
+    tables.set_bloom_filter(_FILTER_BITS, False)
+    # Beside the block cache: a filter of a large file is larger than a part of the cache, and would be read each time.
+    tables.set_block_cache(Cache(_CACHE_BYTES))
+    options.set_block_based_table_factory(tables)
     # A torn tail is what a crash leaves; a hole before the end is damage and refuses to open.
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     # Consumed ranges are compacted soon, so that no scan walks over a million deleted rows (PERF §2).

@@ -122,7 +122,7 @@ def _merged(current: Mapping[str, str], given: Mapping[str, str], *, fifo: bool)
     redrive = given.get("RedrivePolicy")
     if redrive and is_fifo_name(_redrive_policy(redrive).dead_letter_target_arn) is not fifo:
         # AWS ends this text with two full stops.
-        raise _redrive_refusal(
+        raise redrive_refusal(
             redrive, "Dead-letter queue must be same type of queue as the source.."
         )
     if merged.get("FifoThroughputLimit") == "perMessageGroupId":
@@ -226,7 +226,8 @@ def _checked_policy(name: str, text: str) -> str:
     return text
 
 
-def _redrive_refusal(text: str, reason: str) -> InvalidParameterValue:
+def redrive_refusal(text: str, reason: str) -> InvalidParameterValue:
+    """What CreateQueue and SetQueueAttributes answer to the text of a RedrivePolicy they cannot take."""
     return InvalidParameterValue(
         f"Value {text} for parameter RedrivePolicy is invalid. Reason: {reason}"
     )
@@ -258,7 +259,7 @@ def _redrive_policy(text: str) -> RedrivePolicy:
         reason = "Only following attributes are supported: [maxReceiveCount, deadLetterTargetArn]."
     else:
         return RedrivePolicy(arn, count)
-    raise _redrive_refusal(text, reason)
+    raise redrive_refusal(text, reason)
 
 
 def _receive_count(value: object) -> int | None:

@@ -64,9 +64,7 @@ class TaskHandle(msgspec.Struct, frozen=True):
 
 def encode_handle(task: MoveTask) -> str:
     """The handle of a task: base64 of JSON, as AWS's."""
-    return base64.b64encode(
-        msgspec.json.encode(TaskHandle(task.task_id, task.source_arn))
-    ).decode()
+    return base64.b64encode(msgspec.json.encode(TaskHandle(task.task_id, task.source_arn))).decode()
 
 
 def decode_handle(handle: str) -> TaskHandle:

@@ -228,9 +228,8 @@ def _old_by_clock(
     next_ms += [clock_ms for clock_ms, _ in clocks if clock_ms > last_ms][:1]
     if len(clocks) == STEP_MESSAGES and clocks[-1][0] <= last_ms:
         next_ms.append(clocks[-1][0])
-    for sequence, message in zip(due, shard.rows.messages(queue.queue_id, due), strict=True):
-        if message is not None:
-            old[sequence] = message
+    messages = zip(due, shard.rows.messages(queue.queue_id, due), strict=True)
+    old.update({sequence: message for sequence, message in messages if message is not None})
 
 
 def _lease_of(queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
@@ -238,9 +237,7 @@ def _lease_of(queue: QueueState, sequence: int, message: StoredMessage) -> Lease
     entry = queue.entries.get(sequence)
     if entry is not None:
         return entry.lease
-    return Lease(
-        sequence, 0, 0, 0, 0, 0, message.group, message.clock_ms, message.handle_sequence
-    )
+    return Lease(sequence, 0, 0, 0, 0, 0, message.group, message.clock_ms, message.handle_sequence)
 
 
 def _leave_groups(queue: QueueState, book: GroupBook, leases: list[Lease]) -> None:

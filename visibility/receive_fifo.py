@@ -96,8 +96,7 @@ class _Taking:
         while len(self.leases) < limit and not self._letters.is_full:
             wanted = limit - len(self.leases)
             line = self._shard.rows.group_line(self._queue.queue_id, group, after, wanted)
-            aside = self._queue.set_aside
-            page = list(takewhile(lambda row: row[0] < end and row[0] not in aside, line))
+            page = list(takewhile(partial(self._may_go, end), line))
             self._take(group, page, taken)
             if len(page) < wanted:
                 break
@@ -105,6 +104,9 @@ class _Taking:
         if taken:
             self.book.take(group, taken)
             self._groups[group] = taken
+
+    def _may_go(self, end: int, row: tuple[int, Lease | None]) -> bool:
+        return row[0] < end and row[0] not in self._queue.set_aside
 
     def _take(self, group: bytes, page: list[tuple[int, Lease | None]], taken: list[int]) -> None:
         rows = self._shard.rows

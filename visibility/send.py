@@ -49,9 +49,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     if _is_plain(queue, definition, content) and not (delay_s or definition.settings.delay_ms):
         sent = _Sent(stamp.message_id(0), None)
         message = StoredMessage(sent.message_id, stamp.now_ms, content.size, content.data)
-        events: tuple[Event, ...] = (
-            MessagesSent(queue.queue_id, queue.next_sequence, [message]),
-        )
+        events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
     else:
         sending = Sending(shard, queue, definition, stamp)
         sent = sending.send(content, delay_s, 0)

@@ -90,7 +90,11 @@ class _Settling:
             )
         visible_at_ms = self._now_ms + timeout_s * 1000
         # Without a receive every one was given back, and nothing has begun to count.
-        if held.received_at_ms and timeout_s and visible_at_ms >= held.received_at_ms + _VISIBILITY_MAX_MS:
+        if (
+            held.received_at_ms
+            and timeout_s
+            and visible_at_ms >= held.received_at_ms + _VISIBILITY_MAX_MS
+        ):
             raise InvalidParameterValue(
                 f"Value {timeout_s} for parameter VisibilityTimeout is invalid. Reason: Total "
                 f"VisibilityTimeout for the message is beyond the limit [{limits.VISIBILITY_TIMEOUT.high} seconds]"
@@ -197,9 +201,7 @@ def _freed_groups(
     return book.events()
 
 
-def _left_groups(
-    shard: ShardState, queue: QueueState, leases: list[Lease]
-) -> tuple[Event, ...]:
+def _left_groups(shard: ShardState, queue: QueueState, leases: list[Lease]) -> tuple[Event, ...]:
     """Groups of a standard queue that messages leave which went to the back and wait there."""
     book = GroupBook(shard, queue, fifo=False)
     for lease in leases:
@@ -214,6 +216,10 @@ def decide_delete_message(shard: ShardState, request: Request, stamp: Stamp) -> 
     receipt = request.parts[0]
     assert isinstance(operation, DeleteMessage)
     assert isinstance(receipt, Receipt)
+    queue = shard.queue(request.queue.queue_id)
+    entry = queue.entries.get(receipt.sequence)
+    if entry is not None and not queue.fifo and entry.lease.receive_count == receipt.delivery:
+        return None, (MessagesDeleted(queue.queue_id, stamp.now_ms, [entry.lease]),)
     settling = _Settling(shard, request, stamp)
     settling.delete(receipt, operation.receipt_handle or "")
     return None, settling.events()

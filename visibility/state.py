@@ -21,7 +21,6 @@ from visibility.model import Definitions, QueueCounters
 from visibility.rows import Rows
 from visibility.waiters import WaitList
 
-
 SPAN_BITS = 12
 """Messages are counted by spans of 4,096 sequences: where the first one lies is known without a scan."""
 _PULSES = 0

@@ -1,0 +1,429 @@
+"""Deduplication of FIFO queues, and the attributes that steer it: a duplicate is answered like its original, not kept.
+
+The end of the five minutes is the engine's own test, on a clock that it owns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.conftest import NodeFactory
+from compat_tests.facade import (
+    Client,
+    ClientError,
+    bodies,
+    counts,
+    create_fifo_queue,
+    eventually,
+    receive,
+    receive_count,
+    refusal,
+    send_to_group,
+)
+from compat_tests.test_dead_letter import arn, redrive
+from compat_tests.test_queues import DEFAULTS, attributes
+from compat_tests.test_send import string
+from compat_tests.test_visibility import delete
+
+Names = Callable[[], str]
+MakeFifo = Callable[..., str]
+
+BY_GROUP = {"DeduplicationScope": "messageGroup"}
+BY_CONTENT = {"ContentBasedDeduplication": "true"}
+NO_ID = (
+    "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
+    "provided explicitly"
+)
+
+
+@pytest.fixture
+def make_fifo(current: Client, fresh_name: Names) -> MakeFifo:
+    """Makes FIFO queues with the given attributes."""
+
+    def make(**given: str) -> str:
+        return create_fifo_queue(current, fresh_name(), **given)
+
+    return make
+
+
+@pytest.fixture
+def fifo(make_fifo: MakeFifo) -> str:
+    """A FIFO queue with every default."""
+    return make_fifo()
+
+
+def send(client: Client, url: str, group: str, body: str, identity: str) -> tuple[str, int]:
+    """Send with this deduplication id; gives MessageId and SequenceNumber."""
+    answer = send_to_group(client, url, group, body, MessageDeduplicationId=identity)
+    return answer["MessageId"], int(answer["SequenceNumber"])
+
+
+# -- duplicates -------------------------------------------------------------------------------------------------------
+
+
+def test_duplicate_is_answered_as_the_original_and_dropped(sqs: Client, fifo: str) -> None:
+    first = send(sqs, fifo, "g", "first", "d")
+
+    again = send(sqs, fifo, "g", "second", "d")
+
+    assert again == first
+    assert counts(sqs, fifo) == (1, 0, 0)
+    (got,) = receive(sqs, fifo, AttributeNames=["All"])
+    assert got["Body"] == "first"
+    assert (got["MessageId"], int(got["Attributes"]["SequenceNumber"])) == first
+    assert got["Attributes"]["MessageDeduplicationId"] == "d"
+
+
+def test_answer_to_a_duplicate_has_the_digest_of_its_own_body(sqs: Client, fifo: str) -> None:
+    send(sqs, fifo, "g", "first", "d")
+
+    answer = send_to_group(sqs, fifo, "g", "second", MessageDeduplicationId="d")
+
+    assert answer["MD5OfMessageBody"] == hashlib.md5(b"second").hexdigest(), "clients check it"
+
+
+def test_duplicate_is_dropped_while_in_flight_and_after_the_delete(sqs: Client, fifo: str) -> None:
+    first = send(sqs, fifo, "g", "x", "d")
+    (got,) = receive(sqs, fifo)
+    assert send(sqs, fifo, "g", "x", "d") == first
+    delete(sqs, fifo, got["ReceiptHandle"])
+
+    assert send(sqs, fifo, "g", "x", "d") == first
+
+    assert counts(sqs, fifo) == (0, 0, 0)
+    assert receive(sqs, fifo) == []
+
+
+def test_same_body_with_another_id_is_another_message(sqs: Client, fifo: str) -> None:
+    first, second = send(sqs, fifo, "g", "x", "d1"), send(sqs, fifo, "g", "x", "d2")
+
+    assert first[0] != second[0]
+    assert first[1] < second[1]
+    assert len(receive(sqs, fifo)) == 2
+
+
+def test_duplicates_within_one_batch_are_one_message(sqs: Client, fifo: str) -> None:
+    entries = [
+        {"Id": name, "MessageBody": name, "MessageGroupId": "g", "MessageDeduplicationId": identity}
+        for name, identity in (("a", "d1"), ("b", "d2"), ("c", "d1"))
+    ]
+
+    answer = sqs.call("SendMessageBatch", QueueUrl=fifo, Entries=entries)
+
+    a, b, c = answer["Successful"]
+    assert [entry["Id"] for entry in (a, b, c)] == ["a", "b", "c"]
+    assert (c["MessageId"], c["SequenceNumber"]) == (a["MessageId"], a["SequenceNumber"])
+    assert b["MessageId"] != a["MessageId"]
+    assert bodies(receive(sqs, fifo)) == "a b"
+    again = sqs.call("SendMessageBatch", QueueUrl=fifo, Entries=entries)
+    assert [e["MessageId"] for e in again["Successful"]] == [e["MessageId"] for e in (a, b, c)]
+    assert counts(sqs, fifo) == (0, 2, 0)
+
+
+def test_identical_ids_are_no_duplicates_in_another_queue(sqs: Client, make_fifo: MakeFifo) -> None:
+    one, other = make_fifo(), make_fifo()
+
+    assert send(sqs, one, "g", "x", "d")[0] != send(sqs, other, "g", "x", "d")[0]
+
+    assert counts(sqs, one) == counts(sqs, other) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("identity", ["d" * 128, "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"])
+def test_id_is_accepted(sqs: Client, fifo: str, identity: str) -> None:
+    send(sqs, fifo, "g", "x", identity)
+
+    (got,) = receive(sqs, fifo, AttributeNames=["MessageDeduplicationId"])
+    assert got["Attributes"] == {"MessageDeduplicationId": identity}
+
+
+def test_purge_forgets_the_ids(sqs: Client, fifo: str) -> None:
+    first = send(sqs, fifo, "g", "x", "d")
+    sqs.call("PurgeQueue", QueueUrl=fifo)
+
+    second = send(sqs, fifo, "g", "y", "d")
+
+    assert second[0] != first[0]
+    assert second[1] > first[1]
+    assert bodies(receive_count(sqs, fifo, 1)) == "y"
+
+
+def test_queue_made_again_knows_no_ids(sqs: Client, fifo: str) -> None:
+    first = send(sqs, fifo, "g", "x", "d")
+    sqs.call("DeleteQueue", QueueUrl=fifo)
+    name = fifo.rsplit("/", 1)[1].removesuffix(".fifo")
+
+    assert create_fifo_queue(sqs, name) == fifo
+    assert send(sqs, fifo, "g", "y", "d")[0] != first[0]
+
+    assert bodies(receive_count(sqs, fifo, 1)) == "y"
+
+
+# -- scope ------------------------------------------------------------------------------------------------------------
+
+
+def test_scope_queue_drops_across_groups(sqs: Client, fifo: str) -> None:
+    first = send(sqs, fifo, "g1", "x", "d")
+
+    assert send(sqs, fifo, "g2", "y", "d") == first
+
+    assert bodies(receive(sqs, fifo)) == "x"
+
+
+def test_scope_queue_drops_the_same_content_across_groups(sqs: Client, make_fifo: MakeFifo) -> None:
+    url = make_fifo(**BY_CONTENT)
+    first = send_to_group(sqs, url, "g1", "x")
+
+    assert send_to_group(sqs, url, "g2", "x")["MessageId"] == first["MessageId"]
+
+    assert counts(sqs, url) == (1, 0, 0)
+
+
+def test_scope_message_group_drops_within_the_group_only(sqs: Client, make_fifo: MakeFifo) -> None:
+    url = make_fifo(**BY_GROUP)
+
+    a = send(sqs, url, "a", "a", "d")
+    b = send(sqs, url, "b", "b", "d")
+    a_again, b_again = send(sqs, url, "a", "a2", "d"), send(sqs, url, "b", "b2", "d")
+
+    assert a != b
+    assert (a_again, b_again) == (a, b)
+    assert sorted(message["Body"] for message in receive(sqs, url)) == ["a", "b"]
+
+
+def test_scope_message_group_with_content(sqs: Client, make_fifo: MakeFifo) -> None:
+    url = make_fifo(**BY_GROUP, **BY_CONTENT)
+
+    for group in ("a", "b", "a", "b"):
+        send_to_group(sqs, url, group, "x")
+
+    assert counts(sqs, url) == (2, 0, 0)
+
+
+def test_scope_message_group_needs_no_throughput_limit(sqs: Client, make_fifo: MakeFifo) -> None:
+    url = make_fifo(**BY_GROUP)
+
+    found = attributes(sqs, url, "DeduplicationScope", "FifoThroughputLimit")
+
+    assert found == {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perQueue"}
+
+
+def test_scope_queue_stays_after_it_is_set_to_message_group(sqs: Client, fifo: str) -> None:
+    before = send(sqs, fifo, "g1", "before", "d1")
+
+    sqs.call("SetQueueAttributes", QueueUrl=fifo, Attributes=BY_GROUP)
+
+    assert attributes(sqs, fifo, "DeduplicationScope") == BY_GROUP, "it is shown as set"
+    assert send(sqs, fifo, "g2", "x", "d1") == before
+    new = send(sqs, fifo, "g1", "new", "d2")
+    assert send(sqs, fifo, "g2", "x", "d2") == new, "ids never seen before, too"
+    assert bodies(receive(sqs, fifo)) == "before new"
+
+
+def test_scope_message_group_stays_after_it_is_set_to_queue(
+    sqs: Client, make_fifo: MakeFifo
+) -> None:
+    url = make_fifo(**BY_GROUP)
+    before = send(sqs, url, "g1", "1", "d1")
+
+    sqs.call("SetQueueAttributes", QueueUrl=url, Attributes={"DeduplicationScope": "queue"})
+
+    assert attributes(sqs, url, "DeduplicationScope") == {"DeduplicationScope": "queue"}
+    assert send(sqs, url, "g2", "2", "d1") != before
+    assert send(sqs, url, "g1", "3", "d2") != send(sqs, url, "g2", "4", "d2")
+    assert send(sqs, url, "g1", "5", "d1") == before
+    assert sorted(message["Body"] for message in receive(sqs, url)) == ["1", "2", "3", "4"]
+
+
+# -- by content -------------------------------------------------------------------------------------------------------
+
+
+def test_content_is_the_body_alone(sqs: Client, make_fifo: MakeFifo) -> None:
+    url = make_fifo(**BY_CONTENT)
+    first = send_to_group(sqs, url, "g", "höld fast")
+
+    again = send_to_group(sqs, url, "g", "höld fast", MessageAttributes={"k": string("x")})
+
+    assert again["MessageId"] == first["MessageId"]
+    assert again["SequenceNumber"] == first["SequenceNumber"]
+    (got,) = receive(sqs, url, AttributeNames=["All"], MessageAttributeNames=["All"])
+    digest = hashlib.sha256("höld fast".encode()).hexdigest()
+    assert got["Attributes"]["MessageDeduplicationId"] == digest
+    assert "MessageAttributes" not in got
+
+
+def test_explicit_id_wins_over_the_content(sqs: Client, make_fifo: MakeFifo) -> None:
+    url = make_fifo(**BY_CONTENT)
+
+    send(sqs, url, "g", "x", "d1")
+    send(sqs, url, "g", "x", "d2")
+    send(sqs, url, "g", "y", "d1")
+
+    assert bodies(receive(sqs, url)) == "x x"
+
+
+def test_explicit_id_that_equals_a_content_is_a_duplicate(sqs: Client, make_fifo: MakeFifo) -> None:
+    url = make_fifo(**BY_CONTENT)
+    first = send_to_group(sqs, url, "g", "x")
+
+    again = send(sqs, url, "g", "y", hashlib.sha256(b"x").hexdigest())
+
+    assert again[0] == first["MessageId"]
+
+
+def test_content_based_deduplication_is_switched_by_set_attributes(sqs: Client, fifo: str) -> None:
+    members = {"QueueUrl": fifo, "MessageBody": "x", "MessageGroupId": "g"}
+    assert refusal(sqs, "SendMessage", **members).message == NO_ID
+
+    sqs.call("SetQueueAttributes", QueueUrl=fifo, Attributes=BY_CONTENT)
+    first = sqs.call("SendMessage", **members)
+    again = sqs.call("SendMessage", **members)
+    off = {"ContentBasedDeduplication": "false"}
+    sqs.call("SetQueueAttributes", QueueUrl=fifo, Attributes=off)
+
+    assert again["MessageId"] == first["MessageId"]
+    error = refusal(sqs, "SendMessage", **members)
+    assert (error.code, error.message) == ("InvalidParameterValue", NO_ID)
+    assert counts(sqs, fifo) == (1, 0, 0)
+
+
+def test_batch_is_deduplicated_by_content(sqs: Client, make_fifo: MakeFifo) -> None:
+    url = make_fifo(**BY_CONTENT)
+    entries = [{"Id": name, "MessageBody": "x", "MessageGroupId": "g"} for name in ("a", "b")]
+
+    first, second = sqs.call("SendMessageBatch", QueueUrl=url, Entries=entries)["Successful"]
+
+    assert first["MessageId"] == second["MessageId"]
+    assert counts(sqs, url) == (1, 0, 0)
+
+
+# -- attributes of the queue ------------------------------------------------------------------------------------------
+
+
+def test_fresh_fifo_queue_has_exactly_the_attributes_of_aws(sqs: Client, fifo: str) -> None:
+    found = attributes(sqs, fifo)
+
+    for name in ("CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"):
+        del found[name]
+    assert found == {
+        **DEFAULTS,
+        "ContentBasedDeduplication": "false",
+        "DeduplicationScope": "queue",
+        "FifoQueue": "true",
+        "FifoThroughputLimit": "perQueue",
+    }
+
+
+def test_fifo_attributes_come_back(sqs: Client, fifo: str) -> None:
+    given = {
+        "ContentBasedDeduplication": "true",
+        "DeduplicationScope": "messageGroup",
+        "FifoThroughputLimit": "perMessageGroupId",
+    }
+
+    sqs.call("SetQueueAttributes", QueueUrl=fifo, Attributes=given)
+
+    assert attributes(sqs, fifo, *given) == given
+
+
+def test_queue_type_does_not_change(sqs: Client, fifo: str) -> None:
+    members = {"QueueUrl": fifo, "Attributes": {"FifoQueue": "true"}}
+    assert sqs.call("SetQueueAttributes", **members) == {}
+
+    error = refusal(sqs, "SetQueueAttributes", QueueUrl=fifo, Attributes={"FifoQueue": "false"})
+
+    assert error.code == "InvalidAttributeValue"
+    assert error.message == (
+        "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported."
+    )
+
+
+@pytest.mark.parametrize("attribute", ["DeduplicationScope", "FifoThroughputLimit"])
+def test_unknown_choice_is_refused(sqs: Client, fifo: str, attribute: str) -> None:
+    error = refusal(sqs, "SetQueueAttributes", QueueUrl=fifo, Attributes={attribute: "galaxy"})
+
+    assert error.code == "InvalidAttributeValue"
+
+
+def test_name_and_type_go_together(sqs: Client, fresh_name: Names) -> None:
+    name = fresh_name()
+
+    suffix_only = refusal(sqs, "CreateQueue", QueueName=f"{name}.fifo")
+    type_only = refusal(sqs, "CreateQueue", QueueName=name, Attributes={"FifoQueue": "true"})
+    long = refusal(
+        sqs, "CreateQueue", QueueName="a" * 76 + ".fifo", Attributes={"FifoQueue": "true"}
+    )
+
+    codes = [error.code for error in (suffix_only, type_only, long)]
+    assert codes == ["InvalidParameterValue"] * 3, "the suffix counts to the 80 characters"
+
+
+def test_create_compares_fifo_attributes(sqs: Client, fresh_name: Names) -> None:
+    name = fresh_name()
+    url = create_fifo_queue(sqs, name)
+    assert create_fifo_queue(sqs, name) == url
+    assert create_fifo_queue(sqs, name, ContentBasedDeduplication="false") == url
+
+    with pytest.raises(ClientError) as refused:
+        create_fifo_queue(sqs, name, ContentBasedDeduplication="true")
+
+    assert refused.value.code == "QueueAlreadyExists"
+    assert refused.value.message == (
+        "A queue already exists with the same name and a different value for attribute "
+        "ContentBasedDeduplication"
+    )
+
+
+# -- beyond one queue and one process ---------------------------------------------------------------------------------
+
+
+def test_moves_to_the_dead_letter_queue_are_not_deduplicated(
+    sqs: Client, make_fifo: MakeFifo
+) -> None:
+    target = make_fifo(**BY_CONTENT)
+    source = make_fifo(RedrivePolicy=redrive(arn(sqs, target)), **BY_CONTENT)
+    send_to_group(sqs, target, "g", "x")
+    sent = {"QueueUrl": source, "MessageBody": "x", "MessageGroupId": "g"}
+    for identity in ("d1", "d2"):
+        sqs.call("SendMessage", **sent, MessageDeduplicationId=identity)
+
+    for _ in range(2):
+        receive(sqs, source, VisibilityTimeout=0)
+
+    assert receive(sqs, source) == []
+    eventually(lambda: counts(sqs, target) == (3, 0, 0))
+    assert bodies(receive(sqs, target)) == "x x x"
+
+
+def test_ids_survive_kill(start_node: NodeFactory, fresh_name: Names) -> None:
+    node = start_node("--aws-waits", "off")
+    client = Boto3Client(node.url, node.credentials)
+    queue = create_fifo_queue(client, fresh_name())
+    grouped = create_fifo_queue(client, fresh_name(), **BY_GROUP)
+    purged = create_fifo_queue(client, fresh_name())
+    waiting = send(client, queue, "g", "waiting", "d1")
+    deleted = send(client, queue, "h", "deleted", "d2")
+    (got,) = [message for message in receive(client, queue) if message["Body"] == "deleted"]
+    delete(client, queue, got["ReceiptHandle"])
+    in_group = send(client, grouped, "g", "x", "d")
+    client.call("SetQueueAttributes", QueueUrl=grouped, Attributes={"DeduplicationScope": "queue"})
+    send(client, purged, "g", "x", "d")
+    client.call("PurgeQueue", QueueUrl=purged)
+
+    node.kill()
+    node.start()
+
+    assert send(client, queue, "g", "x", "d1") == waiting
+    assert send(client, queue, "h", "x", "d2") == deleted
+    assert send(client, grouped, "g", "x", "d") == in_group
+    assert send(client, grouped, "h", "x", "d") != in_group, "the scope is that of the creation"
+    send(client, purged, "g", "x", "d")
+    assert counts(client, queue) == (0, 1, 0)
+    assert counts(client, grouped) == (2, 0, 0)
+    assert counts(client, purged) == (1, 0, 0)
+    later = send(client, queue, "g", "x", "d3")
+    assert later[1] > deleted[1], "sequence numbers go on"
+    client.close()

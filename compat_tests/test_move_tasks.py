@@ -1,0 +1,450 @@
+"""Message move tasks: what they move, what they show, how they end, and what they refuse.
+
+Tasks with a rate take seconds of real time, so they are asked for by one client only.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.clients.raw import RawClient
+from compat_tests.conftest import NodeFactory
+from compat_tests.facade import (
+    Client,
+    ClientError,
+    Members,
+    bodies,
+    counts,
+    create_fifo_queue,
+    eventually,
+    receive,
+    receive_count,
+    refusal,
+    send_in_order,
+)
+from compat_tests.test_dead_letter import arn, redrive
+
+Names = Callable[[], str]
+MakeQueue = Callable[..., str]
+
+NOT_A_DEAD_LETTER_QUEUE = "Source queue must be configured as a Dead Letter Queue."
+ONE_TASK = (
+    "There is already a task running. Only one active task is allowed for a source queue arn at a "
+    "given time."
+)
+NO_SOURCE = "The resource that you specified for the SourceArn parameter doesn't exist."
+NO_DESTINATION = "The resource that you specified for the DestinationArn parameter doesn't exist."
+SHOWN_ALWAYS = {
+    "SourceArn",
+    "Status",
+    "StartedTimestamp",
+    "ApproximateNumberOfMessagesMoved",
+    "ApproximateNumberOfMessagesToMove",
+}
+
+
+@pytest.fixture
+def source(queue: str, current: Client, make_queue: MakeQueue) -> str:
+    """A queue whose dead letters go to `queue` after one receive."""
+    return make_queue(RedrivePolicy=redrive(arn(current, queue)))
+
+
+def send_numbered(client: Client, url: str, count: int, prefix: str = "") -> None:
+    """Send a batch of messages."""
+    entries = [{"Id": str(n), "MessageBody": f"{prefix}{n}"} for n in range(count)]
+    client.call("SendMessageBatch", QueueUrl=url, Entries=entries)
+
+
+def let_die(client: Client, source: str, target: str, count: int, prefix: str = "") -> None:
+    """Send messages to the source and receive them until they are in the target."""
+    dead = counts(client, target)[0]
+    send_numbered(client, source, count, prefix)
+    assert len(receive_count(client, source, count, VisibilityTimeout=0)) == count
+    assert receive(client, source) == []
+    eventually(lambda: counts(client, target)[0] == dead + count)
+
+
+def start(client: Client, url: str, **members: object) -> str:
+    """Start a task that empties the queue; gives its handle."""
+    answer = client.call("StartMessageMoveTask", SourceArn=arn(client, url), **members)
+    return str(answer["TaskHandle"])
+
+
+def tasks(client: Client, url: str, **members: object) -> list[Members]:
+    answer = client.call("ListMessageMoveTasks", SourceArn=arn(client, url), **members)
+    return list(answer.get("Results", []))
+
+
+def ended(client: Client, url: str, *, within: float = 10.0) -> Members:
+    """The newest task of the queue, when it has ended."""
+    running = {"RUNNING", "CANCELLING"}
+    eventually(lambda: tasks(client, url)[0]["Status"] not in running, within=within)
+    return tasks(client, url)[0]
+
+
+def moved(client: Client, url: str) -> int:
+    """How many messages the newest task of the queue says that it moved."""
+    return int(tasks(client, url)[0]["ApproximateNumberOfMessagesMoved"])
+
+
+def encoded(task_id: str, source_arn: str) -> str:
+    handle = json.dumps({"taskId": task_id, "sourceArn": source_arn})
+    return base64.b64encode(handle.encode()).decode()
+
+
+# -- what is moved ----------------------------------------------------------------------------------------------------
+
+
+def test_messages_go_back_to_the_queue_they_came_from(sqs: Client, queue: str, source: str) -> None:
+    before_ms = int(time.time() * 1000) - 1000
+    let_die(sqs, source, queue, 3)
+
+    start(sqs, queue)
+    task = ended(sqs, queue)
+
+    assert set(task) == SHOWN_ALWAYS
+    assert (task["SourceArn"], task["Status"]) == (arn(sqs, queue), "COMPLETED")
+    assert task["ApproximateNumberOfMessagesMoved"] == 3
+    assert task["ApproximateNumberOfMessagesToMove"] == 3
+    assert before_ms <= task["StartedTimestamp"] <= before_ms + 60_000
+    assert counts(sqs, queue) == (0, 0, 0)
+    assert sorted(message["Body"] for message in receive_count(sqs, source, 3)) == ["0", "1", "2"]
+
+
+def test_moved_message_is_a_new_one(sqs: Client, queue: str, source: str) -> None:
+    asked: Members = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+    attribute = {"k": {"DataType": "String", "StringValue": "x"}}
+    sqs.call("SendMessage", QueueUrl=source, MessageBody="x", MessageAttributes=attribute)
+    (before,) = receive(sqs, source, VisibilityTimeout=0, **asked)
+    assert receive(sqs, source) == []
+    eventually(lambda: counts(sqs, queue) == (1, 0, 0))
+    time.sleep(0.01)
+
+    start(sqs, queue)
+    (after,) = receive_count(sqs, source, 1, **asked)
+
+    assert after["MessageId"] != before["MessageId"]
+    assert str(uuid.UUID(after["MessageId"])) == after["MessageId"]
+    for member in ("Body", "MD5OfBody", "MessageAttributes", "MD5OfMessageAttributes"):
+        assert after[member] == before[member]
+    found = after["Attributes"]
+    assert int(found["SentTimestamp"]) > int(before["Attributes"]["SentTimestamp"])
+    assert found["ApproximateReceiveCount"] == "1"
+    assert "DeadLetterQueueSourceArn" not in found
+
+
+def test_each_message_goes_to_its_own_source(
+    sqs: Client, queue: str, source: str, make_queue: MakeQueue
+) -> None:
+    other = make_queue(RedrivePolicy=redrive(arn(sqs, queue)))
+    let_die(sqs, source, queue, 2, "mine-")
+    let_die(sqs, other, queue, 3, "yours-")
+
+    start(sqs, queue)
+    task = ended(sqs, queue)
+
+    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 5)
+    mine = receive_count(sqs, source, 2)
+    yours = receive_count(sqs, other, 3)
+    assert sorted(message["Body"] for message in mine) == ["mine-0", "mine-1"]
+    assert sorted(message["Body"] for message in yours) == ["yours-0", "yours-1", "yours-2"]
+
+
+def test_named_destination_gets_all(
+    sqs: Client, queue: str, source: str, make_queue: MakeQueue
+) -> None:
+    destination = make_queue()
+    let_die(sqs, source, queue, 2)
+    send_numbered(sqs, queue, 1, "sent-directly-")
+
+    start(sqs, queue, DestinationArn=arn(sqs, destination), MaxNumberOfMessagesPerSecond=500)
+    task = ended(sqs, queue)
+
+    assert set(task) == SHOWN_ALWAYS | {"DestinationArn", "MaxNumberOfMessagesPerSecond"}
+    assert task["Status"] == "COMPLETED"
+    assert task["DestinationArn"] == arn(sqs, destination)
+    assert task["MaxNumberOfMessagesPerSecond"] == 500
+    got = receive_count(sqs, destination, 3)
+    assert sorted(message["Body"] for message in got) == ["0", "1", "sent-directly-0"]
+    assert counts(sqs, source) == counts(sqs, queue) == (0, 0, 0)
+
+
+def test_messages_in_flight_are_left_alone(
+    sqs: Client, queue: str, source: str, make_queue: MakeQueue
+) -> None:
+    destination = make_queue()
+    let_die(sqs, source, queue, 3)
+    (held,) = receive(sqs, queue, 1)
+
+    start(sqs, queue, DestinationArn=arn(sqs, destination))
+    task = ended(sqs, queue)
+
+    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 2)
+    assert counts(sqs, queue) == (0, 1, 0)
+    assert counts(sqs, destination) == (2, 0, 0)
+    sqs.call("DeleteMessage", QueueUrl=queue, ReceiptHandle=held["ReceiptHandle"])
+    assert counts(sqs, queue) == (0, 0, 0)
+
+
+def test_moved_message_wakes_a_poll_and_may_die_again(sqs: Client, queue: str, source: str) -> None:
+    let_die(sqs, source, queue, 1)
+    start(sqs, queue)
+
+    (got,) = receive(sqs, source, WaitTimeSeconds=10, VisibilityTimeout=0)
+    assert got["Body"] == "0"
+    assert receive(sqs, source) == []
+
+    (dead,) = receive_count(sqs, queue, 1, AttributeNames=["All"])
+    assert dead["MessageId"] == got["MessageId"]
+    assert dead["Attributes"]["DeadLetterQueueSourceArn"] == arn(sqs, source)
+
+
+def test_fifo_queues_keep_groups_and_order(sqs: Client, fresh_name: Names) -> None:
+    target = create_fifo_queue(sqs, fresh_name())
+    source = create_fifo_queue(sqs, fresh_name(), RedrivePolicy=redrive(arn(sqs, target)))
+    sent = send_in_order(sqs, source, "g1-m1 g2-m1 g1-m2")
+    receive(sqs, source, VisibilityTimeout=0)
+    assert receive(sqs, source) == []
+    eventually(lambda: counts(sqs, target) == (3, 0, 0))
+
+    start(sqs, target)
+    task = ended(sqs, target)
+    got = receive(sqs, source, AttributeNames=["All"])
+
+    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 3)
+    assert bodies([m for m in got if m["Body"].startswith("g1")]) == "g1-m1 g1-m2"
+    assert all(m["Attributes"]["MessageGroupId"] == m["Body"][:2] for m in got)
+    assert len(got) == 3
+    assert not {m["MessageId"] for m in got} & {answer["MessageId"] for answer in sent}
+    assert counts(sqs, target) == (0, 0, 0)
+
+
+# -- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def test_newest_task_is_listed_first_and_alone_by_default(
+    sqs: Client, queue: str, source: str, make_queue: MakeQueue
+) -> None:
+    assert tasks(sqs, queue) == []
+    first, second = make_queue(), make_queue()
+    let_die(sqs, source, queue, 1)
+    start(sqs, queue, DestinationArn=arn(sqs, first))
+    ended(sqs, queue)
+    start(sqs, queue, DestinationArn=arn(sqs, second))
+    ended(sqs, queue)
+
+    (newest,) = tasks(sqs, queue)
+    listed = tasks(sqs, queue, MaxResults=10)
+
+    assert newest["DestinationArn"] == arn(sqs, second)
+    assert [task["DestinationArn"] for task in listed] == [arn(sqs, second), arn(sqs, first)]
+    moved_each = [task["ApproximateNumberOfMessagesMoved"] for task in listed]
+    assert moved_each == [0, 1], "the second found the queue empty"
+    assert {task["Status"] for task in listed} == {"COMPLETED"}
+
+
+def test_names_and_numbers_on_the_query_wire(
+    raw: RawClient, current: Client, queue: str, source: str
+) -> None:
+    let_die(current, source, queue, 1)
+    source_arn = arn(current, queue)
+
+    started = raw.query("StartMessageMoveTask", SourceArn=source_arn)
+    ended(current, queue)
+    listed = raw.query("ListMessageMoveTasks", SourceArn=source_arn)
+
+    assert started.value("TaskHandle")
+    assert listed.text.count("<ListMessageMoveTasksResultEntry>") == 1
+    assert listed.value("ApproximateNumberOfMessagesMoved") == "1"
+    assert listed.value("StartedTimestamp").isdigit()
+    assert "TaskHandle" not in listed.text
+
+
+# -- tasks that take their time ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_rate_is_kept_and_the_running_task_is_shown(
+    current: Client, queue: str, source: str
+) -> None:
+    """Three seconds in all, so everything about a running task is asked on the way."""
+    let_die(current, source, queue, 4)
+    begin = time.monotonic()
+
+    handle = start(current, queue, MaxNumberOfMessagesPerSecond=1)
+    (running,) = tasks(current, queue)
+    second = refusal(current, "StartMessageMoveTask", SourceArn=arn(current, queue))
+    other = encoded(str(uuid.uuid4()), arn(current, queue))
+    unknown = refusal(current, "CancelMessageMoveTask", TaskHandle=other)
+    task = ended(current, queue)
+    took = time.monotonic() - begin
+
+    decoded = json.loads(base64.b64decode(handle))
+    task_id = str(uuid.UUID(decoded["taskId"]))
+    assert decoded == {"taskId": task_id, "sourceArn": arn(current, queue)}
+    assert set(running) == SHOWN_ALWAYS | {"TaskHandle", "MaxNumberOfMessagesPerSecond"}
+    assert (running["Status"], running["TaskHandle"]) == ("RUNNING", handle)
+    assert running["MaxNumberOfMessagesPerSecond"] == 1
+    assert running["ApproximateNumberOfMessagesToMove"] == 4
+    check(current, second, "InvalidParameterValue", ONE_TASK)
+    assert unknown.message == "Task does not exist."
+    assert 2.9 < took < 6
+    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 4)
+    assert task["ApproximateNumberOfMessagesToMove"] == 4, "fixed at the start"
+    assert "TaskHandle" not in task
+    assert counts(current, source) == (4, 0, 0)
+
+
+@pytest.mark.slow
+def test_cancelled_task_leaves_the_rest(current: Client, queue: str, source: str) -> None:
+    let_die(current, source, queue, 8)
+    handle = start(current, queue, MaxNumberOfMessagesPerSecond=1)
+    eventually(lambda: moved(current, queue) >= 1)
+
+    answer = current.call("CancelMessageMoveTask", TaskHandle=handle)
+    task = ended(current, queue)
+
+    assert 1 <= answer["ApproximateNumberOfMessagesMoved"] <= 3
+    assert task["Status"] == "CANCELLED"
+    assert set(task) == SHOWN_ALWAYS | {"MaxNumberOfMessagesPerSecond"}
+    assert task["ApproximateNumberOfMessagesToMove"] == 8
+    done = task["ApproximateNumberOfMessagesMoved"]
+    assert answer["ApproximateNumberOfMessagesMoved"] <= done < 8
+    assert counts(current, source) == (done, 0, 0)
+    assert counts(current, queue) == (8 - done, 0, 0)
+    start(current, queue)
+    assert ended(current, queue)["Status"] == "COMPLETED", "another may start now"
+    assert counts(current, source) == (8, 0, 0)
+
+
+@pytest.mark.slow
+def test_task_fails_when_its_destination_is_deleted(
+    current: Client, queue: str, source: str, make_queue: MakeQueue
+) -> None:
+    destination = make_queue()
+    let_die(current, source, queue, 8)
+    target = arn(current, destination)
+    start(current, queue, DestinationArn=target, MaxNumberOfMessagesPerSecond=1)
+    eventually(lambda: moved(current, queue) >= 1)
+
+    current.call("DeleteQueue", QueueUrl=destination)
+    task = ended(current, queue)
+
+    assert task["Status"] == "FAILED"
+    assert task["FailureReason"] == "AWS.SimpleQueueService.NonExistentQueue"
+    given = {"DestinationArn", "MaxNumberOfMessagesPerSecond"}
+    assert set(task) == SHOWN_ALWAYS | given | {"FailureReason"}
+    assert counts(current, queue) == (8 - task["ApproximateNumberOfMessagesMoved"], 0, 0)
+
+
+@pytest.mark.slow
+def test_task_survives_kill(start_node: NodeFactory, fresh_name: Names) -> None:
+    node = start_node("--aws-waits", "off")
+    client = Boto3Client(node.url, node.credentials)
+    queue = client.call("CreateQueue", QueueName=fresh_name())["QueueUrl"]
+    policy = {"RedrivePolicy": redrive(arn(client, queue))}
+    source = client.call("CreateQueue", QueueName=fresh_name(), Attributes=policy)["QueueUrl"]
+    let_die(client, source, queue, 3)
+    start(client, queue, MaxNumberOfMessagesPerSecond=1)
+    eventually(lambda: moved(client, queue) >= 1)
+
+    node.kill()
+    node.start()
+    task = ended(client, queue, within=15)
+
+    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 3)
+    assert task["ApproximateNumberOfMessagesToMove"] == 3
+    assert counts(client, queue) == (0, 0, 0)
+    got = receive_count(client, source, 3)
+    assert sorted(message["Body"] for message in got) == ["0", "1", "2"], "none lost, none twice"
+    assert counts(client, source) == (0, 3, 0)
+    client.close()
+
+
+def test_message_without_a_source_fails_the_task(sqs: Client, queue: str, source: str) -> None:
+    send_numbered(sqs, queue, 1)
+
+    start(sqs, queue)
+    task = ended(sqs, queue)
+
+    assert (task["Status"], task["FailureReason"]) == ("FAILED", "CouldNotDetermineMessageSource")
+    assert set(task) == SHOWN_ALWAYS | {"FailureReason"}
+    assert counts(sqs, queue) == (1, 0, 0)
+    assert counts(sqs, source) == (0, 0, 0)
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def check(client: Client, error: ClientError, code: str, message: str, status: int = 400) -> None:
+    assert (error.code, error.message, error.status) == (code, message, status)
+    if client.protocol == "json":
+        assert error.query_code == code.removesuffix("Exception") + "Exception"
+
+
+def test_source_must_be_a_dead_letter_queue(sqs: Client, queue: str, make_queue: MakeQueue) -> None:
+    destination = arn(sqs, make_queue())
+
+    for members in ({}, {"DestinationArn": destination}):
+        error = refusal(sqs, "StartMessageMoveTask", SourceArn=arn(sqs, queue), **members)
+
+        check(sqs, error, "InvalidParameterValue", NOT_A_DEAD_LETTER_QUEUE)
+
+
+def test_missing_queues_are_refused(sqs: Client, queue: str, source: str) -> None:
+    here, missing = {"SourceArn": arn(sqs, queue)}, arn(sqs, source) + "-not"
+
+    from_nowhere = refusal(sqs, "StartMessageMoveTask", SourceArn=missing)
+    to_nowhere = refusal(sqs, "StartMessageMoveTask", **here, DestinationArn=missing)
+    listing = refusal(sqs, "ListMessageMoveTasks", SourceArn=missing)
+
+    check(sqs, from_nowhere, "ResourceNotFoundException", NO_SOURCE, 404)
+    check(sqs, to_nowhere, "ResourceNotFoundException", NO_DESTINATION, 404)
+    assert (listing.code, listing.status) == ("ResourceNotFoundException", 404)
+    assert tasks(sqs, queue) == []
+
+
+def test_destination_of_the_other_type_is_refused(
+    sqs: Client, queue: str, source: str, fresh_name: Names
+) -> None:
+    fifo = create_fifo_queue(sqs, fresh_name())
+    members = {"SourceArn": arn(sqs, queue), "DestinationArn": arn(sqs, fifo)}
+
+    error = refusal(sqs, "StartMessageMoveTask", **members)
+
+    assert source
+    assert error.status == 400
+
+
+@pytest.mark.parametrize("rate", [0, -1, 501])
+def test_rate_is_refused(sqs: Client, queue: str, source: str, rate: int) -> None:
+    members = {"SourceArn": arn(sqs, queue), "MaxNumberOfMessagesPerSecond": rate}
+
+    error = refusal(sqs, "StartMessageMoveTask", **members)
+
+    assert source, "it makes the queue a dead-letter queue"
+    assert (error.code, error.status) == ("InvalidParameterValue", 400)
+
+
+@pytest.mark.parametrize("handle", ["foobar", "e30=", "%%%"])
+def test_handle_that_does_not_decode_is_refused(sqs: Client, handle: str) -> None:
+    error = refusal(sqs, "CancelMessageMoveTask", TaskHandle=handle)
+
+    check(sqs, error, "InvalidParameterValue", "Value for parameter TaskHandle is invalid.")
+
+
+def test_cancel_of_an_unknown_task_is_refused(sqs: Client, queue: str) -> None:
+    here, away = (encoded(str(uuid.uuid4()), arn(sqs, queue) + end) for end in ("", "-not"))
+
+    task = refusal(sqs, "CancelMessageMoveTask", TaskHandle=here)
+    source = refusal(sqs, "CancelMessageMoveTask", TaskHandle=away)
+
+    check(sqs, task, "ResourceNotFoundException", "Task does not exist.", 404)
+    check(sqs, source, "ResourceNotFoundException", NO_SOURCE, 404)

@@ -1,0 +1,224 @@
+"""Which queue may name which as its dead-letter queue, and who names it: RedriveAllowPolicy, types, source lists."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from compat_tests.facade import (
+    Client,
+    ClientError,
+    create_fifo_queue,
+    receive,
+    receive_count,
+    refusal,
+)
+from compat_tests.test_dead_letter import arn, redrive
+from compat_tests.test_queues import attributes
+
+Names = Callable[[], str]
+MakeQueue = Callable[..., str]
+
+
+def permission(kind: str, *sources: str) -> str:
+    """A RedriveAllowPolicy."""
+    policy: dict[str, Any] = {"redrivePermission": kind}
+    if sources:
+        policy["sourceQueueArns"] = list(sources)
+    return json.dumps(policy)
+
+
+def set_policy(client: Client, url: str, **given: str) -> None:
+    assert client.call("SetQueueAttributes", QueueUrl=url, Attributes=given) == {}
+
+
+def check(error: ClientError) -> None:
+    assert (error.code, error.status) == ("InvalidParameterValue", 400)
+
+
+def refuse_source(client: Client, source: str, target: str) -> None:
+    """The existing source may not name the target, and nothing of the attempt stays."""
+    given = {"RedrivePolicy": redrive(arn(client, target))}
+
+    check(refusal(client, "SetQueueAttributes", QueueUrl=source, Attributes=given))
+
+    assert "RedrivePolicy" not in attributes(client, source)
+
+
+# -- RedriveAllowPolicy -----------------------------------------------------------------------------------------------
+
+
+def test_deny_all_refuses_every_source(
+    sqs: Client, queue: str, make_queue: MakeQueue, fresh_name: Names
+) -> None:
+    set_policy(sqs, queue, RedriveAllowPolicy=permission("denyAll"))
+    given = {"RedrivePolicy": redrive(arn(sqs, queue))}
+    name = fresh_name()
+
+    refuse_source(sqs, make_queue(), queue)
+    check(refusal(sqs, "CreateQueue", QueueName=name, Attributes=given))
+
+    gone = refusal(sqs, "GetQueueUrl", QueueName=name)
+    assert gone.code == "AWS.SimpleQueueService.NonExistentQueue", "it was not made"
+
+
+def test_by_queue_lets_in_the_listed_ones_only(
+    sqs: Client, queue: str, make_queue: MakeQueue, fresh_name: Names
+) -> None:
+    listed, other = make_queue(), make_queue()
+    made = fresh_name()
+    made_arn = arn(sqs, queue).rsplit(":", 1)[0] + ":" + made
+    allowed = permission("byQueue", arn(sqs, listed), made_arn)
+    set_policy(sqs, queue, RedriveAllowPolicy=allowed)
+    given = {"RedrivePolicy": redrive(arn(sqs, queue))}
+
+    set_policy(sqs, listed, **given)
+    sqs.call("CreateQueue", QueueName=made, Attributes=given)
+
+    refuse_source(sqs, other, queue)
+    check(refusal(sqs, "CreateQueue", QueueName=fresh_name(), Attributes=given))
+    sources = sqs.call("ListDeadLetterSourceQueues", QueueUrl=queue)["queueUrls"]
+    assert sorted(url.rsplit("/", 1)[1] for url in sources) == sorted(
+        [made, listed.rsplit("/", 1)[1]]
+    )
+
+
+@pytest.mark.parametrize("given", ["allowAll", "removed"])
+def test_allow_all_and_no_policy_let_everyone_in(
+    sqs: Client, queue: str, make_queue: MakeQueue, given: str
+) -> None:
+    set_policy(sqs, queue, RedriveAllowPolicy=permission("denyAll"))
+    source = make_queue()
+    refuse_source(sqs, source, queue)
+
+    policy = "" if given == "removed" else permission("allowAll")
+    set_policy(sqs, queue, RedriveAllowPolicy=policy)
+
+    set_policy(sqs, source, RedrivePolicy=redrive(arn(sqs, queue)))
+
+
+def test_policy_can_be_given_at_creation(sqs: Client, make_queue: MakeQueue) -> None:
+    target = make_queue(RedriveAllowPolicy=permission("denyAll"))
+
+    refuse_source(sqs, make_queue(), target)
+
+
+def test_policy_comes_back_as_given(sqs: Client, queue: str) -> None:
+    assert "RedriveAllowPolicy" not in attributes(sqs, queue)
+    allowed = permission("byQueue", arn(sqs, queue) + "-source")
+
+    set_policy(sqs, queue, RedriveAllowPolicy=allowed)
+
+    found = attributes(sqs, queue, "RedriveAllowPolicy")
+    assert json.loads(found["RedriveAllowPolicy"]) == json.loads(allowed)
+    assert "RedriveAllowPolicy" in attributes(sqs, queue)
+
+
+def test_sources_from_before_the_policy_go_on(
+    sqs: Client, queue: str, make_queue: MakeQueue
+) -> None:
+    source = make_queue(RedrivePolicy=redrive(arn(sqs, queue)))
+    set_policy(sqs, queue, RedriveAllowPolicy=permission("denyAll"))
+    sqs.call("SendMessage", QueueUrl=source, MessageBody="x")
+
+    assert len(receive(sqs, source, VisibilityTimeout=0)) == 1
+    assert receive(sqs, source) == []
+
+    assert receive_count(sqs, queue, 1)[0]["Body"] == "x"
+
+
+def test_malformed_policy_is_refused(sqs: Client, queue: str) -> None:
+    own = arn(sqs, queue)
+    eleven = [f"{own}-{number}" for number in range(11)]
+    for policy in (
+        "no json",
+        "{}",
+        "[]",
+        permission("allowSome"),
+        permission("byQueue"),
+        permission("byQueue", *eleven),
+        permission("byQueue", "no arn"),
+    ):
+        given = {"RedriveAllowPolicy": policy}
+
+        error = refusal(sqs, "SetQueueAttributes", QueueUrl=queue, Attributes=given)
+
+        assert error.code in {"InvalidParameterValue", "InvalidAttributeValue"}, policy
+        assert error.status == 400
+    set_policy(sqs, queue, RedriveAllowPolicy=permission("byQueue", *eleven[:10]))
+
+
+# -- types ------------------------------------------------------------------------------------------------------------
+
+
+def test_dead_letter_queue_has_the_type_of_its_source(
+    sqs: Client, queue: str, fresh_name: Names
+) -> None:
+    fifo = create_fifo_queue(sqs, fresh_name())
+    fifo_target = create_fifo_queue(sqs, fresh_name())
+
+    refuse_source(sqs, queue, fifo)
+    refuse_source(sqs, fifo, queue)
+    standard = {"RedrivePolicy": redrive(arn(sqs, fifo))}
+    check(refusal(sqs, "CreateQueue", QueueName=fresh_name(), Attributes=standard))
+    both = {"FifoQueue": "true", "RedrivePolicy": redrive(arn(sqs, queue))}
+    check(refusal(sqs, "CreateQueue", QueueName=f"{fresh_name()}.fifo", Attributes=both))
+
+    set_policy(sqs, fifo, RedrivePolicy=redrive(arn(sqs, fifo_target)))
+
+
+@pytest.mark.parametrize("receives", [0, 1001, -1])
+def test_max_receive_count_is_refused(sqs: Client, queue: str, receives: int) -> None:
+    given = {"RedrivePolicy": redrive(arn(sqs, queue), receives)}
+
+    check(refusal(sqs, "SetQueueAttributes", QueueUrl=queue, Attributes=given))
+
+
+# -- who names this queue ---------------------------------------------------------------------------------------------
+
+
+def sources_of(client: Client, url: str, **members: object) -> list[str]:
+    answer = client.call("ListDeadLetterSourceQueues", QueueUrl=url, **members)
+    return list(answer["queueUrls"])
+
+
+def test_source_list_is_paged(sqs: Client, queue: str, make_queue: MakeQueue) -> None:
+    policy = redrive(arn(sqs, queue))
+    sources = sorted(make_queue(RedrivePolicy=policy) for _ in range(5))
+
+    pages: list[list[str]] = []
+    more: dict[str, Any] = {}
+    while not pages or more:
+        answer = sqs.call("ListDeadLetterSourceQueues", QueueUrl=queue, MaxResults=2, **more)
+        pages.append(answer["queueUrls"])
+        more = {"NextToken": answer["NextToken"]} if "NextToken" in answer else {}
+
+    assert [len(page) for page in pages] == [2, 2, 1]
+    assert sorted(url for page in pages for url in page) == sources
+    exact = sqs.call("ListDeadLetterSourceQueues", QueueUrl=queue, MaxResults=5)
+    assert "NextToken" not in exact
+
+
+def test_source_list_follows_policies_and_deletes(
+    sqs: Client, queue: str, make_queue: MakeQueue
+) -> None:
+    policy = redrive(arn(sqs, queue))
+    kept, cleared, turned, deleted = (make_queue(RedrivePolicy=policy) for _ in range(4))
+    assert len(sources_of(sqs, queue)) == 4
+
+    set_policy(sqs, cleared, RedrivePolicy="")
+    set_policy(sqs, turned, RedrivePolicy=redrive(arn(sqs, kept)))
+    sqs.call("DeleteQueue", QueueUrl=deleted)
+
+    assert sources_of(sqs, queue) == [kept]
+    assert sources_of(sqs, kept) == [turned]
+
+
+def test_fifo_sources_are_listed(sqs: Client, fresh_name: Names) -> None:
+    target = create_fifo_queue(sqs, fresh_name())
+    source = create_fifo_queue(sqs, fresh_name(), RedrivePolicy=redrive(arn(sqs, target)))
+
+    assert sources_of(sqs, target) == [source]
