@@ -2,8 +2,9 @@
 
 A shard's time starts at the wall clock, or at the last stamp it gave if that is later, goes on at the speed of the
 monotonic clock, and slews towards the wall clock: it never turns back and never jumps, so neither a leap of the wall clock
-ends visibility timeouts early nor does it hide messages for hours. A leap of more than a minute is reported, and for ten
-minutes nothing is removed for its age because of it: somebody may yet set the clock right.
+ends visibility timeouts early nor does it hide messages for hours. A leap of a minute or more is reported, and for ten
+minutes nothing is removed for its age because of it: somebody may yet set the clock right. So it is after a start when the
+last stamp is a minute old or more; that is not reported, since most often the machine was off.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ LEAP_S = 60.0
 """A difference between two clocks from which on it is a leap."""
 BELIEVE_AFTER_S = 600.0
 """How long a leap must last before retention believes it."""
+_DRIFT = 0.001
+"""How much two sound clocks may drift apart: a shard that was idle for days sees all of it at once, and it is no leap."""
 _SLEW = 0.05
 """How much faster or slower than real time a shard's clock may run to catch up with the wall clock."""
 
@@ -56,7 +59,7 @@ class Entropy(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks; `wall` and `monotonic` give seconds, `on_leap` is told how far the wall clock leapt."""
+    """The machine's clocks; `wall` and `monotonic` give seconds, `on_leap` is told once how far the wall clock leapt."""
 
     def __init__(
         self,
@@ -75,7 +78,8 @@ class SystemClock:
         self._doubted_until_s = 0.0
         """Until then, on the monotonic clock, a leap is not believed."""
         self._believed_ms = 0
-        """What retention may act on at the least while a leap is not believed."""
+        """What retention may act on while a leap is not believed: the time before it."""
+        self._was_continued = False
 
     def now_ms(self) -> int:
         """See `Clock.now_ms`."""
@@ -83,8 +87,10 @@ class SystemClock:
         elapsed_s = read_s - self._read_s
         self._read_s = read_s
         ahead_s = self.wall_s() - (self._now_s + elapsed_s)
-        if not -LEAP_S < ahead_s - self._ahead_s < LEAP_S:
-            self._doubt(ahead_s - self._ahead_s)
+        leap_s = ahead_s - self._ahead_s
+        if abs(leap_s) >= LEAP_S + elapsed_s * _DRIFT:
+            self._doubt(int(self._now_s * 1000))
+            self._on_leap(leap_s)
         slew_s = elapsed_s * _SLEW
         slewed_s = max(-slew_s, min(slew_s, ahead_s))
         self._ahead_s = ahead_s - slewed_s
@@ -103,19 +109,24 @@ class SystemClock:
     def continue_from(self, last_stamp_ms: int) -> None:
         """See `Clock.continue_from`."""
         self.now_ms()
+        is_start, self._was_continued = not self._was_continued, True
+        if not last_stamp_ms:
+            return
         ahead_s = self._now_s - last_stamp_ms / 1000
-        if last_stamp_ms and not -LEAP_S < ahead_s < LEAP_S:
-            # The machine was off, or its clock leapt meanwhile: nobody can tell which.
-            self._doubt(ahead_s, last_stamp_ms)
+        if ahead_s <= -LEAP_S:
+            self._doubt(last_stamp_ms)
+            self._on_leap(ahead_s)
+        elif ahead_s >= LEAP_S and is_start:
+            # The machine was off, or its clock leapt meanwhile: nobody can tell which. Later this clock itself was there.
+            self._doubt(last_stamp_ms)
         if ahead_s < 0:
             self._now_s = last_stamp_ms / 1000
-            self._ahead_s = ahead_s
+            self._ahead_s += ahead_s
 
-    def _doubt(self, leap_s: float, believed_ms: int = 0) -> None:
+    def _doubt(self, believed_ms: int) -> None:
         if not self._doubted_until_s:
-            self._believed_ms = believed_ms or int(self._now_s * 1000)
+            self._believed_ms = believed_ms
         self._doubted_until_s = self._read_s + BELIEVE_AFTER_S
-        self._on_leap(leap_s)
 
 
 class SystemEntropy:

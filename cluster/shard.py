@@ -21,6 +21,7 @@ from storage.stored_rows import StoredRows
 from visibility.engine import Engine
 from visibility.errors import ServiceUnavailable
 from visibility.events import QueueDropped
+from visibility.gauges import GroupGauges, group_gauges
 from visibility.model import Definitions, Request
 from visibility.state import QueueState
 
@@ -192,6 +193,18 @@ class Shard:
     def queues(self) -> Iterable[QueueState]:
         """The queues of this shard that hold or held messages, to read counters from."""
         return self._engine.state.queues.values()
+
+    def group_gauges(self) -> dict[int, GroupGauges]:
+        """Gauges by queue id of the queues that have groups in flight or noisy ones."""
+        now_ms = self._clock.now_ms()
+        state = self._engine.state
+        if self._store is None:
+            return {}
+        return {
+            queue.queue_id: group_gauges(state, queue, now_ms)
+            for queue in state.queues.values()
+            if queue.held or queue.fairness.noisy
+        }
 
     def _want_turn(self) -> None:
         """Run a turn once the loop has read what came in; while one is on its way to the disk, the next one fills."""

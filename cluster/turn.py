@@ -20,7 +20,7 @@ from storage.store import Store, StoreFailed
 from storage.stored_rows import StoredRows
 from visibility.engine import DECIDE, STEPS, Engine
 from visibility.errors import InternalError, QueueDoesNotExist, QueueError
-from visibility.events import Event, MessagesMoved, QueueDropped, QueuePurged
+from visibility.events import Event, IdsRemembered, MessagesMoved, QueueDropped, QueuePurged
 from visibility.model import Request
 from visibility.operations import CloseQueue, ReceiveMessage
 from visibility.outcomes import Answer, Deliveries, NoAnswer
@@ -105,6 +105,7 @@ class Turn:
         Raises StoreFailed.
         """
         self._rows.before_read = self._write
+        self._rows.fresh.clear()
         engine = self._engine
         for wait in engine.advance(self._now_ms):
             self.answers.append((ticket_of(wait), NO_MESSAGES))
@@ -284,8 +285,13 @@ class Turn:
             assert isinstance(event, MessagesMoved)
             for move in event.moves:
                 self._changed[move.target_queue_id] = None
+        elif kind is IdsRemembered:
+            assert isinstance(event, IdsRemembered)
+            for digest, remembered in event.ids:
+                self._rows.fresh[event.queue_id, digest] = remembered
         elif kind is QueuePurged:
-            self._write()  # rows that this turn writes later must not be counted among the removed ones
+            self._rows.fresh.clear()
+            self._write()  # what is looked up from here on must not find what was removed
         elif kind is QueueDropped:
             del self._changed[event.queue_id]
             self._close(event.queue_id)

@@ -58,6 +58,9 @@ def cli() -> None:
 @click.option("--public-url", help="Base of queue URLs [the request's Host].")
 @click.option("--aws-waits", type=_choices(Switch), help="AWS's 60 s rules [on].")
 @click.option("--metrics", type=_choices(Audience), help="Who may read the metrics [loopback].")
+@click.option(
+    "--restore-deleted-s", type=int, help="Seconds in which a deleted queue can be restored [0]."
+)
 @click.option("--log", type=_choices(LogFormat), help="Form of log lines on standard error [json].")
 def serve(config_file: Path | None, **flags: Any) -> None:
     """Run the service until SIGTERM or SIGINT."""
@@ -79,6 +82,27 @@ def check_config(config_file: Path | None) -> None:
 def version() -> None:
     """Print the version."""
     click.echo(metadata.version("holdfast"))
+
+
+@cli.command("restore-queue")
+@click.argument("name")
+@click.option(
+    "--url",
+    default="http://127.0.0.1:9324",
+    show_default=True,
+    help="Address of the service, which must be on this machine.",
+)
+def restore_queue(name: str, url: str) -> None:
+    """Bring the latest deleted queue of this name back, within --restore-deleted-s of its deletion."""
+    from sqs_api import admin_client
+
+    if not url.startswith(("http://", "https://")):
+        raise _Refused("--url: must be an http:// or https:// address")
+    try:
+        queue = admin_client.restore_queue(url, name)
+    except admin_client.AdminRefused as error:
+        raise _Refused(str(error)) from error
+    click.echo(f"restored {name} of account {queue['account']} in {queue['region']}")
 
 
 @cli.group()

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from ipaddress import ip_address
 
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
+from auth.errors import AccessDenied
+from auth.unverified import refuse_browsers
+from sqs_api.deletions import Deletions
 from sqs_api.metrics import Metrics
+from visibility.errors import QueueDoesNotExist, QueueNameExists
+from visibility.model import QueueDefinition
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _RESERVED = "/_holdfast/"
+_DELETED = _RESERVED + "deleted-queues"
+_RESTORE = re.compile(re.escape(_DELETED) + r"/([0-9]{1,18})/restore")
 
 
 class AdminPages:
     """Answers by path."""
 
     def __init__(
-        self, metrics: Metrics, is_ready: Callable[[], bool], *, answers_anyone: bool
+        self,
+        metrics: Metrics,
+        is_ready: Callable[[], bool],
+        *,
+        answers_anyone: bool,
+        deletions: Deletions | None = None,
     ) -> None:
-        """`answers_anyone`: whether the reserved path is for more than clients on this machine."""
+        """`answers_anyone`: whether the metrics are for more than clients on this machine.
+
+        `deletions` None: there are no pages about deleted queues.
+        """
         self._answers_anyone = answers_anyone
         self._metrics = metrics
         self._is_ready = is_ready
+        self._deletions = deletions
 
     async def __call__(self, request: BaseRequest) -> web.StreamResponse | None:
         """The page, None if the path is not one of ours."""
@@ -34,13 +51,73 @@ class AdminPages:
             if self._is_ready():
                 return web.Response(text="ready\n")
             return web.Response(status=503, text="not ready\n")
-        if path.startswith(_RESERVED) and not (self._answers_anyone or _is_local(request)):
+        if not path.startswith(_RESERVED):
+            return None
+        if not (self._answers_anyone or _is_local(request)):
             return web.Response(status=403, text="forbidden\n")
         if path == _RESERVED + "metrics":
             return web.Response(body=self._metrics.page(), headers={"Content-Type": _METRICS_TYPE})
-        if path.startswith(_RESERVED):
-            return web.Response(status=404, text="not found\n")
-        return None
+        if self._deletions is not None and path.startswith(_DELETED):
+            return await _deleted_queues(request, path, self._deletions)
+        return _not_found()
+
+
+async def _deleted_queues(
+    request: BaseRequest, path: str, deletions: Deletions
+) -> web.StreamResponse:
+    """For programs on this machine only, whoever else may read the metrics: nobody signs these requests."""
+    try:
+        refuse_browsers({name.lower(): value for name, value in request.raw_headers})
+    except AccessDenied:
+        return web.Response(status=403, text="forbidden\n")
+    if not _is_local(request):
+        return web.Response(status=403, text="forbidden\n")
+    restore = _RESTORE.fullmatch(path)
+    if path != _DELETED and restore is None:
+        return _not_found()
+    allowed = "GET" if restore is None else "POST"
+    if request.method != allowed:
+        return web.Response(status=405, headers={"Allow": allowed})
+    return _list(deletions) if restore is None else await _restore(deletions, int(restore[1]))
+
+
+def _list(deletions: Deletions) -> web.StreamResponse:
+    """A list of objects, the latest deleted first."""
+    return web.json_response(
+        [
+            _shown(deleted.queue)
+            | {
+                "deleted_at_ms": deleted.deleted_at_ms,
+                "restorable_until_ms": deletions.restorable_until_ms(deleted),
+            }
+            for deleted in deletions.all()
+        ]
+    )
+
+
+async def _restore(deletions: Deletions, queue_id: int) -> web.StreamResponse:
+    """The restored queue, or an object with an `error`."""
+    try:
+        queue = await deletions.restore(queue_id)
+    except QueueDoesNotExist:
+        text = f"No deleted queue with the id {queue_id} can be restored."
+        return web.json_response({"error": text}, status=404)
+    except QueueNameExists as refusal:
+        return web.json_response({"error": refusal.message}, status=409)
+    return web.json_response(_shown(queue))
+
+
+def _shown(queue: QueueDefinition) -> dict[str, object]:
+    return {
+        "queue_id": queue.queue_id,
+        "account": queue.account,
+        "region": queue.region,
+        "name": queue.name,
+    }
+
+
+def _not_found() -> web.StreamResponse:
+    return web.Response(status=404, text="not found\n")
 
 
 def _is_local(request: BaseRequest) -> bool:

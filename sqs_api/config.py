@@ -18,9 +18,12 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from sqs_api.logs import LogFormat
 from storage.rocks import Durability
+from visibility.limits import DAY
 from visibility.naming import is_account
 
 _PREFIX = "HOLDFAST_"
+_RESTORE_S_MAX = 14 * DAY
+"""As long as SQS can keep a message: a queue restored later would be empty."""
 
 
 class AuthMode(StrEnum):
@@ -93,6 +96,8 @@ class Settings(BaseSettings):
     """Base of queue URLs; by default what the client's Host header says."""
     aws_waits: Switch = Switch.ON
     """Whether AWS's 60 s rules hold: between two purges, and before a deleted queue's name is used again."""
+    restore_deleted_s: Annotated[int, Field(ge=0, le=_RESTORE_S_MAX)] = 0
+    """Seconds in which a deleted queue can be restored with its messages; they take their space until then."""
     log: LogFormat = LogFormat.JSON
     """Form of log lines."""
     metrics: Audience = Audience.LOOPBACK

@@ -6,7 +6,7 @@ The hot path only adds to plain numbers; prometheus-client writes the exposition
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -21,6 +21,17 @@ from cluster.catalog import Catalog
 from cluster.router import Router
 
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0)
+
+
+_GROUP_GAUGES = {
+    "groups_with_inflight_messages": "Message groups of which a message is in flight.",
+    "noisy_groups": "Message groups of a fair queue that are noisy.",
+    "messages_visible_in_quiet_groups": "Visible messages that are not of a noisy group.",
+    "messages_not_visible_in_quiet_groups": "Messages in flight that are not of a noisy group.",
+    "messages_delayed_in_quiet_groups": "Delayed messages that are not of a noisy group.",
+    "oldest_message_age_in_quiet_groups_seconds": "Age of the oldest message of a quiet group.",
+}
+"""Shown for queues that have groups in flight or noisy ones; in the order of `visibility.gauges.GroupGauges`."""
 
 
 class _Latencies:
@@ -39,6 +50,7 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self._requests: dict[tuple[str, int], int] = {}
         self._latencies: dict[str, _Latencies] = {}
+        self._wall_s: Callable[[], float] = float
         self._catalog: Catalog | None = None
         self._router: Router | None = None
         self._registry = CollectorRegistry()
@@ -54,8 +66,9 @@ class Metrics(Collector):
         latencies.buckets[bisect_left(LATENCY_BOUNDS_S, duration_s)] += 1
         latencies.sum_s += duration_s
 
-    def attach(self, catalog: Catalog, router: Router) -> None:
+    def attach(self, catalog: Catalog, router: Router, wall_s: Callable[[], float]) -> None:
         """Name the sources of the queues' gauges."""
+        self._wall_s = wall_s
         self._catalog = catalog
         self._router = router
 
@@ -68,6 +81,7 @@ class Metrics(Collector):
         yield self._request_family()
         yield self._latency_family()
         yield from self._queue_families()
+        yield from self._group_families()
 
     def _request_family(self) -> Metric:
         family = CounterMetricFamily(
@@ -113,3 +127,29 @@ class Metrics(Collector):
                     in_flight.add_metric(names, counts.in_flight)
                     delayed.add_metric(names, counts.delayed)
         yield from (visible, in_flight, delayed)
+
+    def _group_families(self) -> Iterator[Metric]:
+        labels = ("account", "region", "queue")
+        families = {
+            name: GaugeMetricFamily(f"holdfast_queue_{name}", text, labels=labels)
+            for name, text in _GROUP_GAUGES.items()
+        }
+        if self._catalog is not None and self._router is not None:
+            now_ms = self._wall_s() * 1000
+            for queue_id, gauges in self._router.group_gauges().items():
+                queue = self._catalog.queue_of_id(queue_id)
+                if queue is None:
+                    continue
+                oldest_ms = gauges.oldest_quiet_sent_ms
+                age_s = max(0.0, now_ms - oldest_ms) / 1000 if oldest_ms else 0.0
+                values = (
+                    gauges.groups_in_flight,
+                    gauges.noisy_groups,
+                    gauges.visible_in_quiet_groups,
+                    gauges.in_flight_in_quiet_groups,
+                    gauges.delayed_in_quiet_groups,
+                    age_s,
+                )
+                for family, value in zip(families.values(), values, strict=True):
+                    family.add_metric((queue.account, queue.region, queue.name), value)
+        yield from families.values()

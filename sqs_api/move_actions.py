@@ -11,7 +11,9 @@ from visibility.model import QueueDefinition, Request
 from visibility.move_tasks import check_start, decode_handle
 
 _SOURCE_GONE = "The resource that you specified for the SourceArn parameter doesn't exist."
-_DESTINATION_GONE = "The resource that you specified for the DestinationArn parameter doesn't exist."
+_DESTINATION_GONE = (
+    "The resource that you specified for the DestinationArn parameter doesn't exist."
+)
 
 MoveOperation = op.StartMessageMoveTask | op.CancelMessageMoveTask | op.ListMessageMoveTasks
 

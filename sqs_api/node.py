@@ -24,6 +24,7 @@ from cluster.router import Router
 from cluster.shard import CatalogOlder, Shard
 from sqs_api.admin import AdminPages
 from sqs_api.config import Audience, AuthMode, Settings, Switch
+from sqs_api.deletions import Deletions
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsServer
 from sqs_api.metrics import Metrics
@@ -40,6 +41,8 @@ _DISCONNECT_S = 0.05
 """How long a stop waits for idle connections to close."""
 _KEY_CHECK_S = 1.0
 """How often changes by `holdfast credentials` are looked for."""
+_DELETION_CHECK_S = 60.0
+"""How often it is looked for deleted queues that can be restored no more; a restore looks at the time itself."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
 
@@ -56,7 +59,7 @@ class Node:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._clock = SystemClock()
+        self._clock = SystemClock(on_leap=self._clock_leapt)
         self._entropy = SystemEntropy()
         self._log = structlog.get_logger("node")
         self._metrics = Metrics()
@@ -64,6 +67,9 @@ class Node:
         self._opened = AsyncExitStack()
         self.first_key: AccessKey | None = None
         """The access key made at first start, to be shown once."""
+
+    def _clock_leapt(self, leap_s: float) -> None:
+        self._log.warning("clock_leapt", leap_s=round(leap_s, 3))
 
     async def start(self) -> str:
         """Open everything and listen. Returns the address, once requests are answered.
@@ -85,8 +91,9 @@ class Node:
             self._credentials = CredentialSet(self._keys.all())
             self._catalog = await self._open_catalog(sorted(folders))
             self._router = Router(self._shard(number, path) for number, path in folders.items())
+            queues = [*self._catalog, *(kept.queue for kept in self._catalog.deleted_queues())]
             for shard in self._router.shards.values():
-                known = [q.queue_id for q in self._catalog if q.shard == shard.number]
+                known = [queue.queue_id for queue in queues if queue.shard == shard.number]
                 shard.start(known, self._catalog.highest_queue_id)
                 self._opened.push_async_callback(shard.stop)
         except _REFUSALS as error:
@@ -96,7 +103,7 @@ class Node:
         if settings.auth is AuthMode.SIGV4 and not len(self._credentials):
             self.first_key = self._keys.add(settings.account)
             self._credentials = CredentialSet([self.first_key])
-        self._metrics.attach(self._catalog, self._router)
+        self._metrics.attach(self._catalog, self._router, self._clock.wall_s)
         return await self._listen()
 
     async def _open_catalog(self, shards: list[int]) -> Catalog:
@@ -107,6 +114,7 @@ class Node:
             entropy=self._entropy,
             shards=shards,
             deleted_name_wait_ms=QUEUE_REUSE_SECONDS * 1000 if waits else 0,
+            restore_window_ms=self._settings.restore_deleted_s * 1000,
         )
         self._opened.push_async_callback(catalog.close)
         return catalog
@@ -123,7 +131,7 @@ class Node:
             clock=self._clock,
             entropy=self._entropy,
             purge_interval_ms=PURGE_INTERVAL_SECONDS * 1000 if waits else 0,
-            renew=self._catalog.renewed,
+            definitions=self._catalog,
         )
 
     async def _listen(self) -> str:
@@ -138,8 +146,13 @@ class Node:
             entropy=self._entropy,
             public_url=settings.public_url,
         )
-        anyone = settings.metrics is Audience.ANYONE
-        pages = AdminPages(self._metrics, self._is_ready, answers_anyone=anyone)
+        self._deletions = Deletions(self._catalog, self._router)
+        pages = AdminPages(
+            self._metrics,
+            self._is_ready,
+            answers_anyone=settings.metrics is Audience.ANYONE,
+            deletions=self._deletions,
+        )
         self._server = SqsServer(self._gateway, pages)
         loop = asyncio.get_running_loop()
         try:
@@ -151,7 +164,10 @@ class Node:
             raise NodeRefused(
                 f"cannot listen on {settings.host}:{settings.port}: {reason}"
             ) from error
-        self._key_watch = asyncio.create_task(self._watch_keys())
+        self._watches = [
+            asyncio.create_task(self._watch_keys()),
+            asyncio.create_task(self._watch_deletions()),
+        ]
         self._ready = True
         gc.collect()
         gc.freeze()
@@ -189,12 +205,25 @@ class Node:
             except (AccessKeysUnreadable, sqlite3.Error) as error:
                 self._log.error("access_keys_unreadable", error=str(error))
 
+    async def _watch_deletions(self) -> None:
+        """Give up deleted queues that nobody restored in time."""
+        while True:
+            try:
+                dropped = await self._deletions.drop_expired(int(self._clock.wall_s() * 1000))
+                if dropped:
+                    self._log.info("deleted_queues_dropped", queues=dropped)
+            except aiosqlite.Error as error:
+                self._log.error("deleted_queues_not_dropped", error=str(error))
+            await asyncio.sleep(_DELETION_CHECK_S)
+
     async def stop(self) -> None:
         """Take no new requests, finish running ones, end long polls early, close everything."""
         self._ready = False
         self._listener.close()
-        self._key_watch.cancel()
+        for watch in self._watches:
+            watch.cancel()
         self._server.begin_to_stop()
+        await asyncio.gather(*self._watches, return_exceptions=True)
         for shard in self._router.shards.values():
             shard.end_long_polls()
         try:

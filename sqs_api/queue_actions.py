@@ -15,6 +15,7 @@ from auth.caller import Caller
 from auth.errors import AccessDenied
 from cluster.catalog import Catalog
 from cluster.router import Router
+from sqs_api.move_actions import MoveOperation, move_request
 from visibility import operations as op
 from visibility import results
 from visibility.attributes import checked_tags, needs_counters, shown_attributes
@@ -70,8 +71,6 @@ class QueueActions:
     ) -> results.CreateQueueResult:
         name = operation.queue_name or ""
         attributes = operation.attributes or {}
-        if attributes.get("FifoQueue", "").lower() == "true":
-            raise UnsupportedOperation(_NOT_YET.format("FIFO queues"))
         tags = checked_tags(name, {}, operation.tags_on_create or {})
         queue = await self._catalog.create_queue(
             (caller.account, caller.region, name), attributes, tags
@@ -83,7 +82,8 @@ class QueueActions:
     ) -> None:
         queue = self.find(operation.queue_url or "", caller)
         await self._catalog.delete_queue(queue)
-        await self._ask(Request(op.DropQueue(), queue, caller, request_id))
+        ended = op.CloseQueue() if self._catalog.restore_window_ms else op.DropQueue()
+        await self._ask(Request(ended, queue, caller, request_id))
 
     async def _get_queue_url(
         self, operation: op.GetQueueUrl, caller: Caller, base_url: str, request_id: str
@@ -134,6 +134,22 @@ class QueueActions:
     ) -> None:
         queue = self.find(operation.queue_url or "", caller)
         await self._catalog.set_attributes(queue, operation.attributes or {})
+        changed = self._catalog.queue_of_id(queue.queue_id)
+        if changed is not None:
+            await self._ask(Request(op.QueueChanged(), changed, caller, request_id))
+
+    async def _add_permission(
+        self, operation: op.AddPermission, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        queue = self.find(operation.queue_url or "", caller)
+        label, accounts = operation.label or "", operation.aws_account_ids or ()
+        await self._catalog.add_permission(queue, label, accounts, operation.actions or ())
+
+    async def _remove_permission(
+        self, operation: op.RemovePermission, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        queue = self.find(operation.queue_url or "", caller)
+        await self._catalog.remove_permission(queue, operation.label or "")
 
     async def _list_queue_tags(
         self, operation: op.ListQueueTags, caller: Caller, base_url: str, request_id: str
@@ -153,19 +169,37 @@ class QueueActions:
         queue = self.find(operation.queue_url or "", caller)
         await self._catalog.untag_queue(queue, operation.tag_keys or ())
 
+    async def _move_task(
+        self, operation: MoveOperation, caller: Caller, base_url: str, request_id: str
+    ) -> Answer:
+        return await self._ask(
+            move_request(
+                operation,
+                self._catalog,
+                caller,
+                request_id,
+                crosses_accounts=self._crosses_accounts,
+            )
+        )
+
     async def _ask(self, request: Request) -> Answer:
-        """Have the shard decide and wait for it. Raises QueueError."""
-        future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
+        """See `ask`."""
+        return await ask(self._router, request)
 
-        def on_answer(answer: Answer | QueueError) -> None:
-            if not future.done():
-                future.set_result(answer)
 
-        self._router.submit(request, on_answer)
-        answer = await future
-        if isinstance(answer, QueueError):
-            raise answer
-        return answer
+async def ask(router: Router, request: Request) -> Answer:
+    """Have the shard decide and wait until the outcome is durable. Raises QueueError."""
+    future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
+
+    def on_answer(answer: Answer | QueueError) -> None:
+        if not future.done():
+            future.set_result(answer)
+
+    router.submit(request, on_answer)
+    answer = await future
+    if isinstance(answer, QueueError):
+        raise answer
+    return answer
 
 
 def _page(
@@ -196,7 +230,12 @@ ACTIONS: dict[type[Operation], Callable[[QueueActions, Any, Caller, str, str], A
     op.ListDeadLetterSourceQueues: QueueActions._list_dead_letter_source_queues,
     op.GetQueueAttributes: QueueActions._get_queue_attributes,
     op.SetQueueAttributes: QueueActions._set_queue_attributes,
+    op.AddPermission: QueueActions._add_permission,
+    op.RemovePermission: QueueActions._remove_permission,
     op.ListQueueTags: QueueActions._list_queue_tags,
     op.TagQueue: QueueActions._tag_queue,
     op.UntagQueue: QueueActions._untag_queue,
+    op.StartMessageMoveTask: QueueActions._move_task,
+    op.CancelMessageMoveTask: QueueActions._move_task,
+    op.ListMessageMoveTasks: QueueActions._move_task,
 }

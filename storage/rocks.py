@@ -135,8 +135,16 @@ class RocksStore:
             return [self.get(key) for key in keys]
         try:
             return cast("list[bytes | None]", self._rows.get(cast("list[Any]", keys)))
-        except Exception:  # bare, with a text that names no key
-            return [self.get(key) for key in keys]
+        except Exception as error:  # bare, with a text that names no key
+            raise self._damage_among(keys, error) from error
+
+    def _damage_among(self, keys: list[bytes], error: Exception) -> DamagedRecord:
+        for key in keys:
+            try:
+                self.get(key)
+            except DamagedRecord as damage:
+                return damage
+        return DamagedRecord(keys[0], f"it or a neighbour cannot be read: {error}")
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See `Store.scan`."""

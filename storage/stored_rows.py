@@ -160,22 +160,31 @@ class StoredRows:
         value = self._store.get(key)
         return None if value is None else decode_row(int, key, value)
 
-    def remembered(self, queue_id: int, digest: bytes, now_ms: int) -> Remembered | None:
+    def remembered(
+        self, queue_id: int, digests: list[bytes], now_ms: int
+    ) -> dict[bytes, Remembered]:
         """See `Rows.remembered`."""
-        fresh = self.fresh.get((queue_id, digest))
-        if fresh is not None:
-            return fresh
         begin_ms = now_ms - _REMEMBERED_MS + 1
-        bucket_ms = now_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
-        keys = []
-        while bucket_ms + REMEMBER_BUCKET_MS > begin_ms:
-            keys.append(remembered_key(queue_id, REMEMBERED, bucket_ms, digest))
-            bucket_ms -= REMEMBER_BUCKET_MS
-        for key, value in zip(keys, self._store.get_many(keys), strict=True):
+        last_ms = now_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
+        first_ms = begin_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
+        names = [
+            (remembered_key(queue_id, REMEMBERED, bucket_ms, digest), digest)
+            for bucket_ms in range(first_ms, last_ms + 1, REMEMBER_BUCKET_MS)
+            for digest in digests
+        ]
+        found: dict[bytes, Remembered] = {}
+        values = self._store.get_many([key for key, _ in names])
+        for (key, digest), value in zip(names, values, strict=True):
             if value is not None:
-                found = decode_row(Remembered, key, value)
-                return found if found.at_ms >= begin_ms else None
-        return None
+                remembered = decode_row(Remembered, key, value)
+                if remembered.at_ms >= begin_ms:
+                    found[digest] = remembered
+        if self.fresh:
+            for digest in digests:
+                fresh = self.fresh.get((queue_id, digest))
+                if fresh is not None:
+                    found[digest] = fresh
+        return found
 
     # -- a start ----------------------------------------------------------------------------------------------------------
 

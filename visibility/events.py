@@ -244,5 +244,5 @@ class MoveTaskChanged(Event, frozen=True, tag=14):
     forgotten: int = 0
 
 
-REMEMBER_BUCKET_MS = 150_000
+REMEMBER_BUCKET_MS = 300_000
 """Ids are remembered in buckets of this many milliseconds, so that forgetting one is one range."""

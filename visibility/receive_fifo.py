@@ -155,8 +155,8 @@ def _repeated(
     shard: ShardState, queue: QueueState, digest: bytes, now_ms: int, visible_at_ms: int
 ) -> tuple[Deliveries, tuple[Event, ...]] | None:
     """The deliveries of the first attempt with their time renewed; None if there was none or one of them changed."""
-    known = queue.remembered_ms and shard.rows.remembered(queue.queue_id, digest, now_ms)
-    if not known:
+    known = shard.rows.remembered(queue.queue_id, [digest], now_ms).get(digest)
+    if known is None:
         return None
     leases: list[Lease] = []
     for sequence, receive_count, until_ms in known.deliveries:

@@ -21,7 +21,7 @@ def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> 
     assert isinstance(content, Content)
     assert target is not None
     source = shard.queue(request.queue.queue_id)
-    sending = Sending(shard, shard.queue(target.queue_id), target, stamp)
+    sending = Sending(shard, shard.queue(target.queue_id), target, stamp, [content])
     sent = sending.send(content, None, 0)
     gone: tuple[Event, ...] = ()
     if operation.replaces:

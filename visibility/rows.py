@@ -54,5 +54,7 @@ class Rows(Protocol):
     def alias(self, queue_id: int, handle_sequence: int) -> int | None:
         """Where the message is now that its receipt handles call by `handle_sequence`."""
 
-    def remembered(self, queue_id: int, digest: bytes, now_ms: int) -> Remembered | None:
-        """What an id stands for that was remembered in the five minutes up to `now_ms`."""
+    def remembered(
+        self, queue_id: int, digests: list[bytes], now_ms: int
+    ) -> dict[bytes, Remembered]:
+        """What these ids stand for, as far as they were remembered in the five minutes up to `now_ms`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from visibility.errors import QueueError
@@ -51,7 +52,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         message = StoredMessage(sent.message_id, stamp.now_ms, content.size, content.data)
         events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
     else:
-        sending = Sending(shard, queue, definition, stamp)
+        sending = Sending(shard, queue, definition, stamp, request.parts)
         sent = sending.send(content, delay_s, 0)
         events = sending.events()
     result = SendMessageResult(
@@ -70,7 +71,7 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
     assert isinstance(operation, SendMessageBatch)
     assert operation.entries is not None
     queue = shard.queue(request.queue.queue_id)
-    sending = Sending(shard, queue, request.queue, stamp)
+    sending = Sending(shard, queue, request.queue, stamp, request.parts)
     successful: list[SendMessageBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
     for position, (entry, part) in enumerate(zip(operation.entries, request.parts, strict=True)):
@@ -107,6 +108,7 @@ class Sending:
         "_delayed",
         "_due_ms",
         "_fresh",
+        "_known",
         "_queue",
         "_shard",
         "_stamp",
@@ -114,8 +116,14 @@ class Sending:
     )
 
     def __init__(
-        self, shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+        self,
+        shard: ShardState,
+        queue: QueueState,
+        definition: QueueDefinition,
+        stamp: Stamp,
+        parts: Sequence[object],
     ) -> None:
+        """`parts` holds the contents to be sent, among others. Raises DamagedRecord."""
         self._shard = shard
         self._queue = queue
         self._definition = definition
@@ -126,11 +134,16 @@ class Sending:
         self._due_ms: list[int] = []
         self._fresh: dict[bytes, Remembered] = {}
         """Ids that this request is the first to use."""
+        self._known: dict[bytes, Remembered] = {}
+        """Ids of this request that were used before, by it or by others."""
+        if queue.remembered_ms and definition.settings.fifo:
+            digests = [part.deduplication for part in parts if isinstance(part, Content)]
+            self._known = shard.rows.remembered(queue.queue_id, digests, stamp.now_ms)
 
     def send(self, content: Content, delay_s: int | None, position: int) -> _Sent:
         """Append a message, unless it is a duplicate: then what is known of the first one. Raises DamagedRecord."""
         fifo = self._definition.settings.fifo
-        known = self._known(content.deduplication) if fifo else None
+        known = self._known.get(content.deduplication) if fifo else None
         if known is not None:
             return _Sent(known.message_id, sequence_number(known.sequence))
         now_ms = self._stamp.now_ms
@@ -153,14 +166,9 @@ class Sending:
                 self._book.delay(group)
         if not fifo:
             return _Sent(message_id, None)
-        self._fresh[content.deduplication] = Remembered(now_ms, message_id, sequence)
+        remembered = Remembered(now_ms, message_id, sequence)
+        self._fresh[content.deduplication] = self._known[content.deduplication] = remembered
         return _Sent(message_id, sequence_number(sequence))
-
-    def _known(self, digest: bytes) -> Remembered | None:
-        fresh = self._fresh.get(digest)
-        if fresh is not None or not self._queue.remembered_ms:
-            return fresh
-        return self._shard.rows.remembered(self._queue.queue_id, digest, self._stamp.now_ms)
 
     def _due(self, delay_s: int | None) -> int | None:
         """The key among the delayed, None for a message without a delay.

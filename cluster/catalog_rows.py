@@ -1,0 +1,219 @@
+"""CatalogRows: the tables of the catalog and their transactions; what may be written is decided in `catalog.py`.
+
+A file of an older version gets what it lacks when it is opened. aiosqlite runs SQLite in its own thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import aiosqlite
+
+from visibility.attributes import settings_of
+from visibility.limits import QUEUE_REUSE_SECONDS
+from visibility.model import QueueDefinition
+
+QueueName = tuple[str, str, str]
+"""(account, region, name)."""
+
+_SHAPE = """
+    account TEXT NOT NULL, region TEXT NOT NULL, name TEXT NOT NULL,
+    version INTEGER NOT NULL, shard INTEGER NOT NULL,
+    created_at_ms INTEGER NOT NULL, modified_at_ms INTEGER NOT NULL,
+    receipt_key BLOB NOT NULL, attributes TEXT NOT NULL, tags TEXT NOT NULL,
+    deduplication_scope TEXT NOT NULL DEFAULT ''
+"""
+_SCHEMA = (
+    f"""
+    CREATE TABLE IF NOT EXISTS queues (
+        queue_id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused
+        {_SHAPE}, UNIQUE (account, region, name))
+    """,
+    f"""
+    CREATE TABLE IF NOT EXISTS deleted_queues (
+        queue_id INTEGER PRIMARY KEY, {_SHAPE}, deleted_at_ms INTEGER NOT NULL)
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS deleted_names (
+        account TEXT NOT NULL, region TEXT NOT NULL, name TEXT NOT NULL, deleted_at_ms INTEGER NOT NULL,
+        PRIMARY KEY (account, region, name))
+    """,
+)
+_ADD_SCOPE = (
+    "ALTER TABLE queues ADD COLUMN deduplication_scope TEXT NOT NULL DEFAULT ''",
+    "UPDATE queues SET deduplication_scope = "
+    "COALESCE(json_extract(attributes, '$.DeduplicationScope'), '')",
+)
+"""Version 0.1 made no FIFO queues; whatever its rows say was said at the creation."""
+_VALUES = (
+    "account, region, name, version, shard, created_at_ms, modified_at_ms, receipt_key, "
+    "attributes, tags, deduplication_scope"
+)
+_COLUMNS = f"queue_id, {_VALUES}"
+
+
+class DeletedQueue(NamedTuple):
+    """A queue as it was when it was deleted."""
+
+    queue: QueueDefinition
+    deleted_at_ms: int
+
+
+class CatalogRows:
+    """The catalog's file. Every write is one transaction, durable when it returns; all raise aiosqlite.Error."""
+
+    def __init__(self, database: aiosqlite.Connection) -> None:
+        """`database` is in autocommit mode; `prepare` comes first."""
+        self._database = database
+
+    async def close(self) -> None:
+        """Close the file."""
+        await self._database.close()
+
+    async def prepare(self) -> None:
+        """Make the tables, and give those of an older version what they lack."""
+        await self._database.execute("PRAGMA journal_mode = WAL")
+        await self._database.execute("PRAGMA synchronous = FULL")
+        async with self._transaction():
+            for statement in _SCHEMA:
+                await self._database.execute(statement)
+            columns = await self._database.execute_fetchall("PRAGMA table_info(queues)")
+            if "deduplication_scope" not in {column[1] for column in columns}:
+                for statement in _ADD_SCOPE:
+                    await self._database.execute(statement)
+
+    # -- read -------------------------------------------------------------------------------------------------------------
+
+    async def highest_queue_id(self) -> int:
+        """The last id that was given, 0 if none was; deleted queues count."""
+        rows = await self._database.execute_fetchall(
+            "SELECT seq FROM sqlite_sequence WHERE name = 'queues'"
+        )
+        return max((queue_id for (queue_id,) in rows), default=0)
+
+    async def queues(self) -> list[QueueDefinition]:
+        """All queues that exist."""
+        rows = await self._database.execute_fetchall(f"SELECT {_COLUMNS} FROM queues")
+        return [_definition(tuple(row)) for row in rows]
+
+    async def deleted_queues(self) -> list[DeletedQueue]:
+        """All queues that were deleted and not forgotten."""
+        rows = await self._database.execute_fetchall(
+            f"SELECT deleted_at_ms, {_COLUMNS} FROM deleted_queues"
+        )
+        return [DeletedQueue(_definition(values), at_ms) for at_ms, *values in rows]
+
+    async def deleted_names(self) -> dict[QueueName, int]:
+        """When names were given up, for those that may still have to wait."""
+        rows = await self._database.execute_fetchall(
+            "SELECT account, region, name, deleted_at_ms FROM deleted_names"
+        )
+        return {(account, region, name): at_ms for account, region, name, at_ms in rows}
+
+    # -- write ------------------------------------------------------------------------------------------------------------
+
+    async def insert(
+        self,
+        owner: QueueName,
+        attributes: Mapping[str, str],
+        tags: Mapping[str, str],
+        *,
+        shard: int,
+        receipt_key: bytes,
+        now_ms: int,
+    ) -> QueueDefinition:
+        """A new queue, under an id that was never given before."""
+        scope = attributes.get("DeduplicationScope", "")
+        texts = (json.dumps(dict(attributes)), json.dumps(dict(tags)))
+        values = (*owner, 1, shard, now_ms, now_ms, receipt_key, *texts, scope)
+        async with self._transaction():
+            cursor = await self._database.execute(
+                f"INSERT INTO queues ({_VALUES}) VALUES (?,?,?,?,?,?,?,?,?,?,?)", values
+            )
+            await self._free_name(owner)
+        assert cursor.lastrowid is not None
+        return _definition((cursor.lastrowid, *values))
+
+    async def update(self, queue: QueueDefinition) -> None:
+        """Overwrite what can change of a queue."""
+        await self._database.execute(
+            "UPDATE queues SET version = ?, modified_at_ms = ?, attributes = ?, tags = ? "
+            "WHERE queue_id = ?",
+            (
+                queue.version,
+                queue.modified_at_ms,
+                json.dumps(queue.attributes),
+                json.dumps(queue.tags),
+                queue.queue_id,
+            ),
+        )
+
+    async def delete(self, queue: QueueDefinition, now_ms: int, *, keep: bool) -> None:
+        """Take a queue away and note its name; with `keep` it stays among the deleted ones."""
+        owner = (queue.account, queue.region, queue.name)
+        async with self._transaction():
+            if keep:
+                await self._database.execute(
+                    f"INSERT INTO deleted_queues ({_COLUMNS}, deleted_at_ms) "
+                    f"SELECT {_COLUMNS}, ? FROM queues WHERE queue_id = ?",
+                    (now_ms, queue.queue_id),
+                )
+            await self._database.execute("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,))
+            await self._database.execute(
+                "INSERT OR REPLACE INTO deleted_names VALUES (?,?,?,?)", (*owner, now_ms)
+            )
+            await self._database.execute(
+                "DELETE FROM deleted_names WHERE deleted_at_ms < ?",
+                (now_ms - QUEUE_REUSE_SECONDS * 1000,),
+            )
+
+    async def restore(self, queue: QueueDefinition) -> None:
+        """Put a deleted queue back under its own id, with the version of `queue`."""
+        async with self._transaction():
+            await self._database.execute(
+                f"INSERT INTO queues ({_COLUMNS}) "
+                f"SELECT {_COLUMNS} FROM deleted_queues WHERE queue_id = ?",
+                (queue.queue_id,),
+            )
+            await self._database.execute(
+                "UPDATE queues SET version = ? WHERE queue_id = ?", (queue.version, queue.queue_id)
+            )
+            await self._database.execute(
+                "DELETE FROM deleted_queues WHERE queue_id = ?", (queue.queue_id,)
+            )
+            await self._free_name((queue.account, queue.region, queue.name))
+
+    async def forget(self, queue_ids: Iterable[int]) -> None:
+        """Take deleted queues away for good."""
+        async with self._transaction():
+            for queue_id in queue_ids:
+                await self._database.execute(
+                    "DELETE FROM deleted_queues WHERE queue_id = ?", (queue_id,)
+                )
+
+    async def _free_name(self, owner: QueueName) -> None:
+        await self._database.execute(
+            "DELETE FROM deleted_names WHERE account = ? AND region = ? AND name = ?", owner
+        )
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[None]:
+        """All or nothing."""
+        await self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            await self._database.execute("COMMIT")
+        except BaseException:
+            await self._database.execute("ROLLBACK")
+            raise
+
+
+def _definition(row: Sequence[Any]) -> QueueDefinition:
+    """A row of _COLUMNS."""
+    *values, attributes_text, tags_text, scope = row
+    attributes: dict[str, str] = json.loads(attributes_text)
+    tags: dict[str, str] = json.loads(tags_text)
+    return QueueDefinition(*values, attributes, tags, settings_of(attributes), scope)  # type: ignore[call-arg]

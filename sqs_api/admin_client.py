@@ -1,0 +1,53 @@
+"""What commands ask a running service for, over its reserved path. Standard library only, so that a command starts fast."""
+
+from __future__ import annotations
+
+import json
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
+
+_TIMEOUT_S = 10.0
+
+
+class AdminRefused(Exception):
+    """The service did not do it; the text says why in one line."""
+
+
+def restore_queue(url: str, name: str) -> dict[str, Any]:
+    """Restore the latest deleted queue of that name, of any account and region; returns `queue_id`, `account`, `region`.
+
+    `url` is the service's http:// or https:// address. Raises AdminRefused.
+    """
+    base = f"{url.rstrip('/')}/_holdfast/deleted-queues"
+    for deleted in _ask("GET", base):
+        if deleted["name"] == name:
+            restored: dict[str, Any] = _ask("POST", f"{base}/{deleted['queue_id']}/restore")
+            return restored
+    raise AdminRefused(f"no deleted queue {name} can be restored")
+
+
+def _ask(method: str, url: str) -> Any:
+    """The JSON of the answer; no proxy is asked, since the service answers this machine only."""
+    request = Request(url, method=method)
+    try:
+        with build_opener(ProxyHandler({})).open(request, timeout=_TIMEOUT_S) as answer:
+            return json.loads(answer.read())
+    except HTTPError as error:
+        with error:
+            raise AdminRefused(_reason(error)) from error
+    except (OSError, HTTPException, ValueError) as error:
+        text = " ".join(str(getattr(error, "reason", error)).split())
+        raise AdminRefused(f"cannot ask {url}: {text}") from error
+
+
+def _reason(error: HTTPError) -> str:
+    """What the service says in an `error` member, else the status."""
+    try:
+        answer = json.loads(error.read())
+    except (OSError, HTTPException, ValueError):
+        answer = None
+    if isinstance(answer, dict) and isinstance(answer.get("error"), str):
+        return str(answer["error"])
+    return f"the service answered {error.code} {error.reason}"
