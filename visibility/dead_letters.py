@@ -49,17 +49,16 @@ class DeadLetters:
         """Whether a message that was received so often in its queue leaves it instead of being received again."""
         return self._allowed is not None and received >= self._allowed
 
-    def move(self, lease: Lease, message: StoredMessage, *, was_waiting: bool) -> None:
-        """Send a message away. `lease` is the one that ended, or that of the receive that is refused."""
+    def move(self, lease: Lease, message: StoredMessage) -> None:
+        """Send a message away; `lease` is the one that ended."""
         target = self._request.dead_letter_queue
         assert target is not None
-        received = message.receive_count if was_waiting else lease.receive_count
         fifo = target.settings.fifo
         envelope = msgspec.structs.replace(
             message,
             data=b"",
             dead_letter_source_arn=self._request.queue.arn,
-            receive_count=received,
+            receive_count=lease.receive_count,
             first_received_at_ms=lease.first_received_at_ms,
             clock_ms=self._now_ms if fifo else message.retained_from_ms,
             handle_sequence=0,

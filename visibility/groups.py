@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from visibility.events import Event, GroupChange, GroupRow, GroupsChanged
+from visibility.events import Event, GroupChange, GroupRow, GroupsChanged, Lease
 from visibility.state import QueueState, ShardState
 
 _NOBODY: frozenset[int] = frozenset()
@@ -94,6 +94,15 @@ class GroupBook:
         listed = bool(count) and (not held or self._may_go_before(group, row, min(held), back))
         order = (row.order or self.allocate()) if listed else 0
         self._rows[group] = GroupRow(count, first, order, row.delayed)
+
+    def settle_all(self, gone: Iterable[Lease], back: Iterable[Lease]) -> None:
+        """The same for messages of several groups. Raises DamagedRecord."""
+        groups: dict[bytes, tuple[list[int], list[int]]] = {}
+        for side, leases in enumerate((gone, back)):
+            for lease in leases:
+                groups.setdefault(lease.group, ([], []))[side].append(lease.sequence)
+        for group, (left, waiting) in groups.items():
+            self.settle(group, left, waiting)
 
     def _may_go_before(self, group: bytes, row: GroupRow, held_min: int, back: list[int]) -> bool:
         """Whether a waiting message comes before the first one in flight."""

@@ -15,7 +15,6 @@ import msgspec
 from visibility.errors import InvalidParameterValue, QueueError, ResourceNotFound
 from visibility.events import (
     Event,
-    Lease,
     MessagesMoved,
     Move,
     MoveTask,
@@ -23,6 +22,7 @@ from visibility.events import (
     StoredMessage,
 )
 from visibility.groups import GroupBook
+from visibility.leases import no_lease
 from visibility.limits import (
     MOVE_TASK_RESULTS,
     MOVE_TASK_SECONDS_MAX,
@@ -287,12 +287,8 @@ class _Moving:
     def _move(self, sequence: int, message: StoredMessage, target: QueueDefinition) -> None:
         entry = self._queue.entries.get(sequence)
         now_ms = self._stamp.now_ms
-        lease = Lease(
-            sequence, 0, 0, 0, 0, 0, message.group, message.clock_ms, message.handle_sequence
-        )
-        if entry is not None:
-            lease = entry.lease
-        elif message.group:
+        lease = no_lease(sequence, message) if entry is None else entry.lease
+        if entry is None and message.group:
             self._book(self._definition).leave(message.group, sequence)
             if self._definition.settings.fifo:
                 self._freed[message.group] = None

@@ -25,6 +25,7 @@ from visibility.events import (
     StoredMessage,
 )
 from visibility.groups import GroupBook
+from visibility.leases import no_lease
 from visibility.limits import DEDUPLICATION_WINDOW_SECONDS
 from visibility.model import QueueDefinition
 from visibility.move_tasks import advance_move_tasks
@@ -54,11 +55,7 @@ def _end_leases(
         if entry is not None and entry.lease.visible_at_ms <= stamp.now_ms:
             leases[sequence] = entry.lease
     book = GroupBook(shard, queue, fifo=True)
-    by_group: dict[bytes, list[int]] = {}
-    for lease in leases.values():
-        by_group.setdefault(lease.group, []).append(lease.sequence)
-    for group, back in by_group.items():
-        book.settle(group, (), back)
+    book.settle_all((), leases.values())
     again = _done(queue.ending, len(looked_at), stamp)
     if not leases:
         return (), again
@@ -103,8 +100,7 @@ def _ended_delay(
         book.end_delay(message.group)
         book.arrive(message.group, to)
     envelope = msgspec.structs.replace(message, data=b"", clock_ms=clock_ms)
-    lease = Lease(sequence, 0, 0, 0, 0, 0)
-    return Move(lease, due_ms, queue.queue_id, to, envelope)
+    return Move(no_lease(sequence, message), due_ms, queue.queue_id, to, envelope)
 
 
 def _send_to_the_back(
@@ -235,25 +231,16 @@ def _old_by_clock(
 def _lease_of(queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
     """The message's lease, or one that says where its rows are."""
     entry = queue.entries.get(sequence)
-    if entry is not None:
-        return entry.lease
-    return Lease(sequence, 0, 0, 0, 0, 0, message.group, message.clock_ms, message.handle_sequence)
+    return no_lease(sequence, message) if entry is None else entry.lease
 
 
 def _leave_groups(queue: QueueState, book: GroupBook, leases: list[Lease]) -> None:
     """What it does to the groups that these messages are gone."""
-    in_flight: dict[bytes, list[int]] = {}
     for lease in leases:
-        if not lease.group:
-            continue
-        if book.fifo:
-            in_flight.setdefault(lease.group, [])
-        if lease.sequence not in queue.entries:
+        if lease.group and lease.sequence not in queue.entries:
             book.leave(lease.group, lease.sequence)
-        elif book.fifo:
-            in_flight[lease.group].append(lease.sequence)
-    for group, gone in in_flight.items():
-        book.settle(group, gone, [])
+    if book.fifo:
+        book.settle_all(leases, ())
 
 
 def _forget_ids(

@@ -15,6 +15,7 @@ from visibility import window
 from visibility.dead_letters import DeadLetters
 from visibility.errors import OverLimit
 from visibility.events import Lease, MessagesReceived, StoredMessage
+from visibility.leases import first_lease, next_lease, no_lease
 from visibility.limits import IN_FLIGHT_MAX
 from visibility.model import QueueSettings, Request
 from visibility.operations import ReceiveMessage
@@ -133,11 +134,11 @@ def _take(taking: Taking, candidates: Candidates, limit: int, letters: DeadLette
             if letters.wants(message.received_here):
                 if message.group:
                     letters.source_book.leave(message.group, sequence)
-                letters.move(taking.lease_of(sequence, message), message, was_waiting=True)
+                letters.move(no_lease(sequence, message), message)
             else:
                 taking.untouched([(sequence, message)])
         elif letters.wants(lease.receive_count - lease.base_count):
-            letters.move(lease, taking.read(sequence), was_waiting=False)
+            letters.move(lease, taking.read(sequence))
         else:
             taking.again(lease)
 
@@ -166,25 +167,10 @@ class Taking:
             raise window.MessagesMissing(f"queue {self._queue.queue_id}: message {sequence}")
         return message
 
-    def lease_of(self, sequence: int, message: StoredMessage) -> Lease:
-        """The lease a message would get that waits and was not received in this place; it may have a history."""
-        before = message.receive_count
-        return Lease(
-            sequence,
-            self.visible_at_ms,
-            before + 1,
-            before - message.received_here,
-            message.first_received_at_ms or self.now_ms,
-            self.now_ms,
-            message.group,
-            message.clock_ms,
-            message.handle_sequence,
-        )
-
     def untouched(self, messages: Iterable[tuple[int, StoredMessage]]) -> None:
         """Hand out messages that wait."""
         for sequence, message in messages:
-            self.leases.append(self.lease_of(sequence, message))
+            self.leases.append(first_lease(sequence, message, self.visible_at_ms, self.now_ms))
             self.messages.append(message)
             if message.group:
                 self.new.append((sequence, message))
@@ -192,20 +178,5 @@ class Taking:
     def again(self, lease: Lease) -> None:
         """Hand out a message that is visible again; `lease` is the one that ended."""
         message = self.read(lease.sequence)
-        self.leases.append(renewed(lease, self.visible_at_ms, self.now_ms))
+        self.leases.append(next_lease(lease, self.visible_at_ms, self.now_ms))
         self.messages.append(message)
-
-
-def renewed(lease: Lease, visible_at_ms: int, now_ms: int) -> Lease:
-    """The lease of the next receive after the one that ended."""
-    return Lease(
-        lease.sequence,
-        visible_at_ms,
-        lease.receive_count + 1,
-        lease.base_count,
-        lease.first_received_at_ms or now_ms,
-        now_ms,
-        lease.group,
-        lease.clock_ms,
-        lease.handle_sequence,
-    )

@@ -11,6 +11,8 @@ from __future__ import annotations
 from functools import partial
 from itertools import takewhile
 
+import msgspec
+
 from visibility.dead_letters import DeadLetters
 from visibility.events import (
     Event,
@@ -23,6 +25,7 @@ from visibility.events import (
     VisibilityChanged,
 )
 from visibility.grouping import attempt_digest
+from visibility.leases import next_lease, no_lease
 from visibility.model import Request
 from visibility.operations import ReceiveMessage
 from visibility.outcomes import Deliveries
@@ -114,36 +117,16 @@ class _Taking:
         for (sequence, history), message in zip(page, messages, strict=True):
             if message is None:
                 raise MessagesMissing(f"queue {self._queue.queue_id}: message {sequence}")
-            lease = self._lease(sequence, history, message)
-            received = lease.receive_count - 1
-            if self._letters.wants(received - lease.base_count):
+            before = history or no_lease(sequence, message)
+            if self._letters.wants(before.receive_count - before.base_count):
                 self.book.leave(group, sequence)
-                ended = lease if history is None else history
-                self._letters.move(ended, message, was_waiting=history is None)
+                self._letters.move(before, message)
                 if self._letters.is_full:
                     return
             else:
-                self.leases.append(lease)
+                self.leases.append(next_lease(before, self._visible_at_ms, self._now_ms))
                 self.messages.append(message)
                 taken.append(sequence)
-
-    def _lease(self, sequence: int, history: Lease | None, message: StoredMessage) -> Lease:
-        if history is None:
-            before = base = message.receive_count
-            first_ms = message.first_received_at_ms
-        else:
-            before, base = history.receive_count, history.base_count
-            first_ms = history.first_received_at_ms
-        return Lease(
-            sequence,
-            self._visible_at_ms,
-            before + 1,
-            base,
-            first_ms or self._now_ms,
-            self._now_ms,
-            message.group,
-            message.clock_ms,
-        )
 
     def give_back(self) -> None:
         """The visibility timeout is 0: the messages are in their groups again at once."""
@@ -168,19 +151,7 @@ def _repeated(
             or until_ms <= now_ms
         ):
             return None
-        held = entry.lease
-        leases.append(
-            Lease(
-                sequence,
-                visible_at_ms,
-                receive_count,
-                held.base_count,
-                held.first_received_at_ms,
-                held.received_at_ms,
-                held.group,
-                held.clock_ms,
-            )
-        )
+        leases.append(msgspec.structs.replace(entry.lease, visible_at_ms=visible_at_ms))
     found = shard.rows.messages(queue.queue_id, [lease.sequence for lease in leases])
     messages = [message for message in found if message is not None]
     if len(messages) < len(leases) or visible_at_ms <= now_ms:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from visibility.errors import InvalidParameterValue
 from visibility.events import Event, Lease, MessagesDeleted
 from visibility.groups import GroupBook
+from visibility.leases import no_lease
 from visibility.model import Content, Request
 from visibility.operations import ResendMessage
 from visibility.outcomes import Outcome
@@ -52,4 +53,4 @@ def _original(shard: ShardState, queue: QueueState, sequence: int) -> Lease:
     (message,) = shard.rows.messages(queue.queue_id, [sequence])
     if entry is not None or message is None:
         raise InvalidParameterValue(f"Message {sequence} is in flight or does not exist.")
-    return Lease(sequence, 0, 0, 0, 0, 0, message.group, message.clock_ms, message.handle_sequence)
+    return no_lease(sequence, message)

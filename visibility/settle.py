@@ -21,6 +21,7 @@ from visibility.events import (
     VisibilityChanged,
 )
 from visibility.groups import GroupBook
+from visibility.leases import no_lease
 from visibility.model import Receipt, Request
 from visibility.operations import (
     ChangeMessageVisibility,
@@ -141,19 +142,7 @@ class _Settling:
         (message,) = self._shard.rows.messages(queue.queue_id, [sequence])
         if message is None:
             return _NOWHERE
-        count = message.receive_count
-        lease = Lease(
-            sequence,
-            0,
-            count,
-            count - message.received_here,
-            message.first_received_at_ms,
-            0,
-            message.group,
-            message.clock_ms,
-            message.handle_sequence,
-        )
-        return _Found(lease, in_flight=False)
+        return _Found(no_lease(sequence, message), in_flight=False)
 
     def events(self) -> tuple[Event, ...]:
         """What the request changes."""
@@ -164,7 +153,9 @@ class _Settling:
         events: list[Event] = []
         if self._fifo or queue.aliases:
             if self._fifo:
-                events += _freed_groups(self._shard, queue, deleted, ended)
+                book = GroupBook(self._shard, queue, fifo=True)
+                book.settle_all(deleted, ended)
+                events += book.events()
             else:
                 events += _left_groups(self._shard, queue, deleted + changed)
         if deleted:
@@ -184,21 +175,6 @@ class _Found(NamedTuple):
 
 
 _NOWHERE = _Found(None, in_flight=False)
-
-
-def _freed_groups(
-    shard: ShardState, queue: QueueState, gone: list[Lease], back: list[Lease]
-) -> tuple[Event, ...]:
-    """Groups of a FIFO queue of which fewer messages are in flight."""
-    book = GroupBook(shard, queue, fifo=True)
-    by_group: dict[bytes, tuple[list[int], list[int]]] = {}
-    for lease in gone:
-        by_group.setdefault(lease.group, ([], []))[0].append(lease.sequence)
-    for lease in back:
-        by_group.setdefault(lease.group, ([], []))[1].append(lease.sequence)
-    for group, (left, waiting) in by_group.items():
-        book.settle(group, left, waiting)
-    return book.events()
 
 
 def _left_groups(shard: ShardState, queue: QueueState, leases: list[Lease]) -> tuple[Event, ...]:

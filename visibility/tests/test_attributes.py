@@ -62,17 +62,6 @@ def test_a_fresh_standard_queue_shows_exactly_the_recorded_attributes() -> None:
     }
 
 
-def test_a_fifo_queue_adds_its_four_attributes() -> None:
-    standard, fifo = initial_attributes("q", {}), initial_attributes("q.fifo", FIFO)
-
-    assert {name: fifo[name] for name in fifo.keys() - standard.keys()} == {
-        "FifoQueue": "true",
-        "DeduplicationScope": "queue",
-        "FifoThroughputLimit": "perQueue",
-        "ContentBasedDeduplication": "false",
-    }
-
-
 def test_the_table_has_the_21_attributes_of_the_model() -> None:
     assert len(ATTRIBUTES) == 21
     assert [row.name for row in ATTRIBUTES.values() if row.fifo_only] == [
@@ -241,29 +230,6 @@ def test_managed_encryption_removes_the_key() -> None:
     managed = changed_attributes(with_key, {"SqsManagedSseEnabled": "true"})
 
     assert managed == initial_attributes("q", {})
-
-
-def test_the_type_of_a_queue_cannot_change() -> None:
-    standard, fifo = initial_attributes("q", {}), initial_attributes("q.fifo", FIFO)
-
-    assert changed_attributes(fifo, FIFO) == fifo
-    with pytest.raises(errors.InvalidAttributeValue) as modified:
-        changed_attributes(fifo, {"FifoQueue": "false"})
-    assert modified.value.message == (
-        "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported."
-    )
-    for value in ("true", "false"):
-        with pytest.raises(errors.InvalidAttributeName) as unknown:
-            changed_attributes(standard, {"FifoQueue": value})
-        assert unknown.value.message == "Unknown Attribute FifoQueue."
-
-
-def test_a_throughput_per_group_needs_the_scope_per_group() -> None:
-    per_group = {"FifoThroughputLimit": "perMessageGroupId"}
-
-    assert initial_attributes("q.fifo", FIFO | per_group | {"DeduplicationScope": "messageGroup"})
-    with pytest.raises(errors.InvalidParameterValue):
-        initial_attributes("q.fifo", FIFO | per_group)
 
 
 def test_create_compares_only_what_is_given_with_the_present_value() -> None:

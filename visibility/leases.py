@@ -1,0 +1,52 @@
+"""Leases: the one a message gets when it is received, and the one that only says where its rows are."""
+
+from __future__ import annotations
+
+from visibility.events import Lease, StoredMessage
+
+
+def first_lease(sequence: int, message: StoredMessage, visible_at_ms: int, now_ms: int) -> Lease:
+    """The lease of a message that was not received in this place; it may have a history."""
+    before = message.receive_count
+    return Lease(
+        sequence,
+        visible_at_ms,
+        before + 1,
+        before - message.received_here,
+        message.first_received_at_ms or now_ms,
+        now_ms,
+        message.group,
+        message.clock_ms,
+        message.handle_sequence,
+    )
+
+
+def next_lease(ended: Lease, visible_at_ms: int, now_ms: int) -> Lease:
+    """The lease of the next receive after the one that ended."""
+    return Lease(
+        ended.sequence,
+        visible_at_ms,
+        ended.receive_count + 1,
+        ended.base_count,
+        ended.first_received_at_ms or now_ms,
+        now_ms,
+        ended.group,
+        ended.clock_ms,
+        ended.handle_sequence,
+    )
+
+
+def no_lease(sequence: int, message: StoredMessage) -> Lease:
+    """For a message that waits: its history and where its rows are."""
+    count = message.receive_count
+    return Lease(
+        sequence,
+        0,
+        count,
+        count - message.received_here,
+        message.first_received_at_ms,
+        0,
+        message.group,
+        message.clock_ms,
+        message.handle_sequence,
+    )
