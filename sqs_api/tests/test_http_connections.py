@@ -35,7 +35,7 @@ BOTH_WAYS = (
     json_request("Nothing"),
     json_request("SendMessage", QueueUrl="q"),
     json_request("SendMessage", QueueUrl="//"),
-    json_request("AddPermission", QueueUrl="q", Label="l", Actions=["*"], AWSAccountIds=["1" * 12]),
+    json_request("RemovePermission", QueueUrl="q", Label="nobody"),
     request_bytes(b"{", {"X-Amz-Target": "AmazonSQS.SendMessage"}),
     request_bytes(b"", {"X-Amz-Target": "\x7f"}),
     request_bytes(b"", line="POST /_holdfast HTTP/1.1"),
