@@ -69,6 +69,8 @@ class MemoryStore:
 
     def write(self) -> None:
         """See `Store.write`."""
+        if not self.batch.changes:
+            return
         self._sorted = None
         _change(self.rows, self.batch.changes)
         self._unsynced += self.batch.changes

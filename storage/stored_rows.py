@@ -120,10 +120,13 @@ class StoredRows:
                 break
         return found
 
-    def clocks(self, queue_id: int, limit: int) -> list[tuple[int, int]]:
+    def clocks(
+        self, queue_id: int, limit: int, *, after: tuple[int, int] = (0, 0)
+    ) -> list[tuple[int, int]]:
         """See `Rows.clocks`."""
         self.before_read()
-        rows = self._store.scan(*table_range(queue_id, CLOCK))
+        begin = pair_key(queue_id, CLOCK, after[0], after[1] + 1)
+        rows = self._store.scan(begin, table_range(queue_id, CLOCK)[1])
         return [pair_of(key) for key, _ in islice(rows, limit)]
 
     def group(self, queue_id: int, group: bytes) -> GroupRow | None:

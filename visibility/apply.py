@@ -63,6 +63,7 @@ def _messages_delayed(shard: ShardState, event: MessagesDelayed) -> None:
     queue = shard.queue(event.queue_id)
     if not queue.delayed or event.due_ms[0]:
         shard.plan_pulse(queue, min(event.due_ms) or event.messages[0].sent_at_ms)
+    queue.delayed_after = min(queue.delayed_after, (min(event.due_ms), 0))
     if queue.head == event.first_sequence:
         queue.head += len(event.messages)
     queue.next_sequence = event.first_sequence + len(event.messages)
@@ -170,13 +171,17 @@ def _messages_moved(shard: ShardState, event: MessagesMoved) -> None:
             _leave(shard, source, move.lease)
         else:
             source.delayed -= 1
+            source.delayed_after = max(source.delayed_after, (move.due_ms, move.lease.sequence))
         target = shard.queue(move.target_queue_id)
         sequence = move.target_sequence
         target.next_sequence = max(target.next_sequence, sequence + 1)
         target.waiting += 1
         target.aliases += bool(move.envelope.handle_sequence)
         _count(target, range(sequence, sequence + 1))
-        if move.envelope.clock_ms or not target.pulse_at_ms:
+        clock_ms = move.envelope.clock_ms
+        if clock_ms:
+            target.clocks_after = min(target.clocks_after, (clock_ms, 0))
+        if clock_ms or not target.pulse_at_ms:
             shard.plan_pulse(target, event.moved_at_ms)
     _trim(source)
 

@@ -32,7 +32,7 @@ from visibility.move_tasks import advance_move_tasks
 from visibility.stamp import Stamp
 from visibility.state import QueueState, ShardState
 
-STEP_MESSAGES = 500
+STEP_MESSAGES = 250
 """Messages that one step handles; the rest follows in the next turn."""
 _FIRST_LOOK = 16
 _PAGE_BYTES = 4 << 20
@@ -74,18 +74,17 @@ def _end_delays(
     book = GroupBook(shard, queue, fifo=fifo)
     moves: list[Move] = []
     again = None
-    page = shard.rows.delayed(queue.queue_id, _FIRST_LOOK)
-    while page:
+    after = queue.delayed_after
+    wanted = _FIRST_LOOK
+    while again is None and (page := shard.rows.delayed(queue.queue_id, wanted, after=after)):
         for due_ms, sequence, message in page:
             at_ms = message.sent_at_ms + delay_ms if fifo else due_ms
             if at_ms > stamp.now_ms or len(moves) == STEP_MESSAGES:
                 again = max(at_ms, stamp.now_ms)
                 break
             moves.append(_ended_delay(queue, book, due_ms, sequence, message))
-        else:
-            page = shard.rows.delayed(queue.queue_id, STEP_MESSAGES, after=page[-1][:2])
-            continue
-        break
+            after = (due_ms, sequence)
+        wanted = STEP_MESSAGES
     if not moves:
         return (), again
     return (*book.events(), MessagesMoved(queue.queue_id, stamp.now_ms, moves)), again
@@ -219,7 +218,9 @@ def _old_by_clock(
     next_ms: list[int],
 ) -> None:
     """Old messages whose clock is not the order of the queue."""
-    clocks = shard.rows.clocks(queue.queue_id, STEP_MESSAGES)
+    clocks = shard.rows.clocks(queue.queue_id, STEP_MESSAGES, after=queue.clocks_after)
+    if clocks:
+        queue.clocks_after = (clocks[0][0], clocks[0][1] - 1)
     due = [sequence for clock_ms, sequence in clocks if clock_ms <= last_ms and sequence not in old]
     next_ms += [clock_ms for clock_ms, _ in clocks if clock_ms > last_ms][:1]
     if len(clocks) == STEP_MESSAGES and clocks[-1][0] <= last_ms:

@@ -37,8 +37,10 @@ class Rows(Protocol):
     ) -> list[tuple[int, int, StoredMessage]]:
         """Delayed messages behind `after` as (due_ms, sequence, message), those due first before others."""
 
-    def clocks(self, queue_id: int, limit: int) -> list[tuple[int, int]]:
-        """(clock_ms, sequence) of messages whose retention does not count in the queue's order, oldest first."""
+    def clocks(
+        self, queue_id: int, limit: int, *, after: tuple[int, int] = (0, 0)
+    ) -> list[tuple[int, int]]:
+        """(clock_ms, sequence) behind `after` of messages whose retention does not count in the queue's order, oldest first."""
 
     def group(self, queue_id: int, group: bytes) -> GroupRow | None:
         """A group's row, None if it has no messages."""

@@ -43,7 +43,9 @@ class QueueState:
     __slots__ = (
         "aliases",
         "changed_spans",
+        "clocks_after",
         "delayed",
+        "delayed_after",
         "ending",
         "entries",
         "fairness",
@@ -111,6 +113,10 @@ class QueueState:
         """Ids remembered before this were forgotten; volatile."""
         self.tasks: dict[int, MoveTask] = {}
         """Move tasks by number, oldest first: the active one and the latest that ended."""
+        self.delayed_after = (0, 0)
+        """No delayed message has this (due_ms, sequence) or a lower one, so no look begins on deleted rows; volatile."""
+        self.clocks_after = (0, 0)
+        """The same for messages with a row by clock; volatile."""
         self.pulse_at_ms = 0
         """When the queue needs its next pulse, 0 for never; volatile."""
         self.ending: deque[int] = deque()
