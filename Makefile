@@ -6,8 +6,10 @@
 #   make quick                      the packages' own tests, without clients and processes (half a minute)
 #   make check                      format, lint, types, import contracts, style
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
-#   make fuzz                       the differential fuzz and the model of a queue, for minutes
+#   make fuzz                       the differential fuzz and the models of queues, for minutes
+#   make retention                  messages expire in real time (a minute)
 #   make bench                      benchmarks (minutes; not a test)
+#   make size                       memory, latency and restarts at up to ten million messages (half an hour)
 #   make lock                       resolve the locks anew (needs uv)
 
 PYTHON ?= python3
@@ -28,7 +30,7 @@ OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
 AIOBOTO3_LOCK := requirements-aioboto3.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed
 
-.PHONY: serve test quick check format kill9 fuzz bench lock clean
+.PHONY: serve test quick check format kill9 fuzz bench size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime
@@ -56,10 +58,16 @@ kill9: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py
-	MODEL_EXAMPLES=$(MODEL) $(BIN)/python -m pytest storage/tests/test_engine_model.py
+	MODEL_EXAMPLES=$(MODEL) $(BIN)/python -m pytest cluster/tests
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks $(ARGS)
+
+size: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.benchmarks.size $(ARGS)
+
+retention: $(CLIENTS) $(VENV)/.dev
+	COMPAT_MINUTES=1 $(BIN)/python -m pytest compat_tests/test_retention.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

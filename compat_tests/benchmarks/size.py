@@ -1,0 +1,280 @@
+"""How memory, latency and restarts depend on how much waits: `python -m compat_tests.benchmarks.size`.
+
+Each case begins with a node on a fresh folder, fills it over the wire, and asks one message after another from one
+connection: send, receive, delete. Half of the backlog is consumed and the same asked again, then the node is stopped and killed and the
+time taken until it answers. At ten million a case takes five to fifteen minutes. The exit status is 1 when a bound of
+BOUNDS is not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvloop
+
+from compat_tests.benchmarks.__main__ import MeasuredNode
+from compat_tests.benchmarks.server_cost import read_cost
+from compat_tests.benchmarks.wire import Connection, Endpoint, connect
+
+SIZES = (10_000, 1_000_000, 10_000_000)
+MEMORY_MIB_MAX = 500
+P99_RATIO_MAX = 1.5
+STOPPED_SECONDS_MAX = 2.0
+KILLED_SECONDS_MAX = 5.0
+
+_ASKED = 2_000  # calls of each action for one row of latencies
+_FILLERS = 8  # connections
+_BATCH = 10
+_BODY = "x" * 100
+_GROUPS = 1_000
+_ACTIONS = ("SendMessage", "ReceiveMessage", "DeleteMessage")
+
+
+class Row(NamedTuple):
+    """What one moment of one case showed."""
+
+    case: str
+    moment: str
+    resident_mib: float
+    quantiles_us: dict[str, tuple[float, float]]
+    """p50 and p99 by action; empty where only the start was timed."""
+    start_seconds: float | None = None
+
+
+class Case(NamedTuple):
+    """One kind of backlog."""
+
+    name: str
+    messages: int
+    fifo: bool = False
+    groups: int = _GROUPS
+    delay_seconds: int | None = None
+    in_flight: int = 0
+    queues: int = 1
+
+
+class _Filler:
+    """Calls on one queue or several."""
+
+    def __init__(self, endpoint: Endpoint, case: Case) -> None:
+        self._endpoint = endpoint
+        self._case = case
+        self._numbers = 0
+        self.urls: list[str] = []
+
+    async def create(self, connection: Connection) -> None:
+        """Make the case's queues."""
+        ending = ".fifo" if self._case.fifo else ""
+        attributes = {"VisibilityTimeout": "600"} | (
+            {"FifoQueue": "true"} if self._case.fifo else {}
+        )
+        for number in range(self._case.queues):
+            members = {"QueueName": f"size-{number}{ending}", "Attributes": attributes}
+            self.urls.append((await _call(connection, "CreateQueue", members))["QueueUrl"])
+
+    def _entry(self, position: int) -> dict[str, Any]:
+        self._numbers += 1
+        entry: dict[str, Any] = {"Id": str(position), "MessageBody": _BODY}
+        if self._case.fifo:
+            entry["MessageGroupId"] = f"g{self._numbers % self._case.groups}"
+            entry["MessageDeduplicationId"] = str(self._numbers)
+        if self._case.delay_seconds is not None:
+            entry["DelaySeconds"] = self._case.delay_seconds
+        return entry
+
+    async def fill(self) -> None:
+        """Send the case's messages, the same number to each queue."""
+        calls = iter(range(self._case.messages // _BATCH))
+        await self._at_once(lambda connection: self._send(connection, calls))
+
+    async def _send(self, connection: Connection, calls: Iterator[int]) -> None:
+        for call in calls:
+            url = self.urls[call % len(self.urls)]
+            entries = [self._entry(position) for position in range(_BATCH)]
+            await _call(connection, "SendMessageBatch", {"QueueUrl": url, "Entries": entries})
+
+    async def take(self, messages: int, *, delete: bool) -> None:
+        """Receive so many messages of the first queue, and delete them or not."""
+        calls = iter(range(messages // _BATCH))
+        await self._at_once(lambda connection: self._consume(connection, calls, delete))
+
+    async def _consume(self, connection: Connection, calls: Iterator[int], delete: bool) -> None:
+        url = self.urls[0]
+        receive = {"QueueUrl": url, "MaxNumberOfMessages": _BATCH}
+        for _ in calls:
+            messages = (await _call(connection, "ReceiveMessage", receive)).get("Messages", [])
+            if delete and messages:
+                entries = [
+                    {"Id": str(position), "ReceiptHandle": message["ReceiptHandle"]}
+                    for position, message in enumerate(messages)
+                ]
+                await _call(connection, "DeleteMessageBatch", {"QueueUrl": url, "Entries": entries})
+
+    async def _at_once(self, work: Callable[[Connection], Any]) -> None:
+        connections = await connect(self._endpoint, _FILLERS)
+        await asyncio.gather(*[work(connection) for connection in connections])
+        for connection in connections:
+            connection.close()
+
+    async def ask(self) -> dict[str, tuple[float, float]]:
+        """One message after another: sent, received, deleted."""
+        (connection,) = await connect(self._endpoint, 1)
+        url = self.urls[0]
+        took: dict[str, list[float]] = {action: [] for action in _ACTIONS}
+
+        async def timed(action: str, **members: Any) -> dict[str, Any]:
+            begun = time.perf_counter()
+            answer = await _call(connection, action, {"QueueUrl": url, **members})
+            took[action].append(time.perf_counter() - begun)
+            return answer
+
+        for _ in range(_ASKED):
+            message = self._entry(0)
+            del message["Id"]
+            message.pop("DelaySeconds", None)
+            await timed("SendMessage", **message)
+            for received in (await timed("ReceiveMessage")).get("Messages", []):
+                await timed("DeleteMessage", ReceiptHandle=received["ReceiptHandle"])
+        connection.close()
+        return {action: _quantiles_us(durations) for action, durations in took.items()}
+
+
+async def _call(connection: Connection, action: str, members: dict[str, Any]) -> dict[str, Any]:
+    answer = await connection.call(action, json.dumps(members).encode())
+    decoded: dict[str, Any] = json.loads(answer) if answer else {}
+    return decoded
+
+
+def _quantiles_us(durations: list[float]) -> tuple[float, float]:
+    ordered = sorted(durations)
+    if not ordered:
+        return (0.0, 0.0)
+    return ordered[len(ordered) // 2] * 1e6, ordered[int(len(ordered) * 0.99)] * 1e6
+
+
+class _Run:
+    """One case on one node."""
+
+    def __init__(self, case: Case, folder: Path, durability: str) -> None:
+        self._case = case
+        self._node = MeasuredNode(folder, "--durability", durability)
+        self.rows: list[Row] = []
+
+    def run(self) -> list[Row]:
+        """All moments of the case."""
+        try:
+            self._node.start()
+            node = self._node
+            self._endpoint = Endpoint("holdfast", node.url, node.credentials, node.pid)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._fill_and_ask())
+            self._node.stop()
+            self._start("start after a stop")
+            self._node.kill()
+            self._start("start after kill -9")
+            self._node.stop()
+        finally:
+            self._node.close()
+        return self.rows
+
+    async def _fill_and_ask(self) -> None:
+        case = self._case
+        self._filler = filler = _Filler(self._endpoint, case)
+        (connection,) = await connect(self._endpoint, 1)
+        await filler.create(connection)
+        connection.close()
+        await filler.fill()
+        if case.in_flight:
+            await filler.take(case.in_flight, delete=False)
+        self._note("full", await filler.ask())
+        if not case.in_flight and case.delay_seconds is None and case.queues == 1:
+            await filler.take(case.messages // 2, delete=True)
+            self._note("half consumed", await filler.ask())
+
+    def _start(self, moment: str) -> None:
+        begun = time.monotonic()
+        self._node.start(seconds=60)
+        taken = time.monotonic() - begun
+        self._endpoint = self._endpoint._replace(pid=self._node.pid)
+        self._note(moment, {}, taken)
+
+    def _note(
+        self, moment: str, quantiles: dict[str, tuple[float, float]], start: float | None = None
+    ) -> None:
+        resident = read_cost(self._node.pid).resident_mib
+        row = Row(self._case.name, moment, resident, quantiles, start)
+        self.rows.append(row)
+        print(_line(row), flush=True)
+
+
+def _line(row: Row) -> str:
+    cells = [f"{row.case:22}", f"{row.moment:20}", f"{row.resident_mib:6.0f} MiB"]
+    for action, (p50, p99) in row.quantiles_us.items():
+        cells.append(f"{action} p50 {p50:5.0f} p99 {p99:5.0f} us")
+    if row.start_seconds is not None:
+        cells.append(f"ready in {row.start_seconds:.2f} s")
+    return "  ".join(cells)
+
+
+def _cases(names: list[str], sizes: list[int]) -> list[Case]:
+    cases = []
+    for kind in ("standard", "fifo"):
+        if kind in names:
+            cases += [Case(f"{kind} {size:,}", size, kind == "fifo") for size in sizes]
+    others = {
+        "delayed": Case("delayed 1,000,000", 1_000_000, delay_seconds=900),
+        "in-flight": Case("in flight 120,000", 200_000, in_flight=118_000),
+        "groups": Case("fifo, 1,000,000 groups", 1_000_000, fifo=True, groups=1_000_000),
+        "queues": Case("10,000 queues", 100_000, queues=10_000),
+    }
+    return cases + [case for name, case in others.items() if name in names]
+
+
+def _broken_bounds(rows: list[Row]) -> list[str]:
+    """The bounds that do not hold, each in a line."""
+    broken = []
+    smallest: dict[str, float] = {}
+    for row in rows:
+        kind = row.case.split(" ", maxsplit=1)[0]
+        limit = KILLED_SECONDS_MAX if "kill" in row.moment else STOPPED_SECONDS_MAX
+        if row.start_seconds is not None and row.start_seconds > limit:
+            broken.append(f"{row.case}, {row.moment}: {row.start_seconds:.2f} s, not {limit} s")
+        if row.resident_mib > MEMORY_MIB_MAX:
+            broken.append(
+                f"{row.case}, {row.moment}: {row.resident_mib:.0f} MiB, not {MEMORY_MIB_MAX}"
+            )
+        if "ReceiveMessage" in row.quantiles_us and kind in ("standard", "fifo"):
+            p99 = row.quantiles_us["ReceiveMessage"][1]
+            least = smallest.setdefault(kind, p99)
+            if p99 > least * P99_RATIO_MAX:
+                broken.append(f"{row.case}, {row.moment}: receive p99 {p99 / least:.2f} times")
+    return broken
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    kinds = ["standard", "fifo", "delayed", "in-flight", "groups", "queues"]
+    parser.add_argument("cases", nargs="*", default=kinds, help=", ".join(kinds))
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--durability", default="os")
+    options = parser.parse_args()
+    rows: list[Row] = []
+    for case in _cases(options.cases, options.sizes):
+        with tempfile.TemporaryDirectory(prefix="holdfast-size-") as folder:
+            rows += _Run(case, Path(folder), options.durability).run()
+    broken = _broken_bounds(rows)
+    print("\n".join(f"FAIL {line}" for line in broken) or "PASS every bound holds", flush=True)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
