@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 import aiosqlite
@@ -201,13 +201,14 @@ class CatalogRows:
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[None]:
-        """All or nothing."""
+        """All or nothing. Who is cancelled in here does not know which: writes belong into tasks that are not."""
         await self._database.execute("BEGIN IMMEDIATE")
         try:
             yield
             await self._database.execute("COMMIT")
         except BaseException:
-            await self._database.execute("ROLLBACK")
+            with suppress(aiosqlite.OperationalError):  # there is no transaction: it was committed
+                await self._database.execute("ROLLBACK")
             raise
 
 

@@ -26,6 +26,14 @@ _SLEW = 0.05
 """How much faster or slower than real time a shard's clock may run to catch up with the wall clock."""
 
 
+# A clock that goes on while the machine sleeps, where there is one: then time has really passed.
+_monotonic: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else time.monotonic
+)
+
+
 class Clock(Protocol):
     """Time for a shard and for signatures."""
 
@@ -65,7 +73,7 @@ class SystemClock:
         self,
         *,
         wall: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = _monotonic,
         on_leap: Callable[[float], None] = lambda leap_s: None,
     ) -> None:
         self.wall_s = wall

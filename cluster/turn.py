@@ -15,7 +15,7 @@ import structlog
 from cluster.clock import Entropy
 from storage.appliers import APPLIERS, Moved, write_queue
 from storage.codec import DamagedRecord, QueueRow
-from storage.keys import message_key, message_name
+from storage.keys import MESSAGE, message_key, message_name
 from storage.store import Store, StoreFailed
 from storage.stored_rows import StoredRows
 from visibility.engine import DECIDE, STEPS, Engine
@@ -24,6 +24,7 @@ from visibility.events import Event, IdsRemembered, MessagesMoved, QueueDropped,
 from visibility.model import Request
 from visibility.operations import CloseQueue, ReceiveMessage
 from visibility.outcomes import Answer, Deliveries, NoAnswer
+from visibility.pulse import Step
 from visibility.receive import wait_ms
 from visibility.stamp import Stamp
 from visibility.waiters import Wait
@@ -146,7 +147,7 @@ class Turn:
         """Have reads see what was decided so far."""
         if self._changed:
             self.end_batch()
-            self._store.write()
+        self._store.write()
 
     def _stamp(self) -> Stamp:
         return Stamp(self._now_ms, self._entropy.bits128(), self._believed_ms)
@@ -155,8 +156,7 @@ class Turn:
         """Do what time does to a queue, step by step. A step that fails has changed nothing and is tried again."""
         for step in STEPS:
             try:
-                events = self._engine.pulse(queue_id, step, self._stamp())
-                moved = self._moved(events)
+                events, moved = self._pulse_step(queue_id, step)
             except StoreFailed:
                 raise
             except Exception:
@@ -166,6 +166,14 @@ class Turn:
             else:
                 for event in events:
                     self.do(event, moved)
+
+    def _pulse_step(self, queue_id: int, step: Step) -> tuple[tuple[Event, ...], Moved]:
+        while True:
+            try:
+                events = self._engine.pulse(queue_id, step, self._stamp())
+                return events, self._moved(events)
+            except DamagedRecord as error:
+                self._set_aside(error)
 
     def _decide(self, ticket: Ticket) -> None:
         request = ticket.request
@@ -203,15 +211,18 @@ class Turn:
             self.answers.append((ticket, answer))
 
     def _set_aside(self, error: DamagedRecord) -> None:
-        """A received message that cannot be read stays where it is, and receives pass it by. Raises any other error."""
+        """A message that cannot be read stays where it is, and is passed by from here on. Raises any other error."""
         name = message_name(error.key)
-        queue = self._engine.state.queue(name[0]) if name is not None else None
-        if name is None or queue is None or name[1] in queue.set_aside:
+        if name is None or error.key in self._rows.damaged:
             raise error
-        if name[1] not in queue.entries and not queue.fifo:
-            raise error
+        queue = self._engine.state.queue(name[0])
+        if error.key[8:9] == MESSAGE:
+            if name[1] in queue.entries or queue.fifo:
+                queue.set_aside.add(name[1])
+            else:
+                queue.unreadable += 1
+        self._rows.damaged.add(error.key)
         _log.error("record_damaged", queue_id=name[0], error=str(error))
-        queue.set_aside.add(name[1])
 
     def _moved(self, events: tuple[Event, ...]) -> Moved:
         """The messages that these events move. Raises DamagedRecord."""

@@ -13,7 +13,6 @@ from compat_tests.facade import (
     ClientError,
     create_fifo_queue,
     receive,
-    receive_count,
     refusal,
 )
 from compat_tests.test_dead_letter import arn, redrive
@@ -117,7 +116,7 @@ def test_policy_comes_back_as_given(sqs: Client, queue: str) -> None:
     assert "RedriveAllowPolicy" in attributes(sqs, queue)
 
 
-def test_sources_from_before_the_policy_go_on(
+def test_policy_that_denies_later_keeps_messages_in_their_source(
     sqs: Client, queue: str, make_queue: MakeQueue
 ) -> None:
     source = make_queue(RedrivePolicy=redrive(arn(sqs, queue)))
@@ -125,9 +124,7 @@ def test_sources_from_before_the_policy_go_on(
     sqs.call("SendMessage", QueueUrl=source, MessageBody="x")
 
     assert len(receive(sqs, source, VisibilityTimeout=0)) == 1
-    assert receive(sqs, source) == []
-
-    assert receive_count(sqs, queue, 1)[0]["Body"] == "x"
+    assert [message["Body"] for message in receive(sqs, source)] == ["x"]
 
 
 def test_malformed_policy_is_refused(sqs: Client, queue: str) -> None:

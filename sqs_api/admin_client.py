@@ -21,10 +21,13 @@ def restore_queue(url: str, name: str) -> dict[str, Any]:
     `url` is the service's http:// or https:// address. Raises AdminRefused.
     """
     base = f"{url.rstrip('/')}/_holdfast/deleted-queues"
-    for deleted in _ask("GET", base):
-        if deleted["name"] == name:
-            restored: dict[str, Any] = _ask("POST", f"{base}/{deleted['queue_id']}/restore")
-            return restored
+    try:
+        named = [deleted["queue_id"] for deleted in _ask("GET", base) if deleted["name"] == name]
+        if named:
+            restored = _ask("POST", f"{base}/{named[0]}/restore")
+            return {member: restored[member] for member in ("queue_id", "account", "region")}
+    except (TypeError, LookupError) as error:
+        raise AdminRefused(f"what answers at {url} is not holdfast") from error
     raise AdminRefused(f"no deleted queue {name} can be restored")
 
 

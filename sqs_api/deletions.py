@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 from auth.caller import Caller
@@ -22,6 +23,7 @@ class Deletions:
     def __init__(self, catalog: Catalog, router: Router) -> None:
         self._catalog = catalog
         self._router = router
+        self._tasks: set[asyncio.Task[QueueDefinition]] = set()
         self._to_drop: list[QueueDefinition] = []
         """Queues that the catalog forgot and whose messages are still there. What a stop leaves here, the start sweeps."""
 
@@ -34,7 +36,16 @@ class Deletions:
         return deleted.deleted_at_ms + self._catalog.restore_window_ms
 
     async def restore(self, queue_id: int) -> QueueDefinition:
-        """Bring a queue back. Raises QueueDoesNotExist and QueueNameExists, see `Catalog.restore_queue`."""
+        """Bring a queue back, also if the caller is cancelled meanwhile.
+
+        Raises QueueDoesNotExist and QueueNameExists, see `Catalog.restore_queue`.
+        """
+        task = asyncio.create_task(self._restore(queue_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _restore(self, queue_id: int) -> QueueDefinition:
         queue = await self._catalog.restore_queue(queue_id)
         with suppress(ServiceUnavailable):  # a shard that opens its store looks at every queue anew
             await ask(self._router, _request(op.QueueChanged(), queue))

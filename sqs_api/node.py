@@ -64,6 +64,7 @@ class Node:
         self._log = structlog.get_logger("node")
         self._metrics = Metrics()
         self._ready = False
+        self._stopping = asyncio.Event()
         self._opened = AsyncExitStack()
         self.first_key: AccessKey | None = None
         """The access key made at first start, to be shown once."""
@@ -196,8 +197,7 @@ class Node:
 
     async def _watch_keys(self) -> None:
         """Take over what `holdfast credentials` changed while the node runs."""
-        while True:
-            await asyncio.sleep(_KEY_CHECK_S)
+        while not await self._stops_within(_KEY_CHECK_S):
             try:
                 if self._keys.changed():
                     self._verifier.replace(CredentialSet(self._keys.all()))
@@ -207,23 +207,30 @@ class Node:
 
     async def _watch_deletions(self) -> None:
         """Give up deleted queues that nobody restored in time."""
-        while True:
+        wait_s = 0.0
+        while not await self._stops_within(wait_s):
+            wait_s = _DELETION_CHECK_S
             try:
                 dropped = await self._deletions.drop_expired(int(self._clock.wall_s() * 1000))
                 if dropped:
                     self._log.info("deleted_queues_dropped", queues=dropped)
             except aiosqlite.Error as error:
                 self._log.error("deleted_queues_not_dropped", error=str(error))
-            await asyncio.sleep(_DELETION_CHECK_S)
+
+    async def _stops_within(self, wait_s: float) -> bool:
+        """Wait; whether the node began to stop before the time was over. A watch is not cancelled in its work."""
+        try:
+            await asyncio.wait_for(self._stopping.wait(), wait_s)
+        except TimeoutError:
+            return False
+        return True
 
     async def stop(self) -> None:
         """Take no new requests, finish running ones, end long polls early, close everything."""
         self._ready = False
         self._listener.close()
-        for watch in self._watches:
-            watch.cancel()
+        self._stopping.set()
         self._server.begin_to_stop()
-        await asyncio.gather(*self._watches, return_exceptions=True)
         for shard in self._router.shards.values():
             shard.end_long_polls()
         try:
@@ -231,4 +238,8 @@ class Node:
         except TimeoutError:
             self._log.warning("stopped_with_requests_running", requests=self._gateway.outstanding)
         await self._server.shutdown(_DISCONNECT_S)
+        _, late = await asyncio.wait(self._watches, timeout=_STOP_S)
+        for watch in late:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
         await self._opened.aclose()

@@ -117,5 +117,6 @@ def last_number_of(key: bytes) -> int:
 
 
 def message_name(key: bytes) -> tuple[int, int] | None:
-    """(queue_id, sequence) of a message's key, None for another key."""
-    return (queue_of(key), number_of(key)) if key[8:9] == MESSAGE and len(key) == 17 else None
+    """(queue_id, sequence) of the key of a message, also of a delayed one; None for another key."""
+    is_message = (key[8:9], len(key)) in ((MESSAGE, 17), (DELAYED, 25))
+    return (queue_of(key), last_number_of(key)) if is_message else None

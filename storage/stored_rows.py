@@ -67,6 +67,8 @@ class StoredRows:
         self._store = store
         self.before_read: Callable[[], None] = _nothing
         """Called before a read: writes what the running turn has in its batch."""
+        self.damaged: set[bytes] = set()
+        """Rows of messages that pages pass by, since they are not what was written."""
         self.fresh: dict[tuple[int, bytes], Remembered] = {}
         """Ids that the running turn remembers: looking up an id, which every FIFO send does, need not write first."""
 
@@ -98,6 +100,8 @@ class StoredRows:
         for key, value in self._store.scan(begin, end):
             if len(found) == messages or size <= 0:
                 return Page(found, number_of(key))
+            if key in self.damaged:
+                continue
             message = decode_row(StoredMessage, key, value)
             found.append((number_of(key), message))
             size -= len(message.data)
@@ -112,11 +116,13 @@ class StoredRows:
         end = table_range(queue_id, DELAYED)[1]
         found: list[tuple[int, int, StoredMessage]] = []
         size = _DELAYED_PAGE_BYTES
-        for key, value in islice(self._store.scan(begin, end), limit):
+        for key, value in self._store.scan(begin, end):
+            if key in self.damaged:
+                continue
             message = decode_row(StoredMessage, key, value)
             found.append((*pair_of(key), message))
             size -= len(message.data)
-            if size <= 0:
+            if len(found) == limit or size <= 0:
                 break
         return found
 

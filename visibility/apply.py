@@ -45,6 +45,8 @@ def _messages_sent(shard: ShardState, event: MessagesSent) -> None:
     first, messages = event.first_sequence, event.messages
     after = queue.next_sequence = first + len(messages)
     queue.waiting += len(messages)
+    if not queue.spans:  # else a pulse is planned for the oldest message
+        shard.plan_pulse(queue, messages[0].sent_at_ms + _LEAST_RETENTION_MS)
     _count(queue, range(first, after))
     if not queue.fifo and queue.head == first:
         for sequence, message in event.numbered():
@@ -55,8 +57,6 @@ def _messages_sent(shard: ShardState, event: MessagesSent) -> None:
     if queue.fairness.noisy:
         for message in messages:
             queue.fairness.sent(message.group, message.sent_at_ms)
-    if not queue.pulse_at_ms:
-        shard.plan_pulse(queue, messages[0].sent_at_ms + _LEAST_RETENTION_MS)
 
 
 def _messages_delayed(shard: ShardState, event: MessagesDelayed) -> None:
@@ -177,12 +177,12 @@ def _messages_moved(shard: ShardState, event: MessagesMoved) -> None:
         target.next_sequence = max(target.next_sequence, sequence + 1)
         target.waiting += 1
         target.aliases += bool(move.envelope.handle_sequence)
-        _count(target, range(sequence, sequence + 1))
         clock_ms = move.envelope.clock_ms
         if clock_ms:
             target.clocks_after = min(target.clocks_after, (clock_ms, 0))
-        if clock_ms or not target.pulse_at_ms:
+        if clock_ms or not target.spans:
             shard.plan_pulse(target, event.moved_at_ms)
+        _count(target, range(sequence, sequence + 1))
     _trim(source)
 
 
@@ -327,7 +327,7 @@ def _empty(shard: ShardState, queue: QueueState) -> None:
     )
     for part in emptied:
         part.clear()
-    queue.in_flight = queue.delayed = queue.waiting = queue.aliases = 0
+    queue.in_flight = queue.delayed = queue.waiting = queue.aliases = queue.unreadable = 0
     queue.low_water = queue.head = queue.next_sequence
 
 

@@ -54,6 +54,7 @@ class DeadLetters:
         target = self._request.dead_letter_queue
         assert target is not None
         fifo = target.settings.fifo
+        group = self._book.group_of(message.group)
         envelope = msgspec.structs.replace(
             message,
             data=b"",
@@ -61,12 +62,13 @@ class DeadLetters:
             receive_count=lease.receive_count,
             first_received_at_ms=lease.first_received_at_ms,
             clock_ms=self._now_ms if fifo else message.retained_from_ms,
+            group=group,
             handle_sequence=0,
             received_here=0,
         )
         sequence = self._book.allocate()
-        if message.group:
-            self._book.arrive(message.group, sequence)
+        if group:
+            self._book.arrive(group, sequence)
         self.moves.append(Move(lease, -1, target.queue_id, sequence, envelope))
 
     def events(self) -> tuple[Event, ...]:

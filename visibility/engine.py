@@ -168,7 +168,8 @@ class Engine:
             queue = state.queues.get(queue_id)
             if queue is not None:
                 self._pass_deadline(queue, sequence, at_ms, now_ms)
-        if len(state.deadlines) > 4 * (state.hidden + len(state.waits)) + _REBUILD_SLACK:
+        wanted = state.hidden + len(state.waits) + len(state.queues)
+        if len(state.deadlines) > 4 * wanted + _REBUILD_SLACK:
             self._rebuild_deadlines()
         return ended
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from visibility.events import Event, GroupChange, GroupRow, GroupsChanged, Lease
+from visibility.grouping import UNGROUPED
 from visibility.state import QueueState, ShardState
 
 _NOBODY: frozenset[int] = frozenset()
@@ -50,6 +51,13 @@ class GroupBook:
     def held(self, group: bytes) -> Set[int]:
         """Sequences of the group that are in flight, before this decision."""
         return self._queue.held.get(group, _NOBODY)
+
+    def group_of(self, group: bytes) -> bytes:
+        """The group under which a message joins the line: one without is in the index as soon as others are."""
+        if group or self.fifo:
+            return group
+        others = self._queue.heads.total or any(row.order for row in self._rows.values())
+        return UNGROUPED if others else group
 
     def delay(self, group: bytes) -> None:
         """A message of the group is delayed."""

@@ -294,8 +294,9 @@ class _Moving:
                 self._freed[message.group] = None
         book = self._book(target)
         to = book.allocate()
-        if message.group:
-            book.arrive(message.group, to)
+        group = book.group_of(message.group)
+        if group:
+            book.arrive(group, to)
         envelope = msgspec.structs.replace(
             message,
             message_id=self._stamp.message_id(len(self._moves)),
@@ -304,6 +305,7 @@ class _Moving:
             dead_letter_source_arn=None,
             receive_count=0,
             first_received_at_ms=0,
+            group=group,
             clock_ms=0,
             handle_sequence=0,
             received_here=0,

@@ -97,8 +97,10 @@ def _ended_delay(
     clock_ms = 0 if book.fifo else message.sent_at_ms
     if message.group:
         book.end_delay(message.group)
-        book.arrive(message.group, to)
-    envelope = msgspec.structs.replace(message, data=b"", clock_ms=clock_ms)
+    group = book.group_of(message.group)
+    if group:
+        book.arrive(group, to)
+    envelope = msgspec.structs.replace(message, data=b"", group=group, clock_ms=clock_ms)
     return Move(no_lease(sequence, message), due_ms, queue.queue_id, to, envelope)
 
 
@@ -143,13 +145,15 @@ def _done(line: deque[int], count: int, stamp: Stamp) -> int | None:
 
 def _to_the_back(queue: QueueState, book: GroupBook, lease: Lease, message: StoredMessage) -> Move:
     to = book.allocate()
-    if lease.group:
-        book.arrive(lease.group, to)
+    group = book.group_of(lease.group)
+    if group:
+        book.arrive(group, to)
     envelope = msgspec.structs.replace(
         message,
         data=b"",
         receive_count=lease.receive_count,
         first_received_at_ms=lease.first_received_at_ms,
+        group=group,
         clock_ms=message.retained_from_ms,
         handle_sequence=message.handle_sequence or lease.sequence,
         received_here=lease.receive_count - lease.base_count,

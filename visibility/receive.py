@@ -101,7 +101,10 @@ def wait_ms(operation: ReceiveMessage, settings: QueueSettings) -> int:
 def _is_unfair(queue: QueueState, now_ms: int) -> bool:
     """Whether a group is noisy while others have messages too."""
     noisy = queue.fairness.noisy_now(now_ms)
-    return bool(noisy) and (queue.heads.total > len(noisy) or bool(queue.returned))
+    if not noisy:
+        return False
+    listed = sum(bool((row := queue.groups.get(group)) and row.order) for group in noisy)
+    return queue.heads.total > listed or bool(queue.returned)
 
 
 def _merged(shard: ShardState, queue: QueueState) -> Candidates:

@@ -40,7 +40,7 @@ class Rows(Protocol):
     def clocks(
         self, queue_id: int, limit: int, *, after: tuple[int, int] = (0, 0)
     ) -> list[tuple[int, int]]:
-        """(clock_ms, sequence) behind `after` of messages whose retention does not count in the queue's order, oldest first."""
+        """(clock_ms, sequence) behind `after` of messages whose retention is not in queue order, oldest first."""
 
     def group(self, queue_id: int, group: bytes) -> GroupRow | None:
         """A group's row, None if it has no messages."""

@@ -15,7 +15,6 @@ from visibility.events import (
     Remembered,
     StoredMessage,
 )
-from visibility.grouping import UNGROUPED
 from visibility.groups import GroupBook
 from visibility.model import Content, QueueDefinition, Request
 from visibility.operations import SendMessage, SendMessageBatch
@@ -148,9 +147,7 @@ class Sending:
             return _Sent(known.message_id, sequence_number(known.sequence))
         now_ms = self._stamp.now_ms
         message_id = self._stamp.message_id(position)
-        group = content.group
-        if not group and self._queue.heads.total:
-            group = UNGROUPED
+        group = self._book.group_of(content.group)
         due_ms = self._due(delay_s)
         message = StoredMessage(message_id, now_ms, content.size, content.data, group=group)
         if due_ms is None:

@@ -67,6 +67,7 @@ class QueueState:
         "spans",
         "tasks",
         "tired",
+        "unreadable",
         "waiting",
         "window",
         "window_bytes",
@@ -91,6 +92,9 @@ class QueueState:
         """Heap of sequences that became visible again; those hidden or gone since are skipped."""
         self.set_aside: set[int] = set()
         """Returned messages that cannot be read: they stay where they are, and receives pass them by."""
+        self.unreadable = 0
+        """Untouched messages of a standard queue that cannot be read: they stay where they are, and pages pass them by;
+        volatile."""
         self.in_flight = 0
         self.delayed = 0
         self.purged_at_ms = 0
@@ -137,8 +141,8 @@ class QueueState:
 
     @property
     def backlog(self) -> int:
-        """How many untouched messages of a standard queue are on disk only."""
-        return self.waiting - len(self.window)
+        """How many untouched messages of a standard queue are on disk only, and can be read as far as is known."""
+        return self.waiting - len(self.window) - self.unreadable
 
     @property
     def floor(self) -> int:

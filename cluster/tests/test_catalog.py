@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from cluster.catalog import Catalog
+from cluster.tests.catalog_file import MINUTE_MS, CatalogFile, owner, policy_for
 from cluster.tests.virtual_time import CountingEntropy, SettableClock
 from visibility.errors import (
     InvalidAttributeName,
-    InvalidParameterValue,
     QueueDeletedRecently,
     QueueDoesNotExist,
     QueueNameExists,
@@ -22,38 +20,6 @@ from visibility.errors import (
 from visibility.model import QueueDefinition
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, REGION
-
-MINUTE_MS = 60_000
-
-
-def owner(name: str) -> tuple[str, str, str]:
-    return ACCOUNT, REGION, name
-
-
-def policy_for(queue_name: str, *, account: str = ACCOUNT, region: str = REGION) -> str:
-    """A redrive policy that names this queue."""
-    target = f"arn:aws:sqs:{region}:{account}:{queue_name}"
-    return json.dumps({"deadLetterTargetArn": target, "maxReceiveCount": 3})
-
-
-class CatalogFile:
-    """A catalog that can be closed and opened again."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.clock = SettableClock()
-        self.entropy = CountingEntropy()
-        self.catalog: Catalog
-
-    async def open(self, shards: tuple[int, ...] = (0,)) -> Catalog:
-        self.catalog = await Catalog.open(
-            self.file, clock=self.clock, entropy=self.entropy, shards=shards
-        )
-        return self.catalog
-
-    async def reopen(self) -> Catalog:
-        await self.catalog.close()
-        return await self.open()
 
 
 @pytest.fixture
@@ -268,113 +234,6 @@ async def test_queues_spread_over_the_shards(tmp_path: Path) -> None:
 
     assert sorted(queue.shard for queue in made) == [1, 1, 3, 3]
     await catalog.close()
-
-
-async def test_dead_letter_sources_are_those_whose_policy_names_the_queue(
-    file: CatalogFile,
-) -> None:
-    target = await file.catalog.create_queue(owner("dead"), {}, {})
-    policy = f'{{"deadLetterTargetArn": "{target.arn}", "maxReceiveCount": 3}}'
-    for name in ("z", "a"):
-        await file.catalog.create_queue(owner(name), {"RedrivePolicy": policy}, {})
-    await file.catalog.create_queue(owner("none"), {}, {})
-
-    sources = file.catalog.dead_letter_sources(target)
-
-    assert [queue.name for queue in sources] == ["a", "z"]
-    assert file.catalog.dead_letter_sources(sources[0]) == []
-
-
-# -- where dead letters go --------------------------------------------------------------------------------------------
-
-FOREIGN_TARGETS = {
-    "missing": policy_for("missing"),
-    "of another account": policy_for("dead", account="1" * 12),
-    "of another region": policy_for("dead", region="eu-west-1"),
-}
-
-
-async def make_targets(catalog: Catalog) -> None:
-    """Queues "dead" of this account, of another one, and in another region."""
-    for place in (owner("dead"), ("1" * 12, REGION, "dead"), (ACCOUNT, "eu-west-1", "dead")):
-        await catalog.create_queue(place, {}, {})
-
-
-def refused_target(policy: str) -> str:
-    """The words of the refusal, as a pattern."""
-    words = (
-        f"Value {policy} for parameter RedrivePolicy is invalid. "
-        "Reason: Dead letter target does not exist."
-    )
-    return f"^{re.escape(words)}$"
-
-
-@pytest.mark.parametrize("policy", FOREIGN_TARGETS.values(), ids=FOREIGN_TARGETS)
-async def test_a_policy_with_a_target_that_is_not_there_creates_no_queue(
-    file: CatalogFile, policy: str
-) -> None:
-    await make_targets(file.catalog)
-
-    with pytest.raises(InvalidParameterValue, match=refused_target(policy)):
-        await file.catalog.create_queue(owner("q"), {"RedrivePolicy": policy}, {})
-
-    assert file.catalog.names(ACCOUNT, REGION, "") == ["dead"]
-
-
-@pytest.mark.parametrize("policy", FOREIGN_TARGETS.values(), ids=FOREIGN_TARGETS)
-async def test_a_policy_with_a_target_that_is_not_there_is_not_set(
-    file: CatalogFile, policy: str
-) -> None:
-    await make_targets(file.catalog)
-    queue = await file.catalog.create_queue(owner("q"), {}, {})
-    given = {"DelaySeconds": "7", "RedrivePolicy": policy}
-
-    with pytest.raises(InvalidParameterValue, match=refused_target(policy)):
-        await file.catalog.set_attributes(queue, given)
-
-    assert file.catalog.queue(*owner("q")) == queue
-
-
-async def test_a_queue_may_be_its_own_dead_letter_queue(file: CatalogFile) -> None:
-    given = {"RedrivePolicy": policy_for("q")}
-
-    queue = await file.catalog.create_queue(owner("q"), given, {})
-    assert file.catalog.dead_letter_queue(queue) == queue
-
-    await file.catalog.set_attributes(queue, given)
-    queue = file.catalog.queue(*owner("q"))
-    assert file.catalog.dead_letter_queue(queue) == queue
-
-
-async def test_a_policy_can_be_removed_and_other_attributes_set_when_its_target_is_gone(
-    file: CatalogFile,
-) -> None:
-    target = await file.catalog.create_queue(owner("dead"), {}, {})
-    queue = await file.catalog.create_queue(owner("q"), {"RedrivePolicy": policy_for("dead")}, {})
-    await file.catalog.delete_queue(target)
-    assert file.catalog.dead_letter_queue(queue) is None
-
-    await file.catalog.set_attributes(queue, {"DelaySeconds": "7"})
-    await file.catalog.set_attributes(queue, {"RedrivePolicy": ""})
-
-    queue = file.catalog.queue(*owner("q"))
-    assert (queue.settings.delay_ms, queue.settings.redrive_policy) == (7_000, None)
-
-
-@pytest.mark.parametrize("policy", FOREIGN_TARGETS.values(), ids=FOREIGN_TARGETS)
-async def test_dead_letters_never_leave_the_account_and_region(
-    file: CatalogFile, policy: str
-) -> None:
-    await make_targets(file.catalog)
-    older = prepared.queue_named("q", 9, RedrivePolicy=policy)
-
-    assert file.catalog.dead_letter_queue(older) is None
-
-
-async def test_a_queue_without_a_policy_has_no_dead_letter_queue(file: CatalogFile) -> None:
-    queue = await file.catalog.create_queue(owner("q"), {}, {})
-
-    assert file.catalog.dead_letter_queue(queue) is None
 
 
 # -- requests that waited -----------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from cluster.shard import CatalogOlder
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from storage.keys import LEASE, message_key, queue_of, row_key
+from visibility.dead_letters import MOVES_MAX
 from visibility.errors import QueueError
 from visibility.model import QueueCounters, QueueDefinition
 from visibility.outcomes import Deliveries
-from visibility.receive import DEAD_LETTER_MOVES_MAX
 from visibility.tests import prepared
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="0")
@@ -121,7 +121,7 @@ async def test_damaged_spent_messages_do_not_keep_back_what_is_behind_them() -> 
 @virtual
 async def test_a_queue_full_of_damaged_spent_messages_does_not_hold_the_shard() -> None:
     world = World().start()
-    batches = 2 * DEAD_LETTER_MOVES_MAX // 10 + 1
+    batches = 2 * MOVES_MAX // 10 + 1
     await returned(world, SPENT, batches)
     world.store.damage(*(message_key(4, sequence) for sequence in range(1, 10 * batches + 1)))
     reads = world.store.reads

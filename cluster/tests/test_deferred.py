@@ -1,11 +1,14 @@
-"""A receive that must be decided again in the next turn is never lost on its way there."""
+"""A receive that is woken, or must be decided again in the next turn, is never lost on its way there."""
 
 from __future__ import annotations
 
+import pytest
+
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import Asked, World, pass_time, settled
+from cluster.tests.world import Asked, AsSubmitted, World, pass_time, settled
+from visibility.dead_letters import MOVES_MAX
 from visibility.errors import ServiceUnavailable
-from visibility.model import QueueCounters, Request
+from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.tests import prepared
 
 DEAD = prepared.queue_named("dead", 3)
@@ -14,125 +17,263 @@ SELF = prepared.queue_named(
     "self", 5, dead_letters_to=prepared.queue_named("self", 5), VisibilityTimeout="0"
 )
 REOPENED_S = 1.1
-
-MOVE = prepared.receive(SPENT, dead_letter_queue=DEAD)
-"""Moves the spent message: that wakes the poll of DEAD, which must read a page first, so it is deferred."""
+BATCHES = 2 * MOVES_MAX // 10 + 1
 
 
-async def about_to_be_deferred(world: World) -> Asked:
-    """A long poll of DEAD, and a message that MOVE moves there."""
-    await world.asked(prepared.send(SPENT, "a"))
-    await world.sync()
-    await world.asked(prepared.receive(SPENT, dead_letter_queue=DEAD))
-    await world.sync()
-    (poll,) = await world.asked(prepared.receive(DEAD, wait_s=20))
-    assert poll.answers == []
-    return poll
+class Waking:
+    """A message in its last allowed flight, a long poll, and the request that wakes it."""
+
+    def __init__(self, queue: QueueDefinition, waits_in: QueueDefinition, wake: Request) -> None:
+        self.queue = queue
+        self.waits_in = waits_in
+        self.wake = wake
+
+    async def begin(self, world: World, bodies: str = "a") -> Asked:
+        """The long poll, about to be woken."""
+        await world.asked(prepared.send_batch(self.queue, list(bodies)))
+        await world.sync()
+        await world.asked(prepared.receive(self.queue, 10, timeout_s=1, dead_letter_queue=DEAD))
+        await world.sync()
+        (poll,) = await world.asked(self.poll())
+        assert poll.answers == []
+        return poll
+
+    def poll(self, most: int = 1) -> Request:
+        target = SELF if self.waits_in is SELF else None
+        return prepared.receive(
+            self.waits_in, most, timeout_s=30, wait_s=20, dead_letter_queue=target
+        )
+
+    async def received_after_reopening(self, world: World) -> list[str]:
+        """What the queues hold once the shard was loaded anew."""
+        await pass_time(REOPENED_S)
+        target = SELF if self.queue is SELF else DEAD
+        received: list[Asked] = []
+        for _ in range(2):  # the first may move what the second takes
+            received += await world.asked(
+                prepared.receive(self.queue, 10, timeout_s=30, dead_letter_queue=target),
+                prepared.receive(DEAD, 10, timeout_s=30),
+            )
+            await world.sync()
+        return [body for asked in received for body in asked.bodies]
 
 
-async def received_after_reopening(world: World) -> list[str]:
-    """What SPENT and DEAD hold once the shard was loaded anew."""
-    await pass_time(REOPENED_S)
-    received = await world.asked(prepared.receive(SPENT, 10), prepared.receive(DEAD, 10))
-    await world.sync()
-    return [body for asked in received for body in asked.bodies]
+DEFERRED = Waking(SELF, SELF, prepared.change_batch(SELF, [Receipt(1, 1), Receipt(2, 1)], [0, 0]))
+"""What is shown has been received too often: the woken poll moves it to its own queue, and is decided again."""
 
 
+class WakingByMove(Waking):
+    """The spent message is visible; who receives moves it to the queue of the long poll."""
+
+    def __init__(self) -> None:
+        super().__init__(SPENT, DEAD, prepared.receive(SPENT, dead_letter_queue=DEAD))
+
+    async def begin(self, world: World, bodies: str = "a") -> Asked:
+        await world.asked(prepared.send_batch(SPENT, list(bodies)))
+        await world.sync()
+        await world.asked(prepared.receive(SPENT, 10, dead_letter_queue=DEAD))
+        await world.sync()
+        (poll,) = await world.asked(self.poll())
+        assert poll.answers == []
+        return poll
+
+
+MOVED = WakingByMove()
+both = pytest.mark.parametrize("case", [DEFERRED, MOVED], ids=["deferred", "served at once"])
+
+
+@both
 @virtual
-async def test_a_woken_and_deferred_long_poll_gets_its_message_in_the_next_turn() -> None:
+async def test_a_woken_long_poll_gets_its_message(case: Waking) -> None:
     world = World().start()
-    poll = await about_to_be_deferred(world)
+    poll = await case.begin(world)
 
-    await world.asked(MOVE)
+    await world.asked(case.wake)
 
     assert poll.bodies == ["a"]
 
 
+@both
 @virtual
-async def test_a_woken_and_deferred_long_poll_is_refused_once_when_the_turn_fails() -> None:
+async def test_a_woken_long_poll_is_refused_once_when_the_turn_fails(case: Waking) -> None:
     unlucky: list[Request] = []
 
-    def renew(request: Request) -> Request:
-        if request in unlucky:
-            raise RuntimeError("a bug behind the one that was deferred")
-        return request
+    class Unlucky(AsSubmitted):
+        def renewed(self, request: Request) -> Request:
+            if request in unlucky:
+                raise RuntimeError("a bug behind the one that was deferred")
+            return request
 
-    world = World(renew=renew).start()
-    await world.asked(prepared.send_batch(SPENT, ["a", "b"]))
-    await world.asked(prepared.receive(SPENT, 10, dead_letter_queue=DEAD))
-    unlucky.append(prepared.receive(DEAD, 7, wait_s=20))
-    poll, second = await world.asked(prepared.receive(DEAD, wait_s=20), *unlucky)
+    world = World(definitions=Unlucky(DEAD, SPENT, SELF)).start()
+    poll = await case.begin(world, "ab")
+    unlucky.append(case.poll(7))
+    (second,) = await world.asked(*unlucky)
 
-    (moving,) = await world.asked(MOVE)
+    (waking,) = await world.asked(case.wake)
 
-    for asked in (poll, second, moving):
+    for asked in (poll, second, waking):
         assert asked.refusal is ServiceUnavailable
-    assert sorted(await received_after_reopening(world)) == ["a", "b"]
+    unlucky.clear()
+    assert sorted(await case.received_after_reopening(world)) == ["a", "b"]
     assert len(poll.answers) == 1
 
 
+@both
 @virtual
-async def test_everybody_is_refused_once_when_a_store_has_a_bug() -> None:
+async def test_everybody_is_refused_once_when_a_store_has_a_bug(case: Waking) -> None:
     world = World().start()
-    poll = await about_to_be_deferred(world)
+    poll = await case.begin(world)
     world.store.has_bug = True
 
-    (moving,) = await world.asked(MOVE)
+    (waking,) = await world.asked(case.wake)
 
-    assert poll.refusal is moving.refusal is ServiceUnavailable
-    assert await received_after_reopening(world) == ["a"]
+    assert poll.refusal is waking.refusal is ServiceUnavailable
+    assert await case.received_after_reopening(world) == ["a"]
     assert len(poll.answers) == 1
 
 
+@both
 @virtual
-async def test_a_woken_and_deferred_long_poll_is_refused_once_when_the_commit_fails() -> None:
+async def test_a_woken_long_poll_is_refused_once_when_the_commit_fails(case: Waking) -> None:
     world = World().start()
-    poll = await about_to_be_deferred(world)
+    poll = await case.begin(world)
     world.store.fails = True
 
-    (moving,) = await world.asked(MOVE)
+    (waking,) = await world.asked(case.wake)
 
-    assert poll.refusal is moving.refusal is ServiceUnavailable
-    assert await received_after_reopening(world) == ["a"]
+    assert poll.refusal is waking.refusal is ServiceUnavailable
+    assert await case.received_after_reopening(world) == ["a"]
     assert len(poll.answers) == 1
 
 
+@both
 @virtual
-async def test_a_woken_and_deferred_long_poll_is_refused_once_when_the_sync_fails() -> None:
+async def test_a_woken_long_poll_is_refused_once_when_the_sync_fails(case: Waking) -> None:
     world = World(auto_sync=False).start()
-    poll = await about_to_be_deferred(world)
-    (moving,) = await world.asked(MOVE)
-    assert poll.answers == moving.answers == []
+    poll = await case.begin(world)
+    (waking,) = await world.asked(case.wake)
+    assert poll.answers == waking.answers == []
 
     world.store.fail_to_sync()
     await settled()
 
-    assert poll.refusal is moving.refusal is ServiceUnavailable
-    assert await received_after_reopening(world) == ["a"]
+    assert poll.refusal is waking.refusal is ServiceUnavailable
+    assert await case.received_after_reopening(world) == ["a"]
     assert len(poll.answers) == 1
 
 
+@both
 @virtual
-async def test_a_deferred_long_poll_is_decided_before_receives_that_came_later() -> None:
+async def test_a_woken_long_poll_is_decided_before_receives_that_came_later(case: Waking) -> None:
     world = World(auto_sync=False).start()
-    poll = await about_to_be_deferred(world)
+    poll = await case.begin(world)
 
-    await world.asked(MOVE)
-    (later,) = await world.asked(prepared.receive(DEAD))
+    await world.asked(case.wake)
+    (later,) = await world.asked(prepared.receive(case.waits_in))
     await world.sync()
 
     assert (poll.bodies, later.bodies) == (["a"], [])
 
 
 @virtual
-async def test_a_stop_answers_a_deferred_receive() -> None:
+async def test_a_stop_answers_a_woken_long_poll() -> None:
     world = World().start()
-    poll = await about_to_be_deferred(world)
-    moving = world.ask(MOVE)
+    poll = await MOVED.begin(world)
+    moving = world.ask(MOVED.wake)
 
     await world.shard.stop()
 
     assert (poll.bodies, moving.bodies) == ([], [])
+
+
+@virtual
+async def test_a_stop_answers_a_deferred_receive() -> None:
+    world = World().start()
+    await world.asked(prepared.send(SELF, "a"))
+    await world.asked(prepared.receive(SELF, dead_letter_queue=SELF))
+    deferred = world.ask(prepared.receive(SELF, wait_s=20, dead_letter_queue=SELF))
+
+    await world.shard.stop()
+
+    assert deferred.bodies == ["a"]
+
+
+# -- more dead letters than one decision moves --------------------------------------------------------------------------
+
+
+async def with_many_spent(world: World) -> None:
+    """More visible messages than one receive moves were received too often, and "new" waits behind them."""
+    for _ in range(BATCHES):
+        await world.asked(prepared.send_batch(SPENT, ["a"] * 10))
+        await world.sync()
+    for _ in range(BATCHES):
+        await world.asked(prepared.receive(SPENT, 10, timeout_s=1, dead_letter_queue=DEAD))
+        await world.sync()
+    await pass_time(1.1)
+    await world.asked(prepared.send(SPENT, "new"))
+    await world.sync()
+
+
+@virtual
+async def test_a_receive_goes_on_in_the_next_turns_until_it_has_moved_all() -> None:
+    world = World(auto_sync=False).start()
+    await with_many_spent(world)
+
+    (received,) = await world.asked(prepared.receive(SPENT, 10, dead_letter_queue=DEAD))
+    moved = []
+    while not received.answers:
+        world.store.sync()
+        await settled()
+        moved += [queue.visible for queue in world.shard.queues() if queue.queue_id == 3]
+
+    assert received.bodies == ["new"]
+    assert moved[:2] == [2 * MOVES_MAX, 2 * MOVES_MAX + 10]
+
+
+@virtual
+async def test_a_request_between_two_turns_of_a_deferred_receive_is_not_kept_back() -> None:
+    world = World(auto_sync=False).start()
+    await with_many_spent(world)
+    (received,) = await world.asked(prepared.receive(SPENT, 10, dead_letter_queue=DEAD))
+    (counted,) = await world.asked(prepared.counters(DEAD))
+
+    world.store.sync()
+    await settled()
+    assert received.answers == counted.answers == []
+
+    world.store.sync()
+    await settled()
+    assert counted.answers == [QueueCounters(2 * MOVES_MAX, 0, 0)]
+    await world.sync()
+    assert received.bodies == ["new"]
+
+
+@virtual
+async def test_a_stop_lets_a_deferred_receive_end() -> None:
+    world = World().start()
+    await with_many_spent(world)
+    deferred = world.ask(prepared.receive(SPENT, 10, wait_s=20, dead_letter_queue=DEAD))
+
+    await world.shard.stop()
+
+    assert deferred.bodies == ["new"]
+
+
+@virtual
+async def test_a_deferred_receive_that_finds_nothing_waits_for_the_rest_of_its_time() -> None:
+    world = World().start()
+    await with_many_spent(world)
+    await world.asked(prepared.delete(SPENT, Receipt(1, 1)))
+    first, poll = await world.asked(
+        prepared.receive(SPENT, wait_s=20, timeout_s=60, dead_letter_queue=DEAD),
+        prepared.receive(SPENT, wait_s=5, dead_letter_queue=DEAD),
+    )
+    assert (first.bodies, poll.answers) == (["new"], [])
+
+    await pass_time(4.9)
+    assert poll.answers == []
+    await pass_time(0.2)
+    assert poll.bodies == []
 
 
 # -- a queue that is its own dead-letter queue ----------------------------------------------------------------------------

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import pytest
+
+from cluster.tests.driver import Driver
+from cluster.tests.virtual_time import virtual
+from cluster.tests.world import World
+from storage.keys import message_key
 from storage.memory import MemoryStore
-from storage.tests.store_disk import StoreDisk, engine_from
-from visibility.apply import WINDOW_BYTES_MAX
-from visibility.engine import PAGE_BYTES, PAGE_MESSAGES, Engine, PageWanted
+from visibility import window
+from visibility.errors import InternalError
 from visibility.model import QueueCounters
 from visibility.tests import prepared
-from visibility.tests.driver import Driver
+from visibility.tests.prepared import KnownQueues
+from visibility.window import PAGE_BYTES, PAGE_MESSAGES, WINDOW_BYTES_MAX
 
 Q = prepared.queue_named("q", 1)
 MIB = 1 << 20
+PAGE_OVERHEAD_BYTES = MIB
+"""What a page may take in memory beside its content."""
 
 
-def restarted(driver: Driver, store: MemoryStore) -> Driver:
-    again = Driver(StoreDisk(store), engine=engine_from(store), now_ms=driver.now_ms)
-    again.pass_time(0)
-    return again
+def new() -> tuple[Driver, MemoryStore]:
+    store = MemoryStore()
+    return Driver(KnownQueues(Q), store=store), store
+
+
+def restarted(driver: Driver) -> Driver:
+    return Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
 
 
 def received(driver: Driver, most: int = 10) -> list[bytes]:
@@ -29,12 +40,16 @@ def drained(driver: Driver) -> list[bytes]:
     bodies: list[bytes] = []
     while got := received(driver):
         bodies += got
+        assert driver.engine.state.window_bytes <= WINDOW_BYTES_MAX + PAGE_OVERHEAD_BYTES
     return bodies
 
 
+def counted(driver: Driver) -> object:
+    return driver.submit(prepared.counters(Q)).answer
+
+
 def test_a_backlog_larger_than_the_window_is_received_whole_and_in_order() -> None:
-    store = MemoryStore()
-    driver = Driver(StoreDisk(store))
+    driver, store = new()
     count = 2 * WINDOW_BYTES_MAX // MIB
     bodies = [b"%04d" % number for number in range(count)]
 
@@ -42,20 +57,51 @@ def test_a_backlog_larger_than_the_window_is_received_whole_and_in_order() -> No
         driver.submit(prepared.send(Q, body.ljust(MIB)))
         assert driver.engine.state.window_bytes <= WINDOW_BYTES_MAX
 
-    assert driver.submit(prepared.counters(Q)).answer == QueueCounters(count, 0, 0)
-    assert drained(restarted(driver, store)) == bodies
+    assert counted(driver) == QueueCounters(count, 0, 0)
+    copy = MemoryStore()
+    copy.rows, copy.durable = dict(store.durable), dict(store.durable)
+    assert drained(Driver(driver.queues, store=copy, now_ms=driver.now_ms)) == bodies
     assert drained(driver) == bodies
 
 
+def test_a_window_holds_so_many_messages_and_the_others_wait_on_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    most = 2 * PAGE_MESSAGES
+    monkeypatch.setattr(window, "WINDOW_MESSAGES_MAX", most)
+    driver, _ = new()
+    count = most + 3 * PAGE_MESSAGES
+    bodies = [b"%04d" % number for number in range(count)]
+    for at in range(0, count, 10):
+        driver.submit(prepared.send_batch(Q, [body.decode() for body in bodies[at : at + 10]]))
+        assert len(driver.engine.state.queue(1).window) == min(most, at + 10, count)
+
+    assert counted(driver) == QueueCounters(count, 0, 0)
+    assert drained(driver) == bodies
+
+
+def test_what_is_sent_while_the_backlog_is_on_disk_comes_behind_it() -> None:
+    driver, _ = new()
+    for number in range(PAGE_MESSAGES + 1):
+        driver.submit(prepared.send(Q, f"{number:04}"))
+
+    driver = restarted(driver)
+    driver.submit(prepared.send(Q, "late"))
+    first = received(driver)
+    driver.submit(prepared.send(Q, "last"))
+
+    expected = [b"%04d" % number for number in range(PAGE_MESSAGES + 1)]
+    assert first + drained(driver) == [*expected, b"late", b"last"]
+
+
 def test_a_page_holds_few_large_messages_and_many_small_ones() -> None:
-    store = MemoryStore()
-    driver = Driver(StoreDisk(store))
+    driver, _ = new()
     for _ in range(2 * PAGE_BYTES // MIB):
         driver.submit(prepared.send(Q, b"large".ljust(MIB)))
     for _ in range(PAGE_MESSAGES // 10 + 1):
         driver.submit(prepared.send_batch(Q, ["small"] * 10))
 
-    driver = restarted(driver, store)
+    driver = restarted(driver)
     received(driver, 1)
     assert driver.engine.state.window_bytes <= PAGE_BYTES
 
@@ -63,29 +109,44 @@ def test_a_page_holds_few_large_messages_and_many_small_ones() -> None:
 
 
 def test_a_page_of_delayed_messages_neither_ends_the_queue_nor_its_order() -> None:
-    store = MemoryStore()
-    driver = Driver(StoreDisk(store))
+    driver, _ = new()
     for _ in range(PAGE_MESSAGES // 10 + 1):
         driver.submit(prepared.send_batch(Q, ["late"] * 10, delay_s=900))
     driver.submit(prepared.send(Q, "1st "))
     driver.submit(prepared.send(Q, "2nd ", delay_s=1))
 
-    driver = restarted(driver, store)
+    driver = restarted(driver)
     driver.pass_time(2_000)
 
     assert received(driver, 1) == [b"1st "]
     assert received(driver, 1) == [b"2nd "]
 
 
-def test_messages_that_the_disk_lost_are_reported_and_never_written_off() -> None:
-    engine = Engine()
-    engine.restore_queue(1, next_sequence=5, low_water=1, waiting=4, purged_at_ms=0)
-    page = engine.wants(1, 10)
-    assert page == PageWanted(1, 1, 5, PAGE_MESSAGES)
-    sent = MemoryStore()
-    Driver(StoreDisk(sent)).submit(prepared.send(Q, "a"))
+@virtual
+async def test_messages_that_the_disk_lost_are_reported_and_never_written_off() -> None:
+    world = World().start()
+    await world.asked(prepared.send_batch(Q, ["1st", "2nd", "3rd", "4th"]))
+    for sequence in (1, 2, 4):
+        del world.store.rows[message_key(1, sequence)]
+        del world.store.durable[message_key(1, sequence)]
 
-    missing = engine.load(page, [(3, sent.read_page(1, 1, 2, messages=1, size=1)[0][0][1])], 5)
+    world = World(store=world.store).start()
+    missing, counted = await world.asked(prepared.receive(Q, 10), prepared.counters(Q))
+    assert missing.refusal is InternalError
+    assert counted.answers == [QueueCounters(4, 0, 0)]
 
-    assert missing == 3
-    assert engine.state.queue(1).counters() == QueueCounters(4, 0, 0)
+    there, missing, counted, _, new = await world.asked(
+        prepared.receive(Q, 1),
+        prepared.receive(Q, 10),
+        prepared.counters(Q),
+        prepared.send(Q, "new"),
+        prepared.receive(Q, 1),
+    )
+    assert there.bodies == ["3rd"], "what is there can still be had"
+    assert missing.refusal is InternalError
+    assert counted.answers == [QueueCounters(3, 1, 0)]
+    assert new.bodies == ["new"]
+
+    world = World(store=world.store).start()
+    (counted,) = await world.asked(prepared.counters(Q))
+    assert counted.answers == [QueueCounters(3, 2, 0)]

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, World, pass_time
+from visibility.dead_letters import MOVES_MAX
 from visibility.errors import QueueDoesNotExist
-from visibility.model import QueueCounters, QueueDefinition, Request
-from visibility.receive import DEAD_LETTER_MOVES_MAX
+from visibility.model import QueueCounters, QueueDefinition
 from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
 
 DEAD = prepared.queue_named("dead", 3)
 SPENT = prepared.queue_named("spent", 4, dead_letters_to=DEAD, VisibilityTimeout="0")
 WITHOUT_POLICY = prepared.queue_named("spent", 4, VisibilityTimeout="0")
 
 
-class Definitions:
-    """What the catalog says now of the source queue."""
-
-    def __init__(self) -> None:
-        self.source: QueueDefinition | None = SPENT
-        self.target: QueueDefinition | None = DEAD
-
-    def renew(self, request: Request) -> Request | None:
-        if request.queue.name != SPENT.name:
-            return request
-        if self.source is None:
-            return None
-        return msgspec.structs.replace(request, queue=self.source, dead_letter_queue=self.target)
+def known() -> KnownQueues:
+    """What the catalog says now."""
+    return KnownQueues(SPENT, DEAD)
 
 
 async def spent_with_a_poll(world: World) -> Asked:
@@ -50,7 +39,7 @@ async def counted(world: World, queue: QueueDefinition) -> QueueCounters:
 
 @virtual
 async def test_a_spent_message_goes_where_the_policy_points_as_long_as_nothing_changed() -> None:
-    world = World(renew=Definitions().renew).start()
+    world = World(definitions=known()).start()
     poll = await spent_with_a_poll(world)
 
     await pass_time(4)
@@ -61,10 +50,10 @@ async def test_a_spent_message_goes_where_the_policy_points_as_long_as_nothing_c
 
 @virtual
 async def test_nothing_is_lost_when_the_dead_letter_queue_is_deleted_under_a_long_poll() -> None:
-    definitions = Definitions()
-    world = World(renew=definitions.renew).start()
+    definitions = known()
+    world = World(definitions=definitions).start()
     poll = await spent_with_a_poll(world)
-    definitions.target = None
+    del definitions.queues[DEAD.queue_id]
     await world.asked(prepared.drop(DEAD))
 
     await pass_time(4)
@@ -76,10 +65,10 @@ async def test_nothing_is_lost_when_the_dead_letter_queue_is_deleted_under_a_lon
 
 @virtual
 async def test_a_policy_that_was_removed_under_a_long_poll_moves_nothing() -> None:
-    definitions = Definitions()
-    world = World(renew=definitions.renew).start()
+    definitions = known()
+    world = World(definitions=definitions).start()
     poll = await spent_with_a_poll(world)
-    definitions.source, definitions.target = WITHOUT_POLICY, None
+    definitions.define(WITHOUT_POLICY)
 
     await pass_time(4)
 
@@ -89,13 +78,13 @@ async def test_a_policy_that_was_removed_under_a_long_poll_moves_nothing() -> No
 
 @virtual
 async def test_a_policy_that_was_set_under_a_long_poll_moves_what_is_spent() -> None:
-    definitions = Definitions()
-    definitions.source, definitions.target = WITHOUT_POLICY, None
-    world = World(renew=definitions.renew).start()
+    definitions = known()
+    definitions.define(WITHOUT_POLICY)
+    world = World(definitions=definitions).start()
     await world.asked(prepared.send(WITHOUT_POLICY, "a"))
     await world.asked(prepared.receive(WITHOUT_POLICY, timeout_s=3))
     (poll,) = await world.asked(prepared.receive(WITHOUT_POLICY, wait_s=20))
-    definitions.source, definitions.target = SPENT, DEAD
+    definitions.define(SPENT)
 
     await pass_time(4)
 
@@ -105,10 +94,10 @@ async def test_a_policy_that_was_set_under_a_long_poll_moves_what_is_spent() -> 
 
 @virtual
 async def test_a_long_poll_of_a_queue_that_is_gone_is_told_so_and_takes_nothing() -> None:
-    definitions = Definitions()
-    world = World(renew=definitions.renew).start()
+    definitions = known()
+    world = World(definitions=definitions).start()
     poll = await spent_with_a_poll(world)
-    definitions.source = None
+    del definitions.queues[SPENT.queue_id]
 
     await pass_time(4)
 
@@ -119,9 +108,9 @@ async def test_a_long_poll_of_a_queue_that_is_gone_is_told_so_and_takes_nothing(
 
 @virtual
 async def test_a_deferred_receive_moves_nothing_more_once_the_dead_letter_queue_is_gone() -> None:
-    definitions = Definitions()
-    world = World(auto_sync=False, renew=definitions.renew).start()
-    for _ in range(DEAD_LETTER_MOVES_MAX // 10 + 1):
+    definitions = known()
+    world = World(auto_sync=False, definitions=definitions).start()
+    for _ in range(MOVES_MAX // 10 + 1):
         await world.asked(prepared.send_batch(SPENT, ["a"] * 10))
         await world.asked(prepared.receive(SPENT, 10, timeout_s=1))
         await world.sync()
@@ -129,7 +118,7 @@ async def test_a_deferred_receive_moves_nothing_more_once_the_dead_letter_queue_
     (received,) = await world.asked(prepared.receive(SPENT, 10, dead_letter_queue=DEAD))
     assert received.answers == []
 
-    definitions.target = None
+    del definitions.queues[DEAD.queue_id]
     await world.sync()
 
     assert received.bodies == ["a"] * 10

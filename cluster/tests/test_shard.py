@@ -7,11 +7,12 @@ import asyncio
 from cluster.shard import TURN_REQUESTS_MAX
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.keys import message_key, queue_of
-from visibility.errors import InternalError, QueueDoesNotExist, ReceiptHandleIsInvalid
+from storage.keys import DELAYED, message_key, pair_key, queue_of
+from visibility.errors import QueueDoesNotExist, ReceiptHandleIsInvalid
 from visibility.model import QueueCounters, Receipt, Request
 from visibility.results import SendMessageResult
 from visibility.tests import prepared
+from visibility.tests.prepared import START_MS
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="5")
 OTHER = prepared.queue_named("other", 2)
@@ -245,15 +246,36 @@ async def test_dropping_a_queue_ends_its_long_polls_and_no_others() -> None:
 
 
 @virtual
-async def test_a_damaged_page_is_an_internal_error_for_its_queue_only() -> None:
+async def test_a_page_passes_by_the_messages_that_cannot_be_read() -> None:
     world = World().start()
-    await world.asked(prepared.send(Q, "a"), prepared.send(OTHER, "b"))
-    world.store.rows[message_key(1, 1)] = world.store.durable[message_key(1, 1)] = b"\x01rubbish"
+    await world.asked(prepared.send_batch(Q, ["a", "b", "c"]))
+    world.store.damage(message_key(1, 2))
     restarted = World(store=world.store).start()
 
-    damaged, sound = await restarted.asked(prepared.receive(Q), prepared.receive(OTHER))
+    received, none, counted = await restarted.asked(
+        prepared.receive(Q, 10), prepared.receive(Q), prepared.counters(Q)
+    )
 
-    assert (damaged.refusal, sound.bodies) == (InternalError, ["b"])
+    assert (received.bodies, none.bodies) == (["a", "c"], [])
+    assert counted.answers == [QueueCounters(1, 2, 0)], "it is still there"
+    assert message_key(1, 2) in world.store.durable
+
+
+@virtual
+async def test_a_damaged_message_holds_back_neither_retention_nor_delays() -> None:
+    world = World().start()
+    queue = prepared.queue_named("q", 1, MessageRetentionPeriod="60")
+    await world.asked(prepared.send_batch(queue, ["a", "b", "c"]))
+    await world.asked(prepared.send_batch(queue, ["d", "e"], delay_s=5))
+    world.store.damage(message_key(1, 1), pair_key(1, DELAYED, START_MS + 5_000, 4))
+
+    await pass_time(6)
+    (counted,) = await world.asked(prepared.counters(queue))
+    assert counted.answers == [QueueCounters(4, 0, 1)]
+
+    await pass_time(60)
+    (counted,) = await world.asked(prepared.counters(queue))
+    assert counted.answers == [QueueCounters(1, 0, 1)], "only what cannot be read is left"
 
 
 @virtual

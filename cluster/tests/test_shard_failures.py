@@ -18,6 +18,7 @@ from visibility.model import QueueCounters, Request
 from visibility.operations import SendMessage
 from visibility.results import SendMessageResult
 from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="5")
 OTHER = prepared.queue_named("other", 2)
@@ -171,6 +172,7 @@ async def test_a_start_that_meets_damage_lets_go_of_the_folder(tmp_path: Path) -
         clock=LoopClock(),
         entropy=CountingEntropy(),
         purge_interval_ms=60_000,
+        definitions=KnownQueues(Q),
     )
 
     with pytest.raises(DamagedRecord):

@@ -24,6 +24,10 @@ class FragileStore(MemoryStore):
         self.on_failure: Callable[[StoreFailed], None] = lambda error: None
         self.fails = False
         self.has_bug = False
+        self.refuses_to_write = False
+        """Whether a write in the middle of a turn is refused, after so many that are not."""
+        self.writes_before_refusal = 0
+        self._is_committing = False
         self.abandoned = 0
         self.reads = 0
         """How often messages were read by name."""
@@ -36,7 +40,17 @@ class FragileStore(MemoryStore):
             self.fails = False
             self.on_failure(StoreFailed("cannot write: no space left on device"))
         else:
+            self._is_committing = True
             super().commit(release)
+            self._is_committing = False
+
+    def write(self) -> None:
+        if self.refuses_to_write and self.batch.changes and not self._is_committing:
+            if not self.writes_before_refusal:
+                self.refuses_to_write = False
+                raise StoreFailed("cannot write: no space left on device")
+            self.writes_before_refusal -= 1
+        super().write()
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         self.reads += 1

@@ -1,9 +1,9 @@
 """How memory, latency and restarts depend on how much waits: `python -m compat_tests.benchmarks.size`.
 
 Each case begins with a node on a fresh folder, fills it over the wire, and asks one message after another from one
-connection: send, receive, delete. Half of the backlog is consumed and the same asked again, then the node is stopped and killed and the
-time taken until it answers. At ten million a case takes five to fifteen minutes. The exit status is 1 when a bound of
-BOUNDS is not kept.
+connection: send, receive, delete. Half of the backlog is consumed and the same asked again, then the node is stopped and
+killed and the time taken until it answers. At ten million a case takes five to fifteen minutes. The exit status is 1
+when a bound below is not kept.
 """
 
 from __future__ import annotations

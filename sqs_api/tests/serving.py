@@ -198,11 +198,12 @@ async def running(
         clock=clock,
         entropy=entropy,
         purge_interval_ms=0,
+        definitions=catalog,
     )
     router = Router([shard])
     shard.start([])
     metrics = Metrics()
-    metrics.attach(catalog, router)
+    metrics.attach(catalog, router, clock.wall_s)
     gateway = Gateway(
         authenticate=authenticate,
         queues=QueueActions(catalog, router, crosses_accounts=crosses_accounts),

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from typing import Any
+
 import pytest
+import pytest_asyncio
+from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
-from sqs_api.tests.serving import ACCOUNT, REGION, Service, request_bytes
+from cluster.router import Router
+from sqs_api.admin import AdminPages
+from sqs_api.deletions import Deletions
+from sqs_api.http_server import SqsServer
+from sqs_api.tests.serving import (
+    ACCOUNT,
+    REGION,
+    Service,
+    json_request,
+    request_bytes,
+    settled,
+)
+
+HOUR_MS = 3_600_000
 
 
-def _get(path: str, method: str = "GET") -> bytes:
-    return request_bytes(line=f"{method} {path} HTTP/1.1", length=False)
+def _get(path: str, method: str = "GET", headers: dict[str, str] | None = None) -> bytes:
+    return request_bytes(headers=headers, line=f"{method} {path} HTTP/1.1", length=False)
 
 
 async def _samples(service: Service) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -87,3 +106,144 @@ async def test_a_stranger_cannot_make_new_series(service: Service) -> None:
     series = [name for name, _ in await _samples(service) if name == "holdfast_requests_total"]
 
     assert len(series) == 1
+
+
+# -- deleted queues ---------------------------------------------------------------------------------------------------
+
+
+def _pages(service: Service) -> AdminPages:
+    deletions = Deletions(service.catalog, Router([service.shard]))
+    return AdminPages(service.metrics, lambda: True, answers_anyone=True, deletions=deletions)
+
+
+@pytest_asyncio.fixture
+async def keeping(service: Service) -> Service:
+    """A service that keeps deleted queues for an hour."""
+    service.catalog.restore_window_ms = HOUR_MS
+    service.port = await service.listen(SqsServer(service.gateway, _pages(service)))
+    return service
+
+
+async def _deleted(service: Service) -> Any:
+    answer = await service.ask(_get("/_holdfast/deleted-queues"))
+    assert answer.status == 200
+    assert answer.headers["Content-Type"].startswith("application/json")
+    return answer.json
+
+
+def _restore(queue_id: int) -> str:
+    return f"/_holdfast/deleted-queues/{queue_id}/restore"
+
+
+async def test_deleted_queue_is_restored_with_its_messages(keeping: Service) -> None:
+    url = await keeping.make_queue(VisibilityTimeout="0")
+    await keeping.call("SendMessage", QueueUrl=url, MessageBody="x")
+    before = await keeping.call("ReceiveMessage", QueueUrl=url)
+    now_ms = time.time() * 1000
+    await keeping.call("DeleteQueue", QueueUrl=url)
+    assert (
+        await keeping.ask(json_request("SendMessage", QueueUrl=url, MessageBody="y"))
+    ).status == 400
+
+    (deleted,) = await _deleted(keeping)
+    restored = await keeping.ask(_get(_restore(deleted["queue_id"]), "POST"))
+
+    name = {"queue_id": 1, "account": ACCOUNT, "region": REGION, "name": "q"}
+    assert abs(deleted.pop("deleted_at_ms") - now_ms) < 10_000
+    assert abs(deleted.pop("restorable_until_ms") - now_ms - HOUR_MS) < 10_000
+    assert (deleted, restored.status, restored.json) == (name, 200, name)
+    assert await _deleted(keeping) == []
+    handle = before["Messages"][0]["ReceiptHandle"]
+    after = await keeping.call("ReceiveMessage", QueueUrl=url)
+    assert [message["Body"] for message in after["Messages"]] == ["x"]
+    await keeping.call("DeleteMessage", QueueUrl=url, ReceiptHandle=handle)
+
+
+async def test_deleting_ends_the_long_polls_of_a_queue_that_can_be_restored(
+    keeping: Service,
+) -> None:
+    url = await keeping.make_queue()
+    waiting = await keeping.connect()
+    await waiting.send(json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
+    await settled()
+
+    await keeping.call("DeleteQueue", QueueUrl=url)
+
+    assert (await waiting.answer()).status in (200, 400)
+
+
+async def test_what_cannot_be_restored_is_said(keeping: Service) -> None:
+    await keeping.call("DeleteQueue", QueueUrl=await keeping.make_queue())
+    await keeping.make_queue()
+
+    taken = await keeping.ask(_get(_restore(1), "POST"))
+    unknown = await keeping.ask(_get(_restore(7), "POST"))
+
+    assert (taken.status, list(taken.json)) == (409, ["error"])
+    assert (unknown.status, list(unknown.json)) == (404, ["error"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/_holdfast/deleted-queues", 405),
+        ("GET", _restore(1), 405),
+        ("DELETE", _restore(1), 405),
+        ("POST", "/_holdfast/deleted-queues/x/restore", 404),
+        ("POST", "/_holdfast/deleted-queues/" + "9" * 30 + "/restore", 404),
+        ("POST", _restore(1) + "/", 404),
+        ("POST", "/_holdfast/deleted-queues/1", 404),
+        ("GET", "/_holdfast/deleted-queues-x", 404),
+    ],
+)
+async def test_deleted_queues_know_two_requests(
+    keeping: Service, method: str, path: str, status: int
+) -> None:
+    await keeping.call("DeleteQueue", QueueUrl=await keeping.make_queue())
+
+    assert (await keeping.ask(_get(path, method))).status == status
+    assert len(await _deleted(keeping)) == 1
+
+
+WEB_PAGES = (
+    {"Origin": "http://localhost:9324"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"User-Agent": "Mozilla/5.0", "Host": "rebound.example"},
+)
+
+
+@pytest.mark.parametrize("headers", WEB_PAGES, ids=lambda headers: next(iter(headers)))
+async def test_web_pages_neither_see_nor_restore_queues(
+    keeping: Service, headers: dict[str, str]
+) -> None:
+    await keeping.call("DeleteQueue", QueueUrl=await keeping.make_queue())
+
+    for method, path in (("GET", "/_holdfast/deleted-queues"), ("POST", _restore(1))):
+        request = _get(path, method, headers)
+        if "Host" in headers:
+            request = request.replace(b"Host: localhost:9324\r\n", b"", 1)
+        assert (await keeping.ask(request)).status == 403
+    assert len(await _deleted(keeping)) == 1
+
+
+@pytest.mark.parametrize("remote", ["10.1.2.3", "2001:db8::1", "", "unix"])
+async def test_other_machines_neither_see_nor_restore_queues(keeping: Service, remote: str) -> None:
+    await keeping.call("DeleteQueue", QueueUrl=await keeping.make_queue())
+    pages = _pages(keeping)
+
+    for method, path in (("GET", "/_holdfast/deleted-queues"), ("POST", _restore(1))):
+        answer = await pages(make_mocked_request(method, path).clone(remote=remote))
+        assert answer is not None
+        assert answer.status == 403
+    metrics = await pages(make_mocked_request("GET", "/_holdfast/metrics").clone(remote=remote))
+    assert metrics is not None
+    assert metrics.status == 200, "for anyone"
+    assert len(await _deleted(keeping)) == 1
+
+
+async def test_a_queue_is_restored_by_one_of_several_at_once(keeping: Service) -> None:
+    await keeping.call("DeleteQueue", QueueUrl=await keeping.make_queue())
+
+    answers = await asyncio.gather(*[keeping.ask(_get(_restore(1), "POST")) for _ in range(4)])
+
+    assert sorted(answer.status for answer in answers) == [200, 404, 404, 404]

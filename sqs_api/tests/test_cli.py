@@ -30,6 +30,7 @@ from storage.codec import QueueRow, encode_row
 from storage.folder import open_folder
 from storage.keys import message_key
 from storage.rocks import Durability, RocksStore
+from storage.stored_rows import StoredRows
 from visibility.events import StoredMessage
 
 CHECKOUT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ class Said(NamedTuple):
     err: str
 
 
-def _run(*arguments: object) -> Said:
+def run(*arguments: object) -> Said:
     """A command in this process; `main` shows click's refusals as one line and ends with 2."""
     given = [str(argument) for argument in arguments]
     result = CliRunner().invoke(cli, given, standalone_mode=False)
@@ -84,7 +85,7 @@ def data(tmp_path: Path) -> Path:
     """A data folder with one access key."""
     folder = tmp_path / "data"
     folder.mkdir()
-    assert _run("credentials", "--data", folder, "add").status == 0
+    assert run("credentials", "--data", folder, "add").status == 0
     return folder
 
 
@@ -92,27 +93,27 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_version_is_the_installed_one() -> None:
-    assert _run("version") == Said(0, metadata.version("holdfast") + "\n", "")
+    assert run("version") == Said(0, metadata.version("holdfast") + "\n", "")
 
 
 def test_check_config_shows_every_setting(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text('port = 1\nauth = "open"\n')
 
-    said = _run("check-config", "--config", file)
+    said = run("check-config", "--config", file)
 
     assert (said.status, said.err) == (0, "")
     lines = said.out.splitlines()
     assert "port = 1" in lines
     assert "auth = open" in lines
-    assert len(lines) == 11
+    assert len(lines) == 12
 
 
 def test_credentials_are_listed_without_secrets(data: Path) -> None:
-    added = _run("credentials", "--data", data, "add", "--account", "123456789012")
+    added = run("credentials", "--data", data, "add", "--account", "123456789012")
     secret = re.findall(r"SECRET_ACCESS_KEY=(\S+)", added.out)[0]
 
-    listed = _run("credentials", "--data", data, "list")
+    listed = run("credentials", "--data", data, "list")
 
     assert [line.split()[1] for line in listed.out.splitlines()] == ["000000000000", "123456789012"]
     assert KEY.findall(added.out)[0] in listed.out
@@ -122,7 +123,7 @@ def test_credentials_are_listed_without_secrets(data: Path) -> None:
 
 
 def test_added_key_is_shown_as_export_lines_and_found_again(data: Path) -> None:
-    said = _run("credentials", "--data", data, "add")
+    said = run("credentials", "--data", data, "add")
     key_id, secret = re.findall(r"^export \w+=(\S+)$", said.out, re.MULTILINE)
 
     store = AccessKeyStore(data, SystemClock(), SystemEntropy())
@@ -132,10 +133,10 @@ def test_added_key_is_shown_as_export_lines_and_found_again(data: Path) -> None:
 
 
 def test_rotated_key_is_disabled_and_its_successor_has_its_user(data: Path) -> None:
-    (old,) = KEY.findall(_run("credentials", "--data", data, "list").out)
-    new = KEY.findall(_run("credentials", "--data", data, "rotate", old).out)[0]
+    (old,) = KEY.findall(run("credentials", "--data", data, "list").out)
+    new = KEY.findall(run("credentials", "--data", data, "rotate", old).out)[0]
 
-    lines = [line.split() for line in _run("credentials", "--data", data, "list").out.splitlines()]
+    lines = [line.split() for line in run("credentials", "--data", data, "list").out.splitlines()]
 
     states = {line[0]: (line[2], line[3]) for line in lines}
     assert {key: state for key, (_, state) in states.items()} == {old: "disabled", new: "enabled"}
@@ -143,11 +144,11 @@ def test_rotated_key_is_disabled_and_its_successor_has_its_user(data: Path) -> N
 
 
 def test_key_can_be_disabled_more_than_once(data: Path) -> None:
-    (key,) = KEY.findall(_run("credentials", "--data", data, "list").out)
+    (key,) = KEY.findall(run("credentials", "--data", data, "list").out)
     for _ in range(2):
-        assert _run("credentials", "--data", data, "disable", key).status == 0
+        assert run("credentials", "--data", data, "disable", key).status == 0
 
-    assert "disabled" in _run("credentials", "--data", data, "list").out
+    assert "disabled" in run("credentials", "--data", data, "list").out
 
 
 WRONG_USES = (
@@ -166,13 +167,18 @@ WRONG_USES = (
     ("check-config", "--config", "DATA/master.key"),
     ("check-config", "--frobnicate"),
     ("serve", "here"),
+    ("serve", "--restore-deleted-s", "1209601"),
+    ("restore-queue",),
+    ("restore-queue", "q", "--url", "file:///etc/passwd"),
+    ("restore-queue", "q", "--url", "http://127.0.0.1:1"),
+    ("restore-queue", "q", "--url", "http://"),
     ("frobnicate",),
 )
 
 
 @pytest.mark.parametrize("arguments", WRONG_USES, ids=" ".join)
 def test_wrong_use_ends_with_2_and_leaves_no_output(data: Path, arguments: tuple[str, ...]) -> None:
-    said = _run(*(argument.replace("DATA", str(data)) for argument in arguments))
+    said = run(*(argument.replace("DATA", str(data)) for argument in arguments))
 
     assert (said.status, said.out) == (2, "")
     assert len(said.err.splitlines()) == 1, said.err
@@ -181,7 +187,7 @@ def test_wrong_use_ends_with_2_and_leaves_no_output(data: Path, arguments: tuple
 def test_keys_under_another_master_key_are_refused_in_one_line(data: Path) -> None:
     (data / "master.key").write_bytes(Fernet.generate_key())
 
-    said = _run("credentials", "--data", data, "list")
+    said = run("credentials", "--data", data, "list")
 
     assert said.status != 0
     assert "master key" in said.err
@@ -192,14 +198,14 @@ def test_damaged_keys_are_refused_in_one_line(data: Path) -> None:
         (data / f"access-keys.sqlite{suffix}").unlink(missing_ok=True)
     (data / "access-keys.sqlite").write_bytes(b"no database" * 1000)
 
-    said = _run("credentials", "--data", data, "list")
+    said = run("credentials", "--data", data, "list")
 
     assert said.status != 0
     assert "cannot open the access keys" in said.err
 
 
 def test_looking_at_the_keys_of_a_foreign_folder_leaves_nothing_there(tmp_path: Path) -> None:
-    _run("credentials", "--data", tmp_path, "list")
+    run("credentials", "--data", tmp_path, "list")
 
     assert list(tmp_path.iterdir()) == []
 
@@ -272,7 +278,7 @@ def _without_catalog(folder: Path) -> Path:
     shard = open_folder(folder)[0]
     store = RocksStore(shard, Durability.MEMORY, lambda error: None)
     store.batch.put(message_key(1, 1), encode_row(StoredMessage("id", 1, 1, b"x")))
-    write_queue(store.batch, 1, QueueRow(2, 1, 1, 0))
+    write_queue(store.batch, 1, QueueRow(2, 1, 1, 0), {0: 1})
     store.close()
     return folder
 
@@ -289,8 +295,9 @@ async def test_a_missing_catalog_costs_no_message_however_often_it_is_tried(
         assert CATALOGS[1] in await _refusal(data)
 
     store = RocksStore(open_folder(data)[0], Durability.OS, lambda error: None)
-    assert [(queue.queue_id, queue.row.waiting) for queue in store.load()] == [(1, 1)]
-    assert store.read_messages([(1, 1)]) != [None]
+    rows = StoredRows(store)
+    assert [(queue.queue_id, queue.row.waiting) for queue in rows.load()] == [(1, 1)]
+    assert rows.messages(1, [1]) != [None]
     store.close()
 
 

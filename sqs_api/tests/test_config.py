@@ -20,6 +20,7 @@ DEFAULTS = {
     "region": "us-east-1",
     "public_url": None,
     "aws_waits": Switch.ON,
+    "restore_deleted_s": 0,
     "log": "json",
     "metrics": "loopback",
 }
@@ -76,6 +77,7 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "region": "eu-west-1",
         "public_url": "https://h/x",
         "aws_waits": "off",
+        "restore_deleted_s": "1209600",
         "log": "console",
         "metrics": "anyone",
     }
@@ -115,6 +117,7 @@ BAD_VALUES = {
     "region": ("", "US", "a" * 33, "a b", "us-east-1\n"),
     "public_url": ("", "h", "ftp://h", "http://", "http://h?x", "http://h/ x", "http://h\n"),
     "aws_waits": ("yes", "true"),
+    "restore_deleted_s": ("-1", "1209601", "", "1.5", "day"),
     "log": ("xml",),
 }
 

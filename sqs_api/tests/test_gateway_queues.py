@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -261,24 +262,57 @@ async def test_sources_of_a_dead_letter_queue_are_listed_by_page(service: Servic
     assert "NextToken" not in second
 
 
-UNSUPPORTED: dict[str, dict[str, Any]] = {
-    "AddPermission": {"QueueUrl": "q", "Label": "l", "Actions": ["*"], "AWSAccountIds": ["1" * 12]},
-    "RemovePermission": {"QueueUrl": "q", "Label": "l"},
-    "StartMessageMoveTask": {"SourceArn": "arn:aws:sqs:us-east-1:000000000000:q"},
-    "CancelMessageMoveTask": {"TaskHandle": "x"},
-    "ListMessageMoveTasks": {"SourceArn": "arn:aws:sqs:us-east-1:000000000000:q"},
-    "CreateQueue": {"QueueName": "q.fifo", "Attributes": {"FifoQueue": "true"}},
-}
+async def test_life_of_a_fifo_queue(service: Service) -> None:
+    given = {"FifoQueue": "true", "DeduplicationScope": "messageGroup"}
+    url = await service.make_queue("q.fifo", **given)
+    asked = {"QueueUrl": url, "AttributeNames": ["All"]}
+
+    assert await service.make_queue("q.fifo", **given) == url
+    shown = (await service.call("GetQueueAttributes", **asked))["Attributes"]
+    change = {"DeduplicationScope": "queue", "ContentBasedDeduplication": "true"}
+    await service.call("SetQueueAttributes", QueueUrl=url, Attributes=change)
+    changed = (await service.call("GetQueueAttributes", **asked))["Attributes"]
+
+    assert shown["FifoThroughputLimit"] == "perQueue"
+    assert given | {"ContentBasedDeduplication": "false"} == {
+        name: shown[name] for name in (*given, "ContentBasedDeduplication")
+    }
+    assert change == {name: changed[name] for name in change}
+    (queue,) = service.catalog
+    assert queue.deduplication_scope == "messageGroup"
 
 
-@pytest.mark.parametrize("action", UNSUPPORTED)
-async def test_actions_to_come_answer_unsupported_operation(service: Service, action: str) -> None:
-    await service.make_queue()
+async def test_changed_settings_hold_for_the_messages_that_are_there(service: Service) -> None:
+    url = await service.make_queue("q.fifo", FifoQueue="true", DelaySeconds="900")
+    ids = {"MessageGroupId": "g", "MessageDeduplicationId": "d"}
+    await service.call("SendMessage", QueueUrl=url, MessageBody="x", **ids)
+    assert await service.call("ReceiveMessage", QueueUrl=url) == {}
 
-    answer = await service.ask(json_request(action, **UNSUPPORTED[action]))
+    await service.call("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": "0"})
 
-    code = "AWS.SimpleQueueService.UnsupportedOperation"
-    assert (answer.status, answer.headers["x-amzn-query-error"]) == (400, f"{code};Sender")
+    received = await service.call("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=2)
+    assert [message["Body"] for message in received["Messages"]] == ["x"]
+
+
+async def test_permissions_come_and_go_with_the_policy(service: Service) -> None:
+    url = await service.make_queue()
+    asked = {"QueueUrl": url, "AttributeNames": ["Policy"]}
+    members: dict[str, Any] = {"QueueUrl": url, "Label": "crate", "Actions": ["*"]}
+    members["AWSAccountIds"] = ["1" * 12]
+
+    assert await service.call("AddPermission", **members) == {}
+    policy = (await service.call("GetQueueAttributes", **asked))["Attributes"]["Policy"]
+    again = await service.ask(json_request("AddPermission", **members))
+    assert await service.call("RemovePermission", QueueUrl=url, Label="crate") == {}
+    without = await service.call("GetQueueAttributes", **asked)
+    gone = await service.ask(json_request("RemovePermission", QueueUrl=url, Label="crate"))
+
+    (statement,) = json.loads(policy)["Statement"]
+    assert (statement["Sid"], statement["Action"]) == ("crate", "SQS:*")
+    assert without == {}
+    for answer in (again, gone):
+        code = answer.headers["x-amzn-query-error"]
+        assert (answer.status, code) == (400, "InvalidParameterValue;Sender")
 
 
 async def test_trace_header_and_names_of_the_client_do_not_reach_the_head_of_the_answer(

@@ -11,7 +11,9 @@ from storage.appliers import APPLIERS, write_queue
 from storage.codec import QueueRow
 from storage.rocks import Durability, RocksStore
 from storage.store import StoreFailed
+from storage.stored_rows import StoredRows
 from visibility.events import MessagesSent, StoredMessage
+from visibility.state import SPAN_BITS
 
 QUEUE_ID = 1
 TURN_MESSAGES = 3
@@ -27,8 +29,11 @@ class Writer:
 
     def __init__(self, folder: Path) -> None:
         self.store = RocksStore(folder, Durability.FSYNC, self._failed)
-        rows = [queue.row for queue in self.store.load()]
-        self.next_sequence = rows[0].next_sequence if rows else 1
+        self.next_sequence = 1
+        self.spans: dict[int, int] = {}
+        for queue in StoredRows(self.store).load():
+            self.next_sequence = queue.row.next_sequence
+            self.spans = queue.spans
 
     def commit_turn(self) -> None:
         first = self.next_sequence
@@ -36,11 +41,17 @@ class Writer:
         for sequence in range(first, self.next_sequence):
             data = body(sequence)
             message = StoredMessage("id", 0, len(data), data)
-            event = MessagesSent(QUEUE_ID, sequence, [message], [])
-            APPLIERS[MessagesSent](self.store.batch, event, None)
-        row = QueueRow(self.next_sequence, 1, self.next_sequence - 1, 0)
-        write_queue(self.store.batch, QUEUE_ID, row)
+            event = MessagesSent(QUEUE_ID, sequence, [message])
+            self.spans[sequence >> SPAN_BITS] = self.spans.get(sequence >> SPAN_BITS, 0) + 1
+            APPLIERS[MessagesSent](self.store.batch, event, {})
+            self._write_queue(sequence)
+            if sequence % 2:
+                self.store.write()  # as a decision does that reads what its turn changed
         self.store.commit(self._released)
+
+    def _write_queue(self, sequence: int) -> None:
+        row = QueueRow(sequence + 1, 1, sequence, 0)
+        write_queue(self.store.batch, QUEUE_ID, row, self.spans)
 
     def _released(self) -> None:
         os.write(sys.stdout.fileno(), b"%d\n" % (self.next_sequence - 1))

@@ -1,161 +1,302 @@
-"""The bytes of format version 1: what is written today must be readable for ever."""
+"""The bytes of format version 2: what is written today must be readable for ever."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from storage import keys
-from storage.codec import (
-    DamagedRecord,
-    QueueRow,
-    decode_lease,
-    decode_message,
-    decode_queue,
-    encode_row,
-)
-from visibility.events import Lease, StoredMessage
-
-Row = StoredMessage | Lease | QueueRow
-Decode = Callable[[bytes, bytes], Row]
+from storage.codec import DamagedRecord, QueueRow, decode_row, encode_row
+from visibility.events import GroupRow, Lease, MoveTask, Remembered, StoredMessage
 
 MESSAGE_ID = "01234567-89ab-4def-8123-456789abcdef"
+GROUP = bytes(range(16))
 MESSAGE = StoredMessage(MESSAGE_ID, 1_700_000_000_000, 5, b"hello")
-DEAD_LETTER = StoredMessage(MESSAGE_ID, 1, 5, b"hello", 0, "arn:aws:sqs:r:0:q", 3, 2)
+DEAD_LETTER = StoredMessage(
+    MESSAGE_ID, 1, 5, b"hello", 7, "arn:aws:sqs:r:0:q", 3, 2, GROUP, 1_700_000_000_001, 300, 4
+)
 LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001)
+MOVED_LEASE = Lease(300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000)
 QUEUE = QueueRow(70_000, 12, 9, 0)
+FIFO_QUEUE = QueueRow(70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001)
+GROUP_ROW = GroupRow(3, 300, 70_000, 2)
+SENT = Remembered(1_700_000_000_000, MESSAGE_ID, 300)
+ATTEMPT = Remembered(1_700_000_000_000, "", 0, [(300, 2, 1_700_000_030_000), (301, 1, 6)])
+TASK = MoveTask(300, "task", "arn:s", None, 500, 1_700_000_000_000, 70_000, 70_001)
+ENDED_TASK = MoveTask(
+    1, "task", "arn:s", "arn:d", 0, 5, 4, 300, 9, 3, "FAILED", "no such queue", [7, 300]
+)
+COUNT = 4_096
 
-GOLDEN: list[tuple[Row, Decode, str]] = [
-    (
+GOLDEN: dict[str, tuple[object, str]] = {
+    "message": (
         MESSAGE,
-        decode_message,
         "01"
-        "f098fdcb"
-        "98d92430313233343536372d383961622d346465662d383132332d3435363738"
-        "39616263646566cf0000018bcfe5680005c40568656c6c6f00c00000",
+        "b9f8e718"
+        "9cd92430313233343536372d383961622d346465662d383132332d3435363738"
+        "39616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c4000000"
+        "00",
     ),
-    (
+    "dead letter": (
         DEAD_LETTER,
-        decode_message,
         "01"
-        "ed69788b"
-        "98d92430313233343536372d383961622d346465662d383132332d3435363738"
-        "396162636465660105c40568656c6c6f00b161726e3a6177733a7371733a723a"
-        "303a710302",
+        "bbed4d32"
+        "9cd92430313233343536372d383961622d346465662d383132332d3435363738"
+        "396162636465660105c40568656c6c6f07b161726e3a6177733a7371733a723a"
+        "303a710302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801"
+        "cd012c04",
     ),
-    (
+    "lease": (
         LEASE,
-        decode_lease,
-        "0185382da596cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801",
+        "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000",
     ),
-    (QUEUE, decode_queue, "013b67ddbf94ce000111700c0900"),
-]
-NAMES = ["message", "dead letter", "lease", "queue"]
+    "moved lease": (
+        MOVED_LEASE,
+        "01"
+        "6e4a0810"
+        "99cd012c0002010506c410000102030405060708090a0b0c0d0e0fcf0000018b"
+        "cfe56802ce00011170",
+    ),
+    "queue": (
+        QUEUE,
+        "01b14bd3999ace000111700c090000000000c200",
+    ),
+    "FIFO queue": (
+        FIFO_QUEUE,
+        "01865b772e9ace000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe56801",
+    ),
+    "group": (
+        GROUP_ROW,
+        "012bcaf66c9403cd012cce0001117002",
+    ),
+    "sent": (
+        SENT,
+        "01"
+        "ed9802fe"
+        "94cf0000018bcfe56800d92430313233343536372d383961622d346465662d38"
+        "3132332d343536373839616263646566cd012c90",
+    ),
+    "attempt": (
+        ATTEMPT,
+        "010f60dce694cf0000018bcfe56800a0009293cd012c02cf0000018bcfe5dd3093cd012d0106",
+    ),
+    "task": (
+        TASK,
+        "01"
+        "94c11f58"
+        "9dcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce000111"
+        "70ce000111710000a752554e4e494e47c0c0",
+    ),
+    "ended task": (
+        ENDED_TASK,
+        "01"
+        "f1a96c3c"
+        "9d01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641494c"
+        "4544ad6e6f20737563682071756575659207cd012c",
+    ),
+    "count": (
+        COUNT,
+        "012cf4ce50cd1000",
+    ),
+}
+rows = pytest.mark.parametrize(("row", "golden"), GOLDEN.values(), ids=GOLDEN)
+KINDS = (StoredMessage, Lease, QueueRow, GroupRow, Remembered, MoveTask, int)
 KEY = b"key"
 
 
-@pytest.mark.parametrize(("row", "decode", "golden"), GOLDEN, ids=NAMES)
-def test_row_is_written_as_these_bytes_and_read_from_them(
-    row: Row, decode: Decode, golden: str
-) -> None:
+@rows
+def test_row_is_written_as_these_bytes_and_read_from_them(row: object, golden: str) -> None:
     assert encode_row(row).hex() == golden
-    assert decode(KEY, bytes.fromhex(golden)) == row
+    assert decode_row(type(row), KEY, bytes.fromhex(golden)) == row
 
 
-@pytest.mark.parametrize(("row", "decode", "golden"), GOLDEN, ids=NAMES)
-def test_any_flipped_bit_is_a_damaged_record(row: Row, decode: Decode, golden: str) -> None:
+def test_every_kind_of_row_is_among_them() -> None:
+    assert {type(row) for row, _ in GOLDEN.values()} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS[:-1])
+def test_no_field_can_be_added_or_change_its_place_unseen(kind: type[msgspec.Struct]) -> None:
+    """One golden row of each kind has every field set to something else than its default."""
+    of_kind = [row for row, _ in GOLDEN.values() if type(row) is kind]
+
+    for field in msgspec.structs.fields(kind):
+        values = [getattr(row, field.name) for row in of_kind]
+        default = [] if field.name == "deliveries" else field.default
+        assert any(value != default for value in values), field.name
+
+
+@rows
+def test_any_flipped_bit_is_a_damaged_record(row: object, golden: str) -> None:
     value = encode_row(row)
 
     for bit in range(len(value) * 8):
         flipped = bytearray(value)
         flipped[bit // 8] ^= 1 << bit % 8
         with pytest.raises(DamagedRecord):
-            decode(KEY, bytes(flipped))
+            decode_row(type(row), KEY, bytes(flipped))
 
 
-@pytest.mark.parametrize(("row", "decode", "golden"), GOLDEN, ids=NAMES)
-def test_a_value_that_was_cut_or_goes_on_is_a_damaged_record(
-    row: Row, decode: Decode, golden: str
-) -> None:
+@rows
+def test_a_value_that_was_cut_or_goes_on_is_a_damaged_record(row: object, golden: str) -> None:
     value = encode_row(row)
 
     for length in range(len(value)):
         with pytest.raises(DamagedRecord):
-            decode(KEY, value[:length])
+            decode_row(type(row), KEY, value[:length])
     with pytest.raises(DamagedRecord):
-        decode(KEY, value + b"\0")
+        decode_row(type(row), KEY, value + b"\0")
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_decode_or_are_a_damaged_record(rubbish: bytes) -> None:
-    for decode in (decode_message, decode_lease, decode_queue):
+def test_any_bytes_are_a_damaged_record_that_names_its_key(rubbish: bytes) -> None:
+    for kind in KINDS:
         with pytest.raises(DamagedRecord, match=KEY.hex()) as caught:
-            decode(KEY, rubbish)
+            decode_row(kind, KEY, rubbish)
         assert caught.value.key == KEY
 
 
 def test_a_row_of_another_kind_is_a_damaged_record() -> None:
-    with pytest.raises(DamagedRecord):
-        decode_message(KEY, encode_row(QUEUE))
-    with pytest.raises(DamagedRecord):
-        decode_lease(KEY, encode_row(MESSAGE))
+    for row, other in [
+        (QUEUE, StoredMessage),
+        (MESSAGE, Lease),
+        (LEASE, StoredMessage),
+        (COUNT, Lease),
+        (LEASE, int),
+        (SENT, MoveTask),
+        (MESSAGE, GroupRow),
+    ]:
+        with pytest.raises(DamagedRecord):
+            decode_row(other, KEY, encode_row(row))
 
 
 def test_an_unknown_version_of_a_row_is_named() -> None:
     value = b"\x02" + encode_row(QUEUE)[1:]
 
     with pytest.raises(DamagedRecord, match="unknown version 2"):
-        decode_queue(KEY, value)
+        decode_row(QueueRow, KEY, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [(StoredMessage, 4), (Lease, 6), (QueueRow, 4), (GroupRow, 0), (Remembered, 1), (MoveTask, 8)],
+)
+def test_a_row_without_the_fields_that_came_later_has_their_defaults(
+    kind: type[msgspec.Struct], fields: int
+) -> None:
+    row = next(row for row, _ in GOLDEN.values() if type(row) is kind)
+    first = [getattr(row, name) for name in kind.__struct_fields__[:fields]]
+
+    assert decode_row(kind, KEY, encode_row(first)) == kind(*first)
 
 
 # -- keys ---------------------------------------------------------------------------------------------------------------
 
+NUMBER = "0000000000000003"
+LATER = "000000000000ffff"
+
 
 def test_keys_are_these_bytes() -> None:
-    assert keys.queue_key(1).hex() == "000000000000000101"
-    assert keys.message_key(2, 3).hex() == "0000000000000002100000000000000003"
-    assert keys.lease_key(258, 65_535).hex() == "000000000000010220000000000000ffff"
-
-
-@given(st.integers(1, 2**63 - 1), st.integers(1, 2**63 - 1))
-def test_keys_tell_their_queue_and_sequence(queue_id: int, sequence: int) -> None:
-    for key in (keys.message_key(queue_id, sequence), keys.lease_key(queue_id, sequence)):
-        assert keys.queue_of(key) == queue_id
-        assert keys.sequence_of(key) == sequence
-    assert keys.queue_of(keys.queue_key(queue_id)) == queue_id
+    queue = "0000000000000102"
+    group = GROUP.hex()
+    assert keys.queue_key(258).hex() == queue + "01"
+    assert keys.message_key(258, 3).hex() == queue + "10" + NUMBER
+    assert keys.pair_key(258, keys.CLOCK, 3, 65_535).hex() == queue + "12" + NUMBER + LATER
+    assert keys.pair_key(258, keys.DELAYED, 3, 65_535).hex() == queue + "14" + NUMBER + LATER
+    assert keys.group_key(258, keys.GROUP, GROUP).hex() == queue + "18" + group
+    line = keys.group_line_key(258, keys.GROUP_LINE, GROUP, 3)
+    assert line.hex() == queue + "19" + group + NUMBER
+    assert keys.row_key(258, keys.HEAD, 3).hex() == queue + "1a" + NUMBER
+    assert keys.row_key(258, keys.LEASE, 65_535).hex() == queue + "20" + LATER
+    assert keys.row_key(258, keys.ALIAS, 3).hex() == queue + "22" + NUMBER
+    remembered = keys.remembered_key(258, keys.REMEMBERED, 3, GROUP)
+    assert remembered.hex() == queue + "30" + NUMBER + group
+    assert keys.row_key(258, keys.MOVE_TASK, 3).hex() == queue + "40" + NUMBER
+    assert keys.row_key(258, keys.SPAN, 3).hex() == queue + "50" + NUMBER
 
 
 numbers = st.integers(1, 2**63 - 1)
+groups = st.binary(min_size=16, max_size=16)
+ROW_TABLES = (keys.MESSAGE, keys.HEAD, keys.LEASE, keys.ALIAS, keys.MOVE_TASK, keys.SPAN)
 
 
-@given(st.tuples(numbers, numbers), st.tuples(numbers, numbers))
-def test_keys_sort_by_queue_then_table_then_sequence(
-    one: tuple[int, int], other: tuple[int, int]
+def all_keys(queue_id: int, number: int, other: int, group: bytes) -> dict[bytes, bytes]:
+    """A key of each table, in the order of the tables."""
+    made = {keys.QUEUE: keys.queue_key(queue_id)}
+    made |= {table: keys.row_key(queue_id, table, number) for table in ROW_TABLES}
+    made |= {
+        table: keys.pair_key(queue_id, table, other, number) for table in (keys.CLOCK, keys.DELAYED)
+    }
+    made[keys.GROUP] = keys.group_key(queue_id, keys.GROUP, group)
+    made[keys.GROUP_LINE] = keys.group_line_key(queue_id, keys.GROUP_LINE, group, number)
+    made[keys.REMEMBERED] = keys.remembered_key(queue_id, keys.REMEMBERED, other, group)
+    return dict(sorted(made.items()))
+
+
+@given(numbers, numbers, numbers, groups)
+def test_keys_tell_what_they_are_made_of(
+    queue_id: int, number: int, other: int, group: bytes
 ) -> None:
-    def rows(queue_id: int, sequence: int) -> list[bytes]:
-        return [
-            keys.queue_key(queue_id),
-            keys.message_key(queue_id, sequence),
-            keys.lease_key(queue_id, sequence),
-        ]
+    made = all_keys(queue_id, number, other, group)
 
-    assert rows(*one) == sorted(rows(*one))
+    for table, key in made.items():
+        assert keys.queue_of(key) == queue_id
+        named = (queue_id, number) if table in (keys.MESSAGE, keys.DELAYED) else None
+        assert keys.message_name(key) == named
+    for table in ROW_TABLES:
+        assert keys.number_of(made[table]) == keys.last_number_of(made[table]) == number
+    assert keys.pair_of(made[keys.CLOCK]) == keys.pair_of(made[keys.DELAYED]) == (other, number)
+    assert keys.last_number_of(made[keys.GROUP_LINE]) == number
+
+
+def test_every_table_of_messages_and_no_other_is_emptied_by_a_purge() -> None:
+    tables = set(all_keys(1, 1, 1, GROUP))
+
+    assert tables - set(keys.OF_MESSAGES) == {keys.QUEUE, keys.MOVE_TASK}
+    assert set(keys.OF_MESSAGES) < tables
+
+
+two = st.tuples(numbers, numbers, numbers, groups)
+
+
+@given(two, two)
+def test_keys_sort_by_queue_then_table_then_what_follows(
+    one: tuple[int, int, int, bytes], other: tuple[int, int, int, bytes]
+) -> None:
+    mine, theirs = list(all_keys(*one).values()), list(all_keys(*other).values())
+
+    assert mine == sorted(mine), "the queue's own row first"
     if one[0] != other[0]:
-        assert (max(rows(*one)) < min(rows(*other))) is (one[0] < other[0])
-    assert (keys.message_key(*one) < keys.message_key(*other)) is (one < other)
+        assert (max(mine) < min(theirs)) is (one[0] < other[0])
+    moved = all_keys(one[0], *other[1:])
+    for table, key in all_keys(*one).items():
+        assert (key < moved[table]) is (_order(table, one) < _order(table, other))
 
 
-@given(numbers, numbers)
-def test_ranges_hold_exactly_their_rows(queue_id: int, sequence: int) -> None:
+def _order(table: bytes, made_of: tuple[int, int, int, bytes]) -> tuple[object, ...]:
+    _, number, other, group = made_of
+    orders: dict[bytes, tuple[object, ...]] = {
+        keys.QUEUE: (),
+        keys.CLOCK: (other, number),
+        keys.DELAYED: (other, number),
+        keys.GROUP: (group,),
+        keys.GROUP_LINE: (group, number),
+        keys.REMEMBERED: (other, group),
+    }
+    return orders.get(table, (number,))
+
+
+@given(numbers, numbers, numbers, groups)
+def test_ranges_hold_exactly_their_rows(
+    queue_id: int, number: int, other: int, group: bytes
+) -> None:
     begin, end = keys.queue_range(queue_id)
-    message, lease = keys.message_key(queue_id, sequence), keys.lease_key(queue_id, sequence)
+    made = all_keys(queue_id, number, other, group)
 
-    assert all(begin <= key < end for key in (keys.queue_key(queue_id), message, lease))
+    assert all(begin <= key < end for key in made.values())
     assert keys.queue_key(queue_id + 1) >= end
-    first, behind = keys.table_range(queue_id, keys.MESSAGE)
-    assert first <= message < behind
-    assert not first <= lease < behind
-    assert not first <= keys.queue_key(queue_id) < behind
+    assert max(all_keys(queue_id - 1, number, other, group).values()) < begin
+    for table in made:
+        first, behind = keys.table_range(queue_id, table)
+        assert [found for found, key in made.items() if first <= key < behind] == [table]

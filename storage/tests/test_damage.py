@@ -10,7 +10,9 @@ import pytest
 
 from storage.appliers import APPLIERS, write_queue
 from storage.codec import DamagedRecord, QueueRow
+from storage.keys import MESSAGE, row_key
 from storage.rocks import Durability, RocksStore
+from storage.stored_rows import StoredRows
 from visibility.events import Event, Lease, MessagesSent, StoredMessage, VisibilityChanged
 
 COUNT = 400
@@ -36,8 +38,8 @@ class Folder:
     def write(self, *events: Event) -> None:
         store = self.open()
         for event in events:
-            APPLIERS[type(event)](store.batch, event, None)
-            write_queue(store.batch, event.queue_id, ROW)
+            APPLIERS[type(event)](store.batch, event, {})
+            write_queue(store.batch, event.queue_id, ROW, {0: COUNT})
         store.close()
         self.opened.remove(store)
 
@@ -68,7 +70,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 
 def read(store: RocksStore, from_sequence: int = 1, until: int = COUNT + 1) -> list[int]:
-    page = store.read_page(1, from_sequence, until, messages=COUNT, size=MIB)
+    page = StoredRows(store).line(1, from_sequence, until, messages=COUNT, size=MIB)
     return [sequence for sequence, _ in page.messages]
 
 
@@ -82,11 +84,11 @@ def test_a_load_does_not_end_at_an_unreadable_block(folder: Folder, at: float) -
     folder.flip(at)
 
     with pytest.raises(DamagedRecord, match="cannot be read"):
-        list(folder.open().load())
+        list(StoredRows(folder.open()).load())
 
 
 def test_a_page_with_an_unreadable_block_is_damage_and_the_others_are_not(folder: Folder) -> None:
-    folder.write(MessagesSent(1, 1, MESSAGES, []))
+    folder.write(MessagesSent(1, 1, MESSAGES))
     folder.flip(0.5)
     store = folder.open()
 
@@ -98,7 +100,7 @@ def test_a_page_with_an_unreadable_block_is_damage_and_the_others_are_not(folder
 
 
 def test_a_page_that_begins_in_an_unreadable_block_is_damage(folder: Folder) -> None:
-    folder.write(MessagesSent(1, 1, MESSAGES, []))
+    folder.write(MessagesSent(1, 1, MESSAGES))
     folder.flip(0.002)
 
     with pytest.raises(DamagedRecord, match="cannot be read"):
@@ -106,22 +108,44 @@ def test_a_page_that_begins_in_an_unreadable_block_is_damage(folder: Folder) -> 
 
 
 def test_messages_of_an_unreadable_block_are_damage_and_not_missing(folder: Folder) -> None:
-    folder.write(MessagesSent(1, 1, MESSAGES, []))
+    folder.write(MessagesSent(1, 1, MESSAGES))
     folder.flip(0.5)
     store = folder.open()
 
     damaged = 0
     for number, sent in enumerate(MESSAGES, 1):
         try:
-            assert store.read_messages([(1, number)]) == [sent]
+            assert StoredRows(store).messages(1, [number]) == [sent]
         except DamagedRecord:
             damaged += 1
 
     assert 0 < damaged < COUNT // 4
 
 
+def test_messages_that_are_read_together_name_the_one_that_is_damaged(folder: Folder) -> None:
+    folder.write(MessagesSent(1, 1, MESSAGES))
+    folder.flip(0.5)
+    store = folder.open()
+    rows = StoredRows(store)
+    numbers = list(range(1, COUNT + 1))
+
+    passed_by: list[int] = []
+    while True:
+        try:
+            found = rows.messages(1, [n for n in numbers if n not in passed_by])
+        except DamagedRecord as error:
+            (number,) = [n for n in numbers if error.key == row_key(1, MESSAGE, n)]
+            assert number not in passed_by
+            passed_by.append(number)
+        else:
+            break
+
+    assert 0 < len(passed_by) < COUNT // 4
+    assert found == [message(n) for n in numbers if n not in passed_by]
+
+
 def test_a_block_that_can_be_read_again_has_all_its_messages(folder: Folder) -> None:
-    folder.write(MessagesSent(1, 1, MESSAGES, []))
+    folder.write(MessagesSent(1, 1, MESSAGES))
     folder.flip(0.5)
     store = folder.open()
     with pytest.raises(DamagedRecord):

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from storage.rocks import Durability, RocksStore
+from storage.stored_rows import StoredRows
 from storage.tests.kill_writer import QUEUE_ID, TURN_MESSAGES, body
 
 ROUNDS = 5
@@ -36,12 +37,12 @@ def test_every_acknowledged_row_is_there_after_a_kill(tmp_path: Path) -> None:
         )
 
         store = RocksStore(tmp_path, Durability.FSYNC, lambda error: None)
-        (queue,) = store.load()
+        rows = StoredRows(store)
+        (queue,) = rows.load()
         written = queue.row.next_sequence - 1
-        page = store.read_page(
-            QUEUE_ID, 1, written + 1 + TURN_MESSAGES, messages=1 << 20, size=1 << 30
-        )
+        page = rows.line(QUEUE_ID, 1, written + 1 + TURN_MESSAGES, messages=1 << 20, size=1 << 30)
         store.close()
         assert written >= acknowledged
+        assert sum(queue.spans.values()) == written
         assert [sequence for sequence, _ in page.messages] == list(range(1, written + 1))
         assert all(message.data == body(sequence) for sequence, message in page.messages)

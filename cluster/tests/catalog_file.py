@@ -1,0 +1,60 @@
+"""A catalog in a file, for the tests of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cluster.catalog import Catalog
+from cluster.tests.virtual_time import CountingEntropy, SettableClock
+from visibility.tests.prepared import ACCOUNT, REGION
+
+MINUTE_MS = 60_000
+FIFO = {"FifoQueue": "true"}
+
+
+def owner(name: str) -> tuple[str, str, str]:
+    return ACCOUNT, REGION, name
+
+
+def arn_of(queue_name: str, *, account: str = ACCOUNT, region: str = REGION) -> str:
+    return f"arn:aws:sqs:{region}:{account}:{queue_name}"
+
+
+def policy_for(queue_name: str, *, account: str = ACCOUNT, region: str = REGION) -> str:
+    """A redrive policy that names this queue."""
+    target = arn_of(queue_name, account=account, region=region)
+    return json.dumps({"deadLetterTargetArn": target, "maxReceiveCount": 3})
+
+
+def allowing(permission: str, *source_names: str) -> str:
+    """A redrive allow policy."""
+    policy: dict[str, object] = {"redrivePermission": permission}
+    if source_names:
+        policy["sourceQueueArns"] = [arn_of(name) for name in source_names]
+    return json.dumps(policy)
+
+
+class CatalogFile:
+    """A catalog that can be closed and opened again."""
+
+    def __init__(self, file: Path, *, restore_window_ms: int = 0) -> None:
+        self.file = file
+        self.restore_window_ms = restore_window_ms
+        self.clock = SettableClock()
+        self.entropy = CountingEntropy()
+        self.catalog: Catalog
+
+    async def open(self, shards: tuple[int, ...] = (0,)) -> Catalog:
+        self.catalog = await Catalog.open(
+            self.file,
+            clock=self.clock,
+            entropy=self.entropy,
+            shards=shards,
+            restore_window_ms=self.restore_window_ms,
+        )
+        return self.catalog
+
+    async def reopen(self) -> Catalog:
+        await self.catalog.close()
+        return await self.open()

@@ -1,0 +1,98 @@
+"""`holdfast restore-queue` and the service it asks, over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sqs_api.config import AuthMode, Settings, Switch
+from sqs_api.node import Node
+from sqs_api.tests.serving import Client, Service, json_request
+from sqs_api.tests.test_cli import Said, run
+from storage.folder import open_folder
+from storage.rocks import Durability, RocksStore
+from storage.stored_rows import StoredRows
+
+
+@asynccontextmanager
+async def _serving(
+    data: Path, *, window_s: int, aws_waits: Switch = Switch.ON
+) -> AsyncIterator[str]:
+    """The address of a node on this folder, in open mode."""
+    settings = Settings(
+        port=0, data=data, auth=AuthMode.OPEN, restore_deleted_s=window_s, aws_waits=aws_waits
+    )
+    node = Node(settings)
+    address = await node.start()
+    try:
+        yield address
+    finally:
+        await node.stop()
+
+
+async def _call(address: str, action: str, **members: Any) -> Any:
+    """The answer to one action, which must succeed."""
+    host, port = address.removeprefix("http://").split(":")
+    client = Client(*await asyncio.open_connection(host, int(port)))
+    answer = await client.ask(json_request(action, **members))
+    await client.close()
+    assert answer.status == 200, answer
+    return answer.json
+
+
+async def _restore(address: str, name: str) -> Said:
+    return await asyncio.to_thread(run, "restore-queue", name, "--url", address)
+
+
+async def test_latest_deleted_queue_of_a_name_is_restored_with_its_messages(
+    tmp_path: Path,
+) -> None:
+    async with _serving(tmp_path / "data", window_s=1000) as address:
+        for name in ("q", "r"):
+            await _call(address, "CreateQueue", QueueName=name)
+            await _call(address, "SendMessage", QueueUrl=name, MessageBody=f"in {name}")
+            await _call(address, "DeleteQueue", QueueUrl=name)
+
+    async with _serving(tmp_path / "data", window_s=1000) as address:
+        said = await _restore(address, "q")
+        received = await _call(address, "ReceiveMessage", QueueUrl="q")
+        again = await _restore(address, "q")
+
+    assert said == Said(0, "restored q of account 000000000000 in us-east-1\n", "")
+    assert [message["Body"] for message in received["Messages"]] == ["in q"]
+    assert again == Said(2, "", "no deleted queue q can be restored")
+
+
+async def test_messages_of_deleted_queues_go_when_the_window_is_taken_away(
+    tmp_path: Path,
+) -> None:
+    async with _serving(tmp_path / "data", window_s=1000) as address:
+        await _call(address, "CreateQueue", QueueName="q")
+        await _call(address, "SendMessage", QueueUrl="q", MessageBody="x")
+        await _call(address, "DeleteQueue", QueueUrl="q")
+
+    async with _serving(tmp_path / "data", window_s=0) as address:
+        assert (await _restore(address, "q")).err == "no deleted queue q can be restored"
+
+    (shard,) = open_folder(tmp_path / "data").values()
+    store = RocksStore(shard, Durability.OS, lambda error: None)
+    assert list(StoredRows(store).load()) == []
+    store.close()
+
+
+async def test_queue_whose_name_was_taken_is_not_restored(tmp_path: Path) -> None:
+    async with _serving(tmp_path / "data", window_s=1000, aws_waits=Switch.OFF) as address:
+        for action in ("CreateQueue", "DeleteQueue", "CreateQueue"):
+            await _call(address, action, QueueName="q", QueueUrl="q")
+        said = await _restore(address, "q")
+
+    assert said == Said(2, "", "There is a new queue with the name q.")
+
+
+async def test_service_that_does_not_know_the_page_is_named(service: Service) -> None:
+    said = await _restore(f"http://127.0.0.1:{service.port}", "q")
+
+    assert said == Said(2, "", "the service answered 404 Not Found")

@@ -1,0 +1,476 @@
+"""Typed reads, over every store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from storage.appliers import write_queue
+from storage.codec import DamagedRecord, QueueRow, encode_row
+from storage.keys import (
+    ALIAS,
+    DELAYED,
+    GROUP,
+    GROUP_LINE,
+    LEASE,
+    MOVE_TASK,
+    REMEMBERED,
+    SPAN,
+    group_key,
+    group_line_key,
+    message_key,
+    pair_key,
+    queue_key,
+    remembered_key,
+    row_key,
+)
+from storage.store import Store
+from storage.stored_rows import StoredQueue, StoredRows
+from storage.tests.places import Place, committed, message, put
+from visibility.events import (
+    REMEMBER_BUCKET_MS,
+    GroupChange,
+    GroupRow,
+    GroupsChanged,
+    IdsRemembered,
+    Lease,
+    LeasesEnded,
+    MessagesDelayed,
+    MessagesDeleted,
+    MessagesReceived,
+    MessagesSent,
+    MoveTask,
+    MoveTaskChanged,
+    QueueDropped,
+    Remembered,
+    StoredMessage,
+    VisibilityChanged,
+)
+from visibility.grouping import group_digest
+
+ROW = QueueRow(4, 2, 1, 0)
+LEASE_1 = Lease(1, 30_000, 1, 0, 5, 5)
+RUBBISH = b"\x01rubbish"
+G = b"g" * 16
+H = b"h" * 16
+I = b"i" * 16  # noqa: E741
+NOBODYS = b"n" * 16
+NOW_MS = 1_700_000_000_000
+MINUTES_5 = 300_000
+Read = Callable[[StoredRows], object]
+
+
+def sent(queue_id: int, sequence: int, size: int = 10) -> MessagesSent:
+    return MessagesSent(queue_id, sequence, [message(sequence, size)])
+
+
+def grouped(sequence: int) -> StoredMessage:
+    return msgspec.structs.replace(message(sequence), group=G)
+
+
+def sequences(
+    store: Store, queue_id: int = 1, *, most: int = 100, size: int = 1 << 20
+) -> list[int]:
+    page = StoredRows(store).line(queue_id, 1, 1_000, messages=most, size=size)
+    return [sequence for sequence, _ in page.messages]
+
+
+# -- messages -----------------------------------------------------------------------------------------------------------
+
+
+async def test_messages_are_read_by_name_in_the_order_of_the_question(place: Place) -> None:
+    store = place.open()
+    put(store, *[sent(1, sequence) for sequence in (1, 2, 3)], sent(2, 4))
+    await committed(store)
+    rows = StoredRows(store)
+
+    assert rows.messages(1, [2, 1]) == [message(2), message(1)]
+    assert rows.messages(1, [3, 9, 1, 4, 2]) == [message(3), None, message(1), None, message(2)]
+    assert rows.messages(2, [4]) == [message(4)]
+    assert rows.messages(9, [1]) == [None]
+    assert rows.messages(1, []) == []
+
+
+async def test_a_page_has_at_most_the_messages_asked_for(place: Place) -> None:
+    store = place.open()
+    put(store, *[sent(1, sequence) for sequence in (1, 2, 5, 9)])
+    await committed(store)
+    rows = StoredRows(store)
+
+    page = rows.line(1, 1, 10, messages=2, size=1 << 20)
+    rest = rows.line(1, page.next_sequence or 0, 10, messages=2, size=1 << 20)
+
+    assert page == ([(1, message(1)), (2, message(2))], 5)
+    assert rest == ([(5, message(5)), (9, message(9))], None)
+
+
+async def test_a_page_ends_once_it_holds_the_bytes_asked_for_but_has_at_least_one_message(
+    place: Place,
+) -> None:
+    store = place.open()
+    put(store, *[sent(1, sequence, size=100) for sequence in range(1, 5)])
+    await committed(store)
+
+    assert sequences(store, size=1) == [1]
+    assert sequences(store, size=100) == [1]
+    assert sequences(store, size=101) == [1, 2]
+    assert sequences(store, size=400) == [1, 2, 3, 4]
+    assert StoredRows(store).line(1, 1, 9, messages=9, size=200).next_sequence == 3
+
+
+async def test_a_page_stays_within_its_range_and_its_queue(place: Place) -> None:
+    store = place.open()
+    put(store, *[sent(queue_id, sequence) for queue_id in (1, 2, 3) for sequence in (1, 2, 3, 4)])
+    put(store, MessagesReceived(2, 5, [LEASE_1]), MessagesDelayed(2, 5, [9], [message(5)]))
+    await committed(store)
+    rows = StoredRows(store)
+
+    page = rows.line(2, 2, 4, messages=10, size=1 << 20)
+
+    assert page == ([(2, message(2)), (3, message(3))], None)
+    assert rows.line(2, 4, 4, messages=10, size=1 << 20) == ([], None)
+    assert rows.line(9, 1, 4, messages=10, size=1 << 20) == ([], None)
+    assert sequences(store, 2) == [1, 2, 3, 4], "received ones are among them, delayed ones not"
+
+
+async def test_a_damaged_message_is_reported_and_not_guessed(place: Place) -> None:
+    store = place.open()
+    put(store, *[sent(1, sequence) for sequence in range(1, 7)])
+    store.batch.put(message_key(1, 2), RUBBISH)
+    await committed(store)
+    rows = StoredRows(store)
+
+    for asked in ([2], [1, 2, 3, 4, 5]):
+        with pytest.raises(DamagedRecord, match=message_key(1, 2).hex()) as caught:
+            rows.messages(1, asked)
+        assert caught.value.key == message_key(1, 2)
+    with pytest.raises(DamagedRecord):
+        sequences(store)
+    assert sequences(store, most=1) == [1]
+
+
+async def test_delayed_messages_are_read_by_their_time(place: Place) -> None:
+    store = place.open()
+    put(store, MessagesDelayed(1, 1, [900, 300, 300, 600], [message(n) for n in (1, 2, 3, 4)]))
+    put(store, MessagesDelayed(2, 1, [1], [message(9)]), sent(1, 5))
+    await committed(store)
+    rows = StoredRows(store)
+
+    in_order = [(300, 2, message(2)), (300, 3, message(3)), (600, 4, message(4))]
+    assert rows.delayed(1, 3) == in_order
+    assert rows.delayed(1, 9) == [*in_order, (900, 1, message(1))]
+    assert rows.delayed(1, 9, after=(300, 2)) == [*in_order[1:], (900, 1, message(1))]
+    assert rows.delayed(1, 9, after=(900, 1)) == []
+    assert rows.delayed(3, 9) == []
+
+
+async def test_delayed_messages_of_a_fifo_queue_are_read_in_the_order_they_were_sent(
+    place: Place,
+) -> None:
+    store = place.open()
+    put(store, MessagesDelayed(1, 1, [0, 0, 0], [message(n) for n in (1, 2, 3)]))
+    await committed(store)
+    rows = StoredRows(store)
+
+    assert [sequence for _, sequence, _ in rows.delayed(1, 9)] == [1, 2, 3]
+    assert rows.delayed(1, 9, after=(0, 1)) == [(0, 2, message(2)), (0, 3, message(3))]
+
+
+async def test_a_page_of_delayed_messages_is_bounded_in_bytes(place: Place) -> None:
+    store = place.open()
+    large = [message(number, size=1 << 20) for number in range(6)]
+    put(store, MessagesDelayed(1, 1, [7] * 6, large))
+    await committed(store)
+    rows = StoredRows(store)
+
+    page = rows.delayed(1, 100)
+
+    assert [sequence for _, sequence, _ in page] == [1, 2, 3, 4]
+    rest = rows.delayed(1, 100, after=page[-1][:2])
+    assert [sequence for _, sequence, _ in rest] == [5, 6]
+
+
+async def test_one_delayed_message_is_there_or_it_is_damage(place: Place) -> None:
+    store = place.open()
+    put(store, MessagesDelayed(1, 1, [9, 9], [message(1), message(2)]))
+    store.batch.put(pair_key(1, DELAYED, 9, 2), RUBBISH)
+    await committed(store)
+    rows = StoredRows(store)
+
+    assert rows.delayed_message(1, 9, 1) == message(1)
+    for due_ms, sequence in [(9, 2), (9, 3), (8, 1)]:
+        with pytest.raises(DamagedRecord) as caught:
+            rows.delayed_message(1, due_ms, sequence)
+        assert caught.value.key == pair_key(1, DELAYED, due_ms, sequence)
+
+
+async def test_clocks_are_read_oldest_first(place: Place) -> None:
+    store = place.open()
+    clocks = [70, 0, 50, 60]
+    messages = [msgspec.structs.replace(message(at), clock_ms=at) for at in clocks]
+    put(store, MessagesSent(1, 1, messages), MessagesSent(2, 1, messages[:1]))
+    await committed(store)
+    rows = StoredRows(store)
+
+    assert rows.clocks(1, 9) == [(50, 3), (60, 4), (70, 1)]
+    assert rows.clocks(1, 2) == [(50, 3), (60, 4)]
+    assert rows.clocks(3, 9) == []
+
+
+# -- groups -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_group_is_read_by_its_digest(place: Place) -> None:
+    store = place.open()
+    put(store, GroupsChanged(1, True, [GroupChange(G, 0, GroupRow(2, 1, 1))]))
+    await committed(store)
+    rows = StoredRows(store)
+
+    assert rows.group(1, G) == GroupRow(2, 1, 1)
+    assert rows.group(1, H) is None
+    assert rows.group(2, G) is None
+
+
+async def test_the_line_of_a_group_has_its_waiting_messages_with_their_history(
+    place: Place,
+) -> None:
+    store = place.open()
+    lease = Lease(2, 30_000, 1, 0, 5, 5, G)
+    put(store, MessagesSent(1, 1, [grouped(n) for n in (1, 2, 3)]))
+    other = msgspec.structs.replace(message(4), group=H)
+    put(store, MessagesSent(1, 4, [other]), MessagesSent(2, 9, [grouped(9)]))
+    put(store, MessagesReceived(1, 5, [lease, Lease(3, 30_000, 1, 0, 5, 5, G)]))
+    put(store, LeasesEnded(1, 6, [lease]))
+    await committed(store)
+    rows = StoredRows(store)
+
+    assert rows.group_line(1, G, 1, 9) == [(1, None), (2, lease)]
+    assert rows.group_line(1, G, 2, 9) == [(2, lease)]
+    assert rows.group_line(1, G, 1, 1) == [(1, None)]
+    assert rows.group_line(1, G, 3, 9) == []
+    assert rows.group_line(1, H, 1, 9) == [(4, None)]
+
+
+async def test_heads_are_read_by_their_order(place: Place) -> None:
+    store = place.open()
+    changes = [GroupChange(G, 0, GroupRow(1, 7, 7)), GroupChange(H, 0, GroupRow(1, 3, 3))]
+    put(store, GroupsChanged(1, True, changes), GroupsChanged(2, True, changes[:1]))
+    await committed(store)
+    rows = StoredRows(store)
+
+    assert rows.heads(1, 0, 9) == [(3, H), (7, G)]
+    assert rows.heads(1, 0, 1) == [(3, H)]
+    assert rows.heads(1, 4, 9) == [(7, G)]
+    assert rows.heads(1, 8, 9) == []
+    assert rows.heads(3, 0, 9) == []
+
+
+async def test_an_alias_says_where_a_message_is_now(place: Place) -> None:
+    store = place.open()
+    put(store, MessagesSent(1, 8, [msgspec.structs.replace(message(8), handle_sequence=2)]))
+    await committed(store)
+    rows = StoredRows(store)
+
+    assert rows.alias(1, 2) == 8
+    assert rows.alias(1, 8) is None
+    assert rows.alias(2, 2) is None
+
+
+# -- ids ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_id_is_remembered_for_five_minutes(place: Place) -> None:
+    store = place.open()
+    used = {
+        group_digest(str(step)): Remembered(NOW_MS + step, str(step), 1)
+        for step in range(0, 310_000, 7_901)
+    }
+    put(store, *[IdsRemembered(1, [named]) for named in used.items()])
+    await committed(store)
+    rows = StoredRows(store)
+
+    for digest, remembered in used.items():
+        at_ms = remembered.at_ms
+        for age_ms in (0, 1, MINUTES_5 // 2, MINUTES_5 - 1):
+            assert rows.remembered(1, [digest], at_ms + age_ms) == {digest: remembered}
+        for age_ms in (MINUTES_5, MINUTES_5 + 1, 2 * MINUTES_5):
+            assert rows.remembered(1, [digest], at_ms + age_ms) == {}
+        assert rows.remembered(2, [digest], at_ms) == {}
+    assert rows.remembered(1, [H], NOW_MS) == {}
+
+
+async def test_ids_are_looked_up_together_and_those_that_are_known_are_found(
+    place: Place,
+) -> None:
+    store = place.open()
+    old, known, twice = (Remembered(NOW_MS + at, "id", at) for at in (1, 200_000, 250_000))
+    put(store, IdsRemembered(1, [(G, old), (H, known)]), IdsRemembered(1, [(I, twice)]))
+    await committed(store)
+    rows = StoredRows(store)
+
+    assert rows.remembered(1, [], NOW_MS) == {}
+    now_ms = NOW_MS + MINUTES_5
+    assert rows.remembered(1, [I, H, G, NOBODYS], now_ms) == {G: old, H: known, I: twice}
+    assert rows.remembered(1, [I, H, G, NOBODYS], now_ms + 1) == {H: known, I: twice}
+    assert rows.remembered(1, [H, H], now_ms) == {H: known}
+
+
+async def test_an_id_that_was_used_again_after_five_minutes_stands_for_the_later(
+    place: Place,
+) -> None:
+    store = place.open()
+    first, second = Remembered(NOW_MS, "a", 1), Remembered(NOW_MS + MINUTES_5, "b", 2)
+    put(store, IdsRemembered(1, [(G, first)]), IdsRemembered(1, [(G, second)]))
+    await committed(store)
+    rows = StoredRows(store)
+
+    assert rows.remembered(1, [G], NOW_MS + MINUTES_5) == {G: second}
+    assert rows.remembered(1, [G], NOW_MS + 2 * MINUTES_5 - 1) == {G: second}
+    assert rows.remembered(1, [G], NOW_MS + 2 * MINUTES_5) == {}
+
+
+async def test_a_fresh_id_is_known_without_a_write(place: Place) -> None:
+    store = place.open()
+    stored, used = Remembered(NOW_MS, "stored", 1), Remembered(NOW_MS + 1, "fresh", 2)
+    put(store, IdsRemembered(1, [(G, stored), (H, stored)]))
+    await committed(store)
+    rows = StoredRows(store)
+    written: list[None] = []
+    rows.before_read = lambda: written.append(None)
+
+    rows.fresh[1, G] = used
+    rows.fresh[1, I] = used
+
+    assert rows.remembered(1, [G, H, I], NOW_MS + 1) == {G: used, H: stored, I: used}
+    assert rows.remembered(1, [G], NOW_MS + 1) == {G: used}
+    assert rows.remembered(2, [G, I], NOW_MS + 1) == {}
+    assert written == []
+
+
+# -- what the running turn changed --------------------------------------------------------------------------------------
+
+
+async def test_every_read_but_that_of_an_id_comes_after_what_the_turn_has_to_write(
+    place: Place,
+) -> None:
+    store = place.open()
+    delayed = MessagesDelayed(1, 9, [7], [message(9)])
+    mine = msgspec.structs.replace(grouped(1), clock_ms=5, handle_sequence=1)
+    change = GroupsChanged(1, True, [GroupChange(G, 0, GroupRow(1, 1, 1))])
+
+    reads: list[tuple[Read, object]] = [
+        (lambda rows: rows.messages(1, [1]), [mine]),
+        (lambda rows: rows.line(1, 1, 9, messages=9, size=9).messages, [(1, mine)]),
+        (lambda rows: rows.delayed(1, 9), [(7, 9, message(9))]),
+        (lambda rows: rows.delayed_message(1, 7, 9), message(9)),
+        (lambda rows: rows.clocks(1, 9), [(5, 1)]),
+        (lambda rows: rows.group(1, G), GroupRow(1, 1, 1)),
+        (lambda rows: rows.group_line(1, G, 1, 9), [(1, None)]),
+        (lambda rows: rows.heads(1, 0, 9), [(1, G)]),
+        (lambda rows: rows.alias(1, 1), 1),
+    ]
+    for read, expected in reads:
+        rows = StoredRows(store)
+        rows.before_read = store.write
+        put(store, change, MessagesSent(1, 1, [mine]), delayed)
+
+        assert read(rows) == expected
+        put(store, QueueDropped(1))
+        await committed(store)
+
+
+# -- a start ------------------------------------------------------------------------------------------------------------
+
+
+async def test_load_equals_what_was_written(place: Place) -> None:
+    store = place.open()
+    put(store, *[sent(1, sequence) for sequence in (1, 2, 3)], sent(3, 1))
+    put(store, MessagesReceived(1, 5, [LEASE_1, Lease(2, 40_000, 1, 0, 5, 5)]))
+    put(store, VisibilityChanged(1, 6, [Lease(1, 6, 1, 0, 5, 5)]))
+    put(store, MessagesDeleted(1, 7, [Lease(2, 40_000, 1, 0, 5, 5)]))
+    put(store, MessagesDelayed(3, 2, [77], [message(2)]))
+    tasks = [MoveTask(number, "task", "arn:s", None, 0, 5, 4, 9) for number in (1, 2)]
+    put(store, *[MoveTaskChanged(3, task) for task in tasks])
+    full = QueueRow(3, 1, 1, 8, 1, 5, 6, NOW_MS, True, NOW_MS + 1)
+    write_queue(store.batch, 1, ROW, {0: 2, 1: 1})
+    write_queue(store.batch, 2, QueueRow(1, 1, 0, 99), {})
+    write_queue(store.batch, 3, full, {7: 1})
+    await committed(store)
+
+    store = place.reopen(store)
+
+    assert list(StoredRows(store).load()) == [
+        StoredQueue(1, ROW, [Lease(1, 6, 1, 0, 5, 5)], [], {0: 2, 1: 1}),
+        StoredQueue(2, QueueRow(1, 1, 0, 99), [], [], {}),
+        StoredQueue(3, full, [], tasks, {7: 1}),
+    ]
+    assert sequences(store) == [1, 3]
+
+
+async def test_load_of_nothing(place: Place) -> None:
+    assert list(StoredRows(place.open()).load()) == []
+
+
+async def test_messages_without_their_queues_row_are_damage(place: Place) -> None:
+    store = place.open()
+    put(store, sent(1, 1))
+    await committed(store)
+
+    with pytest.raises(DamagedRecord, match="no row of its own"):
+        list(StoredRows(store).load())
+
+
+async def test_a_batch_that_was_read_before_its_commit_reaches_the_disk_whole_or_not_at_all(
+    place: Place,
+) -> None:
+    """A move reads in the middle of a batch; the queue's row comes at its end."""
+    store = place.open()
+    put(store, sent(1, 1))
+    StoredRows(store).messages(1, [1])
+    sequences(store)
+
+    store = place.reopen_after_abandon(store)
+
+    assert sequences(store) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [queue_key(1), row_key(1, LEASE, 1), row_key(1, MOVE_TASK, 1), row_key(1, SPAN, 0)],
+    ids=["queue", "lease", "move task", "span"],
+)
+async def test_a_load_that_meets_damage_says_where(place: Place, key: bytes) -> None:
+    store = place.open()
+    write_queue(store.batch, 1, ROW, {})
+    store.batch.put(key, RUBBISH)
+    await committed(store)
+
+    with pytest.raises(DamagedRecord) as caught:
+        list(StoredRows(store).load())
+
+    assert caught.value.key == key
+
+
+async def test_a_read_that_meets_damage_says_where(place: Place) -> None:
+    store = place.open()
+    bucket_ms = NOW_MS // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
+    damaged: list[tuple[bytes, Read]] = [
+        (pair_key(1, DELAYED, 5, 1), lambda rows: rows.delayed(1, 9)),
+        (group_key(1, GROUP, G), lambda rows: rows.group(1, G)),
+        (group_line_key(1, GROUP_LINE, G, 1), lambda rows: rows.group_line(1, G, 1, 9)),
+        (row_key(1, ALIAS, 1), lambda rows: rows.alias(1, 1)),
+        (
+            remembered_key(1, REMEMBERED, bucket_ms, G),
+            lambda rows: rows.remembered(1, [G], NOW_MS),
+        ),
+    ]
+    for key, _ in damaged:
+        store.batch.put(key, encode_row("something else"))
+    await committed(store)
+
+    for key, read in damaged:
+        with pytest.raises(DamagedRecord) as caught:
+            read(StoredRows(store))
+        assert caught.value.key == key
