@@ -194,6 +194,11 @@ class Shard:
         """The queues of this shard that hold or held messages, to read counters from."""
         return self._engine.state.queues.values()
 
+    @property
+    def expired(self) -> int:
+        """Messages that retention removed since the shard was loaded."""
+        return self._engine.state.expired
+
     def group_gauges(self) -> dict[int, GroupGauges]:
         """Gauges by queue id of the queues that have groups in flight or noisy ones."""
         now_ms = self._clock.now_ms()

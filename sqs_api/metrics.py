@@ -82,6 +82,7 @@ class Metrics(Collector):
         yield self._latency_family()
         yield from self._queue_families()
         yield from self._group_families()
+        yield self._expired_family()
 
     def _request_family(self) -> Metric:
         family = CounterMetricFamily(
@@ -127,6 +128,14 @@ class Metrics(Collector):
                     in_flight.add_metric(names, counts.in_flight)
                     delayed.add_metric(names, counts.delayed)
         yield from (visible, in_flight, delayed)
+
+    def _expired_family(self) -> Metric:
+        shards = self._router.shards.values() if self._router is not None else ()
+        return CounterMetricFamily(
+            "holdfast_messages_expired",
+            "Messages that were older than their queue's retention period.",
+            value=sum(shard.expired for shard in shards),
+        )
 
     def _group_families(self) -> Iterator[Metric]:
         labels = ("account", "region", "queue")

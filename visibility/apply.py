@@ -144,6 +144,7 @@ def _messages_expired(shard: ShardState, event: MessagesExpired) -> None:
     queue = shard.queue(event.queue_id)
     for lease in event.leases:
         _leave(shard, queue, lease)
+    shard.expired += len(event.leases)
     _trim(queue)
 
 

@@ -16,11 +16,13 @@ from visibility.events import (
     GroupsChanged,
     Lease,
     LeasesEnded,
+    MessagesDeleted,
     MessagesMoved,
     MessagesSent,
     MoveTask,
     VisibilityChanged,
 )
+from visibility.limits import IN_FLIGHT_MAX
 from visibility.model import Definitions, Request
 from visibility.move_tasks import (
     decide_cancel_message_move_task,
@@ -137,6 +139,10 @@ class Engine:
         elif type(event) is MessagesMoved:
             for move in event.moves:
                 self.stirred[move.target_queue_id] = None
+        elif type(event) is MessagesDeleted:
+            in_flight = self.state.queue(event.queue_id).in_flight
+            if in_flight < IN_FLIGHT_MAX <= in_flight + len(event.leases):
+                self.stirred[event.queue_id] = None  # there is room again
 
     # -- long polls ---------------------------------------------------------------------------------------------------
 

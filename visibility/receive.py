@@ -45,6 +45,8 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
         )
         return deliveries if deliveries.leases else _nothing(operation, settings, letters), events
     if limit <= 0:
+        if wait_ms(operation, settings):
+            return NoAnswer.PARK, ()  # AWS refuses short polls only
         raise OverLimit(
             "Too many messages have been received and not deleted from this queue: "
             f"at most {IN_FLIGHT_MAX} messages may be in flight."

@@ -181,6 +181,7 @@ class ShardState:
     __slots__ = (
         "deadlines",
         "definitions",
+        "expired",
         "hidden",
         "purge_interval_ms",
         "queues",
@@ -202,6 +203,8 @@ class ShardState:
         """Messages in flight over all queues: what the deadline heap really needs."""
         self.window_bytes = 0
         """Content held in all windows together."""
+        self.expired = 0
+        """Messages that retention removed since the start."""
         self.waits = WaitList()
 
     def queue(self, queue_id: int) -> QueueState:

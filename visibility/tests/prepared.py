@@ -184,7 +184,7 @@ def receive(
 
 def delete(queue: QueueDefinition, receipt: Receipt) -> Request:
     """DeleteMessage."""
-    return prepared(queue, DeleteMessage(), [receipt])
+    return prepared(queue, DeleteMessage(receipt_handle="handle"), [receipt])
 
 
 def delete_batch(queue: QueueDefinition, parts: Sequence[Part]) -> Request:
