@@ -17,6 +17,7 @@ from visibility.events import (
     Lease,
     LeasesEnded,
     MessagesDeleted,
+    MessagesExpired,
     MessagesMoved,
     MessagesSent,
     MoveTask,
@@ -139,7 +140,7 @@ class Engine:
         elif type(event) is MessagesMoved:
             for move in event.moves:
                 self.stirred[move.target_queue_id] = None
-        elif type(event) is MessagesDeleted:
+        elif isinstance(event, MessagesDeleted | MessagesExpired):
             in_flight = self.state.queue(event.queue_id).in_flight
             if in_flight < IN_FLIGHT_MAX <= in_flight + len(event.leases):
                 self.stirred[event.queue_id] = None  # there is room again

@@ -21,7 +21,7 @@ _EMPTY = GroupRow()
 class GroupBook:
     """Changes of one queue's groups in one decision; it also gives out the queue's numbers."""
 
-    __slots__ = ("_before", "_queue", "_rows", "_shard", "fifo", "next_number")
+    __slots__ = ("_before", "_left", "_queue", "_rows", "_shard", "fifo", "next_number")
 
     def __init__(self, shard: ShardState, queue: QueueState, *, fifo: bool) -> None:
         self.fifo = fifo
@@ -31,6 +31,8 @@ class GroupBook:
         self._queue = queue
         self._before: dict[bytes, int] = {}
         self._rows: dict[bytes, GroupRow] = {}
+        self._left: dict[bytes, set[int]] = {}
+        """FIFO: messages that leave their group's line, where the disk has them still."""
 
     def allocate(self) -> int:
         """A fresh number, for a message or for an order."""
@@ -85,6 +87,8 @@ class GroupBook:
         first = sequence + 1 if sequence == row.first else row.first
         order = row.order if count else 0
         self._rows[group] = GroupRow(count, first, order, row.delayed)
+        if self.fifo:
+            self._left.setdefault(group, set()).add(sequence)
 
     def take(self, group: bytes, sequences: list[int]) -> None:
         """The first waiting messages of a FIFO group go in flight: it is blocked, or empty."""
@@ -118,8 +122,9 @@ class GroupBook:
             return False
         if back and min(back) < held_min:
             return True
-        line = self._shard.rows.group_line(self._queue.queue_id, group, row.first, 1)
-        return bool(line) and line[0][0] < held_min
+        left = self._left.get(group, _NOBODY)
+        line = self._shard.rows.group_line(self._queue.queue_id, group, row.first, len(left) + 1)
+        return any(sequence < held_min for sequence, _ in line if sequence not in left)
 
     def events(self) -> tuple[Event, ...]:
         """The change of the index: empty, or one event that goes before the others of the decision."""

@@ -28,14 +28,19 @@ def quiet_first(shard: ShardState, queue: QueueState) -> Candidates:
     noisy = queue.fairness.noisy
     returned = [entry.lease for entry in islice(queue.returned_in_order(), _QUIET_GROUPS_MAX)]
     read_heads = partial(shard.rows.heads, queue.queue_id)
-    heads = ((o, g) for o, g in queue.heads.in_order(read_heads) if g not in noisy)
-    quiet = [group for _, group in islice(heads, _QUIET_GROUPS_MAX)]
+    heads = (group for _, group in queue.heads.in_order(read_heads) if group not in noisy)
+    quiet = list(islice(heads, _QUIET_GROUPS_MAX))
     again = [(lease.sequence, None, lease) for lease in returned if lease.group not in noisy]
     lines = [_line(shard, queue, group) for group in quiet]
     yield from merge(again, _before_index(queue), *lines, key=_sequence)
     for group in sorted(noisy, key=lambda group: len(queue.held.get(group, ()))):
         again = [(lease.sequence, None, lease) for lease in returned if lease.group == group]
         yield from merge(again, _line(shard, queue, group), key=_sequence)
+    # A receive comes here when most of what it looked at went to the dead-letter queue.
+    for entry in islice(queue.returned_in_order(), _QUIET_GROUPS_MAX, None):
+        yield entry.lease.sequence, None, entry.lease
+    for group in heads:
+        yield from _line(shard, queue, group)
 
 
 def _sequence(candidate: tuple[int, StoredMessage | None, Lease | None]) -> int:

@@ -95,7 +95,8 @@ class _Taking:
         """Take the group's messages up to the first that is in flight, or that cannot be read."""
         end = min(self.book.held(group), default=_NO_END)
         taken: list[int] = []
-        after = self.book.row(group).first
+        before = self.book.row(group)
+        after = before.first
         while len(self.leases) < limit and not self._letters.is_full:
             wanted = limit - len(self.leases)
             line = self._shard.rows.group_line(self._queue.queue_id, group, after, wanted)
@@ -107,6 +108,8 @@ class _Taking:
         if taken:
             self.book.take(group, taken)
             self._groups[group] = taken
+        elif self.book.row(group) is not before:  # what remains may be behind one in flight
+            self.book.settle(group, (), [])
 
     def _may_go(self, end: int, row: tuple[int, Lease | None]) -> bool:
         return row[0] < end and row[0] not in self._queue.set_aside

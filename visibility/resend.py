@@ -16,7 +16,10 @@ from visibility.state import QueueState, ShardState
 
 
 def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """Send the copy; the original stays unless it is named. Raises InvalidParameterValue if that is in flight or gone."""
+    """Send the copy; the original stays unless it is named.
+
+    Raises InvalidParameterValue if that is in flight or gone, or if the copy would be dropped as a duplicate.
+    """
     operation, content, target = request.operation, request.parts[0], request.destination
     assert isinstance(operation, ResendMessage)
     assert isinstance(content, Content)
@@ -26,6 +29,10 @@ def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> 
     sent = sending.send(content, None, 0)
     gone: tuple[Event, ...] = ()
     if operation.replaces:
+        if sending.is_empty:
+            raise InvalidParameterValue(
+                "The copy is a duplicate of a message that was sent already."
+            )
         lease = _original(shard, source, operation.replaces)
         waits = lease.sequence not in source.entries
         if waits and target.queue_id == source.queue_id:
@@ -33,6 +40,8 @@ def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> 
         elif waits and lease.group:
             book = GroupBook(shard, source, fifo=request.queue.settings.fifo)
             book.leave(lease.group, lease.sequence)
+            if book.fifo:
+                book.settle(lease.group, (), [])
             gone = book.events()
         gone += (MessagesDeleted(source.queue_id, stamp.now_ms, [lease]),)
     result = SendMessageResult(

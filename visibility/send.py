@@ -179,10 +179,17 @@ class Sending:
             delay_ms = delay_s * 1000
         return self._stamp.now_ms + delay_ms if delay_ms else None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing new was sent: all were duplicates."""
+        return not (self._waiting or self._delayed)
+
     def withdraw(self, lease: Lease) -> None:
         """A waiting message of the same queue leaves it in the same step."""
         if lease.group:
             self._book.leave(lease.group, lease.sequence)
+            if self._book.fifo:
+                self._book.settle(lease.group, (), [])
 
     def events(self) -> tuple[Event, ...]:
         """What the request changes. In a standard queue its delayed messages come behind the others."""

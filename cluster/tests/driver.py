@@ -15,6 +15,8 @@ from visibility.model import Request
 from visibility.outcomes import Answer, Deliveries
 from visibility.tests.prepared import START_MS, KnownQueues
 
+_TURNS_MAX = 10_000
+
 
 class Reply:
     """The answer of a request, once it has one."""
@@ -77,8 +79,9 @@ class Driver:
         store: MemoryStore | None = None,
         now_ms: int = START_MS,
         on_event: Callable[[Event], None] | None = None,
+        seed: int = 0,
     ) -> None:
-        """`on_event` is told every event, as a follower is."""
+        """`on_event` is told every event, as a follower is. A restart with the same `seed` repeats its chance."""
         self.queues = queues
         self.store = store or MemoryStore()
         self.rows = StoredRows(self.store)
@@ -87,7 +90,7 @@ class Driver:
         self.believed_ms = 0
         self.turns = 0
         self._entropy = SteadyEntropy()
-        self._entropy._bits += now_ms
+        self._entropy._bits += now_ms + seed
         if on_event is not None:
             self._tell(on_event)
         self.turn([])
@@ -119,12 +122,13 @@ class Driver:
         replies = [Reply(request) for request in requests]
         deferred: list[Ticket] = []
         tickets = [reply.ticket for reply in replies]
-        while True:
+        for _ in range(_TURNS_MAX):
             deferred = self._one_turn(deferred, tickets)
             tickets = []
             due_ms = self.engine.next_deadline_ms()
             if not deferred and not self.engine.due and (due_ms is None or due_ms > self.now_ms):
                 return replies
+        raise AssertionError("the shard never comes to rest")
 
     def _one_turn(self, deferred: list[Ticket], tickets: list[Ticket]) -> list[Ticket]:
         self.turns += 1

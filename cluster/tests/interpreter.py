@@ -1,13 +1,14 @@
 """The commands of the transcripts in `scenarios/`: `word argument name=value ...`, each answered in lines of text.
 
-    queue NAME [AwsAttribute=value] [dead-letters-to=NAME max=N]
-    send QUEUE BODY [delay=S] [group=G] [id=DEDUPLICATION]
+    queue NAME [AwsAttribute=value] [dead-letters-to=NAME max=N]      again: with these attributes from now on
+    send QUEUE BODY [delay=S] [group=G] [id=DEDUPLICATION]             FIFO: tells the sequence number
     send-batch QUEUE BODY... [delay=S]            send-groups QUEUE GROUP-NAME...   bodies as they are named
     receive QUEUE [most=N] [timeout=S] [wait=S] [as=POLLER] [attempt=ID]
     delete QUEUE BODY/DELIVERY...                 change QUEUE BODY/DELIVERY S
     give-back QUEUE BODY/DELIVERY                 hang-up POLLER
-    purge QUEUE         drop QUEUE         count QUEUE
+    purge QUEUE         drop QUEUE         forget QUEUE (its definition)         count QUEUE
     time S              passes; polls that are answered meanwhile tell it
+    believe S           retention acts on this instant until told otherwise; `believe all`: on the clock again
     in-flight QUEUE N   as if N other messages had been received
     move QUEUE [to=QUEUE] [rate=N]      tasks QUEUE      cancel QUEUE       browse QUEUE [delayed=yes]
     restart             as after a clean stop
@@ -19,6 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
+from cluster.tests.driver import Driver, Reply
 from visibility.events import Lease, MessagesReceived, StoredMessage
 from visibility.limits import VISIBILITY_TIMEOUT
 from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
@@ -38,10 +42,11 @@ from visibility.results import (
     DeleteMessageBatchResult,
     ListMessageMoveTasksResult,
     SendMessageBatchResult,
+    SendMessageResult,
 )
+from visibility.sequence_numbers import sequence_number
 from visibility.state import SPAN_BITS
 from visibility.tests import prepared
-from cluster.tests.driver import Driver, Reply
 from visibility.tests.prepared import START_MS, KnownQueues
 
 Options = dict[str, str]
@@ -99,6 +104,8 @@ class Interpreter:
             return entries + [_refused(entry) for entry in answer.failed or ()]
         if isinstance(answer, CancelMessageMoveTaskResult):
             return [f"{answer.approximate_number_of_messages_moved} moved so far"]
+        if isinstance(answer, SendMessageResult) and answer.sequence_number is not None:
+            return [f"number {int(answer.sequence_number) - int(sequence_number(0))}"]
         return ["done"]
 
     def _delivery(self, queue: QueueDefinition, lease: Lease, message: StoredMessage | None) -> str:
@@ -120,14 +127,16 @@ class Interpreter:
         target = options.pop("dead-letters-to", None)
         most = int(options.pop("max", "1"))
         known = self.queues.get(words[0])
-        self.queues[words[0]] = prepared.queue_named(
+        defined = prepared.queue_named(
             words[0],
             known.queue_id if known else len(self.queues) + 1,
             dead_letters_to=self.queues[target] if target else None,
             max_receive_count=most,
             **options,
         )
-        self.known.define(self.queues[words[0]])
+        if known:  # the scope of the creation stays
+            defined = replace(defined, deduplication_scope=known.deduplication_scope)
+        self.queues[words[0]] = self.known.define(defined)
         return self._submit(prepared.prepared(self.queues[words[0]], QueueChanged()))
 
     def do_send(self, words: list[str], options: Options) -> list[str]:
@@ -187,7 +196,7 @@ class Interpreter:
         reply = self.pollers.pop(words[0])
         waits = self.driver.engine.state.waits
         for wait in waits.all():
-            if wait.ticket is reply:
+            if wait.ticket is reply.ticket:
                 waits.remove(wait.number)
         return ["done"]
 
@@ -197,12 +206,21 @@ class Interpreter:
     def do_drop(self, words: list[str], options: Options) -> list[str]:
         return self._submit(prepared.drop(self.queues[words[0]]))
 
+    def do_forget(self, words: list[str], options: Options) -> list[str]:
+        del self.known.queues[self.queues[words[0]].queue_id]
+        return ["done"]
+
     def do_count(self, words: list[str], options: Options) -> list[str]:
         return self._submit(prepared.counters(self.queues[words[0]]))
 
     def do_time(self, words: list[str], options: Options) -> list[str]:
         self.driver.pass_time(round(float(words[0]) * 1000))
         return [f"at {(self.driver.now_ms - START_MS) / 1000:g} s"]
+
+    def do_believe(self, words: list[str], options: Options) -> list[str]:
+        believed_ms = 0 if words[0] == "all" else START_MS + round(float(words[0]) * 1000)
+        self.driver.believed_ms = believed_ms
+        return ["done"]
 
     def do_in_flight(self, words: list[str], options: Options) -> list[str]:
         queue_id = self.queues[words[0]].queue_id
@@ -218,7 +236,6 @@ class Interpreter:
         queue.waiting += len(leases)
         self.driver.engine.apply(MessagesReceived(queue_id, now_ms, leases))
         return ["done"]
-
 
     def do_move(self, words: list[str], options: Options) -> list[str]:
         queue = self.queues[words[0]]
@@ -264,6 +281,7 @@ class Interpreter:
     def do_restart(self, words: list[str], options: Options) -> list[str]:
         self.driver.store.close()
         self.driver = Driver(self.known, store=self.driver.store, now_ms=self.driver.now_ms)
+        self.pollers.clear()
         return ["done"]
 
 

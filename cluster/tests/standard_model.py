@@ -1,6 +1,7 @@
 """What a standard queue must do, said as simply as possible: a list of messages and the time.
 
-Source: SQS.md 5.4 to 5.6 and 7. No window, no disk, no heap, no event: `test_engine_model.py` compares the engine with it.
+Source: SQS.md 5.4 to 5.7 and 7. No window, no disk, no heap, no event: `test_standard_model.py` compares the engine with
+it.
 """
 
 from __future__ import annotations
@@ -14,21 +15,28 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class ModelMessage:
-    """A message in the queue where it is now. `order` is the order of arrival there."""
+    """A message in the queue where it is now. `order` is its place in the line there."""
 
     body: bytes
     queue_id: int
     order: int
+    sent_at_ms: int
+    due_ms: int = 0
+    """The end of its delay, 0 once it is over."""
     visible_at_ms: int = 0
     receive_count: int = 0
     base_count: int = 0
     first_received_at_ms: int = 0
-    received_at_ms: int | None = 0
-    """The latest receive; None when that one was given back."""
+    received_at_ms: int | None = None
+    """The latest receive in this place; None when there was none or it was given back."""
+    at_the_back: bool = False
+    """Whether it went to the end of the line and was not touched since."""
+    lease_was_here: bool = False
+    """Whether it was received in this queue, be it given back since."""
 
     @property
-    def received_here(self) -> bool:
-        return self.receive_count > self.base_count
+    def received_here(self) -> int:
+        return self.receive_count - self.base_count
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,9 @@ class Model:
     """All queues of a shard. Bodies are unique and name the messages."""
 
     now_ms: int
+    retention_ms: int = 345_600_000
+    limits: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Redrive policies: (target queue id, max receive count) by queue id."""
     messages: dict[bytes, ModelMessage] = field(default_factory=dict)
     purged_at_ms: dict[int, int] = field(default_factory=dict)
     handles: list[Handle] = field(default_factory=list)
@@ -61,62 +72,125 @@ class Model:
     arrivals: int = 0
 
     def copy(self) -> Model:
-        return Model(
-            self.now_ms,
-            {body: replace(message) for body, message in self.messages.items()},
-            dict(self.purged_at_ms),
-            list(self.handles),
-            set(self.gone),
-            self.arrivals,
+        return replace(
+            self,
+            messages={body: replace(message) for body, message in self.messages.items()},
+            purged_at_ms=dict(self.purged_at_ms),
+            handles=list(self.handles),
+            gone=set(self.gone),
         )
 
-    def send(self, queue_id: int, body: bytes, delay_s: int) -> None:
+    def _next(self) -> int:
         self.arrivals += 1
-        visible_at_ms = self.now_ms + delay_s * 1000
-        self.messages[body] = ModelMessage(body, queue_id, self.arrivals, visible_at_ms)
+        return self.arrivals
+
+    def _of(self, queue_id: int) -> list[ModelMessage]:
+        return [message for message in self.messages.values() if message.queue_id == queue_id]
+
+    # -- time -----------------------------------------------------------------------------------------------------------
+
+    def pass_time(self, ms: int) -> None:
+        """Everything happens when it is due."""
+        end_ms = self.now_ms + ms
+        while (next_ms := self.next_instant()) is not None and next_ms <= end_ms:
+            self.now_ms = next_ms
+            self.settle()
+        self.now_ms = end_ms
+
+    def next_instant(self) -> int | None:
+        """When something happens by itself, None for never."""
+        instants = [
+            at_ms
+            for message in self.messages.values()
+            for at_ms in (message.due_ms, message.visible_at_ms, self._expires_ms(message))
+            if at_ms > self.now_ms
+        ]
+        return min(instants, default=None)
+
+    def _expires_ms(self, message: ModelMessage) -> int:
+        return max(message.sent_at_ms + self.retention_ms, message.due_ms)
+
+    def settle(self) -> None:
+        """What was due up to now happens: delays end, then the often received go to the back, then the old expire."""
+        now_ms = self.now_ms
+        due = [m for m in self.messages.values() if 0 < m.due_ms <= now_ms]
+        for message in sorted(due, key=lambda m: (m.due_ms, m.order)):
+            message.due_ms = 0
+            message.order = self._next()
+        tired = [m for m in self.messages.values() if m.visible_at_ms <= now_ms and self._tired(m)]
+        for message in sorted(tired, key=lambda m: (m.visible_at_ms, m.order)):
+            self._to_the_back(message)
+        for message in list(self.messages.values()):
+            if not message.due_ms and self._expires_ms(message) <= now_ms:
+                self._end(message)
+
+    def _tired(self, message: ModelMessage) -> bool:
+        """Received three times, and not about to become a dead letter."""
+        if message.receive_count < 3 or message.at_the_back or not message.lease_was_here:
+            return False
+        _, allowed = self.limits.get(message.queue_id, (0, 1 << 31))
+        return message.received_here < allowed
+
+    def _to_the_back(self, message: ModelMessage) -> None:
+        message.order = self._next()
+        message.at_the_back = True
+        message.received_at_ms = None
+        message.visible_at_ms = 0
+
+    def _end(self, message: ModelMessage) -> None:
+        del self.messages[message.body]
+        self.gone.add(message.body)
+
+    # -- what clients do ------------------------------------------------------------------------------------------------
+
+    def send(self, queue_id: int, body: bytes, delay_s: int) -> None:
+        due_ms = self.now_ms + delay_s * 1000 if delay_s else 0
+        self.messages[body] = ModelMessage(body, queue_id, self._next(), self.now_ms, due_ms)
 
     def visible(self, queue_id: int) -> list[ModelMessage]:
-        """Oldest first."""
-        found = [
-            message
-            for message in self.messages.values()
-            if message.queue_id == queue_id and message.visible_at_ms <= self.now_ms
-        ]
+        """In the order of the line."""
+        found = [m for m in self._of(queue_id) if max(m.visible_at_ms, m.due_ms) <= self.now_ms]
         return sorted(found, key=lambda message: message.order)
 
     def counters(self, queue_id: int) -> QueueCounters:
-        hidden = [
-            message
-            for message in self.messages.values()
-            if message.queue_id == queue_id and message.visible_at_ms > self.now_ms
-        ]
-        in_flight = sum(message.received_here for message in hidden)
-        return QueueCounters(len(self.visible(queue_id)), in_flight, len(hidden) - in_flight)
+        delayed = sum(m.due_ms > self.now_ms for m in self._of(queue_id))
+        in_flight = sum(m.visible_at_ms > self.now_ms for m in self._of(queue_id))
+        return QueueCounters(len(self.visible(queue_id)), in_flight, delayed)
 
-    def receive(
-        self, queue_id: int, most: int, timeout_s: int, dead_letters: tuple[int, int] | None
-    ) -> list[Taken]:
-        """`dead_letters` is (target queue id, max receive count)."""
+    def receive(self, queue_id: int, most: int, timeout_s: int) -> list[Taken]:
+        target_id, allowed = self.limits.get(queue_id, (0, 1 << 31))
         taken: list[Taken] = []
+        moves = 0
         for message in self.visible(queue_id):
-            if len(taken) == most:
+            if len(taken) == most or (moves == 100 and taken):
                 break
-            received = message.receive_count - message.base_count
-            if dead_letters is not None and received >= dead_letters[1]:
-                self._move(message, dead_letters[0])
+            if message.received_here >= allowed:
+                self._move(message, target_id)
+                moves = moves % 100 + 1
                 continue
-            message.receive_count += 1
-            message.first_received_at_ms = message.first_received_at_ms or self.now_ms
-            message.received_at_ms = self.now_ms
-            message.visible_at_ms = self.now_ms + timeout_s * 1000
-            taken.append(Taken(message.body, message.receive_count, message.first_received_at_ms))
+            taken.append(self.take(message, timeout_s))
+        self.settle()
         return taken
 
+    def take(self, message: ModelMessage, timeout_s: int) -> Taken:
+        """Hand out this message. The caller settles."""
+        message.receive_count += 1
+        message.first_received_at_ms = message.first_received_at_ms or self.now_ms
+        message.received_at_ms = self.now_ms
+        self._hide(message, timeout_s)
+        return Taken(message.body, message.receive_count, message.first_received_at_ms)
+
+    def _hide(self, message: ModelMessage, timeout_s: int) -> None:
+        message.at_the_back = False
+        message.lease_was_here = True
+        message.visible_at_ms = self.now_ms + timeout_s * 1000
+
     def _move(self, message: ModelMessage, target_id: int) -> None:
-        self.arrivals += 1
         message.queue_id = target_id
-        message.order = self.arrivals
+        message.order = self._next()
         message.visible_at_ms = 0
+        message.received_at_ms = None
+        message.at_the_back = message.lease_was_here = False
         message.base_count = message.receive_count
 
     def _named(self, handle: Handle) -> ModelMessage | None:
@@ -127,30 +201,35 @@ class Model:
         """Unless it was received again since, or is not here any more."""
         message = self._named(handle)
         if message is not None and message.receive_count == handle.receipt.delivery:
-            del self.messages[handle.body]
-            self.gone.add(handle.body)
+            self._end(message)
 
     def change(self, handle: Handle, timeout_s: int) -> bool:
-        """False if it is refused: the message is not here any more, or would be hidden for over 12 hours."""
+        """False if it is refused: the message is not here any more, or would be hidden for over 12 hours.
+
+        The caller settles.
+        """
         message = self._named(handle)
         if message is None or message.receive_count < handle.receipt.delivery:
             return False
         visible_at_ms = self.now_ms + timeout_s * 1000
-        limit_ms = (message.received_at_ms or self.now_ms) + 12 * HOUR_MS
+        limit_ms = (message.received_at_ms or self.now_ms + 1) + 12 * HOUR_MS
         if timeout_s and visible_at_ms >= limit_ms:
             return False
-        message.visible_at_ms = visible_at_ms
+        self._hide(message, timeout_s)
         return True
 
     def give_back(self, handle: Handle) -> None:
-        """As if that delivery had not been, if it is the latest."""
+        """As if that delivery had not been, if it is the latest and the message is not at the back. The caller settles."""
         message = self._named(handle)
         if message is None or message.receive_count != handle.receipt.delivery:
+            return
+        if message.at_the_back:
             return
         message.receive_count -= 1
         if not message.receive_count:
             message.first_received_at_ms = 0
-        message.received_at_ms = None
+        if not message.received_here:
+            message.received_at_ms = None
         message.visible_at_ms = self.now_ms
 
     def purge(self, queue_id: int) -> bool:
@@ -158,8 +237,7 @@ class Model:
         last_ms = self.purged_at_ms.get(queue_id)
         if last_ms is not None and self.now_ms - last_ms < 60_000:
             return False
-        for body in [m.body for m in self.messages.values() if m.queue_id == queue_id]:
-            del self.messages[body]
-            self.gone.add(body)
+        for message in self._of(queue_id):
+            self._end(message)
         self.purged_at_ms[queue_id] = self.now_ms
         return True

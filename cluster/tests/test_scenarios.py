@@ -1,4 +1,4 @@
-"""Stories of a standard queue as transcripts: `scenarios/*.txt`, commands and what came of them.
+"""Stories of queues as transcripts: `scenarios/*.txt`, commands and what came of them.
 
     # A comment.
     send q a delay=2
@@ -6,7 +6,7 @@
     sent 1
 
 Each block is run in order on one shard whose clock stands still until `time` moves it. `HOLDFAST_REWRITE=1` writes what
-really came into the files, to be read as a diff before it is committed. Source: SQS.md 5.4 to 5.6 and 7.
+really came into the files, to be read as a diff before it is committed. Source: SQS.md 5.4 to 8.
 """
 
 from __future__ import annotations

@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cluster.loading import load_engine
+from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
-from storage.keys import LEASE, MESSAGE, queue_of
-from storage.memory import MemoryStore
 from cluster.tests.standard_model import Handle, Model, Taken
+from storage.memory import MemoryStore
 from storage.stored_rows import StoredRows
+from visibility import fairness
 from visibility.engine import Engine
 from visibility.errors import (
     InvalidMessageContents,
@@ -39,7 +41,6 @@ from visibility.tests.prepared import START_MS
 from visibility.window import PAGE_MESSAGES
 
 SOURCE_ID, TARGET_ID = 1, 2
-TARGET = prepared.queue_named("target", TARGET_ID, VisibilityTimeout="3")
 QUEUE_TIMEOUT_S = {SOURCE_ID: 30, TARGET_ID: 3}
 TWELVE_HOURS_S = 43_200
 
@@ -47,42 +48,57 @@ queue_ids = st.sampled_from((SOURCE_ID, SOURCE_ID, SOURCE_ID, TARGET_ID))
 picks = st.lists(st.integers(0, 4) | st.integers(0, 10_000), min_size=1, max_size=10)
 timeouts_s = st.sampled_from((0, 0, 1, 5, 30))
 delays_s = st.sampled_from((None, None, 0, 1, 5, 900))
+groups = st.sampled_from((None, None, "g", "h"))
 
 
 class StandardQueue(RuleBasedStateMachine):
-    """Two queues; messages of the first may leave for the second."""
+    """Two queues; messages of the first may leave for the second. No group becomes noisy: see test_fair_model."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._thresholds = pytest.MonkeyPatch()
+        self._thresholds.setattr(fairness, "IN_FLIGHT_MIN", 1 << 31)
+        self._thresholds.setattr(fairness, "FINISHED_MIN", float("inf"))
         self.store = MemoryStore(auto_sync=False)
         self.follower = Engine()
         """Knows events only, as a follower does: no requests, no pages."""
-        self.queues = prepared.KnownQueues(TARGET)
+        self.target = prepared.queue_named("target", TARGET_ID, VisibilityTimeout="3")
+        self.queues = prepared.KnownQueues(self.target)
         self.driver = Driver(self.queues, store=self.store, on_event=self.follower.apply)
         self.model = Model(START_MS)
         self.durable = self.model.copy()
         self.source = prepared.queue_named("source", SOURCE_ID)
-        self.max_receives: int | None = None
         self.queue_delay_s = 0
         self.sent = 0
 
     @initialize(
-        max_receives=st.sampled_from((None, 1, 2, 3)), queue_delay_s=st.sampled_from((0, 0, 2))
+        max_receives=st.sampled_from((None, 1, 2, 3, 4)),
+        queue_delay_s=st.sampled_from((0, 0, 2)),
+        retention_s=st.sampled_from((60, 60, 90, 345_600)),
     )
-    def define_queue(self, max_receives: int | None, queue_delay_s: int) -> None:
-        self.max_receives = max_receives
+    def define_queue(self, max_receives: int | None, queue_delay_s: int, retention_s: int) -> None:
         self.queue_delay_s = queue_delay_s
+        self.model.retention_ms = retention_s * 1000
+        if max_receives is not None:
+            self.model.limits[SOURCE_ID] = (TARGET_ID, max_receives)
+        self.durable = self.model.copy()
+        period = str(retention_s)
+        self.target = prepared.queue_named(
+            "target", TARGET_ID, VisibilityTimeout="3", MessageRetentionPeriod=period
+        )
+        self.queues.define(self.target)
         self.source = prepared.queue_named(
             "source",
             SOURCE_ID,
-            dead_letters_to=TARGET if max_receives is not None else None,
+            dead_letters_to=self.target if max_receives is not None else None,
             max_receive_count=max_receives or 1,
             DelaySeconds=str(queue_delay_s),
+            MessageRetentionPeriod=period,
         )
         self.queues.define(self.source)
 
     def queue(self, queue_id: int) -> QueueDefinition:
-        return self.source if queue_id == SOURCE_ID else TARGET
+        return self.source if queue_id == SOURCE_ID else self.target
 
     def new_bodies(self, count: int) -> list[str]:
         self.sent += count
@@ -102,23 +118,28 @@ class StandardQueue(RuleBasedStateMachine):
 
     # -- what clients do ------------------------------------------------------------------------------------------------
 
-    @rule(queue_id=queue_ids, delay_s=delays_s)
-    def send(self, queue_id: int, delay_s: int | None) -> None:
+    @rule(queue_id=queue_ids, delay_s=delays_s, group=groups)
+    def send(self, queue_id: int, delay_s: int | None, group: str | None) -> None:
         (body,) = self.new_bodies(1)
-        self.driver.submit(prepared.send(self.queue(queue_id), body, delay_s=delay_s))
+        request = prepared.send(self.queue(queue_id), body, delay_s=delay_s, group=group)
+        self.driver.submit(request)
         self.model.send(queue_id, body.encode(), self.delay_s(queue_id, delay_s))
 
     @rule(
         queue_id=queue_ids,
         refused=st.lists(st.booleans(), min_size=1, max_size=10),
         delay_s=delays_s,
+        group=groups,
     )
-    def send_batch(self, queue_id: int, refused: list[bool], delay_s: int | None) -> None:
+    def send_batch(
+        self, queue_id: int, refused: list[bool], delay_s: int | None, group: str | None
+    ) -> None:
         bodies: list[str | QueueError] = [
             InvalidMessageContents() if bad else body
             for bad, body in zip(refused, self.new_bodies(len(refused)), strict=True)
         ]
-        request = prepared.send_batch(self.queue(queue_id), bodies, delay_s=delay_s)
+        every = [group if position % 2 else None for position in range(len(bodies))]
+        request = prepared.send_batch(self.queue(queue_id), bodies, delay_s=delay_s, groups=every)
         result = self.driver.submit(request).answer
         assert isinstance(result, SendMessageBatchResult)
         assert len(result.failed or ()) == sum(refused)
@@ -131,21 +152,20 @@ class StandardQueue(RuleBasedStateMachine):
     @rule()
     def send_more_than_a_page(self) -> None:
         for _ in range(PAGE_MESSAGES // 10 + 2):
-            self.send_batch(SOURCE_ID, [False] * 10, 0)
+            self.send_batch(SOURCE_ID, [False] * 10, 0, None)
 
     @rule(queue_id=queue_ids, most=st.integers(1, 10), timeout_s=st.none() | timeouts_s)
     def receive(self, queue_id: int, most: int, timeout_s: int | None) -> None:
         queue = self.queue(queue_id)
         policy = queue.settings.redrive_policy
         request = prepared.receive(
-            queue, most, timeout_s=timeout_s, dead_letter_queue=TARGET if policy else None
+            queue, most, timeout_s=timeout_s, dead_letter_queue=self.target if policy else None
         )
         deliveries = self.driver.submit(request).deliveries
         wanted = self.model.receive(
             queue_id,
             most,
             QUEUE_TIMEOUT_S[queue_id] if timeout_s is None else timeout_s,
-            (TARGET_ID, policy.max_receive_count) if policy else None,
         )
 
         taken: list[Taken] = []
@@ -188,7 +208,9 @@ class StandardQueue(RuleBasedStateMachine):
         for handle in self.chosen(picked[:1], queue_id):
             request = prepared.change(self.queue(queue_id), handle.receipt, timeout_s)
             refusal = self.driver.submit(request).refusal
-            if self.model.change(handle, timeout_s):
+            accepted = self.model.change(handle, timeout_s)
+            self.model.settle()
+            if accepted:
                 assert refusal is None
             else:
                 assert isinstance(refusal, InvalidParameterValue)
@@ -205,6 +227,7 @@ class StandardQueue(RuleBasedStateMachine):
         wanted = [
             str(i) for i, handle in enumerate(handles) if self.model.change(handle, timeout_s)
         ]
+        self.model.settle()
         assert [entry.id for entry in result.successful or ()] == wanted
 
     @rule(queue_id=queue_ids, newest=st.integers(1, 10))
@@ -216,6 +239,7 @@ class StandardQueue(RuleBasedStateMachine):
         for handle in handles:
             self.model.give_back(handle)
             self.model.handles.remove(handle)
+        self.model.settle()
 
     @precondition(lambda self: self.sent % 4 == 1)
     @rule(queue_id=queue_ids)
@@ -228,10 +252,23 @@ class StandardQueue(RuleBasedStateMachine):
 
     # -- what the world does ----------------------------------------------------------------------------------------------
 
-    @rule(ms=st.sampled_from((1, 500, 1000, 2000, 5000, 30_000, 60_000)))
+    @rule(ms=st.sampled_from((1, 500, 1000, 2000, 5000, 20_000, 30_000, 60_000)))
     def pass_time(self, ms: int) -> None:
         self.driver.pass_time(ms)
-        self.model.now_ms += ms
+        self.model.pass_time(ms)
+
+    @rule(late_ms=st.sampled_from((-1, 0, 0, 1)))
+    def pass_time_to_the_next_instant(self, late_ms: int) -> None:
+        """To when something happens next, or nearly so."""
+        next_ms = self.model.next_instant()
+        if next_ms is not None:
+            self.pass_time(max(0, next_ms - self.model.now_ms + late_ms))
+
+    @precondition(lambda self: self.model.retention_ms < 100_000)
+    @rule()
+    def pass_retention(self) -> None:
+        """All that is there now expires, delayed messages excepted."""
+        self.pass_time(self.model.retention_ms)
 
     @rule()
     def sync(self) -> None:
@@ -250,6 +287,7 @@ class StandardQueue(RuleBasedStateMachine):
         now_ms = self.model.now_ms
         self.model = self.durable.copy()
         self.model.now_ms = now_ms
+        self.model.settle()
         self.restart()
 
     def restart(self) -> None:
@@ -261,6 +299,9 @@ class StandardQueue(RuleBasedStateMachine):
             on_event=self.follower.apply,
         )
         self.sync()
+
+    def teardown(self) -> None:
+        self._thresholds.undo()
 
     # -- what holds after every step ----------------------------------------------------------------------------------------
 
@@ -286,26 +327,21 @@ class StandardQueue(RuleBasedStateMachine):
             assert followed.entries.keys() == queue.entries.keys()
 
     @invariant()
-    def disk_holds_each_message_once(self) -> None:
-        on_disk = {SOURCE_ID: 0, TARGET_ID: 0}
-        leases = {SOURCE_ID: 0, TARGET_ID: 0}
-        for key in self.store.rows:
-            on_disk[queue_of(key)] += key[8:9] == MESSAGE
-            leases[queue_of(key)] += key[8:9] == LEASE
-        for queue_id in (SOURCE_ID, TARGET_ID):
-            here = [m for m in self.model.messages.values() if m.queue_id == queue_id]
-            assert on_disk[queue_id] == len(here)
-            assert leases[queue_id] <= on_disk[queue_id]
+    def rows_are_sound(self) -> None:
+        check_rows(self.store, self.driver.engine.state)
 
     @invariant()
     def what_was_deleted_stays_deleted(self) -> None:
         assert not self.model.gone & self.model.messages.keys()
 
 
+QUICK = (Phase.explicit, Phase.generate)
+"""Without shrinking, which takes minutes: for `MODEL_SHRINK=0`."""
 TestStandardQueue = StandardQueue.TestCase
 TestStandardQueue.settings = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "80")),
+    max_examples=int(os.environ.get("MODEL_EXAMPLES", "200")),
     stateful_step_count=40,
     deadline=None,
+    phases=QUICK if os.environ.get("MODEL_SHRINK") == "0" else tuple(Phase),
     suppress_health_check=[HealthCheck.too_slow],
 )

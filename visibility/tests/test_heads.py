@@ -1,0 +1,134 @@
+"""Heads against a sorted list, with a dict as the disk, and more groups than memory holds."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from random import Random
+
+import pytest
+
+from visibility import heads
+from visibility.heads import Heads
+
+
+class Disk:
+    """The listed groups as the store holds them; counts what is read."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, bytes]] = []
+        self.reads = 0
+
+    def read(self, from_order: int, limit: int) -> list[tuple[int, bytes]]:
+        begin = bisect_left(self.rows, (from_order, b""))
+        page = self.rows[begin : begin + limit]
+        self.reads += len(page)
+        return page
+
+
+class Both:
+    """Heads and the disk, changed together."""
+
+    def __init__(self) -> None:
+        self.heads = Heads()
+        self.disk = Disk()
+
+    def insert(self, order: int) -> None:
+        group = b"%d" % order
+        insort(self.disk.rows, (order, group))
+        self.heads.insert(order, group)
+
+    def remove(self, order: int) -> None:
+        del self.disk.rows[bisect_left(self.disk.rows, (order, b""))]
+        self.heads.remove(order)
+
+    def first(self, count: int) -> list[tuple[int, bytes]]:
+        found = []
+        for head in self.heads.in_order(self.disk.read):
+            found.append(head)
+            if len(found) == count:
+                break
+        return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_sequence_of_changes_reads_as_the_sorted_list(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "HEADS_MAX", 8)
+    monkeypatch.setattr(heads, "PAGE_HEADS", 3)
+    random = Random(seed)
+    both = Both()
+    next_order = 1
+    for _ in range(600):
+        choice = random.random()
+        if choice < 0.45:
+            both.insert(next_order)
+            next_order += random.randint(1, 3)
+        elif choice < 0.55 and both.disk.rows:  # a group comes back to an earlier place
+            taken = {order for order, _ in both.disk.rows}
+            free = [order for order in range(1, next_order) if order not in taken]
+            if free:
+                both.insert(random.choice(free))
+        elif choice < 0.9 and both.disk.rows:
+            nearest = random.choice((both.disk.rows[:4], both.disk.rows))
+            both.remove(random.choice(nearest)[0])
+        elif choice < 0.92:
+            both.heads.restore(len(both.disk.rows))
+        elif choice < 0.93:
+            both.disk.rows.clear()
+            both.heads.clear()
+        wanted = random.choice((1, 2, 5, 100))
+        assert both.first(wanted) == both.disk.rows[:wanted]
+        assert len(both.heads) == both.heads.total == len(both.disk.rows)
+        assert both.heads.in_memory <= both.heads.total
+
+
+def test_more_groups_than_memory_holds_are_all_read_in_order() -> None:
+    both = Both()
+    for order in range(1, 5001):
+        both.insert(order)
+
+    assert both.heads.in_memory <= heads.HEADS_MAX
+    assert both.heads.total == 5000
+    assert [order for order, _ in both.first(5000)] == list(range(1, 5001))
+
+
+def test_a_front_in_memory_needs_no_disk() -> None:
+    both = Both()
+    for order in range(1, 5001):
+        both.insert(order)
+
+    both.first(500)
+
+    assert both.disk.reads == 0
+
+
+def test_consuming_everything_reads_each_row_about_once() -> None:
+    both = Both()
+    for order in range(1, 5001):
+        both.insert(order)
+    both.heads.restore(5000)
+
+    for order in range(1, 5001):
+        assert both.first(1) == [(order, b"%d" % order)]
+        both.remove(order)
+
+    assert both.disk.reads == 5000
+    assert both.first(1) == []
+
+
+def test_after_a_restart_the_disk_is_read_page_by_page() -> None:
+    both = Both()
+    for order in range(1, 1001):
+        both.insert(order)
+    both.heads.restore(1000)
+
+    assert both.first(10) == both.disk.rows[:10]
+    assert both.disk.reads == heads.PAGE_HEADS
+
+
+def test_rows_that_are_missing_on_disk_end_the_walk() -> None:
+    both = Both()
+    both.heads.restore(3)
+
+    assert both.first(3) == []
