@@ -55,6 +55,8 @@ format: $(VENV)/.dev
 
 kill9: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.kill9 --rounds $(ROUNDS) $(ARGS)
+	$(BIN)/python -m compat_tests.kill9_fifo --rounds $(ROUNDS) $(ARGS)
+	$(BIN)/python -m compat_tests.kill9_moves --rounds $(ROUNDS) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py

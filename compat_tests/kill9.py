@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from botocore.exceptions import BotoCoreError
 from botocore.exceptions import ClientError as BotocoreError
@@ -95,7 +95,24 @@ class Verdict(NamedTuple):
 
 def main() -> int:
     """Run from the command line; the exit status is 1 when the service broke its word."""
-    parser = argparse.ArgumentParser(description="kill -9 under load")
+    return run_command_line("kill -9 under load", _run_and_tell)
+
+
+def _run_and_tell(node: NodeProcess, *, rounds: int, seed: int) -> tuple[str, list[str]]:
+    verdict = run(node, rounds=rounds, seed=seed)
+    return verdict.summary, [*verdict.lost, *verdict.returned, *verdict.refusals]
+
+
+class Run(Protocol):
+    """One kind of load."""
+
+    def __call__(self, node: NodeProcess, *, rounds: int, seed: int) -> tuple[str, list[str]]:
+        """A summary, and every broken word in a line."""
+
+
+def run_command_line(description: str, load: Run) -> int:
+    """Run one kind of load on a fresh folder; the exit status is 1 when the service broke its word."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--durability", default="fsync", choices=["fsync", "os"])
@@ -105,14 +122,27 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         node = NodeProcess(Path(folder), "--aws-waits", "off", "--durability", options.durability)
         try:
-            verdict = run(node, rounds=options.rounds, seed=seed, progress=True)
+            summary, broken = load(node, rounds=options.rounds, seed=seed)
         finally:
             node.close()
-    print(verdict.summary)
-    for broken in (verdict.lost, verdict.returned, verdict.refusals):
-        for line in broken[:20]:
-            print(line, file=sys.stderr)
-    return 0 if verdict.kept else 1
+    print(summary)
+    for line in broken[:60]:
+        print(line, file=sys.stderr)
+    return 1 if broken else 0
+
+
+def kill_rounds(node: NodeProcess, rounds: int, seed: int) -> float:
+    """Kill and start the service at random moments; the seconds of the slowest start."""
+    moments = random.Random(seed)
+    slowest_start = 0.0
+    for _ in range(rounds):
+        time.sleep(moments.uniform(0.3, 2.0))
+        node.kill()
+        begin = time.monotonic()
+        node.start()
+        slowest_start = max(slowest_start, time.monotonic() - begin)
+    time.sleep(0.5)
+    return slowest_start
 
 
 def run(
@@ -121,26 +151,15 @@ def run(
     rounds: int,
     seed: int,
     visibility_seconds: int = 5,
-    progress: bool = False,
 ) -> Verdict:
     """Load, kill and start `rounds` times, then receive what is left and judge."""
-    moments = random.Random(seed)
     node.start()
     client = Boto3Client(node.url, node.credentials)
     attributes = {"VisibilityTimeout": str(visibility_seconds)}
     url = client.call("CreateQueue", QueueName="kill9", Attributes=attributes)["QueueUrl"]
     place = Place(node.url, node.credentials, url, visibility_seconds)
-    slowest_start = 0.0
     with Workers(place) as workers:
-        for number in range(rounds):
-            time.sleep(moments.uniform(0.3, 2.0))
-            node.kill()
-            begin = time.monotonic()
-            node.start()
-            slowest_start = max(slowest_start, time.monotonic() - begin)
-            if progress:
-                print(f"round {number + 1}: {counts(client, url)}", flush=True)
-        time.sleep(0.5)
+        slowest_start = kill_rounds(node, rounds, seed)
         history = workers.finish()
     rest = drain(client, place, history)
     client.close()
