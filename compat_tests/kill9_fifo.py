@@ -1,7 +1,8 @@
 """Kill the service again and again under FIFO load, and look at order, duplicates and losses.
 
 Each producer has message groups of its own and sends them numbers; after an unknown outcome it sends the same number with
-the same deduplication id until it is acknowledged. Consumers receive and delete. At the end everything left is received, and:
+the same deduplication id until it is acknowledged. Consumers receive and delete. At the end all that is left is received,
+and:
 
 - every acknowledged number was received, under one message id only;
 - a number is handed out only when each earlier one of its group was sent for deletion or is before it in the same answer;

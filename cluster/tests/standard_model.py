@@ -33,6 +33,8 @@ class ModelMessage:
     """Whether it went to the end of the line and was not touched since."""
     lease_was_here: bool = False
     """Whether it was received in this queue, be it given back since."""
+    shown: int = 0
+    """The order in which clients made messages visible; 0 where time does."""
 
     @property
     def received_here(self) -> int:
@@ -118,7 +120,7 @@ class Model:
             message.due_ms = 0
             message.order = self._next()
         tired = [m for m in self.messages.values() if m.visible_at_ms <= now_ms and self._tired(m)]
-        for message in sorted(tired, key=lambda m: (m.visible_at_ms, m.order)):
+        for message in sorted(tired, key=lambda m: (m.visible_at_ms, m.shown, m.order)):
             self._to_the_back(message)
         for message in list(self.messages.values()):
             if not message.due_ms and self._expires_ms(message) <= now_ms:
@@ -184,6 +186,7 @@ class Model:
         message.at_the_back = False
         message.lease_was_here = True
         message.visible_at_ms = self.now_ms + timeout_s * 1000
+        message.shown = 0 if timeout_s else self._next()
 
     def _move(self, message: ModelMessage, target_id: int) -> None:
         message.queue_id = target_id
@@ -231,6 +234,7 @@ class Model:
         if not message.received_here:
             message.received_at_ms = None
         message.visible_at_ms = self.now_ms
+        message.shown = self._next()
 
     def purge(self, queue_id: int) -> bool:
         """False if the last one was less than 60 s ago."""

@@ -73,8 +73,8 @@ def test_rows_agree_after_every_write(suffix: str, seed: int) -> None:
         driver.pass_time(random.choice((0, 500, 1000)))
         for reply in replies:
             answer = reply.answers[0]
-            for lease in getattr(answer, "leases", ()):
-                receipts.append(Receipt(lease.sequence, lease.receive_count))
+            leases = getattr(answer, "leases", ())
+            receipts += [Receipt(lease.sequence, lease.receive_count) for lease in leases]
         within_turns += len(store.snapshots) > 1
         for rows in store.snapshots:
             there = MemoryStore()

@@ -234,6 +234,7 @@ class StandardQueue(RuleBasedStateMachine):
     def give_messages_back(self, queue_id: int, newest: int) -> None:
         """The answers of the latest deliveries never left."""
         handles = [handle for handle in self.model.handles if handle.queue_id == queue_id][-newest:]
+        handles = list({handle.body: handle for handle in handles}.values())
         receipts = [handle.receipt for handle in handles]
         self.driver.submit(prepared.give_back(self.queue(queue_id), receipts))
         for handle in handles:
