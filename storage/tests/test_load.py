@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
 from storage.appliers import write_queue
@@ -37,7 +36,6 @@ from visibility.events import (
     MessagesSent,
     MoveTask,
     MoveTaskChanged,
-    StoredMessage,
     VisibilityChanged,
 )
 
@@ -51,10 +49,6 @@ Read = Callable[[StoredRows], object]
 
 def sent(queue_id: int, sequence: int, size: int = 10) -> MessagesSent:
     return MessagesSent(queue_id, sequence, [message(sequence, size)])
-
-
-def grouped(sequence: int) -> StoredMessage:
-    return msgspec.structs.replace(message(sequence), group=G)
 
 
 def sequences(
