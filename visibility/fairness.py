@@ -1,8 +1,9 @@
 """Which groups of a standard queue are noisy: they hold so much of its consumers that others would wait for them.
 
 A group is noisy once it has more than a tenth of the messages in flight and at least 30, or took more than a tenth of the
-recent processing time of all. It stays so until its backlog is gone or nothing was sent to it for five minutes. All of it
-is an estimate that a restart begins anew; what a decision makes of it is in the events.
+recent processing time of all. It stays so until its backlog is gone or nothing was sent to it for five minutes, and becomes
+so again with its next receive while it still holds so many. All of it is an estimate that a restart begins anew; what a
+decision makes of it is in the events.
 Source: SQS developer guide, how fair queues work.
 """
 
