@@ -18,13 +18,13 @@ from storage.codec import DamagedRecord, QueueRow
 from storage.keys import MESSAGE, message_key, message_name
 from storage.store import Store, StoreFailed
 from storage.stored_rows import StoredRows
-from visibility.engine import DECIDE, STEPS, Engine
+from visibility.engine import DECIDE, Engine
 from visibility.errors import InternalError, QueueDoesNotExist, QueueError
 from visibility.events import Event, IdsRemembered, MessagesMoved, QueueDropped, QueuePurged
 from visibility.model import Request
 from visibility.operations import CloseQueue, ReceiveMessage
 from visibility.outcomes import Answer, Deliveries, NoAnswer
-from visibility.pulse import Step
+from visibility.pulse import STEPS, Step
 from visibility.receive import wait_ms
 from visibility.stamp import Stamp
 from visibility.waiters import Wait

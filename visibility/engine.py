@@ -54,7 +54,7 @@ from visibility.operations import (
     StartMessageMoveTask,
 )
 from visibility.outcomes import Outcome
-from visibility.pulse import STEPS, Step
+from visibility.pulse import Step
 from visibility.queues import (
     decide_close_queue,
     decide_drop_queue,
@@ -197,7 +197,7 @@ class Engine:
             self.stirred[queue.queue_id] = None
 
     def pulse(self, queue_id: int, step: Step, stamp: Stamp) -> tuple[Event, ...]:
-        """Decide one step of STEPS for a due queue; its events are applied before the next step. Raises DamagedRecord."""
+        """Decide one of `pulse.STEPS` for a due queue; its events are applied before the next step. Raises DamagedRecord."""
         queue = self.state.queues.get(queue_id)
         definition = self.state.definitions.queue_of_id(queue_id)
         if queue is None or definition is None:
@@ -238,6 +238,3 @@ class Engine:
         for lease in leases:
             restore_lease(self.state, queue, lease)
         self.state.plan_pulse(queue, 1)
-
-
-__all__ = ["DECIDE", "STEPS", "Engine"]

@@ -12,9 +12,9 @@ from cluster.tests.world import World, pass_time
 from cluster.turn import PULSES_MAX
 from storage.codec import DamagedRecord
 from storage.keys import DELAYED, pair_key
-from visibility.engine import STEPS
 from visibility.events import Event, MessagesMoved
 from visibility.model import QueueCounters, QueueDefinition
+from visibility.pulse import STEPS
 from visibility.results import SendMessageResult
 from visibility.stamp import Stamp
 from visibility.tests import prepared
