@@ -19,7 +19,7 @@ from sqs_api.move_actions import MoveOperation, move_request
 from visibility import operations as op
 from visibility import results
 from visibility.attributes import checked_tags, needs_counters, shown_attributes
-from visibility.errors import InvalidParameterValue, QueueError, UnsupportedOperation
+from visibility.errors import InvalidParameterValue, QueueError
 from visibility.limits import LIST_RESULTS
 from visibility.model import QueueCounters, QueueDefinition, Request
 from visibility.naming import queue_address, queue_url
@@ -27,7 +27,6 @@ from visibility.operations import Operation
 from visibility.outcomes import Answer
 
 _NO_COUNTERS = QueueCounters(0, 0, 0)
-_NOT_YET = "This version of holdfast does not support {}."
 
 
 class QueueActions:
@@ -58,9 +57,7 @@ class QueueActions:
         self, operation: Operation, caller: Caller, base_url: str, request_id: str
     ) -> results.Result | None:
         """Do what the operation says. Raises QueueError, AccessDenied."""
-        action = ACTIONS.get(type(operation))
-        if action is None:
-            raise UnsupportedOperation(_NOT_YET.format(type(operation).__name__))
+        action = ACTIONS[type(operation)]
         result: results.Result | None = await action(self, operation, caller, base_url, request_id)
         return result
 
