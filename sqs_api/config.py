@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sqs_api.logs import LogFormat
@@ -96,6 +96,10 @@ class Settings(BaseSettings):
     """Base of queue URLs; by default what the client's Host header says."""
     aws_waits: Switch = Switch.ON
     """Whether AWS's 60 s rules hold: between two purges, and before a deleted queue's name is used again."""
+    master_key: SecretStr | None = None
+    """Key that all others are kept under: base64 of 32 bytes, from HOLDFAST_MASTER_KEY only; else it is read from a file."""
+    master_key_file: Path | None = None
+    """File with the master key, for its owner only; by default `master.key` in the data folder, made at first start."""
     restore_deleted_s: Annotated[int, Field(ge=0, le=_RESTORE_S_MAX)] = 0
     """Seconds in which a deleted queue can be restored with its messages; they take their space until then."""
     log: LogFormat = LogFormat.JSON
@@ -118,7 +122,12 @@ class Settings(BaseSettings):
 
 def load(flags: dict[str, Any], file: Path | None) -> Settings:
     """The settings. `flags` holds only what was given. Raises ConfigRefused."""
-    given = _from_file(file) | _from_environment() | flags
+    from_file = _from_file(file)
+    if "master_key" in from_file:
+        raise ConfigRefused(
+            "master_key: comes from HOLDFAST_MASTER_KEY only; a file is named by master_key_file"
+        )
+    given = from_file | _from_environment() | flags
     try:
         settings = Settings(**given)
     except ValidationError as error:

@@ -20,6 +20,8 @@ DEFAULTS = {
     "region": "us-east-1",
     "public_url": None,
     "aws_waits": Switch.ON,
+    "master_key": None,
+    "master_key_file": None,
     "restore_deleted_s": 0,
     "log": "json",
     "metrics": "loopback",
@@ -63,7 +65,7 @@ def test_flags_win_over_environment_over_file_over_default(
     assert settings.host == DEFAULTS["host"]
 
 
-@pytest.mark.parametrize("key", DEFAULTS)
+@pytest.mark.parametrize("key", DEFAULTS.keys() - {"master_key"})
 def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
@@ -77,6 +79,7 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "region": "eu-west-1",
         "public_url": "https://h/x",
         "aws_waits": "off",
+        "master_key_file": "/run/key",
         "restore_deleted_s": "1209600",
         "log": "console",
         "metrics": "anyone",
@@ -176,3 +179,16 @@ def test_open_mode_listens_on_loopback(host: str) -> None:
 def test_open_mode_is_refused_elsewhere(host: str) -> None:
     assert _refusal({"auth": "open", "host": host}).startswith("auth: ")
     assert isinstance(load({"host": host}, None), Settings)
+
+
+def test_the_master_key_comes_from_the_environment_only_and_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = _refusal({}, _file(tmp_path, f'master_key = "{"A" * 43}="'))
+    monkeypatch.setenv("HOLDFAST_MASTER_KEY", "secret")
+
+    assert (
+        refusal
+        == "master_key: comes from HOLDFAST_MASTER_KEY only; a file is named by master_key_file"
+    )
+    assert "secret" not in repr(load({}, None))
