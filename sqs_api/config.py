@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Iterator
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -22,6 +24,7 @@ from visibility.limits import DAY
 from visibility.naming import is_account
 
 _PREFIX = "HOLDFAST_"
+_FILE_VARIABLE = "HOLDFAST_CONFIG"
 _RESTORE_S_MAX = 14 * DAY
 """As long as SQS can keep a message: a queue restored later would be empty."""
 
@@ -76,7 +79,9 @@ def _url(text: str | None) -> str | None:
 class Settings(BaseSettings):
     """Everything that can be configured."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -120,8 +125,20 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
+def scalar_fields() -> Iterator[tuple[str, type, str, object]]:
+    """Name, type, description and default of each setting that can be a flag: all but secrets, lists and tables."""
+    for name, field in Settings.model_fields.items():
+        kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
+        kind = kinds[0] if kinds else field.annotation
+        if isinstance(kind, type) and issubclass(kind, str | int | float | Path):
+            yield name, kind, field.description or "", field.default
+
+
 def load(flags: dict[str, Any], file: Path | None) -> Settings:
-    """The settings. `flags` holds only what was given. Raises ConfigRefused."""
+    """The settings. `flags` holds what was given; without `file`, HOLDFAST_CONFIG may name one. Raises ConfigRefused."""
+    named = os.environ.get(_FILE_VARIABLE)
+    if file is None and named:
+        file = Path(named)
     from_file = _from_file(file)
     if "master_key" in from_file:
         raise ConfigRefused(
@@ -163,7 +180,7 @@ def _from_environment() -> dict[str, Any]:
     return {
         name.removeprefix(_PREFIX).lower(): value
         for name, value in os.environ.items()
-        if name.startswith(_PREFIX) and not _is_injected(name, value)
+        if name.startswith(_PREFIX) and name != _FILE_VARIABLE and not _is_injected(name, value)
     }
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sqs_api.config import AuthMode, ConfigRefused, Settings, Switch, load
+from sqs_api.config import AuthMode, ConfigRefused, Settings, Switch, load, scalar_fields
+from sqs_api.example_config import example_config
 from storage.rocks import Durability
 
 DEFAULTS = {
@@ -192,3 +194,33 @@ def test_the_master_key_comes_from_the_environment_only_and_is_not_shown(
         == "master_key: comes from HOLDFAST_MASTER_KEY only; a file is named by master_key_file"
     )
     assert "secret" not in repr(load({}, None))
+
+
+def test_the_environment_may_name_the_file_and_a_flag_goes_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(_file(tmp_path, "port = 7")))
+    (tmp_path / "other").mkdir()
+
+    assert load({}, None).port == 7
+    assert load({}, _file(tmp_path / "other", "port = 8")).port == 8
+
+
+def test_the_example_file_names_every_setting_and_its_default(tmp_path: Path) -> None:
+    text = example_config()
+    given = "\n".join(
+        line.removeprefix("# ")
+        for line in text.splitlines()
+        if " = " in line and '= ""' not in line
+    )
+
+    assert load({}, _file(tmp_path, given)) == load({}, None)
+    assert {name for name, *_ in scalar_fields()} == set(re.findall(r"^# (\w+) =", text, re.M))
+
+
+def test_the_shipped_example_is_what_the_settings_say() -> None:
+    shipped = Path(__file__).parents[2] / "deploy" / "holdfast.example.toml"
+
+    assert shipped.read_text() == example_config(), (
+        "holdfast example-config > deploy/holdfast.example.toml"
+    )
