@@ -89,7 +89,12 @@ def _not_resource(arn: str) -> Statement:
 
 
 def _if(
-    name: str, rule: Rule, says: Mapping[str, tuple[str, ...]], operator: str, key: str, *values: Any
+    name: str,
+    rule: Rule,
+    says: Mapping[str, tuple[str, ...]],
+    operator: str,
+    key: str,
+    *values: Any,
 ) -> Case:
     """A policy of Ann's that allows under one condition."""
     return Case(name, ANN, rule, identity=(allow(**when(operator, key, *values)),), says=says)
