@@ -76,6 +76,12 @@ def _url(text: str | None) -> str | None:
     return text
 
 
+def _rate(text: str | None) -> str | None:
+    if text is not None and re.fullmatch(r"[1-9][0-9]*/(second|minute|hour|day)", text) is None:
+        raise ValueError('must be a number and a unit, such as "3000/second"')
+    return text
+
+
 class Settings(BaseSettings):
     """Everything that can be configured."""
 
@@ -107,6 +113,12 @@ class Settings(BaseSettings):
     """File with the master key, for its owner only; by default `master.key` in the data folder, made at first start."""
     restore_deleted_s: Annotated[int, Field(ge=0, le=_RESTORE_S_MAX)] = 0
     """Seconds in which a deleted queue can be restored with its messages; they take their space until then."""
+    account_rate: Annotated[str | None, AfterValidator(_rate)] = None
+    """Requests an account may make, such as "3000/second"; above it they are throttled as by AWS. By default any."""
+    queue_rate: Annotated[str | None, AfterValidator(_rate)] = None
+    """Requests on the messages of one queue, such as "1000/second". By default any."""
+    fifo_quotas: Switch = Switch.OFF
+    """Whether AWS's quotas hold: 300 calls a second for each action of a FIFO queue, or for each of its message groups."""
     log: LogFormat = LogFormat.JSON
     """Form of log lines."""
     metrics: Audience = Audience.LOOPBACK

@@ -37,6 +37,7 @@ from sqs_api.protocol.codec import (
 from sqs_api.protocol.json_codec import encode_json
 from sqs_api.protocol.wire import CONTENT_TYPE_AWS_JSON
 from sqs_api.queue_actions import QueueActions
+from sqs_api.rates import Rates
 from visibility.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.model import QueueDefinition, Request
 from visibility.operations import ACTIONS, Operation, ReceiveMessage, ReturnMessages, Route
@@ -127,6 +128,7 @@ class Gateway:
         self._public_url = public_url
         self._preparer = preparer
         self._access = access
+        self._rates: Rates | None = None
         self._log = structlog.get_logger("gateway")
         self._date = b""
         """The Date header's value of the second before `_next_second`."""
@@ -138,6 +140,10 @@ class Gateway:
         self._ids = 0
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
+
+    def limit(self, rates: Rates) -> None:
+        """Refuse what comes above these rates from now on."""
+        self._rates = rates if rates.is_needed else None
 
     def begin(self, raw: RawRequest, client: Client) -> Exchange:
         """Answer a request through `client`: at once if it is refused, else when its outcome is known."""
@@ -196,6 +202,8 @@ class Gateway:
         exchange.wire = decoded.wire
         exchange.action = decoded.action
         check(operation)
+        if self._rates is not None:
+            self._rates.check_account(caller)
         if type(operation) not in _TO_SHARD:
             self._access.admit(operation, caller, exchange.client, headers)
             self._start_task(self._answer_queue_action(exchange, decoded, caller, headers))
@@ -205,7 +213,11 @@ class Gateway:
         exchange.operation = operation
         exchange.caller = caller
         exchange.queue = queue
+        if self._rates is not None:
+            self._rates.check_queue(operation, queue)
         parts = PREPARE[type(operation)](self._preparer, operation, queue, caller, headers)
+        if self._rates is not None:
+            self._rates.check_groups(queue, parts)
         target_queue = None
         if queue.settings.redrive_policy is not None:
             target_queue = self._queues.dead_letter_queue(queue)

@@ -36,6 +36,7 @@ from sqs_api.keys import open_keyring
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
+from sqs_api.rates import Rates
 from sqs_api.sealing import Sealer
 from storage.codec import DamagedRecord
 from storage.folder import FolderRefused, open_folder
@@ -178,6 +179,14 @@ class Node:
             public_url=settings.public_url,
             preparer=Preparer(self._sealer),
             access=self._access,
+        )
+        self._gateway.limit(
+            Rates(
+                self._clock.monotonic_s,
+                account_rate=settings.account_rate,
+                queue_rate=settings.queue_rate,
+                fifo_quotas=settings.fifo_quotas is Switch.ON,
+            )
         )
         self._deletions = Deletions(self._catalog, self._router)
         pages = AdminPages(

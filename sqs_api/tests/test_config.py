@@ -25,6 +25,9 @@ DEFAULTS = {
     "master_key": None,
     "master_key_file": None,
     "restore_deleted_s": 0,
+    "account_rate": None,
+    "queue_rate": None,
+    "fifo_quotas": Switch.OFF,
     "log": "json",
     "metrics": "loopback",
 }
@@ -83,6 +86,9 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "aws_waits": "off",
         "master_key_file": "/run/key",
         "restore_deleted_s": "1209600",
+        "account_rate": "3000/second",
+        "queue_rate": "5/minute",
+        "fifo_quotas": "on",
         "log": "console",
         "metrics": "anyone",
     }
