@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from sqs_api.declarations import DeclaredQueue, DeclaredUser, in_order
 from sqs_api.logs import LogFormat
 from storage.rocks import Durability
 from visibility.limits import DAY
@@ -25,6 +26,8 @@ from visibility.naming import is_account
 
 _PREFIX = "HOLDFAST_"
 _FILE_VARIABLE = "HOLDFAST_CONFIG"
+_SECRETS = {"master_key", "secret_access_key"}
+"""What a file that people share must not hold."""
 _RESTORE_S_MAX = 14 * DAY
 """As long as SQS can keep a message: a queue restored later would be empty."""
 
@@ -111,6 +114,14 @@ class Settings(BaseSettings):
     """Key that all others are kept under: base64 of 32 bytes, from HOLDFAST_MASTER_KEY only; else it is read from a file."""
     master_key_file: Path | None = None
     """File with the master key, for its owner only; by default `master.key` in the data folder, made at first start."""
+    access_key_id: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9]{4,128}$")] = None
+    """Id of an access key of the account that is known beforehand; by default the first start makes one."""
+    secret_access_key: SecretStr | None = None
+    """Its secret, 16 characters or more, from HOLDFAST_SECRET_ACCESS_KEY only."""
+    queues: tuple[DeclaredQueue, ...] = ()
+    """Queues that are made at start, or changed to what is said here."""
+    users: tuple[DeclaredUser, ...] = ()
+    """Users that are made at start, or changed to what is said here."""
     restore_deleted_s: Annotated[int, Field(ge=0, le=_RESTORE_S_MAX)] = 0
     """Seconds in which a deleted queue can be restored with its messages; they take their space until then."""
     account_rate: Annotated[str | None, AfterValidator(_rate)] = None
@@ -152,10 +163,8 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
     if file is None and named:
         file = Path(named)
     from_file = _from_file(file)
-    if "master_key" in from_file:
-        raise ConfigRefused(
-            "master_key: comes from HOLDFAST_MASTER_KEY only; a file is named by master_key_file"
-        )
+    for name in _SECRETS & from_file.keys():
+        raise ConfigRefused(f"{name}: comes from HOLDFAST_{name.upper()} only")
     given = from_file | _from_environment() | flags
     try:
         settings = Settings(**given)
@@ -164,6 +173,14 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
         key = ".".join(str(part) for part in first["loc"])
         text = "unknown setting" if first["type"] == "extra_forbidden" else first["msg"]
         raise ConfigRefused(f"{key}: {text.removeprefix('Value error, ')}") from error
+    if (settings.access_key_id is None) is not (settings.secret_access_key is None):
+        raise ConfigRefused(
+            "access_key_id: needs HOLDFAST_SECRET_ACCESS_KEY too, and the other way round"
+        )
+    try:
+        in_order(settings.queues)
+    except ValueError as error:
+        raise ConfigRefused(f"queues: {error}") from error
     if settings.auth is AuthMode.OPEN and not _is_loopback(settings.host):
         raise ConfigRefused("auth: open mode listens on loopback only; use --host 127.0.0.1")
     return settings

@@ -29,6 +29,7 @@ from cluster.shard import CatalogOlder, Shard
 from sqs_api.access import Access
 from sqs_api.admin import AdminPages
 from sqs_api.config import Audience, AuthMode, Settings, Switch
+from sqs_api.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.deletions import Deletions
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsServer
@@ -64,6 +65,7 @@ _REFUSALS = (
     KeysUnusable,
     CatalogOlder,
     CatalogUnreadable,
+    DeclarationRefused,
     StoreFailed,
     DamagedRecord,
 )
@@ -112,9 +114,11 @@ class Node:
                 settings.data / IDENTITIES_FILE, self._keyring.secrets, self._clock, self._entropy
             )
             self._opened.callback(self._identities.close)
+            declare_users(settings, self._identities)
             self._credentials = self._identities.credentials()
             self._users = self._identities.users()
             self._catalog = await self._open_catalog(sorted(folders))
+            await declare_queues(settings, self._catalog)
             self._router = Router(self._shard(number, path) for number, path in folders.items())
             queues = [*self._catalog, *(kept.queue for kept in self._catalog.deleted_queues())]
             for shard in self._router.shards.values():
