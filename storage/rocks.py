@@ -19,6 +19,7 @@ from typing import Any, cast
 from rocksdict import (
     BlockBasedOptions,
     Cache,
+    Checkpoint,
     DBCompressionType,
     DBRecoveryMode,
     Options,
@@ -156,6 +157,27 @@ class RocksStore:
             yield cast("bytes", rows.key()), cast("bytes", rows.value())
             rows.next()
         _check_status(rows, begin)
+
+    # -- copy -------------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write what RocksDB holds in memory into files, so that a checkpoint finds little left to do.
+
+        Takes up to seconds, for any thread but the loop's: it releases the interpreter lock. Raises StoreFailed.
+        """
+        with _foreign_errors("cannot flush"):
+            self._rows.flush(True)
+
+    def checkpoint(self, folder: Path) -> None:
+        """Make `folder`, which must not exist and lie on the same file system, a database of all that was written so far.
+
+        For any thread, but no `close` may begin meanwhile. Holds the interpreter lock: 1-6 ms after a `flush`. Its files are
+        hard links where they never change; the folder is not synced. Raises StoreFailed.
+        """
+        if self._failed:
+            raise StoreFailed("cannot copy a store that failed")
+        with _foreign_errors(f"cannot make {folder}"):
+            Checkpoint(self._rows).create_checkpoint(str(folder))
 
     def close(self) -> None:
         """See `Store.close`."""
