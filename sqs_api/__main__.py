@@ -14,6 +14,8 @@ from typing import Any
 import click
 
 from sqs_api import config
+from sqs_api.commands.backup import backup
+from sqs_api.commands.restore import restore
 from sqs_api.config import Audience, AuthMode, ConfigRefused, Settings, Switch
 from sqs_api.logs import LogFormat, set_up_logs
 from storage.rocks import Durability
@@ -42,6 +44,10 @@ _DATA = click.option(
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Holdfast: a queue service that speaks Amazon SQS."""
+
+
+for _command in (backup, restore):
+    cli.add_command(_command)
 
 
 @cli.command()
