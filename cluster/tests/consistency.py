@@ -6,6 +6,7 @@ from collections import Counter
 from functools import lru_cache
 
 from storage.codec import QueueRow, decode_row
+from storage.consistency import check_queue
 from storage.keys import (
     ALIAS,
     CLOCK,
@@ -63,6 +64,7 @@ def check_rows(store: MemoryStore, shard: ShardState) -> None:
         queue = shard.queues.get(queue_id)
         assert queue is not None, f"queue {queue_id} has rows and is not in memory"
         _check_queue(queue, rows)
+        assert not list(check_queue(store, queue_id)), "what `holdfast verify` looks at agrees too"
 
 
 def _check_queue(queue: QueueState, rows: QueueRows) -> None:
