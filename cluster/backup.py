@@ -1,8 +1,9 @@
 """Making a backup: one point in time of a whole data folder, while the service runs or while it does not.
 
-Everything here blocks and belongs into a thread. `take` wants a catalog that does not change meanwhile: then no shard holds a
-queue that the copied catalog does not know, and none was dropped that it knows. It copies what refers before what is referred
-to: shards, then the catalog, then all other databases, so a key is in the backup with everything that was encrypted under it.
+Everything here blocks and belongs into a thread. `take` wants a catalog that does not change meanwhile: then no shard holds
+a queue that the copied catalog does not know, and none was dropped that it knows. It copies what refers before what is
+referred to (shards, then the catalog, then all other databases), so keys are in the backup with all that is encrypted under
+them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ from storage.stored_rows import StoredRows
 
 CATALOG_FILE = "catalog.sqlite"
 MASTER_KEY_FILE = "master.key"
-FORMAT_FILE = "format.json"
 _DRAFT = "backup-draft"
 """The folder in the data folder in which a backup begins that goes to another file system."""
 
@@ -84,9 +84,9 @@ class BackupDraft:
 
     def _links_reach(self, target: Path) -> bool:
         """Whether hard links can be made there. RocksDB would copy where they cannot, and stop the process meanwhile."""
-        probe = target / FORMAT_FILE
+        probe = target / "probe"
         try:
-            os.link(self._data / FORMAT_FILE, probe)
+            os.link(self._data / CATALOG_FILE, probe)
         except OSError:
             return False
         probe.unlink()
@@ -114,8 +114,8 @@ class BackupDraft:
             )
             for database in databases:
                 copy_database(database, self._draft / database.name)
-            for name in (FORMAT_FILE, *([MASTER_KEY_FILE] if self._with_master_key else [])):
-                copy_file(self._data / name, self._draft / name)
+            if self._with_master_key:
+                copy_file(self._data / MASTER_KEY_FILE, self._draft / MASTER_KEY_FILE)
 
     def finish(
         self, shards: Mapping[int, str], *, version: str, made_at_ms: int, last_stamp_ms: int

@@ -1,8 +1,8 @@
 """Restoring a backup into a new data folder.
 
-The backup may be older than what clients still hold: receipt handles of messages that were sent after it, and sequence numbers.
-A restored queue therefore goes on counting far above them, so no handle ever names another message than the one it was given
-for. Handles of messages that are in the backup go on working.
+The backup may be older than what clients still hold: receipt handles of messages that were sent after it, and sequence
+numbers. A restored queue therefore goes on counting far above them, so no handle ever names another message than the one it
+was given for. Handles of messages that are in the backup go on working.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from cluster.backup import CATALOG_FILE, FORMAT_FILE, queue_ids
+from cluster.backup import CATALOG_FILE, queue_ids
 from storage.codec import DamagedRecord, QueueRow, encode_row
 from storage.copies import FOLDER_MODE, copy_file, sync_folders
-from storage.folder import is_unused
+from storage.folder import is_unused, write_format
 from storage.keys import FORMAT_VERSION, queue_key
 from storage.manifest import BackupRefused, CopiedFile, Manifest, read_manifest
 from storage.rocks import Durability, RocksStore
@@ -78,21 +78,13 @@ def _restore(backup: Path, data: Path, manifest: Manifest) -> None:
     without it, so nobody starts with a part of a backup."""
     for name in manifest.shards.values():
         (data / name).mkdir(mode=FOLDER_MODE)
-    findings = [
-        finding
-        for copied in manifest.files
-        if copied.path != FORMAT_FILE and (finding := _copy(backup, data, copied))
-    ]
-    last = [copied for copied in manifest.files if copied.path == FORMAT_FILE]
-    if not findings and last:
-        skip_sequences(data, manifest)
-        sync_folders(data)
-    findings += [finding for copied in last if (finding := _copy(backup, data, copied))]
-    if not last:
-        findings.append(DamagedFile(FORMAT_FILE, "the manifest does not name it"))
+    copies = [_copy(backup, data, copied) for copied in manifest.files]
+    findings = [finding for finding in copies if finding is not None]
     if findings:
         raise BackupDamaged(findings)
+    skip_sequences(data, manifest)
     sync_folders(data)
+    write_format(data, manifest.shards)
 
 
 def _copy(backup: Path, data: Path, copied: CopiedFile) -> DamagedFile | None:

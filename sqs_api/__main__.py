@@ -16,6 +16,7 @@ import click
 from sqs_api import config
 from sqs_api.commands.backup import backup
 from sqs_api.commands.restore import restore
+from sqs_api.commands.verify import verify
 from sqs_api.config import Audience, AuthMode, ConfigRefused, Settings, Switch
 from sqs_api.logs import LogFormat, set_up_logs
 from storage.rocks import Durability
@@ -46,7 +47,7 @@ def cli() -> None:
     """Holdfast: a queue service that speaks Amazon SQS."""
 
 
-for _command in (backup, restore):
+for _command in (backup, restore, verify):
     cli.add_command(_command)
 
 

@@ -1,7 +1,7 @@
 """Whether the rows of one queue agree with each other: the tables say the same, and the counters are right.
 
-Takes rows of which each is sound by itself (`verify.py`). Memory is that of the leases and of the spans, whatever waits: tables
-that sort alike are read side by side, others by looking up; what lacks a row is looked for only where the counts differ.
+Takes rows of which each is sound by itself (`verify.py`). Memory is that of the leases and of the spans, whatever waits:
+tables that sort alike are read side by side, others by looking up; what lacks a row is looked for only where counts differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from storage.keys import (
     HEAD,
     LEASE,
     MESSAGE,
-    QUEUE,
     SPAN,
     group_key,
     group_line_key,
@@ -122,7 +121,9 @@ class _QueueCheck:
         for span, found in self._spans.items():
             key = row_key(self._id, SPAN, span)
             yield Finding(key, f"it is missing, there are {found} messages")
-        yield from self._counted("waiting messages", self._row.waiting, self._messages - len(self._leases))
+        yield from self._counted(
+            "waiting messages", self._row.waiting, self._messages - len(self._leases)
+        )
 
     def _counted(self, of: str, counted: int, found: int) -> Iterator[Finding]:
         if counted != found:
@@ -215,7 +216,9 @@ class _QueueCheck:
         yield from self._check_heads(listed)
 
     def _no_group(self, group: bytes) -> Finding:
-        return Finding(group_key(self._id, GROUP, group), "it is missing, and the group has messages")
+        return Finding(
+            group_key(self._id, GROUP, group), "it is missing, and the group has messages"
+        )
 
     def _check_group(
         self, key: bytes, row: GroupRow, line: list[int], delayed: int
@@ -232,7 +235,9 @@ class _QueueCheck:
             self._row.fifo and self._leased_by_group.get(key[9:25], first + 1) < first
         )
         if bool(row.order) != may_go:
-            yield Finding(key, "it is listed and may not go" if row.order else "it may go, not listed")
+            yield Finding(
+                key, "it is listed and may not go" if row.order else "it may go, not listed"
+            )
 
     def _check_heads(self, listed: int) -> Iterator[Finding]:
         found = 0

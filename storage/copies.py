@@ -59,7 +59,7 @@ def write_file(target: Path, content: bytes) -> None:
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """Copy a SQLite database as it is at one instant, whoever writes it meanwhile, into one new file without a log beside it.
+    """Copy a SQLite database as it is at one instant, whoever writes it meanwhile, into one new file, without a log.
 
     Not synced. Raises sqlite3.Error and OSError.
     """

@@ -1,9 +1,10 @@
 """The manifest of a backup: written last, so a backup without one was not finished.
 
     BACKUP/backup.json      this
-    BACKUP/format.json      and the rest as in a data folder (storage/folder.py), each SQLite database in one file
+    BACKUP/...              the rest as in a data folder (storage/folder.py), each SQLite database in one file
 
-The text has exactly one form and a hash over itself, so that no byte of it can change unseen either.
+There is no format.json, so no service starts on a backup and changes it. The text has exactly one form and a hash over
+itself, so that no byte of it can change unseen either.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class RocksStore:
         # A property, though the stub declares a method.
         self._write_options.disable_wal = durability is Durability.MEMORY  # type: ignore[method-assign, assignment]
         with _foreign_errors(f"cannot open {folder}"):
-            self._rows = Rdict(str(folder), _options())
+            self._rows = Rdict(str(folder), rocks_options())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._to_sync: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._sync_forever, name="sync", daemon=True)
@@ -204,7 +204,8 @@ class RocksStore:
         self._thread.join()
 
 
-def _options() -> Options:
+def rocks_options() -> Options:
+    """How a shard's database is opened, whoever opens it."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_compression_type(DBCompressionType.lz4())

@@ -107,8 +107,8 @@ def walk_rows(
                 yield row
         except DamagedRecord as error:
             at = _next_readable(rows, behind, end)
-            until = f"up to {at.hex()}" if at is not None else "to the end"
-            yield DamagedRecord(behind, f"rows from here {until} cannot be read: {error}")
+            until = at.rstrip(b"\0").hex() if at is not None else "the end"
+            yield DamagedRecord(behind, f"rows from here to {until} cannot be read: {error.reason}")
         else:
             return
 
@@ -181,11 +181,11 @@ def check_rows(rows: Rows) -> Iterator[Finding | tuple[bytes, bytes]]:
     """Every row of the shard, and a finding for each that is damaged."""
     for found in walk_rows(rows):
         if isinstance(found, DamagedRecord):
-            yield Finding(found.key, str(found))
+            yield Finding(found.key, found.reason)
             continue
         try:
             check_row(*found)
         except DamagedRecord as error:
-            yield Finding(error.key, str(error))
+            yield Finding(error.key, error.reason)
         else:
             yield found

@@ -28,8 +28,8 @@ import click
 def backup(target: Path, url: str, data: Path | None, *, with_master_key: bool) -> None:
     """Copy queues, messages and keys to the new folder TARGET, as of one point in time.
 
-    Requests are answered meanwhile. A backup on the data folder's own file system shares its files by hard links: it takes no
-    time and no space, and does not survive that disk.
+    Requests are answered meanwhile. A backup on the data folder's own file system shares its files by hard links: it takes
+    no time and no space, and does not survive that disk.
     """
     target = target.absolute()
     if data is None:
