@@ -6,6 +6,7 @@ links to the files of the shard. What it has open stays readable when the servic
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -37,17 +38,19 @@ class RocksView:
             raise
 
     def _open(self, folder: Path) -> Rdict:
-        for number in range(_TRIES):
-            links = Path(self._scratch.name, str(number))
+        number = 0
+        while True:
+            number += 1
+            names: set[str] = set()
             try:
+                links = Path(self._scratch.name, str(number))
                 names = _link(folder, links)
                 return Rdict(str(links), rocks_options(), access_type=AccessType.read_only(False))
-            except OSError as error:
-                raise StoreFailed(f"cannot read {folder}: {error.strerror}") from error
             except Exception as error:  # bare, with a text
-                if number == _TRIES - 1 or names == _names(folder):
-                    raise StoreFailed(f"cannot open {folder}: {self._named(error)}") from error
-        raise AssertionError("the last try returns or raises")
+                changed = names and names != _names(folder)  # the service removed a file meanwhile
+                if changed and number < _TRIES:
+                    continue
+                raise StoreFailed(f"cannot open {folder}: {self._named(error)}") from error
 
     def _named(self, error: Exception) -> str:
         """RocksDB's text, with the shard's folder instead of the links'."""
@@ -82,7 +85,7 @@ class RocksView:
 
 
 def _names(folder: Path) -> set[str]:
-    return {child.name for child in folder.iterdir()}
+    return set(os.listdir(folder)) if folder.is_dir() else set()
 
 
 def _link(folder: Path, links: Path) -> set[str]:
