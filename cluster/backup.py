@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from cluster.catalog import CATALOG_FILE
+from cluster.master_key import FILE_NAME as MASTER_KEY_FILE
 from storage.codec import DamagedRecord
 from storage.copies import (
     FOLDER_MODE,
@@ -39,8 +41,6 @@ from storage.rocks import Durability, RocksStore
 from storage.store import StoreFailed
 from storage.stored_rows import StoredRows
 
-CATALOG_FILE = "catalog.sqlite"
-MASTER_KEY_FILE = "master.key"
 _DRAFT = "backup-draft"
 """The folder in the data folder in which a backup begins that goes to another file system."""
 

@@ -16,6 +16,7 @@ import msgspec
 
 from cluster.catalog_rows import CatalogRows, DeletedQueue, QueueName
 from cluster.clock import Clock, Entropy
+from cluster.keyring import Secrets
 from visibility.attributes import (
     changed_attributes,
     checked_tags,
@@ -31,6 +32,7 @@ from visibility.model import QueueDefinition, Request
 from visibility.naming import parse_arn
 from visibility.permissions import with_permission, without_permission
 
+CATALOG_FILE = "catalog.sqlite"
 _RECEIPT_KEY_BYTES = 32
 
 
@@ -71,12 +73,13 @@ class Catalog:
         *,
         clock: Clock,
         entropy: Entropy,
+        secrets: Secrets,
         shards: Iterable[int],
         deleted_name_wait_ms: int = QUEUE_REUSE_SECONDS * 1000,
         restore_window_ms: int = 0,
     ) -> Catalog:
-        """Open or create the database and load it. Raises aiosqlite.Error."""
-        rows = CatalogRows(await aiosqlite.connect(file, isolation_level=None))
+        """Open or create the database and load it. Raises aiosqlite.Error, CatalogUnreadable."""
+        rows = CatalogRows(await aiosqlite.connect(file, isolation_level=None), secrets)
         catalog = cls(
             rows,
             clock=clock,

@@ -1,6 +1,6 @@
 """CatalogRows: the tables of the catalog and their transactions; what may be written is decided in `catalog.py`.
 
-A file of an older version gets what it lacks when it is opened. aiosqlite runs SQLite in its own thread.
+aiosqlite runs SQLite in its own thread. Receipt keys are stored encrypted: who reads the file cannot make receipt handles.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import aiosqlite
 
+from auth.envelope import SealBroken
+from cluster.keyring import Secrets
 from visibility.attributes import settings_of
 from visibility.limits import QUEUE_REUSE_SECONDS
 from visibility.model import QueueDefinition
@@ -42,17 +44,16 @@ _SCHEMA = (
         PRIMARY KEY (account, region, name))
     """,
 )
-_ADD_SCOPE = (
-    "ALTER TABLE queues ADD COLUMN deduplication_scope TEXT NOT NULL DEFAULT ''",
-    "UPDATE queues SET deduplication_scope = "
-    "COALESCE(json_extract(attributes, '$.DeduplicationScope'), '')",
-)
-"""Version 0.1 made no FIFO queues; whatever its rows say was said at the creation."""
 _VALUES = (
     "account, region, name, version, shard, created_at_ms, modified_at_ms, receipt_key, "
     "attributes, tags, deduplication_scope"
 )
 _COLUMNS = f"queue_id, {_VALUES}"
+_RECEIPT_KEY = "receipt key"
+
+
+class CatalogUnreadable(Exception):
+    """A definition cannot be read; the text says why in one line."""
 
 
 class DeletedQueue(NamedTuple):
@@ -65,25 +66,22 @@ class DeletedQueue(NamedTuple):
 class CatalogRows:
     """The catalog's file. Every write is one transaction, durable when it returns; all raise aiosqlite.Error."""
 
-    def __init__(self, database: aiosqlite.Connection) -> None:
+    def __init__(self, database: aiosqlite.Connection, secrets: Secrets) -> None:
         """`database` is in autocommit mode; `prepare` comes first."""
         self._database = database
+        self._secrets = secrets
 
     async def close(self) -> None:
         """Close the file."""
         await self._database.close()
 
     async def prepare(self) -> None:
-        """Make the tables, and give those of an older version what they lack."""
+        """Make the tables."""
         await self._database.execute("PRAGMA journal_mode = WAL")
         await self._database.execute("PRAGMA synchronous = FULL")
         async with self._transaction():
             for statement in _SCHEMA:
                 await self._database.execute(statement)
-            columns = await self._database.execute_fetchall("PRAGMA table_info(queues)")
-            if "deduplication_scope" not in {column[1] for column in columns}:
-                for statement in _ADD_SCOPE:
-                    await self._database.execute(statement)
 
     # -- read -------------------------------------------------------------------------------------------------------------
 
@@ -97,14 +95,14 @@ class CatalogRows:
     async def queues(self) -> list[QueueDefinition]:
         """All queues that exist."""
         rows = await self._database.execute_fetchall(f"SELECT {_COLUMNS} FROM queues")
-        return [_definition(tuple(row)) for row in rows]
+        return [self._definition(tuple(row)) for row in rows]
 
     async def deleted_queues(self) -> list[DeletedQueue]:
         """All queues that were deleted and not forgotten."""
         rows = await self._database.execute_fetchall(
             f"SELECT deleted_at_ms, {_COLUMNS} FROM deleted_queues"
         )
-        return [DeletedQueue(_definition(values), at_ms) for at_ms, *values in rows]
+        return [DeletedQueue(self._definition(values), at_ms) for at_ms, *values in rows]
 
     async def deleted_names(self) -> dict[QueueName, int]:
         """When names were given up, for those that may still have to wait."""
@@ -128,14 +126,15 @@ class CatalogRows:
         """A new queue, under an id that was never given before."""
         scope = attributes.get("DeduplicationScope", "")
         texts = (json.dumps(dict(attributes)), json.dumps(dict(tags)))
-        values = (*owner, 1, shard, now_ms, now_ms, receipt_key, *texts, scope)
+        kept_key = self._secrets.encrypt(receipt_key, _RECEIPT_KEY)
+        values = (*owner, 1, shard, now_ms, now_ms, kept_key, *texts, scope)
         async with self._transaction():
             cursor = await self._database.execute(
                 f"INSERT INTO queues ({_VALUES}) VALUES (?,?,?,?,?,?,?,?,?,?,?)", values
             )
             await self._free_name(owner)
         assert cursor.lastrowid is not None
-        return _definition((cursor.lastrowid, *values))
+        return self._definition((cursor.lastrowid, *values))
 
     async def update(self, queue: QueueDefinition) -> None:
         """Overwrite what can change of a queue."""
@@ -211,10 +210,16 @@ class CatalogRows:
                 await self._database.execute("ROLLBACK")
             raise
 
-
-def _definition(row: Sequence[Any]) -> QueueDefinition:
-    """A row of _COLUMNS."""
-    *values, attributes_text, tags_text, scope = row
-    attributes: dict[str, str] = json.loads(attributes_text)
-    tags: dict[str, str] = json.loads(tags_text)
-    return QueueDefinition(*values, attributes, tags, settings_of(attributes), scope)  # type: ignore[call-arg]
+    def _definition(self, row: Sequence[Any]) -> QueueDefinition:
+        """A row of _COLUMNS. Raises CatalogUnreadable."""
+        *values, kept_key, attributes_text, tags_text, scope = row
+        try:
+            receipt_key = self._secrets.decrypt(kept_key, _RECEIPT_KEY)
+        except SealBroken as error:
+            raise CatalogUnreadable(f"receipt key of queue {values[3]}: {error}") from error
+        attributes: dict[str, str] = json.loads(attributes_text)
+        tags: dict[str, str] = json.loads(tags_text)
+        settings = settings_of(attributes)
+        return QueueDefinition(  # type: ignore[call-arg]
+            *values, receipt_key, attributes, tags, settings, scope
+        )

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from cluster.backup import CATALOG_FILE, queue_ids
+from cluster.backup import queue_ids
+from cluster.catalog import CATALOG_FILE
 from storage.codec import DamagedRecord, QueueRow, encode_row
 from storage.copies import FOLDER_MODE, copy_file, sync_folders
 from storage.folder import is_unused, write_format

@@ -14,7 +14,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.backup import CATALOG_FILE
+from cluster.catalog import CATALOG_FILE
+from cluster.keyring import FILE_NAME as KEYRING_FILE
 from cluster.restore import difference
 from storage.codec import DamagedRecord, QueueRow, decode_row
 from storage.consistency import check_queue
@@ -25,6 +26,7 @@ from storage.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manife
 from storage.rocks_view import RocksView
 from storage.store import StoreFailed
 from storage.verify import Finding, check_rows
+from visibility.events import StoredMessage
 
 _QUEUES = "SELECT queue_id, shard, name, attributes, tags FROM {table}"
 
@@ -50,6 +52,8 @@ class FolderCheck:
         self._known: dict[int, KnownQueue] = {}
         self._highest: int | None = None
         """The last queue id that was ever given; None if the catalog cannot be read."""
+        self._data_keys: set[int] | None = None
+        """The numbers of all keys that messages are sealed with; None if they cannot be read."""
         self.files = self.shards = self.queues = self.rows = 0
 
     def findings(self) -> Iterator[str]:
@@ -107,6 +111,9 @@ class FolderCheck:
                         yield f"{file.name}: {text}"
                 if file.name == CATALOG_FILE:
                     yield from self._read_catalog(database)
+                if file.name == KEYRING_FILE:
+                    numbers = database.execute("SELECT number FROM data_keys")
+                    self._data_keys = {number for (number,) in numbers}
         except (sqlite3.Error, OSError) as error:
             yield f"{file.name}: it cannot be read: {error}"
 
@@ -137,7 +144,10 @@ class FolderCheck:
                 yield self._line(number, found)
             else:
                 self.rows += 1
-                queue_ids.setdefault(queue_of(found[0]), True)
+                queue_ids.setdefault(queue_of(found.key), True)
+                if isinstance(found.says, StoredMessage) and not self._is_openable(found.says):
+                    what = f"the key that sealed it, {found.says.sealed}, is missing"
+                    yield self._line(number, Finding(found.key, what))
         for queue_id, is_sound in queue_ids.items():
             self.queues += 1
             if is_sound:
@@ -148,6 +158,10 @@ class FolderCheck:
                         yield self._line(number, finding)
                 except DamagedRecord as error:
                     yield self._line(number, Finding(error.key, error.reason))
+
+    def _is_openable(self, message: StoredMessage) -> bool:
+        """Whether the key is there; nothing is unsealed, so no master key is needed."""
+        return not message.sealed or self._data_keys is None or message.sealed in self._data_keys
 
     def _check_known(self, number: int, view: RocksView, queue_id: int) -> Iterator[Finding]:
         """What the catalog and the manifest say of a queue."""

@@ -58,10 +58,8 @@ REQUIRED_IN_THE_MODEL_ONLY = {
 ERRORS_WE_NEVER_SEND = {
     "InvalidIdFormat",  # deprecated by AWS
     "KmsAccessDenied",
-    "KmsDisabled",
     "KmsInvalidKeyUsage",
     "KmsInvalidState",
-    "KmsNotFound",
     "KmsOptInRequired",
     "KmsThrottled",
 }

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Iterator
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sqs_api.logs import LogFormat
@@ -22,6 +24,7 @@ from visibility.limits import DAY
 from visibility.naming import is_account
 
 _PREFIX = "HOLDFAST_"
+_FILE_VARIABLE = "HOLDFAST_CONFIG"
 _RESTORE_S_MAX = 14 * DAY
 """As long as SQS can keep a message: a queue restored later would be empty."""
 
@@ -76,7 +79,9 @@ def _url(text: str | None) -> str | None:
 class Settings(BaseSettings):
     """Everything that can be configured."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -96,6 +101,10 @@ class Settings(BaseSettings):
     """Base of queue URLs; by default what the client's Host header says."""
     aws_waits: Switch = Switch.ON
     """Whether AWS's 60 s rules hold: between two purges, and before a deleted queue's name is used again."""
+    master_key: SecretStr | None = None
+    """Key that all others are kept under: base64 of 32 bytes, from HOLDFAST_MASTER_KEY only; else it is read from a file."""
+    master_key_file: Path | None = None
+    """File with the master key, for its owner only; by default `master.key` in the data folder, made at first start."""
     restore_deleted_s: Annotated[int, Field(ge=0, le=_RESTORE_S_MAX)] = 0
     """Seconds in which a deleted queue can be restored with its messages; they take their space until then."""
     log: LogFormat = LogFormat.JSON
@@ -116,9 +125,26 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
+def scalar_fields() -> Iterator[tuple[str, type, str, object]]:
+    """Name, type, description and default of each setting that can be a flag: all but secrets, lists and tables."""
+    for name, field in Settings.model_fields.items():
+        kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
+        kind = kinds[0] if kinds else field.annotation
+        if isinstance(kind, type) and issubclass(kind, str | int | float | Path):
+            yield name, kind, field.description or "", field.default
+
+
 def load(flags: dict[str, Any], file: Path | None) -> Settings:
-    """The settings. `flags` holds only what was given. Raises ConfigRefused."""
-    given = _from_file(file) | _from_environment() | flags
+    """The settings. `flags` holds what was given; without `file`, HOLDFAST_CONFIG may name one. Raises ConfigRefused."""
+    named = os.environ.get(_FILE_VARIABLE)
+    if file is None and named:
+        file = Path(named)
+    from_file = _from_file(file)
+    if "master_key" in from_file:
+        raise ConfigRefused(
+            "master_key: comes from HOLDFAST_MASTER_KEY only; a file is named by master_key_file"
+        )
+    given = from_file | _from_environment() | flags
     try:
         settings = Settings(**given)
     except ValidationError as error:
@@ -154,7 +180,7 @@ def _from_environment() -> dict[str, Any]:
     return {
         name.removeprefix(_PREFIX).lower(): value
         for name, value in os.environ.items()
-        if name.startswith(_PREFIX) and not _is_injected(name, value)
+        if name.startswith(_PREFIX) and name != _FILE_VARIABLE and not _is_injected(name, value)
     }
 
 

@@ -23,7 +23,7 @@ from cluster.turn import Ticket
 from sqs_api.answers import Reply, date_line
 from sqs_api.metrics import Metrics
 from sqs_api.plain_request import RawRequest
-from sqs_api.prepare import PREPARE, receipts_of, received
+from sqs_api.prepare import PREPARE, Preparer, receipts_of
 from sqs_api.protocol.codec import (
     Decoded,
     Wire,
@@ -115,6 +115,7 @@ class Gateway:
         clock: Clock,
         entropy: Entropy,
         public_url: str | None,
+        preparer: Preparer,
     ) -> None:
         self._authenticate = authenticate
         self._queues = queues
@@ -122,6 +123,7 @@ class Gateway:
         self._metrics = metrics
         self._clock = clock
         self._public_url = public_url
+        self._preparer = preparer
         self._log = structlog.get_logger("gateway")
         self._date = b""
         """The Date header's value of the second before `_next_second`."""
@@ -195,7 +197,7 @@ class Gateway:
         exchange.operation = operation
         exchange.caller = caller
         exchange.queue = queue
-        parts = PREPARE[type(operation)](operation, queue, caller, headers)
+        parts = PREPARE[type(operation)](self._preparer, operation, queue, caller, headers)
         target_queue = None
         if queue.settings.redrive_policy is not None:
             target_queue = self._queues.dead_letter_queue(queue)
@@ -236,12 +238,17 @@ class Gateway:
         operation, queue = exchange.operation, exchange.queue
         assert isinstance(operation, ReceiveMessage)
         assert queue is not None
-        written = self.succeed(exchange, received(operation, queue, deliveries))
+        try:
+            written = self.succeed(exchange, self._preparer.received(operation, queue, deliveries))
+        except QueueError as refusal:  # a key was disabled meanwhile
+            self._give_back(exchange, deliveries)
+            self.refuse(exchange, refusal)
+            return
         if not written and deliveries.leases:
             self._give_back(exchange, deliveries)
 
     def _give_back(self, exchange: Exchange, deliveries: Deliveries) -> None:
-        """The client was gone before its messages could be written: show them to others again."""
+        """The messages could not be written to the client: show them to others again."""
         assert exchange.queue is not None
         assert exchange.caller is not None
         request = Request(

@@ -16,12 +16,15 @@ import structlog
 
 from auth.caller import Caller
 from auth.credentials import AccessKey, CredentialSet
+from auth.envelope import SealBroken
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
 from cluster.access_keys import AccessKeyStore, AccessKeysUnreadable
 from cluster.backup import remove_leftovers
-from cluster.catalog import Catalog
+from cluster.catalog import CATALOG_FILE, Catalog
+from cluster.catalog_rows import CatalogUnreadable
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.master_key import KeysUnusable
 from cluster.router import Router
 from cluster.shard import CatalogOlder, Shard
 from sqs_api.admin import AdminPages
@@ -30,8 +33,11 @@ from sqs_api.config import Audience, AuthMode, Settings, Switch
 from sqs_api.deletions import Deletions
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsServer
+from sqs_api.keys import open_keyring
 from sqs_api.metrics import Metrics
+from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
+from sqs_api.sealing import Sealer
 from storage.codec import DamagedRecord
 from storage.folder import FolderRefused, open_folder
 from storage.rocks import RocksStore
@@ -44,13 +50,23 @@ _DISCONNECT_S = 0.05
 """How long a stop waits for idle connections to close."""
 _KEY_CHECK_S = 1.0
 """How often changes by `holdfast credentials` are looked for."""
+_DATA_KEY_CHECK_S = 15.0
+"""How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
 _DELETION_CHECK_S = 60.0
 """How often it is looked for deleted queues that can be restored no more; a restore looks at the time itself."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
 
 
-_REFUSALS = (FolderRefused, AccessKeysUnreadable, CatalogOlder, StoreFailed, DamagedRecord)
+_REFUSALS = (
+    FolderRefused,
+    AccessKeysUnreadable,
+    KeysUnusable,
+    CatalogOlder,
+    CatalogUnreadable,
+    StoreFailed,
+    DamagedRecord,
+)
 
 
 class NodeRefused(Exception):
@@ -92,6 +108,8 @@ class Node:
         settings = self._settings
         try:
             self._folders = folders = open_folder(settings.data)
+            self._keyring = open_keyring(settings, self._clock, self._entropy)
+            self._opened.callback(self._keyring.close)
             self._keys = AccessKeyStore(settings.data, self._clock, self._entropy)
             self._opened.callback(self._keys.close)
             self._credentials = CredentialSet(self._keys.all())
@@ -116,9 +134,10 @@ class Node:
     async def _open_catalog(self, shards: list[int]) -> Catalog:
         waits = self._settings.aws_waits is Switch.ON
         catalog = await Catalog.open(
-            self._settings.data / "catalog.sqlite",
+            self._settings.data / CATALOG_FILE,
             clock=self._clock,
             entropy=self._entropy,
+            secrets=self._keyring.secrets,
             shards=shards,
             deleted_name_wait_ms=QUEUE_REUSE_SECONDS * 1000 if waits else 0,
             restore_window_ms=self._settings.restore_deleted_s * 1000,
@@ -146,6 +165,8 @@ class Node:
     async def _listen(self) -> str:
         settings = self._settings
         is_open = settings.auth is AuthMode.OPEN
+        self._sealer = Sealer(self._keyring, self._clock, makes_keys=is_open)
+        self._sealer.prepare(self._catalog)
         self._gateway = Gateway(
             authenticate=self._authenticate(),
             queues=QueueActions(self._catalog, self._router, crosses_accounts=is_open),
@@ -154,6 +175,7 @@ class Node:
             clock=self._clock,
             entropy=self._entropy,
             public_url=settings.public_url,
+            preparer=Preparer(self._sealer),
         )
         self._deletions = Deletions(self._catalog, self._router)
         self._backups = Backups(
@@ -184,6 +206,8 @@ class Node:
             ) from error
         self._watches = [
             asyncio.create_task(self._watch_keys()),
+            asyncio.create_task(self._watch_keyring()),
+            asyncio.create_task(self._watch_data_keys()),
             asyncio.create_task(self._watch_deletions()),
         ]
         self._ready = True
@@ -221,6 +245,23 @@ class Node:
                     self._log.info("access_keys_reloaded")
             except (AccessKeysUnreadable, sqlite3.Error) as error:
                 self._log.error("access_keys_unreadable", error=str(error))
+
+    async def _watch_keyring(self) -> None:
+        """Take over what `holdfast keys` changed while the node runs."""
+        while not await self._stops_within(_KEY_CHECK_S):
+            try:
+                if self._keyring.reload_if_changed():
+                    self._log.info("keyring_reloaded")
+            except (SealBroken, sqlite3.Error) as error:
+                self._log.error("keyring_unreadable", error=str(error))
+
+    async def _watch_data_keys(self) -> None:
+        """Replace data keys that sealed long enough."""
+        while not await self._stops_within(_DATA_KEY_CHECK_S):
+            try:
+                await self._sealer.renew(self._catalog)
+            except (SealBroken, sqlite3.Error) as error:
+                self._log.error("data_keys_not_renewed", error=str(error))
 
     async def _watch_deletions(self) -> None:
         """Give up deleted queues that nobody restored in time."""

@@ -1,6 +1,6 @@
 """The data folder: its format version and the map from shards to folders, both fixed when the folder is made.
 
-    DATA/format.json     {"format": 2, "shards": {"0": "shard-0"}}
+    DATA/format.json     {"format": 3, "shards": {"0": "shard-0"}}
     DATA/shard-0/        RocksDB of shard 0
     DATA/catalog.sqlite  definitions of queues, access keys (cluster/catalog.py)
     DATA/master.key      the key that access keys' secrets are stored under

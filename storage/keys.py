@@ -1,4 +1,4 @@
-"""TABLE: the layout of every key. Format version 2.
+"""TABLE: the layout of every key. Format version 3.
 
     0            8       9
     +------------+-------+-----------------------------+
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 QUEUE = b"\x01"
 MESSAGE = b"\x10"

@@ -177,15 +177,22 @@ def _check_names(key: bytes, row: object) -> None:
         raise DamagedRecord(key, "it is the value of another key")
 
 
-def check_rows(rows: Rows) -> Iterator[Finding | tuple[bytes, bytes]]:
+class SoundRow(NamedTuple):
+    """A row that is as it was written."""
+
+    key: bytes
+    says: object
+
+
+def check_rows(rows: Rows) -> Iterator[Finding | SoundRow]:
     """Every row of the shard, and a finding for each that is damaged."""
     for found in walk_rows(rows):
         if isinstance(found, DamagedRecord):
             yield Finding(found.key, found.reason)
             continue
         try:
-            check_row(*found)
+            says = check_row(*found)
         except DamagedRecord as error:
             yield Finding(error.key, error.reason)
         else:
-            yield found
+            yield SoundRow(found[0], says)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from auth.envelope import BUILT_IN_KEY
 from visibility import limits
 from visibility.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue
 from visibility.model import QueueCounters, QueueDefinition, QueueSettings, RedrivePolicy
@@ -335,6 +336,8 @@ def _comparable(row: Attribute, value: str) -> object:
 def settings_of(attributes: Mapping[str, str]) -> QueueSettings:
     """What decisions need of complete attributes, in our units."""
     redrive = attributes.get("RedrivePolicy")
+    managed = BUILT_IN_KEY if attributes.get("SqsManagedSseEnabled") == "true" else None
+    reuse_s = attributes.get("KmsDataKeyReusePeriodSeconds")
     return QueueSettings(
         visibility_timeout_ms=int(attributes["VisibilityTimeout"]) * 1000,
         delay_ms=int(attributes["DelaySeconds"]) * 1000,
@@ -344,6 +347,8 @@ def settings_of(attributes: Mapping[str, str]) -> QueueSettings:
         fifo=attributes.get("FifoQueue") == "true",
         redrive_policy=None if redrive is None else _redrive_policy(redrive),
         content_based_deduplication=attributes.get("ContentBasedDeduplication") == "true",
+        encryption=attributes.get("KmsMasterKeyId") or managed,
+        data_key_reuse_s=int(reuse_s or limits.KMS_DATA_KEY_REUSE_PERIOD_SECONDS.default or 0),
     )
 
 

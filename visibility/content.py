@@ -80,19 +80,20 @@ def contents_of(
     queue: QueueDefinition,
     sender: str,
     trace_header: str | None,
+    digest_key: bytes = b"",
 ) -> tuple[Content | QueueError, ...]:
-    """The messages of a send, ready to store, in the order of the request.
+    """The messages of a send, ready to store or to seal, in the order of the request.
 
     `operation` has passed `validate.check`; `sender` is shown as SenderId; `trace_header` is the
-    request's X-Amzn-Trace-Id. A refused entry of a batch is a value. Everything else is raised:
-    each refusal of a SendMessage, and for a batch BatchRequestTooLong, or InvalidParameterValue
-    when an entry for a FIFO queue lacks its group or deduplication id.
+    request's X-Amzn-Trace-Id; `digest_key` is the folder's. A refused entry of a batch is a value.
+    Everything else is raised: each refusal of a SendMessage, and for a batch BatchRequestTooLong, or
+    InvalidParameterValue when an entry for a FIFO queue lacks its group or deduplication id.
     """
     trace = trace_header if trace_header and is_plain(trace_header) else None
     if isinstance(operation, SendMessage):
         if queue.settings.fifo:
             _check_fifo_ids(operation, queue, MissingParameter)
-        return (_content(operation, queue, sender, trace, _SINGLE_TOO_LONG),)
+        return (_content(operation, queue, sender, trace, digest_key, _SINGLE_TOO_LONG),)
     entries = operation.entries
     assert entries
     if queue.settings.fifo:
@@ -100,7 +101,9 @@ def contents_of(
             _check_fifo_ids(entry, queue, InvalidParameterValue)
     contents: tuple[Content | QueueError, ...] = ()
     if sum(len(entry.message_body or "") for entry in entries) <= limits.BATCH_BYTES_MAX:
-        contents = tuple(_entry_content(entry, queue, sender, trace) for entry in entries)
+        contents = tuple(
+            _entry_content(entry, queue, sender, trace, digest_key) for entry in entries
+        )
         total = sum(
             content.size if isinstance(content, Content) else _size(entry)
             for content, entry in zip(contents, entries, strict=True)
@@ -143,12 +146,16 @@ def _size(message: SendMessageBatchRequestEntry) -> int:
 
 
 def _entry_content(
-    entry: SendMessageBatchRequestEntry, queue: QueueDefinition, sender: str, trace: str | None
+    entry: SendMessageBatchRequestEntry,
+    queue: QueueDefinition,
+    sender: str,
+    trace: str | None,
+    digest_key: bytes,
 ) -> Content | QueueError:
     try:
         if entry.delay_seconds is not None:
             check_delay_seconds(entry.delay_seconds)
-        return _content(entry, queue, sender, trace, _ENTRY_TOO_LONG)
+        return _content(entry, queue, sender, trace, digest_key, _ENTRY_TOO_LONG)
     except QueueError as refusal:
         return refusal.with_traceback(None)
 
@@ -158,6 +165,7 @@ def _content(
     queue: QueueDefinition,
     sender: str,
     trace: str | None,
+    digest_key: bytes,
     too_long: str,
 ) -> Content:
     assert message.message_body is not None
@@ -186,11 +194,11 @@ def _content(
         _check_ids(message, queue)
         group_id, deduplication_id = message.message_group_id, message.message_deduplication_id
         if group_id is not None:
-            group = group_digest(group_id)
+            group = group_digest(group_id, digest_key)
         if queue.settings.fifo:
             deduplication_id = deduplication_id or hashlib.sha256(body).hexdigest()
             scope = group_id if queue.deduplication_scope == "messageGroup" else None
-            deduplication = deduplication_digest(scope, deduplication_id)
+            deduplication = deduplication_digest(scope, deduplication_id, digest_key)
         extras = _encode_extras(
             Extras(sender, trace, group_id, deduplication_id, attributes or None)
         )

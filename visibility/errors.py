@@ -167,6 +167,18 @@ class InvalidAddress(QueueError):
     code = "InvalidAddress"
 
 
+class KmsDisabled(QueueError):
+    """The key that the queue or a message names is disabled."""
+
+    code = "KMS.DisabledException"
+
+
+class KmsNotFound(QueueError):
+    """There is no key as the queue names it."""
+
+    code = "KMS.NotFoundException"
+
+
 class RequestThrottled(QueueError):
     """The caller exceeds a rate."""
 

@@ -16,11 +16,11 @@ import msgspec
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message as it lies on disk. Invariant: never changes after it was written.
 
-    `size` is what AWS counts, `data` is the packed content. `receive_count` and `first_received_at_ms` are those of the
-    time before it was put at its place (dead letters go on counting); `received_here` of these receives were in this queue.
-    `sealed` names the envelope of `data`: 0 is none. `group` is a digest (see `grouping.py`); a message that has one is in
-    the index of groups. `clock_ms` is where retention counts from if that is not the order of the queue, else 0.
-    `handle_sequence` is the sequence that receipt handles name, 0 where it is the message's own.
+    `size` is what AWS counts, `data` is the packed content; `sealed` is the number of the data key that opens it, 0 for
+    none. `receive_count` and `first_received_at_ms` are those of the time before it was put at its place (dead letters go
+    on counting); `received_here` of these receives were in this queue. `group` is a digest (see `grouping.py`); a message
+    that has one is in the index of groups. `clock_ms` is where retention counts from if that is not the order of the queue,
+    else 0. `handle_sequence` is the sequence that receipt handles name, 0 where it is the message's own.
     """
 
     message_id: str

@@ -23,7 +23,11 @@ class RedrivePolicy(msgspec.Struct, frozen=True, gc=False):
 
 
 class QueueSettings(msgspec.Struct, frozen=True, gc=False):
-    """The attributes of a queue that decisions need, parsed once and in our units."""
+    """The attributes of a queue that decisions need, parsed once and in our units.
+
+    `encryption` is the KmsMasterKeyId or the built-in key's name, None where messages are stored as they are;
+    `data_key_reuse_s` is how long one data key seals the messages of a KmsMasterKeyId.
+    """
 
     visibility_timeout_ms: int
     delay_ms: int
@@ -33,6 +37,8 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     fifo: bool
     redrive_policy: RedrivePolicy | None
     content_based_deduplication: bool = False
+    encryption: str | None = None
+    data_key_reuse_s: int = 0
 
 
 class QueueDefinition(msgspec.Struct, frozen=True):
@@ -73,8 +79,9 @@ class QueueCounters(msgspec.Struct, frozen=True, gc=False):
 
 
 class Content(msgspec.Struct, frozen=True, gc=False):
-    """A message as it is stored: `data` is packed (later: sealed) by the gateway and opaque to the engine.
+    """A message as it is stored: `data` is packed and sealed by the gateway and opaque to the engine.
 
+    `sealed` is the number of the data key that opens `data`, 0 for none.
     `size` is what AWS counts: UTF-8 bytes of the body plus names, types and values of the attributes.
     `group` and `deduplication` are digests (see `grouping.py`), empty where the message has no group or is not
     deduplicated.
@@ -87,6 +94,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     md5_of_message_system_attributes: str | None = None
     group: bytes = b""
     deduplication: bytes = b""
+    sealed: int = 0
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):

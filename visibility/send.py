@@ -48,7 +48,9 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     delay_s = operation.delay_seconds
     if _is_plain(queue, definition, content) and not (delay_s or definition.settings.delay_ms):
         sent = _Sent(stamp.message_id(0), None)
-        message = StoredMessage(sent.message_id, stamp.now_ms, content.size, content.data)
+        message = StoredMessage(
+            sent.message_id, stamp.now_ms, content.size, content.data, content.sealed
+        )
         events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
     else:
         sending = Sending(shard, queue, definition, stamp, request.parts)
@@ -149,7 +151,9 @@ class Sending:
         message_id = self._stamp.message_id(position)
         group = self._book.group_of(content.group)
         due_ms = self._due(delay_s)
-        message = StoredMessage(message_id, now_ms, content.size, content.data, group=group)
+        message = StoredMessage(
+            message_id, now_ms, content.size, content.data, content.sealed, group=group
+        )
         if due_ms is None:
             sequence = self._queue.next_sequence + len(self._waiting)
             self._waiting.append(message)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from cluster.catalog import Catalog
-from cluster.tests.virtual_time import CountingEntropy, SettableClock
+from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from visibility.tests.prepared import ACCOUNT, REGION
 
 MINUTE_MS = 60_000
@@ -50,6 +50,7 @@ class CatalogFile:
             self.file,
             clock=self.clock,
             entropy=self.entropy,
+            secrets=some_secrets(),
             shards=shards,
             restore_window_ms=self.restore_window_ms,
         )

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.catalog import Catalog
 from cluster.tests.catalog_file import MINUTE_MS, CatalogFile, owner, policy_for
-from cluster.tests.virtual_time import CountingEntropy, SettableClock
+from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from visibility.errors import (
     InvalidAttributeName,
     QueueDeletedRecently,
@@ -116,6 +116,7 @@ async def test_a_name_may_be_taken_at_once_when_the_wait_is_off(tmp_path: Path) 
         tmp_path / "catalog.sqlite",
         clock=SettableClock(),
         entropy=CountingEntropy(),
+        secrets=some_secrets(),
         shards=[0],
         deleted_name_wait_ms=0,
     )

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, ParamSpec
 
+from auth.envelope import KEY_BYTES, WrappingKey
+from cluster.keyring import Secrets
 from visibility.tests.prepared import START_MS
 
 P = ParamSpec("P")
@@ -108,3 +110,8 @@ class CountingEntropy:
 
     def secret(self, size: int) -> bytes:
         return self._next().to_bytes(size, "big")
+
+
+def some_secrets() -> Secrets:
+    """What a keyring gives a catalog, without a keyring."""
+    return Secrets(WrappingKey(bytes(KEY_BYTES)), CountingEntropy())

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from sqs_api.commands.options import Refused
+
 
 @click.command()
 @click.argument("target", type=click.Path(path_type=Path))
@@ -45,11 +47,11 @@ def _ask_service(url: str, target: Path, with_master_key: bool) -> dict[str, int
     from sqs_api import admin_client
 
     if not url.startswith(("http://", "https://")):
-        raise click.ClickException("--url: must be an http:// or https:// address")
+        raise Refused("--url: must be an http:// or https:// address")
     try:
         return admin_client.make_backup(url, str(target), with_master_key=with_master_key)
     except admin_client.AdminRefused as error:
-        raise click.ClickException(str(error)) from error
+        raise Refused(str(error)) from error
 
 
 def _copy_closed(data: Path, target: Path, with_master_key: bool) -> dict[str, int]:
@@ -68,5 +70,5 @@ def _copy_closed(data: Path, target: Path, with_master_key: bool) -> dict[str, i
             with_master_key=with_master_key,
         )
     except BackupRefused as error:
-        raise click.ClickException(str(error)) from error
+        raise Refused(str(error)) from error
     return {"queues": made.queues, "files": len(made.files), "bytes": made.size}

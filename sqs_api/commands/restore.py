@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from sqs_api.commands.options import Refused
+
 _DAMAGED = 1
 
 
@@ -24,7 +26,7 @@ def restore(backup: Path, data: Path) -> None:
     Every file is checked on the way. Messages that were deleted after the backup are there again, those sent after it are
     not. A damaged backup is named, file by file, and ends with status 1.
     """
-    from cluster.backup import MASTER_KEY_FILE
+    from cluster.master_key import FILE_NAME as MASTER_KEY_FILE
     from cluster.restore import BackupDamaged
     from cluster.restore import restore as restore_backup
     from storage.manifest import BackupRefused
@@ -32,7 +34,7 @@ def restore(backup: Path, data: Path) -> None:
     try:
         made = restore_backup(backup, data)
     except BackupRefused as error:
-        raise click.ClickException(str(error)) from error
+        raise Refused(str(error)) from error
     except BackupDamaged as damage:
         for finding in damage.findings:
             click.echo(f"{backup}: {finding.path}: {finding.reason}", err=True)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from sqs_api.commands.options import Refused
+
 _FOUND = 1
 
 
@@ -27,7 +29,7 @@ def verify(folder: Path) -> None:
             findings += 1
             click.echo(finding)
     except FolderRefused as error:
-        raise click.ClickException(str(error)) from error
+        raise Refused(str(error)) from error
     click.echo(
         f"{folder}: {check.shards} shards, {check.queues} queues, {check.rows} rows"
         f"{f', {check.files} files' if check.files else ''}; {findings or 'nothing'} found"

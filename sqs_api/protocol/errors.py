@@ -78,6 +78,8 @@ TABLE: dict[type[Exception], ErrorRow] = {
     queue_errors.UnknownOperation: _framework("UnknownOperationException", 404),
     queue_errors.InvalidSecurity: _service("InvalidSecurity", 403),
     queue_errors.InvalidAddress: _service("InvalidAddress", 404),
+    queue_errors.KmsDisabled: _service("KmsDisabled"),
+    queue_errors.KmsNotFound: _service("KmsNotFound"),
     # botocore retries this one on exactly 403 (its data/_retry.json).
     queue_errors.RequestThrottled: _service("RequestThrottled", 403),
     # Recorded, with MalformedInput in the header.

@@ -14,13 +14,16 @@ from auth.caller import Caller
 from auth.unverified import open_caller
 from cluster.catalog import Catalog
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.keyring import Keyring
 from cluster.router import Router
 from cluster.shard import Shard
 from sqs_api.admin import AdminPages
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsConnection, SqsServer
 from sqs_api.metrics import Metrics
+from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
+from sqs_api.sealing import Sealer
 from storage.memory import MemoryStore
 from storage.store import Store, StoreFailed
 
@@ -116,6 +119,7 @@ class Service:
         self.servers: list[SqsServer] = []
         self._listeners: list[asyncio.Server] = []
         self._clients: list[Client] = []
+        self.keyring: Keyring
         self.port = 0
         self.aiohttp_port = 0
 
@@ -189,8 +193,14 @@ async def running(
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
     clock, entropy = SystemClock(), SystemEntropy()
+    keyring = Keyring(Path(":memory:"), bytes(32), clock, entropy)
     catalog = await Catalog.open(
-        Path(":memory:"), clock=clock, entropy=entropy, shards=[0], deleted_name_wait_ms=0
+        Path(":memory:"),
+        clock=clock,
+        entropy=entropy,
+        secrets=keyring.secrets,
+        shards=[0],
+        deleted_name_wait_ms=0,
     )
     shard = Shard(
         0,
@@ -212,14 +222,17 @@ async def running(
         clock=clock,
         entropy=entropy,
         public_url=public_url,
+        preparer=Preparer(Sealer(keyring, clock, makes_keys=False)),
     )
     service = Service(gateway, shard, catalog, metrics)
+    service.keyring = keyring
     service.port = await service.listen(SqsServer(gateway, service.pages))
     service.aiohttp_port = await service.listen(AiohttpServer(gateway, service.pages))
     try:
         yield service
     finally:
         await service.close()
+        keyring.close()
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------

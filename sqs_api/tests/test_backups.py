@@ -55,7 +55,7 @@ async def test_restored_queues_are_as_they_were_when_the_backup_was_made(
     async with serving(data) as served:
         await served.call("CreateQueue", QueueName="q", Attributes={"VisibilityTimeout": "600"})
         await served.send("kept", "deleted later")
-        said = await served.backup(target)
+        said = await served.backup(target, "--with-master-key")
         handles = await served.receive()
         await served.delete(handles["deleted later"])
         await served.send("sent later")
@@ -82,7 +82,7 @@ async def test_handles_name_the_same_messages_after_a_restore_or_none(
         await served.call("CreateQueue", QueueName="unused")
         await served.send("before")
         before = await served.receive()
-        assert (await served.backup(target)).status == 0
+        assert (await served.backup(target, "--with-master-key")).status == 0
         await served.send("after")
         await served.send("after", queue="unused")
         after, unused = await served.receive(), await served.receive("unused")
@@ -111,7 +111,7 @@ async def test_sequence_numbers_go_on_above_those_given_after_the_backup(
     async with serving(data) as served:
         await served.call("CreateQueue", QueueName="q.fifo", Attributes={"FifoQueue": "true"})
         await sent(served, "a")
-        await served.backup(target)
+        await served.backup(target, "--with-master-key")
         last = await sent(served, "b")
     run("restore", target, "--data", tmp_path / "new")
 
@@ -175,17 +175,28 @@ def test_backup_and_restored_folder_are_their_owners_alone(
     assert (tmp_path / "new" / "master.key").read_bytes() == (closed / "master.key").read_bytes()
 
 
-def test_master_key_is_left_out_unless_asked_for(
-    closed: Path, target: Path, tmp_path: Path
+async def test_backup_without_the_master_key_is_unreadable_until_it_is_put_back(
+    data: Path, target: Path, tmp_path: Path
 ) -> None:
-    run("backup", target, "--data", closed)
+    new = tmp_path / "new"
+    async with serving(data) as served:
+        await served.call("CreateQueue", QueueName="q")
+        await served.send("a body to look for")
+        await served.backup(target)
 
-    restored = run("restore", target, "--data", tmp_path / "new")
+    restored = run("restore", target, "--data", new)
 
-    assert not list(target.rglob("master.key"))
-    assert "has no master.key" in restored.out
-    secret = (closed / "master.key").read_bytes()
-    assert not any(secret in (target / name).read_bytes() for name in files_below(target))
+    assert restored.out.endswith(
+        "The backup has no master.key: the service needs the one it was made with.\n"
+    )
+    secret = (data / "master.key").read_bytes()
+    contents = [(target / name).read_bytes() for name in files_below(target)]
+    assert not any(secret in content or b"look for" in content for content in contents)
+    with pytest.raises(NodeRefused, match="master key"):
+        await Node(Settings(port=0, data=new, auth=AuthMode.OPEN)).start()
+    shutil.copy(data / "master.key", new)
+    async with serving(new) as served:
+        assert list(await served.receive()) == ["a body to look for"]
 
 
 # -- while the service runs -----------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ from cryptography.fernet import Fernet
 
 from cluster.access_keys import AccessKeyStore
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.keyring import Keyring
+from cluster.master_key import folder_master_key
 from sqs_api.__main__ import cli
 from sqs_api.config import Settings
 from sqs_api.node import Node, NodeRefused
@@ -106,7 +108,7 @@ def test_check_config_shows_every_setting(tmp_path: Path) -> None:
     lines = said.out.splitlines()
     assert "port = 1" in lines
     assert "auth = open" in lines
-    assert len(lines) == 12
+    assert len(lines) == len(Settings.model_fields)
 
 
 def test_credentials_are_listed_without_secrets(data: Path) -> None:
@@ -269,6 +271,8 @@ async def test_service_refuses_a_data_folder_in_one_line(tmp_path: Path, kind: s
 def _with_damaged_catalog(folder: Path) -> Path:
     """A data folder whose catalog is no database."""
     folder.mkdir()
+    master_key = folder_master_key(folder, SystemEntropy(), may_make=True)
+    Keyring(folder / "keyring.sqlite", master_key, SystemClock(), SystemEntropy()).close()
     (folder / "catalog.sqlite").write_bytes(Random(1).randbytes(20_000))
     return folder
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sqs_api.config import AuthMode, ConfigRefused, Settings, Switch, load
+from sqs_api.config import AuthMode, ConfigRefused, Settings, Switch, load, scalar_fields
+from sqs_api.example_config import example_config
 from storage.rocks import Durability
 
 DEFAULTS = {
@@ -20,6 +22,8 @@ DEFAULTS = {
     "region": "us-east-1",
     "public_url": None,
     "aws_waits": Switch.ON,
+    "master_key": None,
+    "master_key_file": None,
     "restore_deleted_s": 0,
     "log": "json",
     "metrics": "loopback",
@@ -63,7 +67,7 @@ def test_flags_win_over_environment_over_file_over_default(
     assert settings.host == DEFAULTS["host"]
 
 
-@pytest.mark.parametrize("key", DEFAULTS)
+@pytest.mark.parametrize("key", DEFAULTS.keys() - {"master_key"})
 def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
@@ -77,6 +81,7 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "region": "eu-west-1",
         "public_url": "https://h/x",
         "aws_waits": "off",
+        "master_key_file": "/run/key",
         "restore_deleted_s": "1209600",
         "log": "console",
         "metrics": "anyone",
@@ -176,3 +181,46 @@ def test_open_mode_listens_on_loopback(host: str) -> None:
 def test_open_mode_is_refused_elsewhere(host: str) -> None:
     assert _refusal({"auth": "open", "host": host}).startswith("auth: ")
     assert isinstance(load({"host": host}, None), Settings)
+
+
+def test_the_master_key_comes_from_the_environment_only_and_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = _refusal({}, _file(tmp_path, f'master_key = "{"A" * 43}="'))
+    monkeypatch.setenv("HOLDFAST_MASTER_KEY", "secret")
+
+    assert (
+        refusal
+        == "master_key: comes from HOLDFAST_MASTER_KEY only; a file is named by master_key_file"
+    )
+    assert "secret" not in repr(load({}, None))
+
+
+def test_the_environment_may_name_the_file_and_a_flag_goes_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(_file(tmp_path, "port = 7")))
+    (tmp_path / "other").mkdir()
+
+    assert load({}, None).port == 7
+    assert load({}, _file(tmp_path / "other", "port = 8")).port == 8
+
+
+def test_the_example_file_names_every_setting_and_its_default(tmp_path: Path) -> None:
+    text = example_config()
+    given = "\n".join(
+        line.removeprefix("# ")
+        for line in text.splitlines()
+        if " = " in line and '= ""' not in line
+    )
+
+    assert load({}, _file(tmp_path, given)) == load({}, None)
+    assert {name for name, *_ in scalar_fields()} == set(re.findall(r"^# (\w+) =", text, re.M))
+
+
+def test_the_shipped_example_is_what_the_settings_say() -> None:
+    shipped = Path(__file__).parents[2] / "deploy" / "holdfast.example.toml"
+
+    assert shipped.read_text() == example_config(), (
+        "holdfast example-config > deploy/holdfast.example.toml"
+    )

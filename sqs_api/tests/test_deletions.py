@@ -12,7 +12,7 @@ import pytest_asyncio
 from cluster.catalog import Catalog
 from cluster.router import Router
 from cluster.shard import Shard
-from cluster.tests.virtual_time import CountingEntropy, SettableClock
+from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from sqs_api.deletions import Deletions
 from sqs_api.queue_actions import QueueActions, ask
 from sqs_api.tests.serving import settled
@@ -71,6 +71,7 @@ async def kept() -> AsyncIterator[Kept]:
         Path(":memory:"),
         clock=clock,
         entropy=CountingEntropy(),
+        secrets=some_secrets(),
         shards=[0],
         restore_window_ms=HOUR_MS,
     )

@@ -174,3 +174,14 @@ def test_verify_says_which_shard_cannot_be_opened(closed: Path) -> None:
 
 def test_verify_of_another_folder_is_wrong_use(tmp_path: Path) -> None:
     assert run("verify", tmp_path) == Said(2, "", f"{tmp_path} is not a data folder")
+
+
+def test_verify_finds_messages_whose_key_is_missing(closed: Path) -> None:
+    with sqlite3.connect(closed / "keyring.sqlite") as keyring:
+        keyring.execute("DELETE FROM data_keys")
+    keyring.close()
+
+    said = run("verify", closed)
+
+    assert said.status == 1
+    assert said.out.count(", is missing\n") == 3

@@ -17,7 +17,7 @@ def test_a_new_folder_gets_the_format_file_and_one_shard(tmp_path: Path) -> None
 
     assert shards == {0: folder / "shard-0"}
     assert json.loads((folder / "format.json").read_text()) == {
-        "format": 2,
+        "format": 3,
         "shards": {"0": "shard-0"},
     }
 
@@ -31,7 +31,7 @@ def test_a_folder_opens_again_unchanged(tmp_path: Path) -> None:
 
 
 def test_the_map_of_shards_is_read_from_the_file(tmp_path: Path) -> None:
-    content = {"format": 2, "shards": {"0": "shard-0", "7": "other"}}
+    content = {"format": 3, "shards": {"0": "shard-0", "7": "other"}}
     (tmp_path / "format.json").write_text(json.dumps(content))
 
     assert open_folder(tmp_path) == {0: tmp_path / "shard-0", 7: tmp_path / "other"}
@@ -40,12 +40,12 @@ def test_the_map_of_shards_is_read_from_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        {"format": 1, "shards": {"0": "shard-0"}},
-        {"format": 3, "shards": {"0": "shard-0"}},
+        {"format": 2, "shards": {"0": "shard-0"}},
+        {"format": 4, "shards": {"0": "shard-0"}},
         {"format": 0, "shards": {"0": "shard-0"}},
-        {"format": "2", "shards": {"0": "shard-0"}},
-        {"format": 3, "hosts": ["whatever a later version keeps here"]},
-        {"format": 3, "shards": ["shard-0"]},
+        {"format": "3", "shards": {"0": "shard-0"}},
+        {"format": 4, "hosts": ["whatever a later version keeps here"]},
+        {"format": 4, "shards": ["shard-0"]},
     ],
 )
 def test_an_unknown_format_is_refused_by_its_version(
@@ -53,13 +53,13 @@ def test_an_unknown_format_is_refused_by_its_version(
 ) -> None:
     (tmp_path / "format.json").write_text(json.dumps(content))
 
-    with pytest.raises(FolderRefused, match=r"has format .*knows 2"):
+    with pytest.raises(FolderRefused, match=r"has format .*knows 3"):
         open_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
     "damage",
-    [b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"format": 2, "shards": {"a": "b"}}'],
+    [b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"format": 3, "shards": {"a": "b"}}'],
 )
 def test_a_damaged_format_file_is_refused_and_left_as_it_is(tmp_path: Path, damage: bytes) -> None:
     file = tmp_path / "format.json"

@@ -1,0 +1,79 @@
+"""Envelope encryption with AES-256-GCM: data keys seal messages, wrapping keys seal keys. Pure.
+
+A sealed message is `count, ciphertext, tag` (8 + n + 16 bytes). The nonce is the count: a data key seals in the one process
+that made it, and counts what it seals, so no nonce comes twice, however many messages there are. The associated data names
+neither queue nor message, since moves change both. Which key it was is said beside the message (`StoredMessage.sealed`).
+
+A wrapped key is `nonce, ciphertext, tag`, with a random nonce and what the key is for as associated data.
+"""
+
+from __future__ import annotations
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+BUILT_IN_KEY = "aws/sqs"
+"""Name of the key for queues that name none of their own (SSE-SQS), and for AWS's `alias/aws/sqs`."""
+KEY_BYTES = 32
+NONCE_BYTES = 12
+_COUNT_BYTES = 8
+_NONCE_REST = bytes(NONCE_BYTES - _COUNT_BYTES)
+_TAG_BYTES = 16
+_MESSAGE = b"holdfast message 1"
+
+
+class SealBroken(Exception):
+    """What is to be opened is not what was sealed under this key."""
+
+
+class DataKey:
+    """Seals and opens messages. Seals only in the process that made its secret."""
+
+    __slots__ = ("_cipher", "count", "number")
+
+    def __init__(self, number: int, secret: bytes) -> None:
+        """`number` names the key beside each message, from 1; `secret` are 32 bytes."""
+        self.number = number
+        self._cipher = AESGCM(secret)
+        self.count = 0
+        """How many messages it sealed."""
+
+    def seal(self, data: bytes) -> bytes:
+        """The sealed message, 24 bytes longer."""
+        self.count += 1
+        count = self.count.to_bytes(_COUNT_BYTES, "big")
+        return count + self._cipher.encrypt(count + _NONCE_REST, data, _MESSAGE)
+
+    def open(self, sealed: bytes) -> bytes:
+        """The message that was sealed. Raises SealBroken."""
+        if len(sealed) < _COUNT_BYTES + _TAG_BYTES:
+            raise SealBroken("too short")
+        nonce = sealed[:_COUNT_BYTES] + _NONCE_REST
+        try:
+            return self._cipher.decrypt(nonce, sealed[_COUNT_BYTES:], _MESSAGE)
+        except InvalidTag as error:
+            raise SealBroken("sealed under another key, or changed") from error
+
+
+class WrappingKey:
+    """Seals keys and other small secrets that are stored beside what they protect."""
+
+    __slots__ = ("_cipher",)
+
+    def __init__(self, secret: bytes) -> None:
+        """`secret` are 32 bytes."""
+        self._cipher = AESGCM(secret)
+
+    def wrap(self, secret: bytes, purpose: str, nonce: bytes) -> bytes:
+        """The wrapped secret, 28 bytes longer; `nonce` are 12 random bytes, `purpose` must be given again to unwrap."""
+        return nonce + self._cipher.encrypt(nonce, secret, purpose.encode())
+
+    def unwrap(self, wrapped: bytes, purpose: str) -> bytes:
+        """The secret. Raises SealBroken."""
+        if len(wrapped) < NONCE_BYTES + _TAG_BYTES:
+            raise SealBroken("too short")
+        nonce, rest = wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:]
+        try:
+            return self._cipher.decrypt(nonce, rest, purpose.encode())
+        except InvalidTag as error:
+            raise SealBroken("wrapped under another key, or changed") from error

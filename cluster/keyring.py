@@ -1,0 +1,330 @@
+"""Keyring: the keys of a data folder, each wrapped under the one above it.
+
+    master key           a file or the environment; never in here
+      secrets            what this folder's secrets and digests are made with
+      versions           of each named key (KmsMasterKeyId); the newest wraps new data keys
+        data keys        seal messages; a message names its key by number
+
+So a new master key costs a few rows, a rotated named key one row, and no message is ever written again. A process makes its
+own data keys, since only their maker counts what they seal. They are read when a message first needs them, and kept: a
+message may still be sealed under each of them.
+
+Plain sqlite3 in a file of its own, since `holdfast keys` changes it while a server runs; the server looks once a second.
+Only `new_data_key` writes while requests are served; call it in a thread.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import OrderedDict
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from auth.envelope import BUILT_IN_KEY, KEY_BYTES, NONCE_BYTES, DataKey, SealBroken, WrappingKey
+from cluster.clock import Clock, Entropy
+from cluster.master_key import KeysUnusable
+
+FILE_NAME = "keyring.sqlite"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS secrets (purpose TEXT PRIMARY KEY, wrapped BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS named_keys (
+    name TEXT PRIMARY KEY, key_id TEXT NOT NULL UNIQUE, enabled INTEGER NOT NULL, created_at_ms INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS versions (
+    version INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, wrapped BLOB NOT NULL, created_at_ms INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS data_keys (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, version INTEGER NOT NULL, wrapped BLOB NOT NULL,
+    created_at_ms INTEGER NOT NULL);
+"""
+_DIGESTS = "digests of ids"
+_CREDENTIALS = "credentials"
+_DATA_KEYS_KEPT = 4096
+
+
+class NamedKey(msgspec.Struct):
+    """A key that queues name. `enabled` changes in place when another process changes it."""
+
+    name: str
+    key_id: str
+    enabled: bool
+    created_at_ms: int
+    version: int = 0
+    """The newest one."""
+    versions: int = 0
+
+
+class Secrets:
+    """Keeps small secrets in files of the data folder."""
+
+    def __init__(self, wrapping: WrappingKey, entropy: Entropy) -> None:
+        self._wrapping = wrapping
+        self._entropy = entropy
+
+    def encrypt(self, secret: bytes, purpose: str) -> bytes:
+        """What to store; `purpose` says what it is for and whose."""
+        return self._wrapping.wrap(secret, purpose, self._entropy.secret(NONCE_BYTES))
+
+    def decrypt(self, stored: bytes, purpose: str) -> bytes:
+        """The secret. Raises SealBroken."""
+        return self._wrapping.unwrap(stored, purpose)
+
+
+class Keyring:
+    """The keys, by name and by number. Any thread may use it."""
+
+    def __init__(self, file: Path, master: bytes, clock: Clock, entropy: Entropy) -> None:
+        """Open or create the file. Raises KeysUnusable."""
+        self._clock = clock
+        self._entropy = entropy
+        self._lock = threading.RLock()
+        self._master = WrappingKey(master)
+        self._wrapping: dict[int, tuple[NamedKey, WrappingKey]] = {}
+        self._names: dict[str, NamedKey] = {}
+        self._data_keys: OrderedDict[int, tuple[NamedKey, DataKey]] = OrderedDict()
+        try:
+            self._database = _open(file)
+        except (OSError, sqlite3.Error) as error:
+            raise KeysUnusable(f"cannot open the keys in {file}: {error}") from error
+        try:
+            self.digest_key = self._secret(_DIGESTS)
+            self.secrets = Secrets(WrappingKey(self._secret(_CREDENTIALS)), entropy)
+            self._load()
+            if BUILT_IN_KEY not in self._names:
+                self.add(BUILT_IN_KEY)
+        except SealBroken as error:
+            self._database.close()
+            raise KeysUnusable(f"the keys in {file} are not under this master key") from error
+        except sqlite3.Error as error:
+            self._database.close()
+            raise KeysUnusable(f"cannot read the keys in {file}: {error}") from error
+        self._seen_version = self._file_version()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    # -- named keys -------------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[NamedKey]:
+        """Every named key, the built-in one among them, by name."""
+        return [self._names[name] for name in sorted(self._names)]
+
+    def find(self, reference: str) -> NamedKey | None:
+        """The key that a KmsMasterKeyId names: `NAME`, `alias/NAME`, a key id, or an ARN that ends with either."""
+        name = reference.rpartition(":")[2].removeprefix("alias/").removeprefix("key/")
+        found = self._names.get(name)
+        if found is None:
+            found = next((key for key in self._names.values() if key.key_id == name), None)
+        return found
+
+    def add(self, name: str) -> NamedKey:
+        """Make a key. Raises ValueError if the name is taken."""
+        with self._lock:
+            if name in self._names:
+                raise ValueError(f"there is a key {name} already")
+            bits = f"{self._entropy.bits128():032x}"
+            key_id = "-".join((bits[:8], bits[8:12], bits[12:16], bits[16:20], bits[20:]))
+            now_ms = self._now_ms()
+            with self._database:
+                self._database.execute("BEGIN IMMEDIATE")
+                self._database.execute(
+                    "INSERT INTO named_keys VALUES (?,?,1,?)", (name, key_id, now_ms)
+                )
+                self._add_version(name, now_ms)
+            self._load()
+            return self._names[name]
+
+    def rotate(self, name: str) -> None:
+        """Give a key a new version for new data keys; what the others wrapped stays readable. Raises KeyError."""
+        with self._lock:
+            with self._database:
+                self._database.execute("BEGIN IMMEDIATE")
+                self._add_version(self._names[name].name, self._now_ms())
+            self._load()
+
+    def rewrap(self, name: str) -> int:
+        """Wrap all data keys of a named key under its newest version and forget the others; how many. Raises KeyError."""
+        with self._lock:
+            newest = self._names[name].version
+            cipher = self._wrapping[newest][1]
+            with self._database:
+                self._database.execute("BEGIN IMMEDIATE")
+                rows = self._database.execute(
+                    "SELECT number, version, wrapped FROM data_keys WHERE version IN "
+                    "(SELECT version FROM versions WHERE name = ? AND version <> ?)",
+                    (name, newest),
+                ).fetchall()
+                for number, version, wrapped in rows:
+                    secret = self._wrapping[version][1].unwrap(wrapped, _data_key_of(version))
+                    nonce = self._entropy.secret(NONCE_BYTES)
+                    again = cipher.wrap(secret, _data_key_of(newest), nonce)
+                    self._database.execute(
+                        "UPDATE data_keys SET version = ?, wrapped = ? WHERE number = ?",
+                        (newest, again, number),
+                    )
+                self._database.execute(
+                    "DELETE FROM versions WHERE name = ? AND version <> ?", (name, newest)
+                )
+            self._load()
+            return len(rows)
+
+    def set_enabled(self, name: str, enabled: bool) -> None:
+        """Refuse or allow the key's use. Raises KeyError, and ValueError for the built-in key."""
+        if name == BUILT_IN_KEY:
+            raise ValueError(f"{BUILT_IN_KEY} is always enabled")
+        with self._lock:
+            change = "UPDATE named_keys SET enabled = ? WHERE name = ?"
+            self._database.execute(change, (enabled, self._names[name].name))
+            self._load()
+
+    def change_master(self, master: bytes) -> None:
+        """Wrap everything under another master key, in one transaction."""
+        new = WrappingKey(master)
+        with self._lock, self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            for table, key, purpose_of in (
+                ("secrets", "purpose", str),
+                ("versions", "version", _version_of),
+            ):
+                rows = self._database.execute(f"SELECT {key}, wrapped FROM {table}").fetchall()
+                for name, wrapped in rows:
+                    purpose = purpose_of(name)
+                    secret = self._master.unwrap(wrapped, purpose)
+                    again = new.wrap(secret, purpose, self._entropy.secret(NONCE_BYTES))
+                    self._database.execute(
+                        f"UPDATE {table} SET wrapped = ? WHERE {key} = ?", (again, name)
+                    )
+        self._master = new
+
+    # -- data keys --------------------------------------------------------------------------------------------------------
+
+    def new_data_key(self, named: NamedKey) -> DataKey:
+        """A key to seal with, durable before it is returned. Raises sqlite3.Error."""
+        secret = self._entropy.secret(KEY_BYTES)
+        with self._lock:
+            version = self._names[named.name].version
+            wrapped = self._wrapping[version][1].wrap(
+                secret, _data_key_of(version), self._entropy.secret(NONCE_BYTES)
+            )
+            number = self._database.execute(
+                "INSERT INTO data_keys (version, wrapped, created_at_ms) VALUES (?,?,?)",
+                (version, wrapped, self._now_ms()),
+            ).lastrowid
+            assert number is not None
+            return self._kept(number, self._names[named.name], DataKey(number, secret))[1]
+
+    def data_key(self, number: int) -> tuple[NamedKey, DataKey]:
+        """The key of that number and whose it is. Raises SealBroken if there is none or it cannot be unwrapped."""
+        known = self._data_keys.get(number)
+        if known is not None:
+            return known
+        with self._lock:
+            row = self._database.execute(
+                "SELECT version, wrapped FROM data_keys WHERE number = ?", (number,)
+            ).fetchone()
+            if row is None:
+                raise SealBroken(f"there is no data key {number}")
+            version, wrapped = row
+            if version not in self._wrapping:
+                self._load()
+            if version not in self._wrapping:
+                raise SealBroken(f"the key of data key {number} is gone")
+            named, wrapping = self._wrapping[version]
+            secret = wrapping.unwrap(wrapped, _data_key_of(version))
+            return self._kept(number, named, DataKey(number, secret))
+
+    def _kept(self, number: int, named: NamedKey, key: DataKey) -> tuple[NamedKey, DataKey]:
+        if len(self._data_keys) >= _DATA_KEYS_KEPT:
+            self._data_keys.popitem(last=False)
+        self._data_keys[number] = (named, key)
+        return named, key
+
+    # -- the file ---------------------------------------------------------------------------------------------------------
+
+    def reload_if_changed(self) -> bool:
+        """Take over what another process changed; whether it did. Microseconds. Raises sqlite3.Error, SealBroken."""
+        with self._lock:
+            version = self._file_version()
+            changed, self._seen_version = version != self._seen_version, version
+            if changed:
+                self._load()
+            return changed
+
+    def _load(self) -> None:
+        """The named keys and their versions. Those known are changed in place: data keys refer to them."""
+        for name, key_id, enabled, created_at_ms in self._database.execute(
+            "SELECT name, key_id, enabled, created_at_ms FROM named_keys"
+        ):
+            known = self._names.get(name)
+            if known is None or known.key_id != key_id:
+                known = self._names[name] = NamedKey(name, key_id, bool(enabled), created_at_ms)
+            known.enabled = bool(enabled)
+            known.versions = 0
+        there = set()
+        for version, name, wrapped in self._database.execute(
+            "SELECT version, name, wrapped FROM versions ORDER BY version"
+        ):
+            there.add(version)
+            named = self._names[name]
+            named.version = version
+            named.versions += 1
+            if version not in self._wrapping:
+                secret = self._master.unwrap(wrapped, _version_of(version))
+                self._wrapping[version] = (named, WrappingKey(secret))
+        for version in self._wrapping.keys() - there:
+            del self._wrapping[version]
+
+    def _add_version(self, name: str, now_ms: int) -> None:
+        version = self._database.execute(
+            "INSERT INTO versions (name, wrapped, created_at_ms) VALUES (?,?,?)",
+            (name, b"", now_ms),
+        ).lastrowid
+        assert version is not None
+        wrapped = self._master.wrap(
+            self._entropy.secret(KEY_BYTES), _version_of(version), self._entropy.secret(NONCE_BYTES)
+        )
+        self._database.execute(
+            "UPDATE versions SET wrapped = ? WHERE version = ?", (wrapped, version)
+        )
+
+    def _secret(self, purpose: str) -> bytes:
+        """The secret for a purpose, made at first use; of two processes that make it, the first one's counts."""
+        fresh = self._master.wrap(
+            self._entropy.secret(KEY_BYTES), purpose, self._entropy.secret(NONCE_BYTES)
+        )
+        self._database.execute("INSERT OR IGNORE INTO secrets VALUES (?,?)", (purpose, fresh))
+        query = "SELECT wrapped FROM secrets WHERE purpose = ?"
+        (wrapped,) = self._database.execute(query, (purpose,)).fetchone()
+        return self._master.unwrap(wrapped, purpose)
+
+    def _file_version(self) -> int:
+        version: int = self._database.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+    def _now_ms(self) -> int:
+        return int(self._clock.wall_s() * 1000)
+
+
+def _data_key_of(version: int) -> str:
+    return f"data key of version {version}"
+
+
+def _version_of(version: int) -> str:
+    return f"version {version}"
+
+
+def _open(file: Path) -> sqlite3.Connection:
+    """Open or create the database; nothing is left open if that fails."""
+    database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    try:
+        with closing(database.execute("PRAGMA journal_mode = WAL")):
+            pass
+        database.execute("PRAGMA synchronous = FULL")
+        database.executescript(_SCHEMA)
+    except BaseException:
+        database.close()
+        raise
+    return database

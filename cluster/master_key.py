@@ -1,0 +1,84 @@
+"""The master key: 32 bytes under which all other keys of a data folder are wrapped.
+
+It comes from the environment (HOLDFAST_MASTER_KEY), from a file that is named, or from `master.key` in the data folder,
+which is made at first start. A file must be its owner's alone: one that others may read protects nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from contextlib import suppress
+from pathlib import Path
+
+from auth.envelope import KEY_BYTES
+from cluster.clock import Entropy
+from storage.folder import sync_folder
+
+FILE_NAME = "master.key"
+_OTHERS = stat.S_IRWXG & ~stat.S_IRGRP | stat.S_IRWXO
+"""What nobody but the owner may do; a group may read, as the files that container platforms mount allow."""
+
+
+class KeysUnusable(Exception):
+    """The keys of a data folder cannot be used; the text says why in one line."""
+
+
+def decode_master_key(text: str) -> bytes:
+    """The key in its text form: base64 of 32 bytes, URL-safe or not. Raises ValueError."""
+    plain = text.strip().replace("+", "-").replace("/", "_")
+    secret = urlsafe_b64decode(plain.encode("ascii"))
+    if len(secret) != KEY_BYTES:
+        raise ValueError(
+            f"must be base64 of {KEY_BYTES} bytes, for example from: openssl rand -base64 32"
+        )
+    return secret
+
+
+def encode_master_key(secret: bytes) -> str:
+    """The key's text form."""
+    return urlsafe_b64encode(secret).decode()
+
+
+def read_master_key(file: Path) -> bytes:
+    """The key in a file. Raises KeysUnusable."""
+    try:
+        mode = file.stat().st_mode
+        if mode & _OTHERS:
+            raise KeysUnusable(
+                f"master key {file} is open to others (mode {stat.S_IMODE(mode):o}); make it 600"
+            )
+        return decode_master_key(file.read_text(encoding="ascii"))
+    except OSError as error:
+        raise KeysUnusable(f"cannot read master key {file}: {error.strerror}") from error
+    except ValueError as error:
+        raise KeysUnusable(f"master key {file} is damaged: {error}") from error
+
+
+def write_master_key(file: Path, secret: bytes) -> None:
+    """Make the file, readable by its owner; a crash leaves either none or a whole one, and an existing one stays.
+
+    Raises OSError.
+    """
+    draft = file.with_suffix(f".{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+        stream.write(encode_master_key(secret))
+        stream.flush()
+        os.fsync(stream.fileno())
+    with suppress(FileExistsError):  # another process was first
+        os.link(draft, file)
+    draft.unlink()
+    sync_folder(file.parent)
+
+
+def folder_master_key(folder: Path, entropy: Entropy, *, may_make: bool) -> bytes:
+    """The key of `master.key` in a data folder; with `may_make` it is made if it is missing. Raises KeysUnusable."""
+    file = folder / FILE_NAME
+    if may_make and not file.exists():
+        try:
+            write_master_key(file, entropy.secret(KEY_BYTES))
+        except OSError as error:
+            raise KeysUnusable(f"cannot make master key {file}: {error.strerror}") from error
+    return read_master_key(file)

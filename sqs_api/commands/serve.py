@@ -1,0 +1,94 @@
+"""`holdfast serve`, whose flags are the settings, and `holdfast check-config`."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sqs_api.commands.options import CONFIG, load, show_key
+from sqs_api.config import Settings, scalar_fields
+from sqs_api.logs import set_up_logs
+
+_FAILED = 1
+
+
+def _flag(name: str, kind: type, description: str, default: object) -> click.Option:
+    """One setting's flag. What it does not check, the settings do: there is one judge of values."""
+    shown = "none" if default is None else default
+    parsed: Any = str
+    if issubclass(kind, StrEnum):
+        parsed = click.Choice([value.value for value in kind])
+    return click.Option(
+        [f"--{name.replace('_', '-')}"], type=parsed, help=f"{description} [{shown}]"
+    )
+
+
+@click.command()
+@CONFIG
+def serve(config_file: Path | None, **flags: Any) -> None:
+    """Run the service until SIGTERM or SIGINT."""
+    settings = load(config_file, flags)
+    set_up_logs(settings.log)
+    sys.exit(_run(settings))
+
+
+serve.params += [_flag(*field) for field in scalar_fields()]
+
+
+@click.command("check-config")
+@CONFIG
+def check_config(config_file: Path | None) -> None:
+    """Say whether the service would start with this configuration."""
+    settings = load(config_file, {})
+    for name in type(settings).model_fields:
+        click.echo(f"{name} = {getattr(settings, name)}")
+
+
+@click.command("example-config")
+def example_config() -> None:
+    """Print a configuration file with every key and its default."""
+    from sqs_api.example_config import example_config as text
+
+    click.echo(text(), nl=False)
+
+
+def _run(settings: Settings) -> int:
+    gc.disable()  # until the node is up and its start-up objects are frozen
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(_serve(settings))
+    return uvloop.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    from sqs_api.node import Node, NodeRefused
+
+    node = Node(settings)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        address = await node.start()
+    except NodeRefused as error:
+        click.echo(f"holdfast: {error}", err=True)
+        return _FAILED
+    if node.first_key is not None:
+        click.echo("# A new access key; its secret is shown only now:")
+        show_key(node.first_key)
+        click.echo(f"export AWS_DEFAULT_REGION={settings.region}")
+        click.echo(f"export AWS_ENDPOINT_URL={address}")
+    click.echo(f"listening on {address}")
+    sys.stdout.flush()
+    gc.enable()
+    await stopping.wait()
+    await node.stop()
+    return 0

@@ -1,0 +1,29 @@
+"""Where a data folder's keys are opened, for the node and for commands."""
+
+from __future__ import annotations
+
+from cluster.catalog import CATALOG_FILE
+from cluster.clock import Clock, Entropy
+from cluster.keyring import FILE_NAME, Keyring
+from cluster.master_key import KeysUnusable, decode_master_key, folder_master_key, read_master_key
+from sqs_api.config import Settings
+
+
+def open_keyring(settings: Settings, clock: Clock, entropy: Entropy) -> Keyring:
+    """Open or make the keys of the settings' data folder, which exists. Raises KeysUnusable."""
+    return Keyring(settings.data / FILE_NAME, _master_key(settings, entropy), clock, entropy)
+
+
+def _master_key(settings: Settings, entropy: Entropy) -> bytes:
+    """A folder that has messages but no keys, or keys but not the one they are under, must not get others."""
+    has_keys = (settings.data / FILE_NAME).exists()
+    if not has_keys and (settings.data / CATALOG_FILE).exists():
+        raise KeysUnusable(f"{settings.data} has queues, but their keys in {FILE_NAME} are missing")
+    if settings.master_key is not None:
+        try:
+            return decode_master_key(settings.master_key.get_secret_value())
+        except ValueError as error:
+            raise KeysUnusable(f"HOLDFAST_MASTER_KEY: {error}") from error
+    if settings.master_key_file is not None:
+        return read_master_key(settings.master_key_file)
+    return folder_master_key(settings.data, entropy, may_make=not has_keys)

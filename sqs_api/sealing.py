@@ -1,0 +1,144 @@
+"""Sealer: encrypts what is sent and decrypts what is received, as each queue's attributes say.
+
+A data key seals for a day, or as long as KmsDataKeyReusePeriodSeconds says, then a new one takes its place; the node asks
+for that in the background. Only the first message under a key that a queue did not name at start makes its data key while
+it waits (one small durable write).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+import structlog
+
+from auth.envelope import BUILT_IN_KEY, DataKey, SealBroken
+from cluster.clock import Clock
+from cluster.keyring import Keyring, NamedKey
+from visibility.errors import KmsDisabled, KmsNotFound
+from visibility.events import StoredMessage
+from visibility.model import Content, QueueDefinition
+
+_BUILT_IN_REUSE_S = 24 * 3600.0
+
+
+class _Sealing(msgspec.Struct):
+    """What new messages under one KmsMasterKeyId are sealed with."""
+
+    named: NamedKey
+    version: int
+    key: DataKey
+    made_at_s: float
+
+
+class Sealer:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, keyring: Keyring, clock: Clock, *, makes_keys: bool) -> None:
+        """`makes_keys`: whether a KmsMasterKeyId that names no key gets one at first use, as in open mode."""
+        self._keyring = keyring
+        self._clock = clock
+        self._makes_keys = makes_keys
+        self._sealing: dict[str, _Sealing] = {}
+        """By KmsMasterKeyId."""
+        self._log = structlog.get_logger("sealing")
+        self.digest_key = keyring.digest_key
+        """What group and deduplication ids are hashed with."""
+        self.broken = 0
+        """Messages that could not be opened, so that no answer had them."""
+
+    def prepare(self, queues: Iterable[QueueDefinition]) -> None:
+        """Make the data keys that these queues need, before requests come."""
+        references = {queue.settings.encryption for queue in queues} | {BUILT_IN_KEY}
+        for reference in references:
+            named = None if reference is None else self._keyring.find(reference)
+            if reference is not None and named is not None and named.enabled:
+                self._begin(reference, named)
+
+    def check(self, queue: QueueDefinition) -> None:
+        """Raise KmsNotFound or KmsDisabled if the queue's key cannot be used."""
+        reference = queue.settings.encryption
+        if reference is not None:
+            self._current(reference)
+
+    def seal(self, content: Content, queue: QueueDefinition) -> Content:
+        """The message as it is stored. Raises KmsNotFound, KmsDisabled."""
+        reference = queue.settings.encryption
+        if reference is None:
+            return content
+        key = self._current(reference).key
+        return Content(
+            key.seal(content.data),
+            content.size,
+            content.md5_of_message_body,
+            content.md5_of_message_attributes,
+            content.md5_of_message_system_attributes,
+            content.group,
+            content.deduplication,
+            key.number,
+        )
+
+    def open(self, message: StoredMessage) -> bytes | None:
+        """The message's content; None, and a line in the log, if it is damaged. Raises KmsDisabled."""
+        if not message.sealed:
+            return message.data
+        try:
+            named, key = self._keyring.data_key(message.sealed)
+            if not named.enabled:
+                raise _disabled(named)
+            return key.open(message.data)
+        except SealBroken as error:
+            self.broken += 1
+            self._log.error(
+                "message_unreadable",
+                message_id=message.message_id,
+                data_key=message.sealed,
+                error=str(error),
+            )
+            return None
+
+    def _current(self, reference: str) -> _Sealing:
+        current = self._sealing.get(reference)
+        if current is None:
+            named = self._keyring.find(reference)
+            if named is None and self._makes_keys:
+                named = self._keyring.add(reference.rpartition(":")[2].removeprefix("alias/"))
+            if named is None:
+                raise KmsNotFound(f"Invalid keyId {reference}")
+            if not named.enabled:
+                raise _disabled(named)
+            current = self._begin(reference, named)
+        elif not current.named.enabled:
+            raise _disabled(current.named)
+        return current
+
+    def _begin(self, reference: str, named: NamedKey) -> _Sealing:
+        version, now_s = named.version, self._clock.monotonic_s()
+        key = self._keyring.new_data_key(named)
+        current = self._sealing[reference] = _Sealing(named, version, key, now_s)
+        return current
+
+    async def renew(self, queues: Iterable[QueueDefinition]) -> None:
+        """Replace data keys that sealed long enough, or whose named key was rotated. Raises sqlite3.Error."""
+        reuse_s: dict[str, float] = {}
+        for queue in queues:
+            reference, settings = queue.settings.encryption, queue.settings
+            if reference is not None and "KmsMasterKeyId" in queue.attributes:
+                shortest = reuse_s.get(reference, _BUILT_IN_REUSE_S)
+                reuse_s[reference] = min(shortest, settings.data_key_reuse_s)
+        now_s = self._clock.monotonic_s()
+        for reference, current in list(self._sealing.items()):
+            age_s = now_s - current.made_at_s
+            is_old = age_s >= reuse_s.get(reference, _BUILT_IN_REUSE_S) and current.key.count
+            named = self._keyring.find(reference)
+            if named is None or not named.enabled:
+                continue
+            if is_old or named is not current.named or named.version != current.version:
+                version = named.version
+                key = await asyncio.to_thread(self._keyring.new_data_key, named)
+                self._sealing[reference] = _Sealing(named, version, key, now_s)
+
+
+def _disabled(named: NamedKey) -> KmsDisabled:
+    return KmsDisabled(f"{named.key_id} is disabled.")

@@ -1,0 +1,234 @@
+"""Messages are sealed as their queue says, and come back through both protocols; keys can be disabled and replaced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from auth.envelope import BUILT_IN_KEY
+from cluster.clock import SystemEntropy
+from cluster.keyring import Keyring
+from cluster.tests.virtual_time import SettableClock
+from sqs_api.sealing import Sealer
+from sqs_api.tests.serving import Service, json_request, running
+from visibility.attributes import initial_attributes, settings_of
+from visibility.errors import KmsDisabled, KmsNotFound
+from visibility.events import StoredMessage
+from visibility.model import Content, QueueDefinition
+
+BODY = b"a body that nobody may read"
+
+
+class Sealing:
+    """A sealer on a clock of its own."""
+
+    def __init__(self, *, makes_keys: bool = False) -> None:
+        self.clock = SettableClock()
+        self.keyring = Keyring(Path(":memory:"), bytes(32), self.clock, SystemEntropy())
+        self.sealer = Sealer(self.keyring, self.clock, makes_keys=makes_keys)
+
+    def seal(self, queue: QueueDefinition) -> StoredMessage:
+        sealed = self.sealer.seal(Content(BODY, len(BODY), "md5"), queue)
+        return StoredMessage("id", 0, sealed.size, sealed.data, sealed.sealed)
+
+    def close(self) -> None:
+        self.keyring.close()
+
+
+@pytest.fixture
+def sealing() -> Any:
+    with closing(Sealing()) as parts:
+        yield parts
+
+
+def queue_with(**given: str) -> QueueDefinition:
+    attributes = initial_attributes("q", given)
+    settings = settings_of(attributes)
+    return QueueDefinition(
+        1, "0" * 12, "us-east-1", "q", 1, 0, 0, 0, bytes(32), attributes, {}, settings
+    )
+
+
+MANAGED = queue_with()
+PLAIN = queue_with(SqsManagedSseEnabled="false")
+KEYED = queue_with(KmsMasterKeyId="alias/orders", KmsDataKeyReusePeriodSeconds="60")
+
+
+def test_a_queue_without_encryption_stores_what_was_sent(sealing: Sealing) -> None:
+    message = sealing.seal(PLAIN)
+
+    assert (message.data, message.sealed) == (BODY, 0)
+    assert sealing.sealer.open(message) == BODY
+
+
+def test_a_managed_queue_seals_and_opens(sealing: Sealing) -> None:
+    message = sealing.seal(MANAGED)
+
+    assert BODY not in message.data
+    assert sealing.keyring.data_key(message.sealed)[0].name == BUILT_IN_KEY
+    assert sealing.sealer.open(message) == BODY
+
+
+def test_a_message_keeps_its_seal_wherever_it_is_moved(sealing: Sealing) -> None:
+    sealing.keyring.add("orders")
+    moved = msgspec.structs.replace(sealing.seal(KEYED), sent_at_ms=9, dead_letter_source_arn="x")
+
+    assert sealing.sealer.open(moved) == BODY
+
+
+def test_an_unknown_key_is_refused_or_made(sealing: Sealing) -> None:
+    with pytest.raises(KmsNotFound):
+        sealing.seal(KEYED)
+    with pytest.raises(KmsNotFound):
+        sealing.sealer.check(KEYED)
+    with closing(Sealing(makes_keys=True)) as generous:
+        assert generous.sealer.open(generous.seal(KEYED)) == BODY
+        assert [key.name for key in generous.keyring.names()] == [BUILT_IN_KEY, "orders"]
+
+
+def test_a_disabled_key_neither_seals_nor_opens_until_it_is_enabled(sealing: Sealing) -> None:
+    sealing.keyring.add("orders")
+    message = sealing.seal(KEYED)
+    sealing.keyring.set_enabled("orders", False)
+
+    for refused in (
+        lambda: sealing.seal(KEYED),
+        lambda: sealing.sealer.check(KEYED),
+        lambda: sealing.sealer.open(message),
+    ):
+        with pytest.raises(KmsDisabled):
+            refused()
+    sealing.keyring.set_enabled("orders", True)
+    assert sealing.sealer.open(message) == BODY
+
+
+def test_a_damaged_message_opens_to_nothing_and_is_counted(sealing: Sealing) -> None:
+    message = sealing.seal(MANAGED)
+    flipped = message.data[:-1] + bytes([message.data[-1] ^ 1])
+
+    for damaged in (
+        msgspec.structs.replace(message, data=flipped),
+        msgspec.structs.replace(message, sealed=77),
+        msgspec.structs.replace(message, data=b""),
+    ):
+        assert sealing.sealer.open(damaged) is None
+    assert sealing.sealer.broken == 3
+
+
+async def test_data_keys_are_replaced_when_they_sealed_long_enough(sealing: Sealing) -> None:
+    sealing.keyring.add("orders")
+    queues = [MANAGED, KEYED]
+    sealing.sealer.prepare(queues)
+    first = [sealing.seal(queue) for queue in queues]
+
+    sealing.clock.at_ms += 59_000
+    await sealing.sealer.renew(queues)
+    assert [sealing.seal(queue).sealed for queue in queues] == [each.sealed for each in first]
+
+    sealing.clock.at_ms += 1_000
+    await sealing.sealer.renew(queues)
+    managed, keyed = (sealing.seal(queue) for queue in queues)
+    assert managed.sealed == first[0].sealed
+    assert keyed.sealed > first[1].sealed
+
+    sealing.clock.at_ms += 24 * 3600 * 1000
+    await sealing.sealer.renew(queues)
+    assert sealing.seal(MANAGED).sealed > managed.sealed
+    assert [sealing.sealer.open(each) for each in (*first, managed, keyed)] == [BODY] * 4
+
+
+async def test_a_data_key_that_sealed_nothing_is_not_replaced(sealing: Sealing) -> None:
+    sealing.sealer.prepare([MANAGED])
+    sealing.clock.at_ms += 48 * 3600 * 1000
+
+    await sealing.sealer.renew([MANAGED])
+
+    assert sealing.seal(MANAGED).sealed == 1
+
+
+async def test_a_rotated_key_seals_the_next_messages(sealing: Sealing) -> None:
+    sealing.keyring.add("orders")
+    before = sealing.seal(KEYED)
+    sealing.keyring.rotate("orders")
+
+    await sealing.sealer.renew([KEYED])
+
+    assert sealing.seal(KEYED).sealed > before.sealed
+    assert sealing.sealer.open(before) == BODY
+
+
+# -- through the gateway ----------------------------------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture
+async def service() -> AsyncIterator[Service]:
+    async with running() as parts:
+        yield parts
+
+
+async def test_messages_of_every_kind_of_queue_come_back(service: Service) -> None:
+    service.keyring.add("orders")
+    for name, attributes in (
+        ("managed", {}),
+        ("plain", {"SqsManagedSseEnabled": "false"}),
+        ("keyed", {"KmsMasterKeyId": "alias/orders"}),
+        ("keyed.fifo", {"KmsMasterKeyId": "orders", "FifoQueue": "true"}),
+    ):
+        url = await service.make_queue(name, **attributes)
+        ids = (
+            {"MessageGroupId": "group-of-a-customer", "MessageDeduplicationId": "d"}
+            if "fifo" in name
+            else {}
+        )
+        sent = await service.call("SendMessage", QueueUrl=url, MessageBody=name, **ids)
+        answer = await service.call(
+            "ReceiveMessage", QueueUrl=url, MessageSystemAttributeNames=["All"]
+        )
+        (message,) = answer["Messages"]
+        assert (message["Body"], message["MessageId"]) == (name, sent["MessageId"])
+        assert message["Attributes"].get("MessageGroupId") == ids.get("MessageGroupId")
+
+
+async def test_a_disabled_key_refuses_sends_and_receives_and_loses_nothing(
+    service: Service,
+) -> None:
+    service.keyring.add("orders")
+    url = await service.make_queue("q", KmsMasterKeyId="orders")
+    await service.call("SendMessage", QueueUrl=url, MessageBody="kept")
+    service.keyring.set_enabled("orders", False)
+
+    for action in ("SendMessage", "ReceiveMessage"):
+        refused = await service.ask(json_request(action, QueueUrl=url, MessageBody="x"))
+        assert refused.status == 400
+        assert refused.headers["x-amzn-query-error"] == "KMS.DisabledException;Sender"
+
+    service.keyring.set_enabled("orders", True)
+    answer = await service.call("ReceiveMessage", QueueUrl=url)
+    assert answer["Messages"][0]["Body"] == "kept"
+
+
+async def test_messages_of_a_key_that_is_disabled_are_given_back(service: Service) -> None:
+    """As after a move to a queue without a key: only opening them shows whose they are."""
+    service.keyring.add("orders")
+    url = await service.make_queue("q", KmsMasterKeyId="orders")
+    await service.call("SendMessage", QueueUrl=url, MessageBody="kept")
+    await service.call(
+        "SetQueueAttributes", QueueUrl=url, Attributes={"SqsManagedSseEnabled": "true"}
+    )
+    service.keyring.set_enabled("orders", False)
+
+    refused = await service.ask(json_request("ReceiveMessage", QueueUrl=url))
+    assert refused.headers["x-amzn-query-error"] == "KMS.DisabledException;Sender"
+    service.keyring.set_enabled("orders", True)
+    answer = await service.call(
+        "ReceiveMessage", QueueUrl=url, MessageSystemAttributeNames=["ApproximateReceiveCount"]
+    )
+    (message,) = answer["Messages"]
+    assert message["Body"] == "kept"
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
