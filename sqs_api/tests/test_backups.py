@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from sqs_api.config import AuthMode, Settings
+from sqs_api.node import Node, NodeRefused
 from sqs_api.tests.served import Served, filled, names, serving
 from sqs_api.tests.serving import until
 from sqs_api.tests.test_cli import Said, run
