@@ -6,7 +6,9 @@ import asyncio
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from sqs_api.config import AuthMode, Settings
@@ -15,7 +17,7 @@ from sqs_api.tests.served import filled, names, serving
 from sqs_api.tests.test_cli import Said, run
 from storage.copies import files_below
 from storage.keys import message_key
-from storage.manifest import MANIFEST_FILE
+from storage.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest
 from storage.rocks import Durability, RocksStore
 
 
@@ -185,3 +187,27 @@ def test_verify_finds_messages_whose_key_is_missing(closed: Path) -> None:
 
     assert said.status == 1
     assert said.out.count(", is missing\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"format": 2}, "has format 2"),
+        ({"data_format": 1}, "of data format 1"),
+        ({"files": [CopiedFile("../x", 1, "")]}, "outside of the backup: ../x"),
+        ({"files": [CopiedFile("/x", 1, "")]}, "outside of the backup: /x"),
+    ],
+)
+def test_backup_of_another_version_or_with_strange_paths_is_refused(
+    closed: Path, target: Path, tmp_path: Path, change: dict[str, Any], says: str
+) -> None:
+    run("backup", target, "--data", closed)
+    manifest = read_manifest(target)
+    (target / MANIFEST_FILE).unlink()
+    write_manifest(target, msgspec.structs.replace(manifest, **change))
+
+    said = run("restore", target, "--data", tmp_path / "new")
+
+    assert said.status == 2
+    assert says in said.err
+    assert not (tmp_path / "new").exists()
