@@ -10,9 +10,12 @@ import click
 
 from sqs_api.commands.backup import backup
 from sqs_api.commands.credentials import credentials
+from sqs_api.commands.keys import keys
+from sqs_api.commands.policy import policy
 from sqs_api.commands.restore import restore
 from sqs_api.commands.restore_queue import restore_queue
 from sqs_api.commands.serve import check_config, example_config, serve
+from sqs_api.commands.users import users
 from sqs_api.commands.verify import verify
 
 _FAILED = 1
@@ -35,6 +38,9 @@ for command in (
     check_config,
     example_config,
     credentials,
+    users,
+    policy,
+    keys,
     restore_queue,
     backup,
     restore,

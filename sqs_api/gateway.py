@@ -16,10 +16,11 @@ import msgspec
 import structlog
 
 from auth.caller import Caller
-from auth.errors import AuthError
+from auth.errors import AuthError, MissingAuthenticationToken
 from cluster.clock import Clock, Entropy
 from cluster.router import Router
 from cluster.turn import Ticket
+from sqs_api.access import Access, Sender
 from sqs_api.answers import Reply, date_line
 from sqs_api.metrics import Metrics
 from sqs_api.plain_request import RawRequest
@@ -65,8 +66,8 @@ class Authenticate(Protocol):
         """The caller. Raises AuthError."""
 
 
-class Client(Protocol):
-    """Where an answer goes."""
+class Client(Sender, Protocol):
+    """Where a request came from and its answer goes."""
 
     def write_reply(self, reply: Reply) -> bool:
         """Write the answer; False if the client is gone and did not get it."""
@@ -116,6 +117,7 @@ class Gateway:
         entropy: Entropy,
         public_url: str | None,
         preparer: Preparer,
+        access: Access,
     ) -> None:
         self._authenticate = authenticate
         self._queues = queues
@@ -124,6 +126,7 @@ class Gateway:
         self._clock = clock
         self._public_url = public_url
         self._preparer = preparer
+        self._access = access
         self._log = structlog.get_logger("gateway")
         self._date = b""
         """The Date header's value of the second before `_next_second`."""
@@ -184,16 +187,21 @@ class Gateway:
         if now_s >= self._next_second:
             self._next_second = int(now_s) + 1
             self._date = date_line(now_s)
-        caller = self._authenticate(raw.method, raw.target, headers, raw.body, now_s)
-        decoded = decode_request(raw.method, raw.target, headers, raw.body)
+        try:
+            caller = self._authenticate(raw.method, raw.target, headers, raw.body, now_s)
+            decoded = decode_request(raw.method, raw.target, headers, raw.body)
+        except MissingAuthenticationToken as unsigned:
+            caller, decoded = self._admit_unsigned(raw, exchange.client, unsigned)
         operation = decoded.operation
         exchange.wire = decoded.wire
         exchange.action = decoded.action
         check(operation)
         if type(operation) not in _TO_SHARD:
+            self._access.admit(operation, caller, exchange.client, headers)
             self._start_task(self._answer_queue_action(exchange, decoded, caller, headers))
             return
-        queue = self._queues.find(operation.queue_url, caller)  # type: ignore[attr-defined]
+        url: str = operation.queue_url  # type: ignore[attr-defined]
+        queue = self._access.queue(operation, url, caller, exchange.client, headers)
         exchange.operation = operation
         exchange.caller = caller
         exchange.queue = queue
@@ -203,6 +211,17 @@ class Gateway:
             target_queue = self._queues.dead_letter_queue(queue)
         request = Request(operation, queue, caller, exchange.request_id, parts, target_queue)
         exchange.ticket = self._router.submit(request, exchange.on_answer)
+
+    def _admit_unsigned(
+        self, raw: RawRequest, client: Client, unsigned: MissingAuthenticationToken
+    ) -> tuple[Caller, Decoded]:
+        """A request that nobody signed, if a queue's policy lets everyone make it. Raises `unsigned` if it does not."""
+        try:
+            decoded = decode_request(raw.method, raw.target, raw.headers, raw.body)
+            check(decoded.operation)
+            return self._access.nobody_may(decoded.operation, client, raw.headers), decoded
+        except (QueueError, AuthError):
+            raise unsigned from None
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -19,14 +19,16 @@ from auth.credentials import AccessKey, CredentialSet
 from auth.envelope import SealBroken
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
-from cluster.access_keys import AccessKeyStore, AccessKeysUnreadable
 from cluster.backup import remove_leftovers
 from cluster.catalog import CATALOG_FILE, Catalog
 from cluster.catalog_rows import CatalogUnreadable
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.identity_store import FILE_NAME as IDENTITIES_FILE
+from cluster.identity_store import IdentitiesUnreadable, IdentityStore
 from cluster.master_key import KeysUnusable
 from cluster.router import Router
 from cluster.shard import CatalogOlder, Shard
+from sqs_api.access import Access
 from sqs_api.admin import AdminPages
 from sqs_api.backups import Backups
 from sqs_api.config import Audience, AuthMode, Settings, Switch
@@ -60,7 +62,7 @@ _GC_THRESHOLDS = (50_000, 20, 100)
 
 _REFUSALS = (
     FolderRefused,
-    AccessKeysUnreadable,
+    IdentitiesUnreadable,
     KeysUnusable,
     CatalogOlder,
     CatalogUnreadable,
@@ -110,9 +112,12 @@ class Node:
             self._folders = folders = open_folder(settings.data)
             self._keyring = open_keyring(settings, self._clock, self._entropy)
             self._opened.callback(self._keyring.close)
-            self._keys = AccessKeyStore(settings.data, self._clock, self._entropy)
-            self._opened.callback(self._keys.close)
-            self._credentials = CredentialSet(self._keys.all())
+            self._identities = IdentityStore(
+                settings.data / IDENTITIES_FILE, self._keyring.secrets, self._clock, self._entropy
+            )
+            self._opened.callback(self._identities.close)
+            self._credentials = self._identities.credentials()
+            self._users = self._identities.users()
             self._catalog = await self._open_catalog(sorted(folders))
             self._router = Router(self._shard(number, path) for number, path in folders.items())
             queues = [*self._catalog, *(kept.queue for kept in self._catalog.deleted_queues())]
@@ -126,7 +131,7 @@ class Node:
         except aiosqlite.Error as error:
             raise NodeRefused(f"cannot open the catalog of {settings.data}: {error}") from error
         if settings.auth is AuthMode.SIGV4 and not len(self._credentials):
-            self.first_key = self._keys.add(settings.account)
+            self.first_key = self._identities.add_key(settings.account)
             self._credentials = CredentialSet([self.first_key])
         self._metrics.attach(self._catalog, self._router, self._clock.wall_s)
         return await self._listen()
@@ -167,15 +172,20 @@ class Node:
         is_open = settings.auth is AuthMode.OPEN
         self._sealer = Sealer(self._keyring, self._clock, makes_keys=is_open)
         self._sealer.prepare(self._catalog)
+        self._access = Access(
+            self._catalog, self._clock, enforced=not is_open, region=settings.region
+        )
+        self._access.replace(self._users)
         self._gateway = Gateway(
             authenticate=self._authenticate(),
-            queues=QueueActions(self._catalog, self._router, crosses_accounts=is_open),
+            queues=QueueActions(self._catalog, self._router),
             router=self._router,
             metrics=self._metrics,
             clock=self._clock,
             entropy=self._entropy,
             public_url=settings.public_url,
             preparer=Preparer(self._sealer),
+            access=self._access,
         )
         self._deletions = Deletions(self._catalog, self._router)
         self._backups = Backups(
@@ -237,13 +247,14 @@ class Node:
         return self._ready and self._router.ready
 
     async def _watch_keys(self) -> None:
-        """Take over what `holdfast credentials` changed while the node runs."""
+        """Take over what `holdfast credentials` and `holdfast users` changed while the node runs."""
         while not await self._stops_within(_KEY_CHECK_S):
             try:
-                if self._keys.changed():
-                    self._verifier.replace(CredentialSet(self._keys.all()))
+                if self._identities.changed():
+                    self._verifier.replace(self._identities.credentials())
+                    self._access.replace(self._identities.users())
                     self._log.info("access_keys_reloaded")
-            except (AccessKeysUnreadable, sqlite3.Error) as error:
+            except (IdentitiesUnreadable, sqlite3.Error) as error:
                 self._log.error("access_keys_unreadable", error=str(error))
 
     async def _watch_keyring(self) -> None:

@@ -68,13 +68,13 @@ def test_damaged_byte_of_any_file_is_named_and_nothing_is_restored(
 
 def test_missing_and_added_files_of_a_backup_are_named(closed: Path, target: Path) -> None:
     run("backup", target, "--data", closed)
-    (target / "access-keys.sqlite").unlink()
+    (target / "identities.sqlite").unlink()
     (target / "note").touch()
 
     said = run("verify", target)
 
     assert said.status == 1
-    assert "access-keys.sqlite: No such file or directory\n" in said.out
+    assert "identities.sqlite: No such file or directory\n" in said.out
     assert "note: the backup was made without it\n" in said.out
 
 
