@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 
 import aiosqlite
@@ -18,6 +19,7 @@ from auth.credentials import AccessKey, CredentialSet
 from auth.envelope import SealBroken
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
+from cluster.backup import remove_leftovers
 from cluster.catalog import CATALOG_FILE, Catalog
 from cluster.catalog_rows import CatalogUnreadable
 from cluster.clock import SystemClock, SystemEntropy
@@ -28,6 +30,7 @@ from cluster.router import Router
 from cluster.shard import CatalogOlder, Shard
 from sqs_api.access import Access
 from sqs_api.admin import AdminPages
+from sqs_api.backups import Backups
 from sqs_api.config import Audience, AuthMode, Settings, Switch
 from sqs_api.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.deletions import Deletions
@@ -87,6 +90,8 @@ class Node:
         self._ready = False
         self._stopping = asyncio.Event()
         self._opened = AsyncExitStack()
+        self._stores: dict[int, RocksStore] = {}
+        """The store that each shard opened last."""
         self.first_key: AccessKey | None = None
         """The access key made at first start, to be shown once."""
 
@@ -107,7 +112,7 @@ class Node:
     async def _start(self) -> str:
         settings = self._settings
         try:
-            folders = open_folder(settings.data)
+            self._folders = folders = open_folder(settings.data)
             self._keyring = open_keyring(settings, self._clock, self._entropy)
             self._opened.callback(self._keyring.close)
             self._identities = IdentityStore(
@@ -125,6 +130,7 @@ class Node:
                 known = [queue.queue_id for queue in queues if queue.shard == shard.number]
                 shard.start(known, self._catalog.highest_queue_id)
                 self._opened.push_async_callback(shard.stop)
+            remove_leftovers(settings.data)
         except _REFUSALS as error:
             raise NodeRefused(str(error)) from error
         except aiosqlite.Error as error:
@@ -153,7 +159,9 @@ class Node:
         waits = self._settings.aws_waits is Switch.ON
 
         def open_store(on_failure: Callable[[StoreFailed], None]) -> Store:
-            return RocksStore(folder, self._settings.durability, on_failure)
+            store = RocksStore(folder, self._settings.durability, on_failure)
+            self._stores[number] = store
+            return store
 
         return Shard(
             number,
@@ -193,11 +201,20 @@ class Node:
             )
         )
         self._deletions = Deletions(self._catalog, self._router)
+        self._backups = Backups(
+            settings.data,
+            self._folders,
+            catalog=self._catalog,
+            store_of=self._stores.__getitem__,
+            clock=self._clock,
+            version=metadata.version("holdfast"),
+        )
         pages = AdminPages(
             self._metrics,
             self._is_ready,
             answers_anyone=settings.metrics is Audience.ANYONE,
             deletions=self._deletions,
+            backups=self._backups,
         )
         self._server = SqsServer(self._gateway, pages)
         loop = asyncio.get_running_loop()
@@ -298,6 +315,7 @@ class Node:
         self._server.begin_to_stop()
         for shard in self._router.shards.values():
             shard.end_long_polls()
+        await self._backups.stop()
         try:
             await asyncio.wait_for(self._gateway.drain(), _STOP_S)
         except TimeoutError:

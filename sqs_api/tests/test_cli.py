@@ -54,7 +54,7 @@ def run(*arguments: object) -> Said:
     result = CliRunner().invoke(cli, given, standalone_mode=False)
     if isinstance(result.exception, click.ClickException):
         return Said(2, result.stdout, result.exception.format_message())
-    if result.exception is not None:
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Said(result.exit_code, result.stdout, result.stderr)
 
