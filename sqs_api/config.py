@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
@@ -108,6 +108,10 @@ class Settings(BaseSettings):
     """Region shown at first start, and of unsigned requests in open mode."""
     public_url: Annotated[str | None, AfterValidator(_url)] = None
     """Base of queue URLs; by default what the client's Host header says."""
+    accept_loss: Switch = Switch.OFF
+    """Whether to start on a folder that came back shorter than answers told of: an old copy, or a file that was cut."""
+    disk_reserve_mib: Annotated[int, Field(ge=0)] = 128
+    """MiB of free space below which sends are refused, while receives and deletes still pass; 0 for none."""
     aws_waits: Switch = Switch.ON
     """Whether AWS's 60 s rules hold: between two purges, and before a deleted queue's name is used again."""
     master_key: SecretStr | None = None
@@ -203,6 +207,11 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         raise ConfigRefused(f"cannot read {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigRefused(f"{file}: {error}") from error
+
+
+def environment() -> Mapping[str, str]:
+    """The environment, for secrets that declarations name."""
+    return os.environ
 
 
 def _from_environment() -> dict[str, Any]:

@@ -6,7 +6,7 @@ The file wins for what it names; nothing is deleted because it is not named. A s
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,14 +86,14 @@ class DeclaredKey(_Declared):
             raise ValueError("needs either secret_access_key_file or secret_access_key_env")
         return self
 
-    def secret(self) -> str:
-        """Raises ValueError with a reason."""
+    def secret(self, environment: Mapping[str, str]) -> str:
+        """The secret. Raises ValueError with a reason."""
         if self.secret_access_key_file is not None:
             return checked_secret(_read(self.secret_access_key_file).strip())
         name = self.secret_access_key_env or ""
-        if name not in os.environ:
+        if name not in environment:
             raise ValueError(f"environment variable {name} is not set")
-        return checked_secret(os.environ[name])
+        return checked_secret(environment[name])
 
 
 class DeclaredUser(_Declared):

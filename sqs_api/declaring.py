@@ -7,7 +7,7 @@ import structlog
 from auth.credentials import AccessKey
 from cluster.catalog import Catalog
 from cluster.identity_store import IdentityStore
-from sqs_api.config import Settings
+from sqs_api.config import Settings, environment
 from sqs_api.declarations import DeclaredQueue, DeclaredUser, checked_secret, in_order
 from visibility.attributes import conflicting_attribute
 from visibility.errors import QueueDeletedRecently, QueueDoesNotExist, QueueError
@@ -81,7 +81,7 @@ def _declare_user(declared: DeclaredUser, settings: Settings, store: IdentitySto
         if there.get(name) != document:
             store.put_policy(user, name, document)
     for key in declared.access_keys:
-        _keep(store, key.access_key_id, key.secret(), account, user.user_id, user.name)
+        _keep(store, key.access_key_id, key.secret(environment()), account, user.user_id, user.name)
 
 
 def _keep(

@@ -22,6 +22,7 @@ from cluster.router import Router
 from cluster.turn import Ticket
 from sqs_api.access import Access, Sender
 from sqs_api.answers import Reply, date_line
+from sqs_api.disk_space import DiskSpace
 from sqs_api.metrics import Metrics
 from sqs_api.plain_request import RawRequest
 from sqs_api.prepare import PREPARE, Preparer, receipts_of
@@ -40,7 +41,18 @@ from sqs_api.queue_actions import QueueActions
 from sqs_api.rates import Rates
 from visibility.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.model import QueueDefinition, Request
-from visibility.operations import ACTIONS, Operation, ReceiveMessage, ReturnMessages, Route
+from visibility.operations import (
+    ACTIONS,
+    CreateQueue,
+    Operation,
+    ReceiveMessage,
+    ReturnMessages,
+    Route,
+    SendMessage,
+    SendMessageBatch,
+    StartMessageMoveTask,
+    TagQueue,
+)
 from visibility.outcomes import Answer, Deliveries
 from visibility.results import Result
 from visibility.validate import check
@@ -51,6 +63,12 @@ _TO_SHARD = frozenset(
     for row in ACTIONS.values()
     if row.route is Route.SHARD and "queue_url" in row.required
 )
+
+_TAKE_SPACE = frozenset(
+    (CreateQueue, SendMessage, SendMessageBatch, StartMessageMoveTask, TagQueue)
+)
+"""What is refused below the disk reserve."""
+_DISK_SHORT = "The service has no space for more messages. Please try again."
 
 
 class Authenticate(Protocol):
@@ -119,6 +137,7 @@ class Gateway:
         public_url: str | None,
         preparer: Preparer,
         access: Access,
+        disk: DiskSpace,
     ) -> None:
         self._authenticate = authenticate
         self._queues = queues
@@ -128,6 +147,7 @@ class Gateway:
         self._public_url = public_url
         self._preparer = preparer
         self._access = access
+        self._disk = disk
         self._rates: Rates | None = None
         self._log = structlog.get_logger("gateway")
         self._date = b""
@@ -204,6 +224,9 @@ class Gateway:
         check(operation)
         if self._rates is not None:
             self._rates.check_account(caller)
+        if self._disk.is_short and type(operation) in _TAKE_SPACE:
+            self._disk.refused += 1
+            raise ServiceUnavailable(_DISK_SHORT)
         if type(operation) not in _TO_SHARD:
             self._access.admit(operation, caller, exchange.client, headers)
             self._start_task(self._answer_queue_action(exchange, decoded, caller, headers))

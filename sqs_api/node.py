@@ -34,6 +34,7 @@ from sqs_api.backups import Backups
 from sqs_api.config import Audience, AuthMode, Settings, Switch
 from sqs_api.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.deletions import Deletions
+from sqs_api.disk_space import DiskSpace
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsServer
 from sqs_api.keys import open_keyring
@@ -42,6 +43,7 @@ from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
 from sqs_api.rates import Rates
 from sqs_api.sealing import Sealer
+from sqs_api.stalls import StallWatch
 from storage.codec import DamagedRecord
 from storage.folder import FolderRefused, open_folder
 from storage.rocks import RocksStore
@@ -54,6 +56,7 @@ _DISCONNECT_S = 0.05
 """How long a stop waits for idle connections to close."""
 _KEY_CHECK_S = 1.0
 """How often changes by `holdfast credentials` are looked for."""
+_DISK_CHECK_S = 1.0
 _DATA_KEY_CHECK_S = 15.0
 """How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
 _DELETION_CHECK_S = 60.0
@@ -83,10 +86,12 @@ class Node:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._clock_leaps = 0
         self._clock = SystemClock(on_leap=self._clock_leapt)
         self._entropy = SystemEntropy()
         self._log = structlog.get_logger("node")
         self._metrics = Metrics()
+        self._stalls = StallWatch(self._clock.monotonic_s)
         self._ready = False
         self._stopping = asyncio.Event()
         self._opened = AsyncExitStack()
@@ -96,6 +101,7 @@ class Node:
         """The access key made at first start, to be shown once."""
 
     def _clock_leapt(self, leap_s: float) -> None:
+        self._clock_leaps += 1
         self._log.warning("clock_leapt", leap_s=round(leap_s, 3))
 
     async def start(self) -> str:
@@ -159,7 +165,13 @@ class Node:
         waits = self._settings.aws_waits is Switch.ON
 
         def open_store(on_failure: Callable[[StoreFailed], None]) -> Store:
-            store = RocksStore(folder, self._settings.durability, on_failure)
+            store = RocksStore(
+                folder,
+                self._settings.durability,
+                on_failure,
+                accepts_loss=self._settings.accept_loss is Switch.ON,
+                monotonic_s=self._clock.monotonic_s,
+            )
             self._stores[number] = store
             return store
 
@@ -175,6 +187,8 @@ class Node:
     async def _listen(self) -> str:
         settings = self._settings
         is_open = settings.auth is AuthMode.OPEN
+        self._disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
+        self._disk.look()
         self._sealer = Sealer(self._keyring, self._clock, makes_keys=is_open)
         self._sealer.prepare(self._catalog)
         self._access = Access(
@@ -191,6 +205,7 @@ class Node:
             public_url=settings.public_url,
             preparer=Preparer(self._sealer),
             access=self._access,
+            disk=self._disk,
         )
         self._gateway.limit(
             Rates(
@@ -231,6 +246,7 @@ class Node:
             asyncio.create_task(self._watch_keys()),
             asyncio.create_task(self._watch_keyring()),
             asyncio.create_task(self._watch_data_keys()),
+            asyncio.create_task(self._watch_disk()),
             asyncio.create_task(self._watch_deletions()),
         ]
         self._ready = True
@@ -278,6 +294,13 @@ class Node:
                     self._log.info("keyring_reloaded")
             except (SealBroken, sqlite3.Error) as error:
                 self._log.error("keyring_unreadable", error=str(error))
+
+    async def _watch_disk(self) -> None:
+        """Look at the free space, and how late the loop runs."""
+        stalls = asyncio.create_task(self._stalls.watch())
+        while not await self._stops_within(_DISK_CHECK_S):
+            self._disk.look()
+        stalls.cancel()
 
     async def _watch_data_keys(self) -> None:
         """Replace data keys that sealed long enough."""

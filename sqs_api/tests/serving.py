@@ -19,6 +19,7 @@ from cluster.router import Router
 from cluster.shard import Shard
 from sqs_api.access import Access
 from sqs_api.admin import AdminPages
+from sqs_api.disk_space import DiskSpace
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsConnection, SqsServer
 from sqs_api.metrics import Metrics
@@ -122,6 +123,7 @@ class Service:
         self._clients: list[Client] = []
         self.keyring: Keyring
         self.access: Access
+        self.disk: DiskSpace
         self.port = 0
         self.aiohttp_port = 0
 
@@ -216,6 +218,7 @@ async def running(
     shard.start([])
     metrics = Metrics()
     metrics.attach(catalog, router, clock.wall_s)
+    disk = DiskSpace(Path("/"), 0)
     access = Access(catalog, clock, enforced=enforced, region=REGION)
     gateway = Gateway(
         authenticate=authenticate,
@@ -226,11 +229,13 @@ async def running(
         entropy=entropy,
         public_url=public_url,
         access=access,
+        disk=disk,
         preparer=Preparer(Sealer(keyring, clock, makes_keys=False)),
     )
     service = Service(gateway, shard, catalog, metrics)
     service.keyring = keyring
     service.access = access
+    service.disk = disk
     service.port = await service.listen(SqsServer(gateway, service.pages))
     service.aiohttp_port = await service.listen(AiohttpServer(gateway, service.pages))
     try:
