@@ -6,6 +6,7 @@
 #   make quick                      the packages' own tests, without clients and processes (half a minute)
 #   make check                      format, lint, types, import contracts, style
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
+#   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
 #   make fuzz                       the differential fuzz and the models of queues, for minutes
 #   make retention                  messages expire in real time (a minute)
 #   make bench                      benchmarks (minutes; not a test)
@@ -30,7 +31,7 @@ OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
 AIOBOTO3_LOCK := requirements-aioboto3.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed
 
-.PHONY: serve test quick check format kill9 fuzz bench size retention lock clean
+.PHONY: serve test quick check format kill9 power-loss fuzz bench size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime
@@ -57,6 +58,9 @@ kill9: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.kill9 --rounds $(ROUNDS) $(ARGS)
 	$(BIN)/python -m compat_tests.kill9_fifo --rounds $(ROUNDS) $(ARGS)
 	$(BIN)/python -m compat_tests.kill9_moves --rounds $(ROUNDS) $(ARGS)
+
+power-loss: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.power_loss --rounds $(ROUNDS) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py

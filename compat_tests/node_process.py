@@ -49,8 +49,9 @@ def run_command(*arguments: str, seconds: float = 20.0) -> subprocess.CompletedP
 class NodeProcess:
     """One service process over one data folder; it can be stopped, killed and started again on the same port."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.data = folder / "data"
+    def __init__(self, folder: Path, *options: str, data: Path | None = None) -> None:
+        """The log lies in `folder`, and so do the data where nothing else is said."""
+        self.data = data or folder / "data"
         self.log = folder / "node.log"
         self.url = ""
         self._credentials: Credentials | None = None
