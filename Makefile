@@ -7,6 +7,7 @@
 #   make check                      format, lint, types, import contracts, style
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
 #   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
+#   make damage ROUNDS=300          flip bits and cut files of a closed folder, then start on it (minutes)
 #   make fuzz                       the differential fuzz and the models of queues, for minutes
 #   make retention                  messages expire in real time (a minute)
 #   make bench                      benchmarks (minutes; not a test)
@@ -31,7 +32,7 @@ OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
 AIOBOTO3_LOCK := requirements-aioboto3.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed
 
-.PHONY: serve test quick check format kill9 power-loss fuzz bench size retention lock clean
+.PHONY: serve test quick check format kill9 power-loss damage fuzz bench size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime
@@ -61,6 +62,9 @@ kill9: $(VENV)/.dev
 
 power-loss: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.power_loss --rounds $(ROUNDS) $(ARGS)
+
+damage: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.damage --rounds $(ROUNDS) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py

@@ -49,12 +49,21 @@ def run_command(*arguments: str, seconds: float = 20.0) -> subprocess.CompletedP
 class NodeProcess:
     """One service process over one data folder; it can be stopped, killed and started again on the same port."""
 
-    def __init__(self, folder: Path, *options: str, data: Path | None = None) -> None:
-        """The log lies in `folder`, and so do the data where nothing else is said."""
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        data: Path | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """The log lies in `folder`, and so do the data where nothing else is said.
+
+        `credentials` are an access key of a data folder that was made before.
+        """
         self.data = data or folder / "data"
         self.log = folder / "node.log"
         self.url = ""
-        self._credentials: Credentials | None = None
+        self._credentials = credentials
         self._options = options
         self._port = "0"
         self._process: subprocess.Popen[str] | None = None
