@@ -8,6 +8,7 @@
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
 #   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
 #   make damage ROUNDS=300          flip bits and cut files of a closed folder, then start on it (minutes)
+#   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
 #   make fuzz                       the differential fuzz and the models of queues, for minutes
 #   make retention                  messages expire in real time (a minute)
 #   make bench                      benchmarks (minutes; not a test)
@@ -19,6 +20,7 @@ UV ?= uv
 ARGS ?=
 ROUNDS ?= 50
 FUZZ ?= 200000
+COUNT ?= 1000000
 MODEL ?= 2000
 
 VENV := .venv
@@ -32,7 +34,7 @@ OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
 AIOBOTO3_LOCK := requirements-aioboto3.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed
 
-.PHONY: serve test quick check format kill9 power-loss damage fuzz bench size retention lock clean
+.PHONY: serve test quick check format kill9 power-loss damage wire-fuzz fuzz bench size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime
@@ -65,6 +67,9 @@ power-loss: $(VENV)/.dev
 
 damage: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.damage --rounds $(ROUNDS) $(ARGS)
+
+wire-fuzz: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.wire_fuzz --count $(COUNT) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py

@@ -83,6 +83,12 @@ class NodeProcess:
         """True while the process lives."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """The id of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self, *, seconds: float = 20.0) -> NodeProcess:
         """Start and wait until the service says that it answers."""
         assert not self.running
