@@ -13,6 +13,7 @@ import hmac
 import json
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -108,6 +109,7 @@ _ODD_HEADERS = (
     ),
 )
 _DEEP = 60_000
+_FIFO_ATTRIBUTES = {"ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"}
 _BATCHED = {
     "SendMessageBatch": "SendMessage",
     "DeleteMessageBatch": "DeleteMessage",
@@ -221,6 +223,7 @@ class Fuzzer:
             if "ReceiptHandle" in members and self._chance.random() < 0.8:
                 url, members["ReceiptHandle"] = self._chance.choice(self._handles)
                 members["QueueUrl"] = url or members["QueueUrl"]
+            self._fit(action, members)
             return members
         entries = []
         for number in range(self._chance.choice((1, 2, 10))):
@@ -228,6 +231,23 @@ class Fuzzer:
             url = entry.pop("QueueUrl")
             entries.append({"Id": str(number), **entry})
         return {"QueueUrl": url, "Entries": entries}
+
+    def _fit(self, action: str, members: dict[str, Any]) -> None:
+        """Make the members suit the kind of queue, so that most undamaged requests succeed."""
+        if action == "DeleteQueue" and self._chance.random() < 0.9:
+            members["QueueUrl"] = f"http://{self._host}/{ACCOUNT}/fuzz-doomed"
+        is_fifo = members.get("QueueName", members.get("QueueUrl", "")).endswith(".fifo")
+        attributes = members.get("Attributes", {})
+        if not is_fifo:
+            members.pop("MessageDeduplicationId", None)
+            for name in _FIFO_ATTRIBUTES & attributes.keys():
+                del attributes[name]
+        elif action == "CreateQueue":
+            attributes["FifoQueue"] = "true"
+        elif action == "SendMessage":
+            members.setdefault("MessageGroupId", "g1")
+            members.setdefault("MessageDeduplicationId", "d1")
+            members.pop("DelaySeconds", None)
 
     def url(self) -> str:
         """A queue's URL."""
@@ -257,7 +277,7 @@ class Fuzzer:
 
     def queue_attributes(self) -> dict[str, Any]:
         """Attributes of a queue."""
-        names = self._chance.sample(sorted(_ATTRIBUTES), self._chance.randrange(3))
+        names = self._chance.sample(sorted(_ATTRIBUTES), self._chance.randrange(1, 3))
         return {name: _ATTRIBUTES[name] for name in names}
 
     def pick(self, *values: Any) -> Any:
@@ -282,7 +302,7 @@ class Fuzzer:
         elif what == 1 and isinstance(place, dict):
             place[self._odd_name(str(key))] = place.pop(key)
         elif what == 2:
-            place[key] = chance.choice(_VALUES)
+            place[key] = deepcopy(chance.choice(_VALUES))
         elif what == 3 and isinstance(inner, str) and inner:
             at = chance.randrange(len(inner))
             place[key] = inner[:at] + chance.choice(_TEXTS) + inner[at + chance.randrange(2) :]
@@ -464,7 +484,7 @@ _MEMBERS: dict[str, dict[str, _Make]] = {
     "ListQueues": {
         "QueueNamePrefix": lambda fuzzer: "fuzz-",
         "MaxResults": lambda fuzzer: 2,
-        "NextToken": Fuzzer.handle,
+        "NextToken": lambda fuzzer: fuzzer.pick(None, None, None, fuzzer.handle()),
     },
     "GetQueueAttributes": {**_URL, "AttributeNames": lambda fuzzer: ["All"]},
     "SetQueueAttributes": {**_URL, "Attributes": Fuzzer.queue_attributes},
