@@ -16,6 +16,7 @@ import random
 import shutil
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from compat_tests.known_messages import Folder, Reading, fill, read_back
 from compat_tests.node_process import NodeProcess
 
 MESSAGES_EACH = 25  # in each queue, before each of the folder's two ends
+FRESH_SECONDS = 200  # a folder is used; its deduplication ids hold for five minutes
 KINDS = {
     "*.sst": "table",
     "*.log": "write-ahead log",
@@ -72,14 +74,18 @@ def main() -> int:
     say(f"seed {seed}")
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
-        made = [
-            make_folder(top / end, random.Random(seed), clean_end=end == "stopped")
-            for end in ("stopped", "killed")
-        ]
+        made: list[tuple[Path, Folder]] = []
+        fresh_until = 0.0
         table: Counter[tuple[str, str]] = Counter()
         blocked = 0
         for number in range(options.rounds):
             chance = random.Random(f"{seed} {number}")
+            if time.monotonic() > fresh_until:
+                fresh_until = time.monotonic() + FRESH_SECONDS
+                made = [
+                    make_folder(top / f"{number}-{clean_end}", chance, clean_end=clean_end)
+                    for clean_end in (True, False)
+                ]
             harm, finding = one_round(top, made[number % 2], chance, options.kind)
             table[harm.kind, finding.outcome] += 1
             blocked += finding.is_blocked
