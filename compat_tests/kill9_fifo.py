@@ -90,8 +90,10 @@ def run(node: NodeProcess, *, rounds: int, seed: int, crash: Crash = KILL) -> tu
     ]
     for thread in threads:
         thread.start()
-    crash_rounds(node, crash, rounds, seed)
-    end.set()
+    try:
+        crash_rounds(node, crash, rounds, seed)
+    finally:
+        end.set()
     for thread in threads:
         thread.join(60)
     end.clear()

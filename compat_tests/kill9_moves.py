@@ -78,8 +78,10 @@ def run(node: NodeProcess, *, rounds: int, seed: int, crash: Crash = KILL) -> tu
     threads.append(threading.Thread(target=_redrive, args=(work,)))
     for thread in threads:
         thread.start()
-    crash_rounds(node, crash, rounds, seed)
-    work.end.set()
+    try:
+        crash_rounds(node, crash, rounds, seed)
+    finally:
+        work.end.set()
     for thread in threads:
         thread.join(60)
     moved = _wait_for_tasks(client, work)

@@ -55,16 +55,18 @@ class NodeProcess:
         *options: str,
         data: Path | None = None,
         credentials: Credentials | None = None,
+        variables: dict[str, str] | None = None,
     ) -> None:
         """The log lies in `folder`, and so do the data where nothing else is said.
 
-        `credentials` are an access key of a data folder that was made before.
+        `credentials` are an access key of a data folder that was made before; `variables` join the environment.
         """
         self.data = data or folder / "data"
         self.log = folder / "node.log"
         self.url = ""
         self._credentials = credentials
         self._options = options
+        self._variables = variables or {}
         self._port = "0"
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -96,7 +98,7 @@ class NodeProcess:
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
                 command("serve", *options, *self._options),
-                env=environment(),
+                env={**environment(), **self._variables},
                 cwd=_CHECKOUT,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -52,7 +52,7 @@ def main() -> int:
     kinds = [kind for kind, reason in reasons.items() if reason is None]
     if not kinds:
         return 77
-    signal.signal(signal.SIGTERM, _interrupt)  # so that it unmounts then too
+    signal.signal(signal.SIGTERM, interrupt)
     each = -(-options.rounds // (len(kinds) * len(LOADS)))
     broken: list[str] = []
     for number, kind in enumerate(kinds):
@@ -72,7 +72,8 @@ def main() -> int:
     return 1 if broken else 0
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Ends the run as Ctrl-C does: for SIGTERM, so that everything is unmounted then too."""
     raise KeyboardInterrupt
 
 
@@ -85,7 +86,10 @@ def run(
         disk,
     ):
         crash = Crash(partial(_lose_power, disk, random.Random(seed)), excuses_faults=True)
-        return load(node, rounds=rounds, seed=seed, crash=crash)
+        try:
+            return load(node, rounds=rounds, seed=seed, crash=crash)
+        except AssertionError as error:  # it does not start any more
+            return "ended early", [str(error)]
 
 
 @contextmanager
