@@ -143,8 +143,7 @@ def _fill_up(disk: Path, node: NodeProcess) -> None:
             while time.monotonic() < until:
                 try:
                     stream.write(bytes(_SOME_PAGES))
-                except OSError as error:
-                    assert error.errno == errno.ENOSPC, error
+                except OSError:  # it is full
                     time.sleep(0.01)  # whatever the service frees meanwhile is taken too
     finally:
         ballast.unlink()
@@ -167,20 +166,26 @@ def _control(fifo: str, node: NodeProcess, commands: list[str]) -> None:
 def _wait_until_accepted(node: NodeProcess) -> None:
     """The service takes a message again, without being started anew."""
     client = Boto3Client(node.url, node.credentials)
+    deadline = time.monotonic() + BACK_SECONDS
+    while (refusal := _refusal_of_a_send(client)) is not None:
+        assert (refusal.status or 0) >= 500, f"not retriable: {refusal}"
+        assert time.monotonic() < deadline, f"still refused: {refusal}\n{_told_by_shards(node)}"
+        time.sleep(0.1)
+    client.close()
+
+
+def _refusal_of_a_send(client: Boto3Client) -> ClientError | None:
     try:
         url = client.call("CreateQueue", QueueName="probe")["QueueUrl"]
-        deadline = time.monotonic() + BACK_SECONDS
-        while True:
-            try:
-                client.call("SendMessage", QueueUrl=url, MessageBody="probe")
-            except ClientError as error:
-                assert (error.status or 0) >= 500, f"not retriable: {error}"
-                assert time.monotonic() < deadline, f"still refused: {error}\n{node.log_tail(5)}"
-                time.sleep(0.1)
-            else:
-                return
-    finally:
-        client.close()
+        client.call("SendMessage", QueueUrl=url, MessageBody="probe")
+    except ClientError as error:
+        return error
+    return None
+
+
+def _told_by_shards(node: NodeProcess) -> str:
+    lines = node.log.read_text(errors="replace").splitlines()
+    return "\n".join([line for line in lines if '"shard"' in line][-3:])
 
 
 if __name__ == "__main__":
