@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from queue import SimpleQueue
@@ -283,7 +283,8 @@ class RocksStore:
         self.batch = WriteBatch(raw_mode=True)
         self._close_mark()
         self._stop_thread()
-        with _foreign_errors("cannot close"):
+        # Closing writes what lies in memory, which fails again; the folder is let go all the same.
+        with suppress(StoreFailed), _foreign_errors("cannot close"):
             self._rows.close()
 
     def _stop_thread(self) -> None:
