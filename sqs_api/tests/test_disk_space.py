@@ -68,7 +68,7 @@ async def test_a_short_disk_refuses_what_takes_space_and_nothing_else() -> None:
             ("SendMessageBatch", {"QueueUrl": url, "Entries": [{"Id": "1", "MessageBody": "y"}]}),
             ("CreateQueue", {"QueueName": "more"}),
         ):
-            answer = await service.ask(json_request(action, **members))  # type: ignore[arg-type]
+            answer = await service.ask(json_request(action, **members))
             assert answer.status == 503
             assert answer.headers["x-amzn-query-error"] == "ServiceUnavailable;Receiver"
         received = await service.call("ReceiveMessage", QueueUrl=url)

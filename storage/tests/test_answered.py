@@ -16,8 +16,10 @@ from storage.store import StoreFailed
 ROWS = 400
 
 
-def _open(folder: Path, durability: Durability = Durability.FSYNC, **options: bool) -> RocksStore:
-    return RocksStore(folder, durability, lambda error: None, **options)
+def _open(
+    folder: Path, durability: Durability = Durability.FSYNC, *, accepts_loss: bool = False
+) -> RocksStore:
+    return RocksStore(folder, durability, lambda error: None, accepts_loss=accepts_loss)
 
 
 async def _commit(store: RocksStore, first: int, count: int) -> None:
