@@ -21,6 +21,7 @@ from auth.policy import NamedPolicy
 from auth.policy_document import Kind, PolicyRefused, read_policy
 from cluster.clock import Clock, Entropy
 from cluster.keyring import Secrets
+from cluster.sqlite_file import open_sqlite
 
 FILE_NAME = "identities.sqlite"
 _ID_RANDOM_BYTES = 10
@@ -54,7 +55,7 @@ class IdentityStore:
         self._clock = clock
         self._entropy = entropy
         try:
-            self._database = _open(file)
+            self._database = open_sqlite(file, _SCHEMA)
         except (OSError, sqlite3.Error) as error:
             raise IdentitiesUnreadable(f"cannot open users and keys in {file}: {error}") from error
         self._seen_version = self._version()
@@ -289,16 +290,3 @@ class IdentityStore:
     def _version(self) -> int:
         version: int = self._database.execute("PRAGMA data_version").fetchone()[0]
         return version
-
-
-def _open(file: Path) -> sqlite3.Connection:
-    """Open or create the database; nothing is left open if that fails."""
-    database = sqlite3.connect(file, isolation_level=None)
-    try:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        database.executescript(_SCHEMA)
-    except BaseException:
-        database.close()
-        raise
-    return database

@@ -190,7 +190,10 @@ class Node:
         self._disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
         self._disk.look()
         self._sealer = Sealer(self._keyring, self._clock, makes_keys=is_open)
-        self._sealer.prepare(self._catalog)
+        try:
+            self._sealer.prepare(self._catalog)
+        except (SealBroken, sqlite3.Error) as error:
+            raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         self._access = Access(
             self._catalog, self._clock, enforced=not is_open, region=settings.region
         )

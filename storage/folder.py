@@ -1,9 +1,11 @@
 """The data folder: its format version and the map from shards to folders, both fixed when the folder is made.
 
-    DATA/format.json     {"format": 3, "shards": {"0": "shard-0"}}
+    DATA/format.json     {"format": 3, "shards": {"0": "shard-0"}, "crc32": 1234}
     DATA/shard-0/        RocksDB of shard 0
-    DATA/catalog.sqlite  definitions of queues, access keys (cluster/catalog.py)
-    DATA/master.key      the key that access keys' secrets are stored under
+    DATA/catalog.sqlite  definitions of queues (cluster/catalog.py)
+    DATA/shard-0.answered  how far answers of shard 0 went out (answered.py)
+    DATA/keyring.sqlite  the keys of messages and secrets (cluster/keyring.py), under DATA/master.key
+    DATA/identities.sqlite  users and access keys (cluster/identity_store.py)
 
 More shards and more folders can be added later without touching what is there.
 """
@@ -14,6 +16,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from zlib import crc32
 
 from storage.keys import FORMAT_VERSION
 
@@ -47,11 +50,17 @@ def write_format(folder: Path, shards: Mapping[str, str]) -> None:
     file = folder / _FILE
     draft = file.with_suffix(".new")
     with draft.open("w") as stream:
-        json.dump({"format": FORMAT_VERSION, "shards": dict(shards)}, stream)
+        content = {"format": FORMAT_VERSION, "shards": dict(shards)}
+        json.dump(content | {"crc32": _checksum(content)}, stream)
         stream.flush()
         os.fsync(stream.fileno())
     draft.rename(file)
     sync_folder(folder)
+
+
+def _checksum(content: dict[str, object]) -> int:
+    """Of what the file says, however it is written: a name with a flipped bit would begin an empty shard."""
+    return crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def is_unused(folder: Path) -> bool:
@@ -75,6 +84,8 @@ def _read(folder: Path, file: Path) -> dict[int, Path]:
                 f"data folder {folder} has format {version}; "
                 f"this version of holdfast knows {FORMAT_VERSION}"
             )
+        if content.pop("crc32") != _checksum(content):
+            raise ValueError("its checksum does not match")
         shards = {int(number): folder / str(name) for number, name in content["shards"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FolderRefused(f"{file} is damaged: {error}") from error

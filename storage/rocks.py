@@ -331,4 +331,5 @@ def _foreign_errors(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise StoreFailed(f"{what}: {error}") from error
+        text = " ".join(str(error).split())  # RocksDB's may have several lines
+        raise StoreFailed(f"{what}: {text}") from error
