@@ -72,6 +72,9 @@ class Shard:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._is_stopping = False
+        self._reopen_error = ""
+        self.failures = 0
+        """How often the store failed."""
 
     # -- life -------------------------------------------------------------------------------------------------------------
 
@@ -132,6 +135,7 @@ class Shard:
 
     def _failed(self, error: StoreFailed) -> None:
         """The store refused a write: nothing that was not released is known. Refuse, then open it anew."""
+        self.failures += 1
         self._log.error("store_failed", error=str(error))
         broken, self._store = self._store, None
         self._refuse_all()
@@ -148,8 +152,11 @@ class Shard:
                 broken = None
             self.start(known)
             self._log.warning("store_reopened")
+            self._reopen_error = ""
         except Exception as error:  # whatever it was: to try again is all that can be done
-            self._log.error("store_reopen_failed", error=str(error))
+            if str(error) != self._reopen_error:  # a full disk says the same each second
+                self._reopen_error = str(error)
+                self._log.error("store_reopen_failed", error=str(error))
             asyncio.get_running_loop().call_later(_REOPEN_S, self._reopen, broken)
 
     def _refuse_all(self) -> None:

@@ -51,6 +51,16 @@ class SqsConnection(RequestHandler):
         self._held_back = False
         """Whether reading is paused: too much has come, or the client does not read its answers."""
 
+    @property
+    def source_ip(self) -> str:
+        """The client's address, empty if it is not known any more."""
+        return _source_ip(self.transport)
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the connection is encrypted."""
+        return _is_secure(self.transport)
+
     def data_received(self, data: bytes) -> None:
         """Answer a plain request at once; hand anything else to aiohttp."""
         if self._left_to_aiohttp:
@@ -193,6 +203,16 @@ class _SlowClient:
         self._server = server
         self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    @property
+    def source_ip(self) -> str:
+        """See `Sender.source_ip`."""
+        return _source_ip(self._request.transport)
+
+    @property
+    def is_secure(self) -> bool:
+        """See `Sender.is_secure`."""
+        return _is_secure(self._request.transport)
+
     def write_reply(self, reply: Reply) -> bool:
         """See `Client.write_reply`."""
         transport = self._request.transport
@@ -249,3 +269,12 @@ def _headers(request: BaseRequest) -> dict[bytes, bytes]:
         name = sent_name.lower()
         headers[name] = headers[name] + b"," + value if name in headers else value
     return headers
+
+
+def _source_ip(transport: asyncio.BaseTransport | None) -> str:
+    peer = None if transport is None else transport.get_extra_info("peername")
+    return str(peer[0]) if peer else ""
+
+
+def _is_secure(transport: asyncio.BaseTransport | None) -> bool:
+    return transport is not None and transport.get_extra_info("sslcontext") is not None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from storage.keys import FORMAT_VERSION
@@ -29,18 +30,24 @@ def open_folder(folder: Path) -> dict[int, Path]:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / _FILE
         if not file.exists():
-            _create(folder, file)
+            _create(folder)
         return _read(folder, file)
     except OSError as error:
         raise FolderRefused(f"cannot use data folder {folder}: {error.strerror}") from error
 
 
-def _create(folder: Path, file: Path) -> None:
+def _create(folder: Path) -> None:
     if any(child.name.startswith("shard-") for child in folder.iterdir()):
         raise FolderRefused(f"data folder {folder} has shards but no {_FILE}")
+    write_format(folder, {"0": "shard-0"})
+
+
+def write_format(folder: Path, shards: Mapping[str, str]) -> None:
+    """Make it a data folder of the current format, with these shards; durable when it returns. Raises OSError."""
+    file = folder / _FILE
     draft = file.with_suffix(".new")
     with draft.open("w") as stream:
-        json.dump({"format": FORMAT_VERSION, "shards": {"0": "shard-0"}}, stream)
+        json.dump({"format": FORMAT_VERSION, "shards": dict(shards)}, stream)
         stream.flush()
         os.fsync(stream.fileno())
     draft.rename(file)
