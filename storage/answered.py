@@ -42,3 +42,14 @@ class AnsweredMark:
     def close(self) -> None:
         """Close the file."""
         os.close(self._descriptor)
+
+
+def answered_of(shard_folder: Path) -> int:
+    """What is noted beside a shard; 0 if nothing readable is. Raises OSError."""
+    mark = AnsweredMark(shard_folder)
+    try:
+        return mark.read() or 0
+    except ValueError:
+        return 0
+    finally:
+        mark.close()

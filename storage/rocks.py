@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import structlog
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     Checkpoint,
@@ -31,12 +32,13 @@ from rocksdict import (
     WriteOptions,
 )
 
-from storage.answered import AnsweredMark
+from storage.answered import AnsweredMark, answered_of
 from storage.codec import DamagedRecord
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.store import StoreFailed
 
 _SST_DELETIONS = (1000, 500, 0.5)
+_CORRUPTION = "Corruption: "  # how RocksDB's text begins when it is not the disk or a lock
 _LOG_FILES_KEPT = 5
 _FILTER_BITS = 10
 _CACHE_BYTES = 96 << 20
@@ -81,10 +83,9 @@ class RocksStore:
         self._write_options = WriteOptions()
         # A property, though the stub declares a method.
         self._write_options.disable_wal = durability is Durability.MEMORY  # type: ignore[method-assign, assignment]
-        with _foreign_errors(f"cannot open {folder}"):
-            self._rows = Rdict(str(folder), rocks_options())
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._log = structlog.get_logger("store").bind(folder=str(folder))
+        self._rows = self._opened(folder)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._answered = 0
         """The last change an answer may have told of; noted soon."""
         self._mark_timer: asyncio.TimerHandle | None = None
@@ -100,6 +101,26 @@ class RocksStore:
         self._to_sync: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._sync_forever, name="sync", daemon=True)
         self._thread.start()
+
+    def _opened(self, folder: Path) -> Rdict:
+        """The database, without the end of its log if that has a hole which no answer told of.
+
+        A power failure leaves such holes: of what is not synced yet, the disk may have written a later part only.
+        """
+        try:
+            with _foreign_errors(f"cannot open {folder}"):
+                return Rdict(str(folder), rocks_options())
+        except StoreFailed as error:
+            if _CORRUPTION not in str(error):
+                raise
+            answered = answered_of(folder)
+            held = _held_before_a_hole(folder)
+            if held is None or held < answered:
+                raise
+            with _foreign_errors(f"cannot open {folder}"):
+                opened = Rdict(str(folder), rocks_options(DBRecoveryMode.point_in_time()))
+            self._log.error("log_tail_dropped", error=str(error), holds=held, answered=answered)
+            return opened
 
     def _checked_mark(self, folder: Path, *, accepts_loss: bool) -> AnsweredMark:
         """The note of how far answers went, which the database must have reached. Raises StoreFailed."""
@@ -292,8 +313,25 @@ class RocksStore:
         self._thread.join()
 
 
-def rocks_options() -> Options:
-    """How a shard's database is opened, whoever opens it."""
+def _held_before_a_hole(folder: Path) -> int | None:
+    """How many changes the database holds before the first hole in its log; None if more than the log is damaged.
+
+    Opening for writing would throw away what lies behind the hole, so this only reads.
+    """
+    options = rocks_options(DBRecoveryMode.point_in_time())
+    try:
+        with _foreign_errors(f"cannot read {folder}"):
+            rows = Rdict(str(folder), options, access_type=AccessType.read_only(False))
+    except StoreFailed:
+        return None
+    try:
+        return rows.latest_sequence_number()
+    finally:
+        rows.close()
+
+
+def rocks_options(recovery: DBRecoveryMode | None = None) -> Options:
+    """How a shard's database is opened, whoever opens it; a hole in its log refuses unless `recovery` says otherwise."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_compression_type(DBCompressionType.lz4())
@@ -306,7 +344,7 @@ def rocks_options() -> Options:
     tables.set_block_cache(Cache(_CACHE_BYTES))
     options.set_block_based_table_factory(tables)
     # A torn tail is what a crash leaves; a hole before the end is damage and refuses to open.
-    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    options.set_wal_recovery_mode(recovery or DBRecoveryMode.tolerate_corrupted_tail_records())
     # Consumed ranges are compacted soon, so that no scan walks over a million deleted rows (PERF §2).
     options.add_compact_on_deletion_collector_factory(*_SST_DELETIONS)
     # A stall of RocksDB would stop the whole process, since writes hold the interpreter lock: keep the limits far away.

@@ -138,6 +138,51 @@ async def test_a_torn_tail_that_nobody_was_told_of_opens(tmp_path: Path) -> None
     store.close()
 
 
+async def _torn(tmp_path: Path, damage: Callable[[bytes], bytes]) -> Path:
+    """A shard that lost its power while it synced a large change: its log is longer, but not all of it was written."""
+    store = _open(tmp_path / "s")
+    await _commit(store, 0, ROWS)
+    store._write_mark()
+    answered = _log(tmp_path / "s").stat().st_size
+    for number in range(3):
+        store.batch.put(b"unanswered %d" % number, bytes([65 + number]) * 30_000)
+        store.write()
+    torn = _copy(tmp_path / "s", tmp_path / "torn")
+    store.close()
+    log = _log(torn)
+    content = log.read_bytes()
+    log.write_bytes(content[:answered] + damage(content[answered:]))
+    return torn
+
+
+@pytest.mark.parametrize("at", [0, 4096, 40_000])
+async def test_a_hole_in_what_nobody_was_told_of_opens(tmp_path: Path, at: int) -> None:
+    def hole(tail: bytes) -> bytes:
+        return tail[:at] + bytes(4096) + tail[at + 4096 :]
+
+    torn = await _torn(tmp_path, hole)
+
+    store = _open(torn)
+    assert _held(store) == ROWS
+    await _commit(store, ROWS, 10)
+    store.close()
+    store = _open(torn)
+    assert _held(store) == ROWS + 10
+    store.close()
+
+
+async def test_a_hole_that_is_refused_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    crashed = await _crashed(tmp_path)
+    _flip(_log(crashed))
+    content = _log(crashed).read_bytes()
+
+    for _ in range(2):
+        with pytest.raises(StoreFailed):
+            _open(crashed)
+
+    assert _log(crashed).read_bytes() == content
+
+
 async def test_what_a_power_failure_may_take_without_syncs_is_only_reported(tmp_path: Path) -> None:
     crashed = await _crashed(tmp_path, Durability.OS)
     _cut(_log(crashed))
