@@ -18,96 +18,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from compat_tests.facade import Credentials
+from compat_tests.fuzz_values import ACCOUNT, ATTRIBUTES, ODD_HEADERS, TEXTS, VALUES, WORDS
 
-ACCOUNT = "000000000000"
 QUEUES = ("fuzz-0", "fuzz-1", "fuzz-2.fifo", "fuzz-3.fifo", "fuzz-doomed")
-_HANDLES_KEPT = 500
-_ATTRIBUTES = {
-    "VisibilityTimeout": "0",
-    "DelaySeconds": "0",
-    "MaximumMessageSize": "262144",
-    "MessageRetentionPeriod": "345600",
-    "ReceiveMessageWaitTimeSeconds": "0",
-    "KmsDataKeyReusePeriodSeconds": "300",
-    "SqsManagedSseEnabled": "true",
-    "ContentBasedDeduplication": "true",
-    "DeduplicationScope": "messageGroup",
-    "FifoThroughputLimit": "perMessageGroupId",
-    "Policy": '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"sqs:*","Resource":"*"}]}',
-    "RedrivePolicy": json.dumps(
-        {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:fuzz-1", "maxReceiveCount": 3}
-    ),
-    "RedriveAllowPolicy": '{"redrivePermission":"allowAll"}',
-}
-_TEXTS = (
-    *("", " ", "a", "0", "-1", "1e3", "0x10", "true", "null", "None", "All", ".*", "*", "a.b"),
-    *(
-        "x" * 81,
-        "y" * 1025,
-        "z" * 300_000,
-        "\x00",
-        "\x1b[31m",
-        "\r\nX: y",
-        "\ufffe",
-        "\U0001f600" * 9,
-    ),
-    *("\ud800", "é́", "\u202eabc", "' OR 1=1 --", "../../etc/passwd", "%00%ff", "&lt;", "]]>"),
-    *(
-        "٣",
-        "１２",
-        "arn:aws:sqs:us-east-1:000000000000:fuzz-1",
-        "arn:::::",
-        "{",
-        "[]",
-        "{}",
-        '"',
-        "\\",
-    ),
-    *("99999999999999999999", "9" * 5000, "-0", "+1", " 1", "1 ", "1_0", "NaN", "Infinity"),
-    '{"Statement":' + "[" * 500 + "]" * 500 + "}",
-)
-_VALUES: tuple[Any, ...] = (
-    *(None, True, False, 0, 1, -1, 3, 10, 11, 43_200, 43_201, 2**31, 2**53, 2**63, 2**64, -(2**63)),
-    *(10**400, 0.5, 1.0, -0.0, 1e308, float("nan"), float("inf"), [], {}, [[]], [None], [1, "a"]),
-    *({"a": None}, {"": ""}, [{}], ["x"] * 11, ["x"] * 2000, {"DataType": "String"}),
-)
-_WORDS = (
-    b"%",
-    b"%ff",
-    b"&",
-    b"=",
-    b".1",
-    b".0",
-    b".member.",
-    b".99999999999",
-    b"\\u0000",
-    b"\\ud800",
-    b'"',
-    b"{",
-)
-_MORE_WORDS = (
-    b"}",
-    b"[",
-    b"]",
-    b",",
-    b":",
-    b"\x00",
-    b"\xff\xfe",
-    b"1e999",
-    b"-",
-    b"null",
-    b"\r\n",
-    b"+",
-    b"//",
-)
-_ODD_HEADERS = (
-    *("", "AmazonSQS.", "AmazonSQS.Nothing", "DynamoDB.SendMessage", "application/json", ";=;"),
-    *(
-        "text/plain; charset=utf-16",
-        "application/x-www-form-urlencoded; charset=latin-1",
-        "x" * 4000,
-    ),
-)
+_HANDLES_KEPT = 200
+_TOKENS_KEPT = 10
 _DEEP = 60_000
 _FIFO_ATTRIBUTES = {"ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"}
 _BATCHED = {
@@ -183,14 +98,17 @@ class Fuzzer:
         self._host = host
         self._signer = signer
         self._handles: list[tuple[str, str]] = [("", "none")]
-        """Receipt handles and other handles of answers, each with the queue that its request named."""
+        """Receipt handles of answers, each with the queue that its request named."""
+
+        self._tokens = ["none"]
+        """Handles of move tasks and tokens of next pages."""
 
     def remember(self, queue_url: str, handle: str) -> None:
-        """Use this handle in requests to come, instead of another one when there are many."""
-        if len(self._handles) < _HANDLES_KEPT:
-            self._handles.append((queue_url, handle))
+        """Use this handle in requests to come; the oldest one is forgotten when there are many."""
+        if queue_url:
+            self._handles = [*self._handles[-_HANDLES_KEPT:], (queue_url, handle)]
         else:
-            self._handles[self._chance.randrange(_HANDLES_KEPT)] = (queue_url, handle)
+            self._tokens = [*self._tokens[-_TOKENS_KEPT:], handle]
 
     def make(self) -> Fuzzed:
         """The next request."""
@@ -259,7 +177,7 @@ class Fuzzer:
 
     def handle(self) -> str:
         """A handle that was handed out."""
-        return self._chance.choice(self._handles[-20:])[1]
+        return self._chance.choice(self._tokens)
 
     def text(self) -> str:
         """A short harmless text."""
@@ -277,8 +195,8 @@ class Fuzzer:
 
     def queue_attributes(self) -> dict[str, Any]:
         """Attributes of a queue."""
-        names = self._chance.sample(sorted(_ATTRIBUTES), self._chance.randrange(1, 3))
-        return {name: _ATTRIBUTES[name] for name in names}
+        names = self._chance.sample(sorted(ATTRIBUTES), self._chance.randrange(1, 3))
+        return {name: ATTRIBUTES[name] for name in names}
 
     def pick(self, *values: Any) -> Any:
         """One of the values."""
@@ -302,16 +220,16 @@ class Fuzzer:
         elif what == 1 and isinstance(place, dict):
             place[self._odd_name(str(key))] = place.pop(key)
         elif what == 2:
-            place[key] = deepcopy(chance.choice(_VALUES))
+            place[key] = deepcopy(chance.choice(VALUES))
         elif what == 3 and isinstance(inner, str) and inner:
             at = chance.randrange(len(inner))
-            place[key] = inner[:at] + chance.choice(_TEXTS) + inner[at + chance.randrange(2) :]
+            place[key] = inner[:at] + chance.choice(TEXTS) + inner[at + chance.randrange(2) :]
         else:
-            place[key] = chance.choice(_TEXTS)
+            place[key] = chance.choice(TEXTS)
 
     def _odd_name(self, name: str) -> str:
         ways: tuple[Callable[[str], str], ...] = (str.lower, str.upper, lambda text: text + " ")
-        return self._chance.choice((*(way(name) for way in ways), self._chance.choice(_TEXTS)))
+        return self._chance.choice((*(way(name) for way in ways), self._chance.choice(TEXTS)))
 
     # -- bodies -----------------------------------------------------------------------------------------------------------
 
@@ -324,7 +242,7 @@ class Fuzzer:
         odd = chance.random()
         if odd < 0.03 and members:  # a member twice
             name = chance.choice(list(members))
-            text = text[:-1] + f", {json.dumps(name)}: {json.dumps(chance.choice(_TEXTS))}}}"
+            text = text[:-1] + f", {json.dumps(name)}: {json.dumps(chance.choice(TEXTS))}}}"
         elif odd < 0.05:
             deep = chance.choice((50, 500, 5000, _DEEP))
             inner = chance.choice(("[" * deep + "]" * deep, '{"a":' * deep + "1" + "}" * deep))
@@ -357,9 +275,7 @@ class Fuzzer:
         for _ in range(self._chance.randrange(1, 4)):
             at = self._chance.randrange(len(damaged) + 1)
             end = at + self._chance.choice((0, 1, 5, 1 << 20))
-            damaged[at:end] = self._chance.choice(
-                (*_WORDS, *_MORE_WORDS, self._chance.randbytes(3))
-            )
+            damaged[at:end] = self._chance.choice((*WORDS, self._chance.randbytes(3)))
         return bytes(damaged)
 
     # -- framing ----------------------------------------------------------------------------------------------------------
@@ -404,11 +320,11 @@ class Fuzzer:
         name = chance.choice([name for name in headers if name != "Host"])
         what = chance.randrange(3)
         if what == 0:
-            headers[name] = chance.choice(_ODD_HEADERS)
+            headers[name] = chance.choice(ODD_HEADERS)
         elif what == 1:
             del headers[name]
         else:
-            headers[f"X-Odd-{chance.randrange(9)}"] = chance.choice(_ODD_HEADERS)
+            headers[f"X-Odd-{chance.randrange(9)}"] = chance.choice(ODD_HEADERS)
 
 
 def _flat(element: str, name: str, value: Any) -> list[tuple[str, str]]:
@@ -461,7 +377,7 @@ _MEMBERS: dict[str, dict[str, _Make]] = {
     "ReceiveMessage": {
         **_URL,
         "MaxNumberOfMessages": lambda fuzzer: fuzzer.pick(1, 10),
-        "VisibilityTimeout": lambda fuzzer: fuzzer.pick(0, 1),
+        "VisibilityTimeout": lambda fuzzer: fuzzer.pick(0, 2, 30),
         "WaitTimeSeconds": lambda fuzzer: 0,
         "AttributeNames": lambda fuzzer: ["All"],
         "MessageAttributeNames": lambda fuzzer: [fuzzer.pick("All", "a*", "a1", ".*")],
