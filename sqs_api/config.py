@@ -136,6 +136,8 @@ class Settings(BaseSettings):
     """Whether AWS's quotas hold: 300 calls a second for each action of a FIFO queue, or for each of its message groups."""
     log: LogFormat = LogFormat.JSON
     """Form of log lines."""
+    metrics_queues_max: Annotated[int, Field(ge=0)] = 500
+    """Queues with metrics of their own; the fullest ones, the others are summed up."""
     metrics: Audience = Audience.LOOPBACK
     """Who may read /_holdfast/metrics, which names all queues."""
 

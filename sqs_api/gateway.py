@@ -158,6 +158,8 @@ class Gateway:
         self._id_prefix = f"{bits >> 96:08x}-{bits >> 80 & 0xFFFF:04x}-4{bits >> 68 & 0xFFF:03x}-8"
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
+        self.empty_receives: dict[int, int] = {}
+        """Receives that returned nothing, by queue id."""
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
 
@@ -292,6 +294,9 @@ class Gateway:
         operation, queue = exchange.operation, exchange.queue
         assert isinstance(operation, ReceiveMessage)
         assert queue is not None
+        if not deliveries.leases:
+            empty = self.empty_receives
+            empty[queue.queue_id] = empty.get(queue.queue_id, 0) + 1
         try:
             written = self.succeed(exchange, self._preparer.received(operation, queue, deliveries))
         except QueueError as refusal:  # a key was disabled meanwhile
@@ -325,6 +330,7 @@ class Gateway:
     def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
         """Answer with an error."""
         error = encode_error(refusal, exchange.wire, exchange.request_id)
+        self._metrics.refused(refusal.code)
         if isinstance(refusal, ServiceUnavailable):
             self._log.error("unavailable", request_id=exchange.request_id, action=exchange.action)
         self._write(exchange, error.status, error.content_type, error.body, error.headers)

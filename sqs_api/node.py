@@ -41,11 +41,14 @@ from sqs_api.keys import open_keyring
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
+from sqs_api.queue_metrics import QueueMetrics
 from sqs_api.rates import Rates
 from sqs_api.sealing import Sealer
+from sqs_api.service_metrics import Parts, ServiceMetrics
 from sqs_api.stalls import StallWatch
 from storage.codec import DamagedRecord
 from storage.folder import FolderRefused, open_folder
+from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.rocks import RocksStore
 from storage.store import Store, StoreFailed
 from visibility.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
@@ -91,6 +94,7 @@ class Node:
         self._entropy = SystemEntropy()
         self._log = structlog.get_logger("node")
         self._metrics = Metrics()
+        self._sync_s = Histogram(SYNC_BOUNDS_S)
         self._stalls = StallWatch(self._clock.monotonic_s)
         self._ready = False
         self._stopping = asyncio.Event()
@@ -144,7 +148,6 @@ class Node:
         if settings.auth is AuthMode.SIGV4 and not len(self._credentials):
             self.first_key = self._identities.add_key(settings.account)
             self._credentials = CredentialSet([self.first_key])
-        self._metrics.attach(self._catalog, self._router, self._clock.wall_s)
         return await self._listen()
 
     async def _open_catalog(self, shards: list[int]) -> Catalog:
@@ -171,6 +174,7 @@ class Node:
                 on_failure,
                 accepts_loss=self._settings.accept_loss is Switch.ON,
                 monotonic_s=self._clock.monotonic_s,
+                sync_s=self._sync_s,
             )
             self._stores[number] = store
             return store
@@ -210,14 +214,14 @@ class Node:
             access=self._access,
             disk=self._disk,
         )
-        self._gateway.limit(
-            Rates(
-                self._clock.monotonic_s,
-                account_rate=settings.account_rate,
-                queue_rate=settings.queue_rate,
-                fifo_quotas=settings.fifo_quotas is Switch.ON,
-            )
+        rates = Rates(
+            self._clock.monotonic_s,
+            account_rate=settings.account_rate,
+            queue_rate=settings.queue_rate,
+            fifo_quotas=settings.fifo_quotas is Switch.ON,
         )
+        self._gateway.limit(rates)
+        self._show_metrics(rates)
         self._deletions = Deletions(self._catalog, self._router)
         self._backups = Backups(
             settings.data,
@@ -259,6 +263,31 @@ class Node:
         port = self._listener.sockets[0].getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         return f"http://{host}:{port}"
+
+    def _show_metrics(self, rates: Rates) -> None:
+        settings = self._settings
+        queues = QueueMetrics(
+            self._catalog,
+            self._router,
+            self._clock.wall_s,
+            self._gateway.empty_receives,
+            settings.metrics_queues_max,
+        )
+        parts = Parts(
+            router=self._router,
+            access=self._access,
+            disk=self._disk,
+            sealer=self._sealer,
+            stalls=self._stalls,
+            rates=rates,
+            sync_s=self._sync_s,
+            outstanding=lambda: self._gateway.outstanding,
+            queues=lambda: len(self._catalog),
+            clock_leaps=lambda: self._clock_leaps,
+            version=metadata.version("holdfast"),
+            durability=settings.durability,
+        )
+        self._metrics.attach(queues, ServiceMetrics(parts))
 
     def _authenticate(self) -> Authenticate:
         settings = self._settings

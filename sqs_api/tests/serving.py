@@ -25,6 +25,7 @@ from sqs_api.http_server import SqsConnection, SqsServer
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
+from sqs_api.queue_metrics import QueueMetrics
 from sqs_api.sealing import Sealer
 from storage.memory import MemoryStore
 from storage.store import Store, StoreFailed
@@ -217,7 +218,6 @@ async def running(
     router = Router([shard])
     shard.start([])
     metrics = Metrics()
-    metrics.attach(catalog, router, clock.wall_s)
     disk = DiskSpace(Path("/"), 0)
     access = Access(catalog, clock, enforced=enforced, region=REGION)
     gateway = Gateway(
@@ -232,6 +232,7 @@ async def running(
         disk=disk,
         preparer=Preparer(Sealer(keyring, clock, makes_keys=False)),
     )
+    metrics.attach(QueueMetrics(catalog, router, clock.wall_s, gateway.empty_receives, 500))
     service = Service(gateway, shard, catalog, metrics)
     service.keyring = keyring
     service.access = access

@@ -35,6 +35,7 @@ DEFAULTS = {
     "queue_rate": None,
     "fifo_quotas": Switch.OFF,
     "log": "json",
+    "metrics_queues_max": 500,
     "metrics": "loopback",
 }
 
@@ -98,6 +99,7 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "queue_rate": "5/minute",
         "fifo_quotas": "on",
         "log": "console",
+        "metrics_queues_max": "5",
         "metrics": "anyone",
     }
     from_file = getattr(load({}, _file(tmp_path, f'{key} = "{others[key]}"')), key)
