@@ -30,6 +30,7 @@ from cluster.router import Router
 from cluster.shard import CatalogOlder, Shard
 from sqs_api.access import Access
 from sqs_api.admin import AdminPages
+from sqs_api.audit import AuditLog
 from sqs_api.backups import Backups
 from sqs_api.config import Audience, AuthMode, Settings, Switch
 from sqs_api.declaring import DeclarationRefused, declare_queues, declare_users
@@ -38,6 +39,7 @@ from sqs_api.disk_space import DiskSpace
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsServer
 from sqs_api.keys import open_keyring
+from sqs_api.ledger import Ledger
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
@@ -46,6 +48,8 @@ from sqs_api.rates import Rates
 from sqs_api.sealing import Sealer
 from sqs_api.service_metrics import Parts, ServiceMetrics
 from sqs_api.stalls import StallWatch
+from sqs_api.usage import FILE_NAME as USAGE_FILE
+from sqs_api.usage import Usage
 from storage.codec import DamagedRecord
 from storage.folder import FolderRefused, open_folder
 from storage.histogram import SYNC_BOUNDS_S, Histogram
@@ -60,6 +64,7 @@ _DISCONNECT_S = 0.05
 _KEY_CHECK_S = 1.0
 """How often changes by `holdfast credentials` are looked for."""
 _DISK_CHECK_S = 1.0
+_USAGE_WRITE_S = 60.0
 _DATA_KEY_CHECK_S = 15.0
 """How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
 _DELETION_CHECK_S = 60.0
@@ -222,6 +227,7 @@ class Node:
         )
         self._gateway.limit(rates)
         self._show_metrics(rates)
+        self._open_ledger()
         self._deletions = Deletions(self._catalog, self._router)
         self._backups = Backups(
             settings.data,
@@ -254,6 +260,7 @@ class Node:
             asyncio.create_task(self._watch_keyring()),
             asyncio.create_task(self._watch_data_keys()),
             asyncio.create_task(self._watch_disk()),
+            asyncio.create_task(self._watch_usage()),
             asyncio.create_task(self._watch_deletions()),
         ]
         self._ready = True
@@ -263,6 +270,25 @@ class Node:
         port = self._listener.sockets[0].getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         return f"http://{host}:{port}"
+
+    def _open_ledger(self) -> None:
+        settings = self._settings
+        usage = Usage(settings.data / USAGE_FILE, self._clock.wall_s, settings.usage_days)
+        audit = None
+        if settings.audit is Switch.ON:
+            try:
+                audit = AuditLog(settings.data / "audit.log", self._clock.wall_s)
+            except OSError as error:
+                raise NodeRefused(f"cannot open the audit log: {error.strerror}") from error
+            self._opened.callback(audit.close)
+            audit.note("started", version=metadata.version("holdfast"))
+        self._ledger = self._gateway.ledger = Ledger(usage, audit)
+        self._opened.push_async_callback(self._ledger.write)
+
+    def _note(self, event: str) -> None:
+        """Tell the audit log of what happened to the node itself."""
+        if self._ledger.audit is not None:
+            self._ledger.audit.note(event)
 
     def _show_metrics(self, rates: Rates) -> None:
         settings = self._settings
@@ -315,6 +341,7 @@ class Node:
                     self._verifier.replace(self._identities.credentials())
                     self._access.replace(self._identities.users())
                     self._log.info("access_keys_reloaded")
+                    self._note("access_keys_reloaded")
             except (IdentitiesUnreadable, sqlite3.Error) as error:
                 self._log.error("access_keys_unreadable", error=str(error))
 
@@ -324,8 +351,14 @@ class Node:
             try:
                 if self._keyring.reload_if_changed():
                     self._log.info("keyring_reloaded")
+                    self._note("keyring_reloaded")
             except (SealBroken, sqlite3.Error) as error:
                 self._log.error("keyring_unreadable", error=str(error))
+
+    async def _watch_usage(self) -> None:
+        """Write what accounts did once a minute."""
+        while not await self._stops_within(_USAGE_WRITE_S):
+            await self._ledger.write()
 
     async def _watch_disk(self) -> None:
         """Look at the free space, and how late the loop runs."""
@@ -365,6 +398,7 @@ class Node:
     async def stop(self) -> None:
         """Take no new requests, finish running ones, end long polls early, close everything."""
         self._ready = False
+        self._note("stopping")
         self._listener.close()
         self._stopping.set()
         self._server.begin_to_stop()

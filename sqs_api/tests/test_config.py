@@ -35,6 +35,8 @@ DEFAULTS = {
     "queue_rate": None,
     "fifo_quotas": Switch.OFF,
     "log": "json",
+    "audit": Switch.ON,
+    "usage_days": 400,
     "metrics_queues_max": 500,
     "metrics": "loopback",
 }
@@ -99,6 +101,8 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "queue_rate": "5/minute",
         "fifo_quotas": "on",
         "log": "console",
+        "audit": "off",
+        "usage_days": "7",
         "metrics_queues_max": "5",
         "metrics": "anyone",
     }
