@@ -241,12 +241,16 @@ class Shard:
         try:
             turn.run(deferred, tickets)
             self._commit(turn)
-        except Exception:
-            self._log.exception("turn_failed")
+        except Exception as error:
+            failure = StoreFailed("a turn failed; the shard is loaded anew")
+            if isinstance(error, StoreFailed):  # the disk's, not ours
+                failure = error
+            else:
+                self._log.exception("turn_failed")
             answered = [ticket for ticket, _ in turn.answers]
             self._held = None
             self._refuse(deferred + tickets + answered + turn.deferred)
-            self._failed(StoreFailed("a turn failed; the shard is loaded anew"))
+            self._failed(failure)
             return
         finally:
             self._is_deciding = False
