@@ -36,14 +36,16 @@ from sqs_api.protocol.codec import (
 from sqs_api.protocol.json_codec import encode_json
 from sqs_api.protocol.wire import CONTENT_TYPE_AWS_JSON
 from sqs_api.queue_actions import QueueActions
-from visibility.errors import InternalError, QueueError, ServiceUnavailable
+from visibility.errors import InternalError, QueueError, RequestThrottled, ServiceUnavailable
 from visibility.model import QueueDefinition, Request
 from visibility.operations import ACTIONS, Operation, ReceiveMessage, ReturnMessages, Route
 from visibility.outcomes import Answer, Deliveries
+from visibility.receive import wait_ms
 from visibility.results import Result
 from visibility.validate import check
 
 _HOST = re.compile(rb"[A-Za-z0-9._~:\[\]-]{1,255}")
+_TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."
 _TO_SHARD = frozenset(
     row.request
     for row in ACTIONS.values()
@@ -66,7 +68,15 @@ class Authenticate(Protocol):
 
 
 class Client(Protocol):
-    """Where an answer goes."""
+    """Where a request comes from, and its answer goes."""
+
+    @property
+    def source_ip(self) -> str:
+        """The address of the client, or what a trusted proxy says it is; empty if it is not known."""
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the client speaks TLS, with us or with a trusted proxy."""
 
     def write_reply(self, reply: Reply) -> bool:
         """Write the answer; False if the client is gone and did not get it."""
@@ -86,6 +96,8 @@ class Exchange(msgspec.Struct):
     queue: QueueDefinition | None = None
     caller: Caller | None = None
     ticket: Ticket | None = None
+    does_not_wait: bool = False
+    """A long poll that is answered at once, since too many wait."""
 
     def on_answer(self, answer: Answer | QueueError) -> None:
         """The shard released the answer."""
@@ -116,6 +128,7 @@ class Gateway:
         entropy: Entropy,
         public_url: str | None,
         preparer: Preparer,
+        waiting_polls_max: int = 100_000,
     ) -> None:
         self._authenticate = authenticate
         self._queues = queues
@@ -124,6 +137,9 @@ class Gateway:
         self._clock = clock
         self._public_url = public_url
         self._preparer = preparer
+        self._waiting_polls_max = waiting_polls_max
+        self.polls_not_waited = 0
+        """Long polls that were answered at once, since too many wait."""
         self._log = structlog.get_logger("gateway")
         self._date = b""
         """The Date header's value of the second before `_next_second`."""
@@ -157,7 +173,7 @@ class Gateway:
         self.outstanding += 1
         exchange = self._exchange(client)
         exchange.wire = detect_wire(head.method, head.target, head.headers)
-        self.refuse(exchange, refusal)
+        self._write_refusal(exchange, refusal)
 
     def _exchange(self, client: Client) -> Exchange:
         self._ids += 1
@@ -194,6 +210,8 @@ class Gateway:
             self._start_task(self._answer_queue_action(exchange, decoded, caller, headers))
             return
         queue = self._queues.find(operation.queue_url, caller)  # type: ignore[attr-defined]
+        if self.outstanding > self._waiting_polls_max and type(operation) is ReceiveMessage:
+            operation = _without_wait(exchange, operation, queue)
         exchange.operation = operation
         exchange.caller = caller
         exchange.queue = queue
@@ -214,7 +232,7 @@ class Gateway:
     ) -> None:
         """A task of its own, which a client that hangs up does not interrupt."""
         try:
-            base_url = self._base_url(headers)
+            base_url = self._base_url(headers, exchange.client)
             result = await self._queues.answer(
                 decoded.operation, caller, base_url, exchange.request_id
             )
@@ -224,12 +242,13 @@ class Gateway:
         except Exception:
             self.fail(exchange)
 
-    def _base_url(self, headers: dict[bytes, bytes]) -> str:
+    def _base_url(self, headers: dict[bytes, bytes], client: Client) -> str:
         """How the client reached us: the configured address, or the Host header."""
         if self._public_url:
             return self._public_url
         host = headers.get(b"host", b"")
-        return f"http://{host.decode()}" if _HOST.fullmatch(host) else "http://localhost"
+        scheme = "https" if client.is_secure else "http"
+        return f"{scheme}://{host.decode() if _HOST.fullmatch(host) else 'localhost'}"
 
     # -- up ---------------------------------------------------------------------------------------------------------------
 
@@ -238,6 +257,10 @@ class Gateway:
         operation, queue = exchange.operation, exchange.queue
         assert isinstance(operation, ReceiveMessage)
         assert queue is not None
+        if exchange.does_not_wait and not deliveries.leases:
+            self.polls_not_waited += 1
+            self.refuse(exchange, RequestThrottled(_TOO_MANY_POLLS))
+            return
         try:
             written = self.succeed(exchange, self._preparer.received(operation, queue, deliveries))
         except QueueError as refusal:  # a key was disabled meanwhile
@@ -270,9 +293,12 @@ class Gateway:
 
     def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
         """Answer with an error."""
-        error = encode_error(refusal, exchange.wire, exchange.request_id)
         if isinstance(refusal, ServiceUnavailable):
             self._log.error("unavailable", request_id=exchange.request_id, action=exchange.action)
+        self._write_refusal(exchange, refusal)
+
+    def _write_refusal(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
+        error = encode_error(refusal, exchange.wire, exchange.request_id)
         self._write(exchange, error.status, error.content_type, error.body, error.headers)
 
     def fail(self, exchange: Exchange) -> None:
@@ -295,3 +321,12 @@ class Gateway:
         self._metrics.observe(exchange.action, status, taken_s)
         reply = Reply(status, kind, exchange.request_id, self._date, body, headers)
         return exchange.client.write_reply(reply)
+
+
+def _without_wait(
+    exchange: Exchange, operation: ReceiveMessage, queue: QueueDefinition
+) -> ReceiveMessage:
+    """The receive without its wait. Messages that are there are handed out; if there are none, the client is told to slow
+    down (`hand_out`), since an empty answer would make it ask again at once."""
+    exchange.does_not_wait = wait_ms(operation, queue.settings) > 0
+    return msgspec.structs.replace(operation, wait_time_seconds=0)

@@ -27,6 +27,16 @@ DEFAULTS = {
     "restore_deleted_s": 0,
     "log": "json",
     "metrics": "loopback",
+    "tls_certificate": None,
+    "tls_key": None,
+    "tls_client_ca": None,
+    "trusted_proxies": "",
+    "connections_max": 10_000,
+    "request_timeout_s": 20,
+    "client_bytes_per_s_min": 16384,
+    "idle_timeout_s": 120,
+    "request_memory_bytes": 256 << 20,
+    "waiting_polls_max": 100_000,
 }
 
 
