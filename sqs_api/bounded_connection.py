@@ -76,16 +76,17 @@ class BoundedConnection(RequestHandler):
             self._begun_bytes = 0
             self._begun_count = self._request_count
         self._begun_bytes += len(data)
+        was_in_body = self._is_in_body()
         super().data_received(data)
-        if self._begun_bytes > _HEAD_BYTES_MAX and self._is_in_head():
+        if was_in_body and not self._is_in_body():
+            self._begun_at = 0
+        is_in_head = not was_in_body and self._request_count == self._begun_count
+        if self._begun_at and is_in_head and self._begun_bytes > _HEAD_BYTES_MAX:
             self._server.counters.too_large[TooLarge.HEAD] += 1
             self._end_with(b"431 Request Header Fields Too Large")
 
-    def _is_in_head(self) -> bool:
-        """Whether what aiohttp has begun to read is a head."""
-        return self._request_count == self._begun_count and not self._is_in_body()
-
     def _is_in_body(self) -> bool:
+        """Whether more of a body must come whose head aiohttp's handler has seen."""
         return self._body is not None and not self._body.is_eof()
 
     def body_begins(self, body: StreamReader) -> None:

@@ -190,6 +190,7 @@ async def running(
     open_store: OpenStore | None = None,
     public_url: str | None = None,
     crosses_accounts: bool = True,
+    waiting_polls_max: int = 1000,
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
     clock, entropy = SystemClock(), SystemEntropy()
@@ -223,6 +224,7 @@ async def running(
         entropy=entropy,
         public_url=public_url,
         preparer=Preparer(Sealer(keyring, clock, makes_keys=False)),
+        waiting_polls_max=waiting_polls_max,
     )
     service = Service(gateway, shard, catalog, metrics)
     service.keyring = keyring

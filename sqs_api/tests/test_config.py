@@ -77,7 +77,10 @@ def test_flags_win_over_environment_over_file_over_default(
     assert settings.host == DEFAULTS["host"]
 
 
-@pytest.mark.parametrize("key", DEFAULTS.keys() - {"master_key"})
+TLS = {"tls_certificate", "tls_key", "tls_client_ca"}
+
+
+@pytest.mark.parametrize("key", sorted(DEFAULTS.keys() - TLS - {"master_key"}))
 def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
@@ -95,6 +98,13 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "restore_deleted_s": "1209600",
         "log": "console",
         "metrics": "anyone",
+        "trusted_proxies": "10.0.0.0/8, ::1",
+        "connections_max": "100",
+        "request_timeout_s": "5",
+        "client_bytes_per_s_min": "1000",
+        "idle_timeout_s": "60",
+        "request_memory_bytes": "10000000",
+        "waiting_polls_max": "10",
     }
     from_file = getattr(load({}, _file(tmp_path, f'{key} = "{others[key]}"')), key)
     monkeypatch.setenv(f"HOLDFAST_{key.upper()}", others[key])
@@ -191,6 +201,20 @@ def test_open_mode_listens_on_loopback(host: str) -> None:
 def test_open_mode_is_refused_elsewhere(host: str) -> None:
     assert _refusal({"auth": "open", "host": host}).startswith("auth: ")
     assert isinstance(load({"host": host}, None), Settings)
+
+
+def test_tls_needs_certificate_and_key() -> None:
+    pair = {"tls_certificate": "c.pem", "tls_key": "k.pem"}
+
+    assert _refusal({"tls_certificate": "c.pem"}).startswith("tls_certificate: needs tls_key")
+    assert _refusal({"tls_key": "k.pem"}).startswith("tls_certificate: needs tls_key")
+    assert _refusal({"tls_client_ca": "a.pem"}).startswith("tls_client_ca: needs tls_certificate")
+    assert load({**pair, "tls_client_ca": "a.pem"}, None).tls_client_ca == Path("a.pem")
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1/8", "proxy", "10.0.0.0/8 ::1"])
+def test_proxies_are_addresses_or_blocks(text: str) -> None:
+    assert _refusal({"trusted_proxies": text}).startswith("trusted_proxies: must be addresses")
 
 
 def test_the_master_key_comes_from_the_environment_only_and_is_not_shown(
