@@ -7,6 +7,10 @@ server asks all of them once a second (`SqsServer.sweep`).
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import sys
+import termios
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import StreamReader
@@ -119,7 +123,7 @@ class BoundedConnection(RequestHandler):
         server = self._server
         now, limits = server.seconds, server.limits
         if self._paused or transport.is_closing():
-            if self._does_not_read(transport.get_write_buffer_size()):
+            if self._does_not_read(_unread_bytes(transport)):
                 server.counters.timeouts[TimedOut.ANSWER] += 1
                 transport.abort()
             return
@@ -151,3 +155,14 @@ class BoundedConnection(RequestHandler):
             self._unread_since, self._unread_bytes = now, unread_bytes
             return False
         return True
+
+
+def _unread_bytes(transport: asyncio.Transport) -> int:
+    """What was written and not received by the client. The system's part is asked too: it may take minutes of a slow client
+    in one go, in which the transport's part does not shrink."""
+    size: int = transport.get_write_buffer_size()
+    sock = transport.get_extra_info("socket")
+    with suppress(OSError, ValueError):  # not on every system, and not of every kind of socket
+        queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+        size += int.from_bytes(queued, sys.byteorder)
+    return size

@@ -11,7 +11,7 @@ from sqs_api.http_server import SqsServer
 from sqs_api.listener import Listener
 from sqs_api.proxies import TrustedProxies
 from sqs_api.shedding import ListenerCounters, ListenerLimits
-from sqs_api.tests.serving import AiohttpServer, Client, Service
+from sqs_api.tests.serving import AiohttpServer, Client, Service, settled
 from sqs_api.tls import Tls
 
 
@@ -42,6 +42,7 @@ class Port:
         """Let so many seconds pass for the connections."""
         for _ in range(seconds):
             await self.server.sweep()
+            await settled(3)
 
 
 @asynccontextmanager
