@@ -112,7 +112,9 @@ class BoundedConnection(RequestHandler):
 
     def _is_our_turn(self) -> bool:
         """Whether the client waits for an answer."""
-        return self._request_in_progress and not self._is_in_body()
+        if self._request_in_progress:
+            return not self._is_in_body()
+        return bool(self._messages)
 
     def end_if_overdue(self, transport: asyncio.Transport) -> None:
         """Hang up on a client that lets us wait; the server asks once a second.

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
 
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 from aiohttp.web_request import BaseRequest
@@ -40,6 +40,7 @@ _SWEPT_AT_ONCE = 1000
 """About a millisecond's; then other work gets its turn."""
 _METHODS = ("GET", "POST")
 """SQS knows no others; in particular a HEAD must not change anything."""
+_VERSIONS = (HttpVersion10, HttpVersion11)
 
 OtherPages = Callable[[BaseRequest], Awaitable[web.StreamResponse | None]]
 """Answers requests that are not SQS's; None for those that are."""
@@ -263,6 +264,10 @@ class SqsServer(web.Server):
     async def _answer_from(
         self, connection: SqsConnection, request: BaseRequest
     ) -> web.StreamResponse:
+        if request.version not in _VERSIONS:
+            return _last_answer(505)
+        if request.version == HttpVersion10 and "Transfer-Encoding" in request.headers:
+            return _last_answer(400)  # a proxy of that version sees another end of the body
         headers = headers_of(request)
         if connection.origin_of is not None:
             connection.source_ip, connection.is_secure = connection.origin_of(headers)
@@ -302,3 +307,9 @@ class SqsServer(web.Server):
             self._gateway.cancel(exchange)
             raise
         return Written(client)
+
+
+def _last_answer(status: int) -> web.Response:
+    answer = web.Response(status=status)
+    answer.force_close()
+    return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,6 +29,11 @@ class Port:
         """What was turned away."""
         return self.server.counters
 
+    @property
+    def has_read_all(self) -> bool:
+        """Whether no bytes wait for the server."""
+        return not any(_waits(connection.transport) for connection in self.server.connections)
+
     async def connect(self, context: ssl.SSLContext | None = None) -> Client:
         """A new connection."""
         name = "localhost" if context else None
@@ -43,6 +49,20 @@ class Port:
         for _ in range(seconds):
             await self.server.sweep()
             await settled(3)
+
+
+def _waits(transport: asyncio.Transport | None) -> bool:
+    if transport is None or transport.is_closing():
+        return False
+    if not transport.is_reading():
+        return True
+    sock = socket.socket(fileno=transport.get_extra_info("socket").fileno())
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return False
+    finally:
+        sock.detach()
 
 
 @asynccontextmanager
