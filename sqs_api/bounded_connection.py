@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import StreamReader
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 
 from sqs_api.shedding import TimedOut, TooLarge
 
@@ -84,6 +84,9 @@ class BoundedConnection(RequestHandler):
         super().data_received(data)
         if was_in_body and not self._is_in_body():
             self._begun_at = 0
+        elif was_in_body and self._messages and self._body is not None:
+            # Not a further request but an error, of which aiohttp does not tell who waits for the body.
+            self._body.set_exception(RequestPayloadError("malformed body"))
         is_in_head = not was_in_body and self._request_count == self._begun_count
         if self._begun_at and is_in_head and self._begun_bytes > _HEAD_BYTES_MAX:
             self._server.counters.too_large[TooLarge.HEAD] += 1

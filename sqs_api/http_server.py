@@ -298,6 +298,8 @@ class SqsServer(web.Server):
             client.keep_alive = False
             self._gateway.refuse_unread(client, head, refusal)
             return Written(client)
+        except RequestPayloadError:
+            return _last_answer(400)
         client.connection.request_ends()
         raw = RawRequest(head.method, head.target, head.headers, body)
         exchange = self._gateway.begin(raw, client)

@@ -25,7 +25,7 @@ PARTS = {
     "head": b"POST / HTTP/1.1\r\nHost:",
     "head without a line": b"POST /",
     "body": request_bytes(b"", {"Content-Length": "10"}, length=False) + b"12345",
-    "chunked body": request_bytes(b"", {"Transfer-Encoding": "chunked"}, length=False) + b"5\r\n1",
+    "chunked body": request_bytes(b"", {"Transfer-Encoding": "chunked"}, length=False) + b"ff\r\n1",
 }
 
 
