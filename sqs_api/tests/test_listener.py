@@ -14,7 +14,7 @@ from sqs_api.http_server import SqsConnection
 from sqs_api.listener import Listener
 from sqs_api.shedding import ListenerLimits, Refused
 from sqs_api.tests.listening import listening
-from sqs_api.tests.serving import Service, json_request, until
+from sqs_api.tests.serving import Service, json_request, settled, until
 
 LIST = json_request("ListQueues")
 CREATE = json_request("CreateQueue", QueueName="q")
@@ -61,24 +61,26 @@ class _WithoutDescriptors:
         self._real.close()
 
 
-async def test_accept_without_descriptors_waits_and_goes_on(
+async def test_accept_without_descriptors_pauses_and_goes_on(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sqs_api.listener._PAUSE_S", 0.01)
+    monkeypatch.setattr("sqs_api.listener._PAUSE_S", 3600)
     async with listening(service) as port:
         listener = Listener(port.server, connections_max=9)
-        number = await listener.open("127.0.0.1", 0)
-        poor = _WithoutDescriptors(listener._sockets[0], 3)
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(poor)
+        port.number = await listener.open("127.0.0.1", 0)
+        poor = _WithoutDescriptors(listener._sockets[0], 2)
+        asyncio.get_running_loop().remove_reader(poor)
         listener._sockets[0] = poor  # type: ignore[call-overload]
         listener._resume()
 
-        port.number = number
-        answer = await (await port.connect()).ask(LIST)
+        client = await port.connect()
+        await settled(100)
+        assert poor.left == 1, "it was asked again without a pause"
+        monkeypatch.setattr("sqs_api.listener._PAUSE_S", 0)
+        listener._resume()
 
-        assert (answer.status, poor.left) == (200, 0)
-        assert port.counters.refused[Refused.DESCRIPTORS] == 3, "it was asked without a pause"
+        assert (await client.ask(LIST)).status == 200
+        assert port.counters.refused[Refused.DESCRIPTORS] == 2
         listener.close()
 
 
