@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import StreamReader
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
+from aiohttp.web_request import BaseRequest
 
 from sqs_api.shedding import TimedOut, TooLarge
 
@@ -38,6 +39,7 @@ class BoundedConnection(RequestHandler):
         "_begun_bytes",
         "_begun_count",
         "_body",
+        "_request",
         "_server",
         "_unread_bytes",
         "_unread_since",
@@ -57,6 +59,8 @@ class BoundedConnection(RequestHandler):
         """How many heads aiohttp had read when it began."""
         self._body: StreamReader | None = None
         """The body of aiohttp's last request."""
+        self._request: BaseRequest | None = None
+        """aiohttp's request that is not answered yet."""
         self._unread_since = 0
         """When the client was first seen not to read its answers."""
         self._unread_bytes = 0
@@ -93,15 +97,21 @@ class BoundedConnection(RequestHandler):
             self._end_with(b"431 Request Header Fields Too Large")
 
     def _is_in_body(self) -> bool:
-        """Whether more of a body must come whose head aiohttp's handler has seen."""
+        """Whether more of the body of aiohttp's last request must come."""
         return self._body is not None and not self._body.is_eof()
 
-    def body_begins(self, body: StreamReader) -> None:
-        """aiohttp read a head."""
-        self._body = body
+    def request_begins(self, request: BaseRequest) -> None:
+        """aiohttp read a head, and its turn has come."""
+        self._request = request
+        self._body = request.content
+
+    def request_is_read(self) -> None:
+        """aiohttp read a request to its end."""
+        self._begun_at = 0
 
     def request_ends(self) -> None:
-        """aiohttp read a request to its end, or wrote its answer."""
+        """The answer was written, or will be at once."""
+        self._request = None
         self._begun_at = 0
         self._active_at = self._server.seconds
 
@@ -115,9 +125,13 @@ class BoundedConnection(RequestHandler):
 
     def _is_our_turn(self) -> bool:
         """Whether the client waits for an answer."""
-        if self._request_in_progress:
+        if self._request is not None:
             return not self._is_in_body()
         return bool(self._messages)
+
+    def _may_have_answer(self) -> bool:
+        """Whether the request that is being read was perhaps answered."""
+        return self._is_in_body() or self._request is not None
 
     def end_if_overdue(self, transport: asyncio.Transport) -> None:
         """Hang up on a client that lets us wait; the server asks once a second.
@@ -140,8 +154,8 @@ class BoundedConnection(RequestHandler):
             allowed_s += self._begun_bytes // limits.client_bytes_per_s_min
             if now - self._begun_at > allowed_s:
                 server.counters.timeouts[TimedOut.REQUEST] += 1
-                if self._is_in_body() or self._request_in_progress:
-                    self.force_close()  # it may have its answer already
+                if self._may_have_answer():
+                    self.force_close()
                 else:
                     self._end_with(b"408 Request Timeout")
         elif now - self._active_at > limits.idle_timeout_s:

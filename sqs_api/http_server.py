@@ -29,15 +29,20 @@ from sqs_api.shedding import (
     RequestMemory,
     TooLarge,
 )
-from sqs_api.slow_way import SlowClient, Written, headers_of, read_body
+from sqs_api.slow_way import LastClient, SlowClient, Written, headers_of, read_body
 from visibility.errors import RequestTooLarge, ServiceUnavailable
 
 _AHEAD_BYTES_MAX = 64 << 10
 """What a connection may send ahead of the answer it waits for before it is not read any more."""
 _COUNTED_BYTES_MIN = 16 << 10
 """Smaller requests are not counted in the request memory, so that they do not pay for it."""
+_HEAD_LOOKED_AT = 8000
+"""Bytes in which the protocol of a refused request is looked for."""
+_NO_MEMORY = "Too many large requests are being received. Try again later."
 _SWEPT_AT_ONCE = 1000
 """About a millisecond's; then other work gets its turn."""
+_LINGER_S = 2
+"""How long a client whose body is dropped may take to read why; it hangs up when it has."""
 _METHODS = ("GET", "POST")
 """SQS knows no others; in particular a HEAD must not change anything."""
 _VERSIONS = (HttpVersion10, HttpVersion11)
@@ -56,6 +61,7 @@ class SqsConnection(BoundedConnection):
         "_held_bytes",
         "_left_to_aiohttp",
         "_received",
+        "discards",
         "is_secure",
         "origin_of",
         "source_ip",
@@ -72,7 +78,9 @@ class SqsConnection(BoundedConnection):
         self._held_back = False
         """Whether reading is paused: too much has come, or the client does not read its answers."""
         self._held_bytes = 0
-        """What the short cut took of the request memory."""
+        """What this connection took of the request memory."""
+        self.discards = False
+        """Whether what still comes is dropped: the last answer was written."""
         self.source_ip = ""
         self.is_secure = False
         """Of the request under way, as `source_ip`. Behind no trusted proxy these are the connection's."""
@@ -92,7 +100,8 @@ class SqsConnection(BoundedConnection):
     def data_received(self, data: bytes) -> None:
         """Answer a plain request at once; hand anything else to aiohttp."""
         if self._left_to_aiohttp:
-            self.feed_aiohttp(data)
+            if self._take_memory_for(data):
+                self.feed_aiohttp(data)
             return
         begun_at = 0
         if self._received:
@@ -108,9 +117,11 @@ class SqsConnection(BoundedConnection):
         if self._server.is_stopping:
             self.force_close()
             return
-        if size > _COUNTED_BYTES_MIN and not self._take_memory(size):
-            self._leave_to_aiohttp(data, begun_at)
-            return
+        if size > _COUNTED_BYTES_MIN:
+            if not self._server.memory.take(size - self._held_bytes):
+                self._refuse_body(data)
+                return
+            self._held_bytes = size
         raw = read_plain_request(data)
         if type(raw) is RawRequest:
             if self.origin_of is not None:
@@ -163,6 +174,9 @@ class SqsConnection(BoundedConnection):
     def _is_our_turn(self) -> bool:
         return self._exchange is not None or super()._is_our_turn()
 
+    def _may_have_answer(self) -> bool:
+        return self.discards or super()._may_have_answer()
+
     def close_if_idle(self) -> None:
         """End the connection unless a request of it is under way."""
         if self._exchange is None and not self._request_in_progress:
@@ -189,16 +203,49 @@ class SqsConnection(BoundedConnection):
         if self._received:
             self.data_received(b"")
 
-    def _take_memory(self, size: int) -> bool:
-        """Hold a request of so many bytes, some of which may be held already."""
-        if not self._server.memory.take(size - self._held_bytes):
+    def _take_memory_for(self, data: bytes) -> bool:
+        """Whether aiohttp may be given what came. Small requests always are: their number is bounded."""
+        if self.discards:
             return False
-        self._held_bytes = size
-        return True
+        if self._request is None and self._is_in_body():
+            return True  # it was answered already, and aiohttp drops the rest
+        if self._server.memory.take(len(data)):
+            self._held_bytes += len(data)
+            return True
+        if len(data) + (self._begun_bytes if self._begun_at else 0) <= _COUNTED_BYTES_MIN:
+            return True
+        self._refuse_body(data)
+        return False
 
     def _give_memory_back(self) -> None:
         self._server.memory.give_back(self._held_bytes)
         self._held_bytes = 0
+
+    def _refuse_body(self, data: bytes) -> None:
+        """Answer at once that there is no memory, whoever reads this connection, and drop what still comes.
+
+        It is read on for a while: the answer would be lost with a connection that is closed before the client has sent
+        everything.
+        """
+        self._server.counters.refused[Refused.MEMORY] += 1
+        self._give_memory_back()
+        self._left_to_aiohttp = self.discards = True
+        self._begun_at = self._begun_at or self._server.seconds
+        if self._is_our_turn():  # it is the request behind one that is not answered
+            self.force_close()
+            return
+        if self._request is None:
+            is_json = b"\r\nx-amz-target:" in data[:_HEAD_LOOKED_AT].lower()
+        else:
+            is_json = "X-Amz-Target" in self._request.headers
+            self._request.content.feed_eof()  # who waits for it shall forget it
+        head = RawRequest(b"POST", b"/", {b"x-amz-target": b""} if is_json else {}, b"")
+        self._gateway.refuse_unread(LastClient(self), head, ServiceUnavailable(_NO_MEMORY))
+
+    def request_ends(self) -> None:
+        """See `BoundedConnection`."""
+        super().request_ends()
+        self._give_memory_back()
 
     def _leave_to_aiohttp(self, data: bytes, begun_at: int) -> None:
         """From here on, aiohttp reads this connection."""
@@ -206,7 +253,7 @@ class SqsConnection(BoundedConnection):
         self._give_memory_back()
         self._begun_at = begun_at
         self._begun_bytes = 0
-        self.feed_aiohttp(data)
+        self.data_received(data)
 
 
 class SqsServer(web.Server):
@@ -252,10 +299,14 @@ class SqsServer(web.Server):
             if isinstance(connection, SqsConnection):
                 connection.close_if_idle()
 
+    def _make_request(self, *parts: Any) -> BaseRequest:
+        request = super()._make_request(*parts)
+        cast(SqsConnection, request.protocol).request_begins(request)
+        return request
+
     async def _answer(self, request: BaseRequest) -> web.StreamResponse:
         """aiohttp's way: a request it has read the head of."""
         connection = cast(SqsConnection, request.protocol)
-        connection.body_begins(request.content)
         try:
             return await self._answer_from(connection, request)
         finally:
@@ -264,43 +315,41 @@ class SqsServer(web.Server):
     async def _answer_from(
         self, connection: SqsConnection, request: BaseRequest
     ) -> web.StreamResponse:
+        client = SlowClient(request, connection, self)
+        if connection.discards:
+            return await _lingering(client)
         if request.version not in _VERSIONS:
             return _last_answer(505)
         if request.version == HttpVersion10 and "Transfer-Encoding" in request.headers:
             return _last_answer(400)  # a proxy of that version sees another end of the body
         headers = headers_of(request)
         if connection.origin_of is not None:
-            connection.source_ip, connection.is_secure = connection.origin_of(headers)
-            request = request.clone(remote=connection.source_ip)
+            client.source_ip, client.is_secure = connection.origin_of(headers)
+            request = request.clone(remote=client.source_ip)
         other = await self._other_pages(request)
         if other is not None:
             return other
         if request.method not in _METHODS:
             return web.Response(status=405, headers={"Allow": ", ".join(_METHODS)})
-        client = SlowClient(request, connection, self)
         target = request.raw_path.encode("utf-8", "surrogateescape")
         head = RawRequest(request.method.encode(), target, headers, b"")
-        try:
-            return await self._answer_sqs(client, request, head)
-        finally:
-            self.memory.give_back(client.held_bytes)
+        return await self._answer_sqs(client, request, head)
 
     async def _answer_sqs(
         self, client: SlowClient, request: BaseRequest, head: RawRequest
     ) -> web.StreamResponse:
-        try:
-            body = await read_body(request, client, self.memory)
-        except (RequestTooLarge, ServiceUnavailable) as refusal:
-            if isinstance(refusal, RequestTooLarge):
-                self.counters.too_large[TooLarge.BODY] += 1
-            else:
-                self.counters.refused[Refused.MEMORY] += 1
-            client.keep_alive = False
-            self._gateway.refuse_unread(client, head, refusal)
-            return Written(client)
-        except RequestPayloadError:
+        body = await read_body(request)
+        if client.connection.discards:
+            del body
+            return await _lingering(client)
+        if isinstance(body, RequestPayloadError):
             return _last_answer(400)
-        client.connection.request_ends()
+        if isinstance(body, RequestTooLarge):
+            self.counters.too_large[TooLarge.BODY] += 1
+            client.keep_alive = False
+            self._gateway.refuse_unread(client, head, body)
+            return Written(client)
+        client.connection.request_is_read()
         raw = RawRequest(head.method, head.target, head.headers, body)
         exchange = self._gateway.begin(raw, client)
         try:
@@ -315,3 +364,10 @@ def _last_answer(status: int) -> web.Response:
     answer = web.Response(status=status)
     answer.force_close()
     return answer
+
+
+async def _lingering(client: SlowClient) -> Written:
+    """Nothing more is written: what the client needs to know was. It shall have the time to read it."""
+    client.keep_alive = False
+    await asyncio.sleep(_LINGER_S)
+    return Written(client)

@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from aiohttp import HttpVersion11, web
+from aiohttp.web_protocol import RequestPayloadError
 from aiohttp.web_request import BaseRequest
 
 from sqs_api.answers import Reply
-from sqs_api.shedding import RequestMemory
-from visibility.errors import RequestTooLarge, ServiceUnavailable
+from visibility.errors import RequestTooLarge
 
 if TYPE_CHECKING:
     from sqs_api.http_server import SqsConnection, SqsServer
@@ -19,7 +19,6 @@ BODY_BYTES_MAX = 4 << 20
 """No valid request is larger: a message of 1 MiB takes three times that in form encoding."""
 
 _TOO_LARGE = f"The request is larger than {BODY_BYTES_MAX} bytes."
-_NO_MEMORY = "Too many large requests are being received. Try again later."
 
 
 class SlowClient:
@@ -30,8 +29,6 @@ class SlowClient:
         self.source_ip = connection.source_ip
         self.is_secure = connection.is_secure
         self.keep_alive = request.keep_alive
-        self.held_bytes = 0
-        """What its body took of the request memory."""
         self._request = request
         self._server = server
         self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -53,6 +50,25 @@ class SlowClient:
         return True
 
 
+class LastClient:
+    """A client that is told one thing more and is not listened to."""
+
+    def __init__(self, connection: SqsConnection) -> None:
+        self.source_ip = connection.source_ip
+        self.is_secure = connection.is_secure
+        self._transport = connection.transport
+
+    def write_reply(self, reply: Reply) -> bool:
+        """See `Client.write_reply`."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        transport.write(reply.closing())
+        if transport.can_write_eof():
+            transport.write_eof()
+        return True
+
+
 class Written(web.StreamResponse):
     """An answer that was written already: aiohttp makes neither its head nor its body."""
 
@@ -69,23 +85,22 @@ class Written(web.StreamResponse):
         self._eof_sent = True
 
 
-async def read_body(request: BaseRequest, client: SlowClient, memory: RequestMemory) -> bytes:
-    """The whole body, which is counted in `client.held_bytes`.
-
-    Raises RequestTooLarge or ServiceUnavailable, without reading further.
-    """
+async def read_body(request: BaseRequest) -> bytes | RequestTooLarge | RequestPayloadError:
+    """The whole body, or why it is not read further."""
     if (request.content_length or 0) > BODY_BYTES_MAX:
-        raise RequestTooLarge(_TOO_LARGE)
+        return RequestTooLarge(_TOO_LARGE)
     if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     chunks: list[bytes] = []
-    async for chunk in request.content.iter_any():
-        if client.held_bytes + len(chunk) > BODY_BYTES_MAX:
-            raise RequestTooLarge(_TOO_LARGE)
-        if not memory.take(len(chunk)):
-            raise ServiceUnavailable(_NO_MEMORY)
-        client.held_bytes += len(chunk)
-        chunks.append(chunk)
+    size = 0
+    try:
+        async for chunk in request.content.iter_any():
+            size += len(chunk)
+            if size > BODY_BYTES_MAX:
+                return RequestTooLarge(_TOO_LARGE)
+            chunks.append(chunk)
+    except RequestPayloadError as error:
+        return error
     return b"".join(chunks)
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from sqs_api.descriptors import for_connections
-from sqs_api.http_server import SqsConnection
+from sqs_api.gateway import Client, Exchange
 from sqs_api.listener import Listener
+from sqs_api.plain_request import RawRequest
 from sqs_api.shedding import ListenerLimits, Refused
 from sqs_api.tests.listening import listening
 from sqs_api.tests.serving import Service, json_request, settled, until
 
 LIST = json_request("ListQueues")
-CREATE = json_request("CreateQueue", QueueName="q")
 
 
 async def test_connections_above_the_limit_get_503_and_the_others_go_on(service: Service) -> None:
@@ -109,20 +109,30 @@ def test_some_descriptors_are_kept_for_the_stores(wanted: int, limit: int, expec
     ids=["trusted", "not trusted"],
 )
 async def test_a_trusted_proxy_tells_the_clients_address_and_scheme(
-    service: Service, with_short_cut: bool, trusted: str, source_ip: str, scheme: str
+    service: Service,
+    with_short_cut: bool,
+    trusted: str,
+    source_ip: str,
+    scheme: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    seen: list[tuple[str, bool]] = []
+    begin = service.gateway.begin
+
+    def begin_noting(raw: RawRequest, client: Client) -> Exchange:
+        seen.append((client.source_ip, client.is_secure))
+        return begin(raw, client)
+
+    monkeypatch.setattr(service.gateway, "begin", begin_noting)
     told = {"X-Forwarded-For": "198.51.100.1, 192.0.2.7", "X-Forwarded-Proto": "https"}
     async with listening(service, proxies=trusted, with_short_cut=with_short_cut) as port:
         client = await port.connect()
 
         answer = await client.ask(json_request("CreateQueue", headers=told, QueueName="q"))
 
-        (connection,) = port.server.connections
-        assert isinstance(connection, SqsConnection)
-        assert connection.source_ip == source_ip
         assert answer.json["QueueUrl"].startswith(f"{scheme}://")
         await client.ask(LIST)
-        assert connection.source_ip == "127.0.0.1", "the address of an earlier request"
+        assert seen == [(source_ip, scheme == "https"), ("127.0.0.1", False)]
 
 
 async def test_metrics_are_not_for_those_behind_a_proxy_of_this_machine(service: Service) -> None:

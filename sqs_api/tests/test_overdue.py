@@ -241,3 +241,48 @@ async def test_memory_is_held_until_the_answer(service: Service, with_short_cut:
         await client.close()
 
         await until(lambda: port.server.memory.held_bytes == 0)
+
+
+@pytest.mark.parametrize(
+    "answered", [b"PUT / HTTP/1.1", b"POST / HTTP/1.1"], ids=["wrong method", "too large"]
+)
+async def test_answered_request_is_not_refused_again_for_its_body(
+    service: Service, answered: bytes
+) -> None:
+    """The body of a request that was answered without it is dropped, and holds no memory."""
+    size = 5_000_000 if answered.startswith(b"POST") else 3_000_000
+    async with listening(service, limits=LIMITS) as port:
+        client = await port.connect()
+        head = request_bytes(
+            b"", {"Content-Length": str(size)}, line=answered.decode(), length=False
+        )
+
+        status = (await client.ask(head)).status
+        for _ in range(size // 100_000):
+            await client.send(b"x" * 100_000)
+
+        assert status in (405, 413)
+        assert port.server.memory.held_bytes < 100_000
+        if status == 413:
+            assert await client.rest() == b""
+        else:
+            assert (await client.ask(LIST)).status == 200
+
+
+async def test_flood_behind_a_request_that_waits_ends_the_connection(service: Service) -> None:
+    url = await service.make_queue()
+    poll = json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20)
+    async with listening(service, limits=LIMITS, with_short_cut=False) as port:
+        client = await port.connect()
+        await client.send(poll)
+        await until(lambda: service.gateway.outstanding == 1)
+        holder = await port.connect()
+        await holder.send(_begun_body(1_000_000, 990_000))
+        await until(lambda: port.server.memory.held_bytes > 990_000)
+
+        await client.send(_begun_body(200_000, 100_000))
+
+        assert await client.rest() == b""
+        await until(lambda: service.gateway.outstanding == 0)
+        await holder.close()
+        await until(lambda: port.server.memory.held_bytes == 0)
