@@ -49,6 +49,10 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._beginning: set[asyncio.Task[None]] = set()
         """Connections whose handshake is not over."""
+        self._taken = 0
+        """Connections that were accepted and not refused at once."""
+        self._failed = 0
+        """Of those, the ones that never came to be: their handshake failed."""
         self._log = structlog.get_logger("listener")
         self._accepts = True
 
@@ -104,19 +108,28 @@ class Listener:
                 self._pause(error)
                 return
             client.setblocking(False)
-            if self._counters.connections + len(self._beginning) >= self._connections_max:
+            if self._open >= self._connections_max:
                 self._counters.refused[Refused.CONNECTIONS] += 1
                 _refuse(client, b"" if self._tls else _BUSY)
                 continue
+            self._taken += 1
             task = self._loop.create_task(self._begin(client))
             self._beginning.add(task)
             task.add_done_callback(self._beginning.discard)
 
+    @property
+    def _open(self) -> int:
+        """How many connections there are, their handshake over or not."""
+        lost = self._counters.accepted - self._counters.connections
+        return self._taken - self._failed - lost
+
     async def _begin(self, client: socket.socket) -> None:
         """Make the connection, which lives by itself from then on."""
+        is_made = False
         try:
             if self._tls is None:
                 await self._loop.connect_accepted_socket(self._server, client)
+                is_made = True
             elif await self._speaks_tls(client):
                 await self._loop.connect_accepted_socket(
                     self._server,
@@ -125,10 +138,13 @@ class Listener:
                     ssl_handshake_timeout=_HANDSHAKE_S,
                     ssl_shutdown_timeout=_TLS_END_S,
                 )
+                is_made = True
         except ConnectionAbortedError:  # what a handshake ends with that takes too long
             self._counters.timeouts[TimedOut.HANDSHAKE] += 1
         except OSError:  # TLS's errors are among them
             self._counters.refused[Refused.HANDSHAKE] += 1
+        finally:
+            self._failed += not is_made
 
     async def _speaks_tls(self, client: socket.socket) -> bool:
         """Whether a handshake begins; any other client is refused here."""

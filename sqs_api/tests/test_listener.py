@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 from typing import Any
 
 import pytest
 
+from compat_tests.certificates import Authority
 from sqs_api.descriptors import for_connections
 from sqs_api.gateway import Client, Exchange
 from sqs_api.listener import Listener
@@ -16,6 +18,7 @@ from sqs_api.plain_request import RawRequest
 from sqs_api.shedding import ListenerLimits, Refused
 from sqs_api.tests.listening import listening
 from sqs_api.tests.serving import Service, json_request, settled, until
+from sqs_api.tls import Tls
 
 LIST = json_request("ListQueues")
 
@@ -36,6 +39,24 @@ async def test_connections_above_the_limit_get_503_and_the_others_go_on(service:
         await until(lambda: port.counters.connections == 1)
         assert (await (await port.connect()).ask(LIST)).status == 200
         assert port.counters.accepted == 3
+
+
+async def test_failed_handshakes_leave_room_for_others(
+    service: Service, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    limits = ListenerLimits(connections_max=1)
+    context = ssl.create_default_context(cafile=authority.file)
+    async with listening(service, limits=limits, tls=Tls(*authority.sign("s"), None)) as port:
+        for _ in range(3):
+            client = await port.connect()
+            assert (await client.ask(LIST)).status == 400, "plain http"
+            with pytest.raises(ssl.SSLError):
+                await port.connect(ssl.create_default_context())
+            await settled()
+
+        assert (await (await port.connect(context)).ask(LIST)).status == 200
+        assert port.counters.refused[Refused.CONNECTIONS] == 0
 
 
 class _WithoutDescriptors:
