@@ -181,6 +181,8 @@ def _unread_bytes(transport: asyncio.Transport) -> int:
     in one go, in which the transport's part does not shrink."""
     size: int = transport.get_write_buffer_size()
     sock = transport.get_extra_info("socket")
+    if sock is None:
+        return size  # the connection is over
     with suppress(OSError, ValueError):  # not on every system, and not of every kind of socket
         queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
         size += int.from_bytes(queued, sys.byteorder)

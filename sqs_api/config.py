@@ -131,9 +131,9 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
     """Addresses or CIDR blocks, separated by commas, whose X-Forwarded-For and -Proto are believed; nobody's by default."""
     connections_max: Annotated[int, Field(ge=1)] = 10_000
-    """Open connections, about 20 KB each (TLS: 100 KB); fewer where the system allows fewer files. Others get a 503."""
+    """Open connections, about 10 KB each, 40 KB with TLS; fewer where the system allows fewer files. Others get a 503."""
     request_timeout_s: Annotated[int, Field(ge=1)] = 20
-    """Seconds in which a begun request must be complete, and in which a client must begin to read an answer."""
+    """Seconds in which a begun request must be complete, and in which a client must begin to read its answers."""
     client_bytes_per_s_min: Annotated[int, Field(ge=1)] = 16 << 10
     """Bytes a second a client must send and read at least once request_timeout_s is over: 4 MiB may take 5 minutes."""
     idle_timeout_s: Annotated[int, Field(ge=1)] = 120

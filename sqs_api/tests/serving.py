@@ -103,7 +103,7 @@ class Client:
         self.writer.close()
         try:
             await self.writer.wait_closed()
-        except ConnectionError:
+        except OSError:  # TLS's errors are among them
             return
 
 

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from compat_tests.certificates import Authority, Pair
-from sqs_api.shedding import Refused
+from sqs_api.shedding import Refused, TimedOut
 from sqs_api.tests.listening import Port, listening
 from sqs_api.tests.serving import json_request, running, until
 from sqs_api.tls import Tls, TlsUnusable
@@ -154,6 +154,44 @@ def test_silent_and_hanging_up_clients_leave_nothing_behind(
         refused = port.counters.refused
         await until(lambda: refused[Refused.PLAIN_HTTP] + refused[Refused.HANDSHAKE] == 4)
         assert port.counters.connections == 0
+
+    tell(Tls(*pair, None), story)
+
+
+def test_handshakes_that_do_not_go_on_are_cut(
+    tell: Callable[[Tls, Story], None], pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sqs_api.listener._HANDSHAKE_S", 0.05)
+
+    async def story(port: Port) -> None:
+        silent, half = [await port.connect() for _ in range(2)]
+        half.writer.write(b"\x16\x03\x01")
+
+        assert await silent.rest() == await half.rest() == b""
+        await until(lambda: port.counters.timeouts[TimedOut.HANDSHAKE] == 2)
+
+    tell(Tls(*pair, None), story)
+
+
+def test_client_that_does_not_read_its_answers_is_cut_over_tls_too(
+    tell: Callable[[Tls, Story], None], authority: Authority, pair: Pair
+) -> None:
+    async def story(port: Port) -> None:
+        client = await port.connect(_client_context(authority))
+        assert (await client.ask(CREATE)).status == 200
+        large = json_request("SendMessage", QueueUrl="q", MessageBody="x" * 900_000)
+        assert (await client.ask(large)).status == 200
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        (connection,) = port.server.connections
+        while not connection.writing_paused:
+            client.writer.write(json_request("ReceiveMessage", QueueUrl="q", VisibilityTimeout=0))
+            await asyncio.sleep(0.001)
+
+        await port.pass_seconds(23)
+
+        await until(lambda: port.counters.connections == 0)
+        assert port.counters.timeouts[TimedOut.ANSWER] == 1
+        client.writer.transport.abort()
 
     tell(Tls(*pair, None), story)
 
