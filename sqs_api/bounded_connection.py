@@ -39,6 +39,7 @@ class BoundedConnection(RequestHandler):
         "_begun_bytes",
         "_begun_count",
         "_body",
+        "_is_cut",
         "_request",
         "_server",
         "_unread_bytes",
@@ -64,6 +65,8 @@ class BoundedConnection(RequestHandler):
         self._unread_since = 0
         """When the client was first seen not to read its answers."""
         self._unread_bytes = 0
+        self._is_cut = False
+        """Whether it was ended without ceremony; its transport cannot be asked any more."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count it."""
@@ -139,11 +142,14 @@ class BoundedConnection(RequestHandler):
         A request must be complete in time, and its answer must be read: each within a fixed time, and longer as long as
         the bytes come or go at the least rate. While it is us who are waited for, nothing is overdue.
         """
+        if self._is_cut:
+            return
         server = self._server
         now, limits = server.seconds, server.limits
         if self._paused or transport.is_closing():
             if self._does_not_read(_unread_bytes(transport)):
                 server.counters.timeouts[TimedOut.ANSWER] += 1
+                self._is_cut = True
                 transport.abort()
             return
         self._unread_since = 0
@@ -182,7 +188,7 @@ def _unread_bytes(transport: asyncio.Transport) -> int:
     size: int = transport.get_write_buffer_size()
     sock = transport.get_extra_info("socket")
     if sock is None:
-        return size  # the connection is over
+        return size  # it is over
     with suppress(OSError, ValueError):  # not on every system, and not of every kind of socket
         queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
         size += int.from_bytes(queued, sys.byteorder)
