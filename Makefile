@@ -6,6 +6,11 @@
 #   make quick                      the packages' own tests, without clients and processes (half a minute)
 #   make check                      format, lint, types, import contracts, style
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
+#   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
+#   make damage ROUNDS=300          flip bits and cut files of a closed folder, then start on it (minutes)
+#   make disk-faults ROUNDS=30      a disk that is full or fails under load; needs root, libfiu (minutes)
+#   make soak MINUTES=20            mixed traffic with faults: memory, descriptors, latency stay flat
+#   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
 #   make fuzz                       the differential fuzz and the models of queues, for minutes
 #   make retention                  messages expire in real time (a minute)
 #   make bench                      benchmarks (minutes; not a test)
@@ -17,6 +22,8 @@ UV ?= uv
 ARGS ?=
 ROUNDS ?= 50
 FUZZ ?= 200000
+COUNT ?= 1000000
+MINUTES ?= 20
 MODEL ?= 2000
 
 VENV := .venv
@@ -30,7 +37,7 @@ OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
 AIOBOTO3_LOCK := requirements-aioboto3.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed
 
-.PHONY: serve test quick check format kill9 fuzz bench size retention lock clean
+.PHONY: serve test quick check format kill9 power-loss damage disk-faults soak wire-fuzz fuzz bench size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime
@@ -57,6 +64,21 @@ kill9: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.kill9 --rounds $(ROUNDS) $(ARGS)
 	$(BIN)/python -m compat_tests.kill9_fifo --rounds $(ROUNDS) $(ARGS)
 	$(BIN)/python -m compat_tests.kill9_moves --rounds $(ROUNDS) $(ARGS)
+
+power-loss: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.power_loss --rounds $(ROUNDS) $(ARGS)
+
+damage: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.damage --rounds $(ROUNDS) $(ARGS)
+
+disk-faults: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.disk_faults --rounds $(ROUNDS) $(ARGS)
+
+soak: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.soak --minutes $(MINUTES) $(ARGS)
+
+wire-fuzz: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.wire_fuzz --count $(COUNT) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py

@@ -5,6 +5,7 @@ from auth.credentials import AccessKey, CredentialSet
 from auth.errors import (
     AccessDenied,
     AuthError,
+    ExpiredToken,
     IncompleteSignature,
     InvalidClientTokenId,
     MissingAuthenticationToken,
@@ -19,6 +20,7 @@ __all__ = [
     "AuthError",
     "Caller",
     "CredentialSet",
+    "ExpiredToken",
     "IncompleteSignature",
     "InvalidClientTokenId",
     "MissingAuthenticationToken",

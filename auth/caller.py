@@ -8,10 +8,28 @@ import msgspec
 class Caller(msgspec.Struct, frozen=True, gc=False):
     """Who signed the request, and for which account and region.
 
-    `principal` is what AWS shows as SenderId; `access_key_id` is None for an unsigned request.
+    `principal` is what AWS shows as SenderId; `access_key_id` is None for an unsigned request. `user` is None for the
+    account itself (its root), and for nobody.
     """
 
     account: str
     region: str
     principal: str
     access_key_id: str | None = None
+    user: str | None = None
+
+    @property
+    def arn(self) -> str:
+        """AWS's name for the caller; empty for nobody."""
+        if self.account == NOBODY:
+            return ""
+        return f"arn:aws:iam::{self.account}:{'root' if self.user is None else f'user/{self.user}'}"
+
+
+NOBODY = "anonymous"
+"""Stands in the place of an account where nobody signed."""
+
+
+def anonymous(region: str) -> Caller:
+    """The caller of a request without a signature."""
+    return Caller(NOBODY, region, "ANONYMOUS")

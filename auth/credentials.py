@@ -11,7 +11,8 @@ class AccessKey(msgspec.Struct, frozen=True, gc=False):
     """One access key and whom it stands for.
 
     `principal` is what AWS shows as SenderId ("AIDA..."). `session_token` is set for temporary credentials, whose
-    requests must carry it. `expires_at_ms` is None for a key that does not expire.
+    requests must carry it. `expires_at_ms` is None for a key that does not expire. `user` is None for a key of the account
+    itself, which may do everything there.
     """
 
     access_key_id: str
@@ -21,6 +22,7 @@ class AccessKey(msgspec.Struct, frozen=True, gc=False):
     enabled: bool = True
     session_token: str | None = None
     expires_at_ms: int | None = None
+    user: str | None = None
 
     def __repr__(self) -> str:
         """Without the secrets: a key that reaches a log or a traceback gives nothing away."""
@@ -28,9 +30,9 @@ class AccessKey(msgspec.Struct, frozen=True, gc=False):
             f"AccessKey({self.access_key_id!r}, account={self.account!r}, enabled={self.enabled})"
         )
 
-    def is_usable(self, now_s: float) -> bool:
-        """Whether the key is enabled and has not expired."""
-        return self.enabled and (self.expires_at_ms is None or now_s * 1000 < self.expires_at_ms)
+    def has_expired(self, now_s: float) -> bool:
+        """Whether its time is over."""
+        return self.expires_at_ms is not None and now_s * 1000 >= self.expires_at_ms
 
 
 class CredentialSet:

@@ -34,6 +34,13 @@ class InvalidClientTokenId(AuthError):
     default_message = "The security token included in the request is invalid."
 
 
+class ExpiredToken(AuthError):
+    """The temporary key's time is over."""
+
+    code = "ExpiredToken"
+    default_message = "The security token included in the request is expired"
+
+
 class SignatureDoesNotMatch(AuthError):
     """The signature, its date or its scope is wrong."""
 

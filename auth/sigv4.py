@@ -39,7 +39,7 @@ from auth.canonical import (
 from auth.claim import SKEW_S, Claim, Scope, read_claim, read_scope, shown
 from auth.credentials import AccessKey, CredentialSet
 from auth.dates import write_basic_date
-from auth.errors import InvalidClientTokenId, SignatureDoesNotMatch
+from auth.errors import ExpiredToken, InvalidClientTokenId, SignatureDoesNotMatch
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -117,7 +117,8 @@ class Verifier:
         `target` is the raw path and query, in origin form: another is refused. `headers` maps lower-case names to raw
         values, one value a name.
         Raises MissingAuthenticationToken (unsigned), IncompleteSignature (malformed), InvalidClientTokenId (the key or
-        its session token is unknown, disabled, expired or missing), SignatureDoesNotMatch (signature, date or scope).
+        its session token is unknown, disabled, expired or missing), ExpiredToken (a temporary key whose time is over),
+        SignatureDoesNotMatch (signature, date or scope).
         """
         authorization = headers.get(b"authorization", b"")
         date = headers.get(b"x-amz-date", b"")
@@ -183,7 +184,7 @@ class Verifier:
         signature = hexlify(hmac.digest(derived, text, "sha256"))
         if not compare_digest(signature, claim.signature):
             raise SignatureDoesNotMatch
-        caller = Caller(key.account, scope.region, key.principal, key.access_key_id)
+        caller = Caller(key.account, scope.region, key.principal, key.access_key_id, key.user)
         prefix = headers.get(b"authorization", b"")[:-_SIGNATURE_DIGITS]
         if _is_worth_keeping(prefix, claim, headers):
             signer = signers.get(prefix)
@@ -201,7 +202,7 @@ class Verifier:
             key = self._credentials.find(scope.access_key_id.decode("ascii"))
         except UnicodeDecodeError:
             raise InvalidClientTokenId from None
-        if key is None or not key.is_usable(now_s):
+        if key is None or not key.enabled:
             raise InvalidClientTokenId
         expected = None if key.session_token is None else key.session_token.encode()
         if expected is None or security_token is None:
@@ -209,6 +210,8 @@ class Verifier:
                 raise InvalidClientTokenId
         elif not compare_digest(expected, security_token.strip(b" \t")):
             raise InvalidClientTokenId
+        if key.has_expired(now_s):
+            raise InvalidClientTokenId if expected is None else ExpiredToken
         return key
 
 

@@ -7,7 +7,8 @@ disk. Messages belong to shards and never come here. aiosqlite runs SQLite in it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiosqlite
@@ -198,6 +199,12 @@ class Catalog:
         return int(self._clock.wall_s() * 1000)
 
     # -- write ------------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def unchanging(self) -> AsyncIterator[None]:
+        """No queue is created, changed or deleted in here: writes wait, reads go on. For copies of the file."""
+        async with self._writing:
+            yield
 
     async def create_queue(
         self, owner: QueueName, attributes: Mapping[str, str], tags: Mapping[str, str]

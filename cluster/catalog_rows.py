@@ -76,7 +76,10 @@ class CatalogRows:
         await self._database.close()
 
     async def prepare(self) -> None:
-        """Make the tables."""
+        """Check every page and make the tables. Raises CatalogUnreadable."""
+        (found,) = await self._database.execute_fetchall("PRAGMA quick_check(1)")
+        if found[0] != "ok":
+            raise CatalogUnreadable(f"the catalog is damaged: {' '.join(found[0].split())}")
         await self._database.execute("PRAGMA journal_mode = WAL")
         await self._database.execute("PRAGMA synchronous = FULL")
         async with self._transaction():

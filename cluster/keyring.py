@@ -18,7 +18,6 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import OrderedDict
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -26,6 +25,7 @@ import msgspec
 from auth.envelope import BUILT_IN_KEY, KEY_BYTES, NONCE_BYTES, DataKey, SealBroken, WrappingKey
 from cluster.clock import Clock, Entropy
 from cluster.master_key import KeysUnusable
+from cluster.sqlite_file import open_sqlite
 
 FILE_NAME = "keyring.sqlite"
 
@@ -85,7 +85,7 @@ class Keyring:
         self._names: dict[str, NamedKey] = {}
         self._data_keys: OrderedDict[int, tuple[NamedKey, DataKey]] = OrderedDict()
         try:
-            self._database = _open(file)
+            self._database = open_sqlite(file, _SCHEMA)
         except (OSError, sqlite3.Error) as error:
             raise KeysUnusable(f"cannot open the keys in {file}: {error}") from error
         try:
@@ -314,17 +314,3 @@ def _data_key_of(version: int) -> str:
 
 def _version_of(version: int) -> str:
     return f"version {version}"
-
-
-def _open(file: Path) -> sqlite3.Connection:
-    """Open or create the database; nothing is left open if that fails."""
-    database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-    try:
-        with closing(database.execute("PRAGMA journal_mode = WAL")):
-            pass
-        database.execute("PRAGMA synchronous = FULL")
-        database.executescript(_SCHEMA)
-    except BaseException:
-        database.close()
-        raise
-    return database

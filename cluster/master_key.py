@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from cluster.clock import Entropy
 from storage.folder import sync_folder
 
 FILE_NAME = "master.key"
+NEW_FILE_NAME = "master.key.new"
+"""What `holdfast keys change-master` leaves if it is interrupted: then either this or the other fits."""
 _OTHERS = stat.S_IRWXG & ~stat.S_IRGRP | stat.S_IRWXO
 """What nobody but the owner may do; a group may read, as the files that container platforms mount allow."""
 
@@ -61,7 +64,7 @@ def write_master_key(file: Path, secret: bytes) -> None:
 
     Raises OSError.
     """
-    draft = file.with_suffix(f".{os.getpid()}")
+    draft = file.with_name(f"{file.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as stream:
         stream.write(encode_master_key(secret))
@@ -71,6 +74,23 @@ def write_master_key(file: Path, secret: bytes) -> None:
         os.link(draft, file)
     draft.unlink()
     sync_folder(file.parent)
+
+
+def replace_master_key(folder: Path, secret: bytes, wrap_anew: Callable[[], None]) -> None:
+    """Put another key in the place of `master.key`, after `wrap_anew` brought the keyring under it.
+
+    The new key lies beside the old one before anything changes, so a crash leaves one of the two that fits.
+    Raises KeysUnusable, and what `wrap_anew` raises.
+    """
+    file, new = folder / FILE_NAME, folder / NEW_FILE_NAME
+    try:
+        new.unlink(missing_ok=True)
+        write_master_key(new, secret)
+        wrap_anew()
+        new.replace(file)
+        sync_folder(folder)
+    except OSError as error:
+        raise KeysUnusable(f"cannot replace master key {file}: {error.strerror}") from error
 
 
 def folder_master_key(folder: Path, entropy: Entropy, *, may_make: bool) -> bytes:

@@ -7,6 +7,8 @@ SIGKILL at random moments and started again on the same folder. At the end every
 - no message comes back from a receive that began after its delete was acknowledged. Only a delete that was
   acknowledged before its visibility timeout could end counts: a later one may be by an outdated handle.
 
+`power_loss.py` runs the same load over a disk that loses what was not synced.
+
 `python -m compat_tests.kill9 --rounds 50`
 """
 
@@ -20,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
@@ -36,6 +39,8 @@ from compat_tests.node_process import NodeProcess
 PROCESSES = 4
 PRODUCERS = 2  # in each process
 CONSUMERS = 2  # in each process
+PUT_BACK_SHARE = 0.1  # of the receives: what they got is shown to others at once
+WORKING_SECONDS_MAX = 0.4  # between a receive and its deletes, so that there is a backlog to lose
 RESTING_SECONDS = 0.05  # after a failed call, while the service is down
 MARGIN_SECONDS = 0.5  # between a delete that counts and the end of the visibility timeout
 
@@ -58,7 +63,14 @@ class History:
 
     failed_calls: int = 0
     refusals: list[str] = field(default_factory=list)
-    """Answers other than success: the service may be away, it may not refuse."""
+    """Errors of the caller's (4xx): the service may be away, it may not refuse."""
+
+    faults: list[str] = field(default_factory=list)
+    """Errors of the service's (5xx), which a client tries again."""
+
+    def broken(self, crash: Crash) -> list[str]:
+        """The answers that should not have been given, however the service was brought down."""
+        return self.refusals if crash.excuses_faults else [*self.refusals, *self.faults]
 
     def add(self, other: History) -> None:
         """Take in what another did."""
@@ -68,6 +80,15 @@ class History:
         self.deleted |= other.deleted
         self.failed_calls += other.failed_calls
         self.refusals += other.refusals
+        self.faults += other.faults
+
+
+class Crash(NamedTuple):
+    """How the service is brought down and started again in the middle of its work."""
+
+    strike: Callable[[NodeProcess], None]
+    excuses_faults: bool
+    """Whether it may answer with errors of its own before it is down, as it must when its disk is gone first."""
 
 
 class Place(NamedTuple):
@@ -95,19 +116,30 @@ class Verdict(NamedTuple):
 
 def main() -> int:
     """Run from the command line; the exit status is 1 when the service broke its word."""
-    return run_command_line("kill -9 under load", _run_and_tell)
+    return run_command_line("kill -9 under load", run_and_tell)
 
 
-def _run_and_tell(node: NodeProcess, *, rounds: int, seed: int) -> tuple[str, list[str]]:
-    verdict = run(node, rounds=rounds, seed=seed)
+def run_and_tell(
+    node: NodeProcess, *, rounds: int, seed: int, crash: Crash
+) -> tuple[str, list[str]]:
+    """`run` as a `Run`."""
+    verdict = run(node, rounds=rounds, seed=seed, crash=crash)
     return verdict.summary, [*verdict.lost, *verdict.returned, *verdict.refusals]
 
 
 class Run(Protocol):
     """One kind of load."""
 
-    def __call__(self, node: NodeProcess, *, rounds: int, seed: int) -> tuple[str, list[str]]:
+    def __call__(
+        self, node: NodeProcess, *, rounds: int, seed: int, crash: Crash
+    ) -> tuple[str, list[str]]:
         """A summary, and every broken word in a line."""
+
+
+def say(text: str) -> None:
+    """Show a line now."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def run_command_line(description: str, load: Run) -> int:
@@ -118,31 +150,39 @@ def run_command_line(description: str, load: Run) -> int:
     parser.add_argument("--durability", default="fsync", choices=["fsync", "os"])
     options = parser.parse_args()
     seed = random.randrange(2**32) if options.seed is None else options.seed
-    print(f"seed {seed}", flush=True)
+    say(f"seed {seed}")
     with tempfile.TemporaryDirectory() as folder:
         node = NodeProcess(Path(folder), "--aws-waits", "off", "--durability", options.durability)
         try:
-            summary, broken = load(node, rounds=options.rounds, seed=seed)
+            summary, broken = load(node, rounds=options.rounds, seed=seed, crash=KILL)
         finally:
             node.close()
-    print(summary)
+    say(summary)
     for line in broken[:60]:
-        print(line, file=sys.stderr)
+        say(line)
     return 1 if broken else 0
 
 
-def kill_rounds(node: NodeProcess, rounds: int, seed: int) -> float:
-    """Kill and start the service at random moments; the seconds of the slowest start."""
+def crash_rounds(node: NodeProcess, crash: Crash, rounds: int, seed: int) -> float:
+    """Bring the service down and up at random moments; the seconds that the slowest took."""
     moments = random.Random(seed)
-    slowest_start = 0.0
+    slowest = 0.0
     for _ in range(rounds):
         time.sleep(moments.uniform(0.3, 2.0))
-        node.kill()
         begin = time.monotonic()
-        node.start()
-        slowest_start = max(slowest_start, time.monotonic() - begin)
+        crash.strike(node)
+        slowest = max(slowest, time.monotonic() - begin)
     time.sleep(0.5)
-    return slowest_start
+    return slowest
+
+
+def _kill_and_start(node: NodeProcess) -> None:
+    node.kill()
+    node.start()
+
+
+KILL = Crash(_kill_and_start, excuses_faults=False)
+"""SIGKILL: the process ends, what it wrote is with the kernel."""
 
 
 def run(
@@ -151,19 +191,21 @@ def run(
     rounds: int,
     seed: int,
     visibility_seconds: int = 5,
+    crash: Crash = KILL,
 ) -> Verdict:
-    """Load, kill and start `rounds` times, then receive what is left and judge."""
+    """Load, crash and start `rounds` times, then receive what is left and judge."""
     node.start()
     client = Boto3Client(node.url, node.credentials)
     attributes = {"VisibilityTimeout": str(visibility_seconds)}
     url = client.call("CreateQueue", QueueName="kill9", Attributes=attributes)["QueueUrl"]
     place = Place(node.url, node.credentials, url, visibility_seconds)
     with Workers(place) as workers:
-        slowest_start = kill_rounds(node, rounds, seed)
+        slowest_start = crash_rounds(node, crash, rounds, seed)
         history = workers.finish()
     rest = drain(client, place, history)
     client.close()
-    return judge(history, rest, rounds, slowest_start)
+    summary, lost, returned = judge(history, rest, rounds, slowest_start)
+    return Verdict(summary, lost, returned, history.broken(crash))
 
 
 class Workers:
@@ -249,7 +291,21 @@ def consume(client: Any, place: Place, name: str, end: Event, history: History) 
         messages = (answer or {}).get("Messages", [])
         history.received += [(message["Body"], begin) for message in messages]
         if messages:
+            time.sleep(random.uniform(0, WORKING_SECONDS_MAX))
+        if messages and random.random() < PUT_BACK_SHARE:
+            put_back(client, place, messages, history)
+        elif messages:
             delete(client, place, messages, begin, history)
+
+
+def put_back(client: Any, place: Place, messages: list[Members], history: History) -> None:
+    """Show messages to others at once."""
+    entries = [
+        {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
+        for number, message in enumerate(messages)
+    ]
+    method = client.change_message_visibility_batch
+    attempt(method, history, QueueUrl=place.queue, Entries=entries)
 
 
 def delete(
@@ -265,7 +321,8 @@ def delete(
     answer = attempt(client.delete_message_batch, history, QueueUrl=place.queue, Entries=entries)
     if answer is None:
         return
-    history.refusals += [str(entry) for entry in answer.get("Failed", [])]
+    for entry in answer.get("Failed", []):
+        (history.refusals if entry["SenderFault"] else history.faults).append(str(entry))
     now = time.monotonic()
     if now < begin + place.visibility_seconds - MARGIN_SECONDS:
         history.deleted |= {bodies[entry["Id"]]: now for entry in answer.get("Successful", [])}
@@ -276,7 +333,11 @@ def attempt(method: Any, history: History, **members: Any) -> Members | None:
     try:
         answer: Members = method(**members)
     except BotocoreError as error:
-        history.refusals.append(str(error))
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:
+            history.refusals.append(str(error))
+        else:
+            history.faults.append(str(error))
+            time.sleep(RESTING_SECONDS)
     except (BotoCoreError, OSError):
         history.failed_calls += 1
         time.sleep(RESTING_SECONDS)
@@ -307,8 +368,10 @@ def drain(client: Boto3Client, place: Place, history: History) -> set[str]:
     return rest
 
 
-def judge(history: History, rest: set[str], rounds: int, slowest_start: float) -> Verdict:
-    """Compare what was acknowledged with what was seen."""
+def judge(
+    history: History, rest: set[str], rounds: int, slowest_start: float
+) -> tuple[str, list[str], list[str]]:
+    """Compare what was acknowledged with what was seen: a summary, what was lost, what came back."""
     seen = {body for body, _ in history.received} | rest
     lost = [f"acknowledged and never seen: {body}" for body in sorted(history.sent - seen)]
     missing = history.sent - history.delete_tried - rest - (history.sent - seen)
@@ -319,12 +382,13 @@ def judge(history: History, rest: set[str], rounds: int, slowest_start: float) -
         if body in history.deleted and begin > history.deleted[body]
     ]
     summary = (
-        f"{rounds} kills; {len(history.sent)} sends acknowledged, {len(history.received)} received, "
+        f"{rounds} crashes; {len(history.sent)} sends acknowledged, {len(history.received)} received, "
         f"{len(history.deleted)} deletes counted, {len(rest)} left at the end; "
-        f"{history.failed_calls} calls failed, {len(history.refusals)} were refused; "
+        f"{history.failed_calls} calls failed, {len(history.refusals)} were refused, "
+        f"{len(history.faults)} met errors of the service; "
         f"slowest start {slowest_start:.2f} s; lost {len(lost)}, came back {len(returned)}"
     )
-    return Verdict(summary, lost, returned, history.refusals)
+    return summary, lost, returned
 
 
 if __name__ == "__main__":

@@ -23,11 +23,13 @@ from typing import Any, NamedTuple
 from compat_tests.clients.boto3_client import Boto3Client, connect
 from compat_tests.facade import counts
 from compat_tests.kill9 import (
+    KILL,
     MARGIN_SECONDS,
+    Crash,
     History,
     Place,
     attempt,
-    kill_rounds,
+    crash_rounds,
     run_command_line,
 )
 from compat_tests.node_process import NodeProcess
@@ -71,8 +73,8 @@ def main() -> int:
     return run_command_line("kill -9 under FIFO load", run)
 
 
-def run(node: NodeProcess, *, rounds: int, seed: int) -> tuple[str, list[str]]:
-    """Load, kill and start `rounds` times; a summary, and every broken word in a line."""
+def run(node: NodeProcess, *, rounds: int, seed: int, crash: Crash = KILL) -> tuple[str, list[str]]:
+    """Load, crash and start `rounds` times; a summary, and every broken word in a line."""
     node.start()
     client = Boto3Client(node.url, node.credentials)
     attributes = {"FifoQueue": "true", "VisibilityTimeout": str(VISIBILITY_SECONDS)}
@@ -88,14 +90,17 @@ def run(node: NodeProcess, *, rounds: int, seed: int) -> tuple[str, list[str]]:
     ]
     for thread in threads:
         thread.start()
-    kill_rounds(node, rounds, seed)
-    end.set()
+    try:
+        crash_rounds(node, crash, rounds, seed)
+    finally:
+        end.set()
     for thread in threads:
         thread.join(60)
     end.clear()
     _drain(client, place, record)
     client.close()
-    return _judge(record, rounds)
+    summary, broken = _judge(record, rounds)
+    return summary, [*broken, *record.history.broken(crash)]
 
 
 def _produce(place: Place, name: str, record: Record, end: threading.Event) -> None:
@@ -200,12 +205,12 @@ def _judge(record: Record, rounds: int) -> tuple[str, list[str]]:
     ]
     order = [line for delivery in record.deliveries for line in _out_of_order(record, delivery)]
     summary = (
-        f"{rounds} kills; {len(record.acknowledged)} FIFO sends acknowledged, "
+        f"{rounds} crashes; {len(record.acknowledged)} FIFO sends acknowledged, "
         f"{len(record.deliveries)} received, {len(record.deleted)} deletes counted; "
         f"{record.history.failed_calls} calls failed, {len(record.history.refusals)} were refused; "
         f"lost {len(lost)}, came back {len(back)}, out of order {len(order)}, duplicates {len(twice)}"
     )
-    return summary, [*lost, *twice, *back, *order, *record.history.refusals]
+    return summary, [*lost, *twice, *back, *order]
 
 
 def _out_of_order(record: Record, delivery: Delivery) -> list[str]:

@@ -20,11 +20,13 @@ from typing import Any
 from compat_tests.clients.boto3_client import Boto3Client, connect
 from compat_tests.facade import counts
 from compat_tests.kill9 import (
+    KILL,
     RESTING_SECONDS,
+    Crash,
     History,
     Place,
     attempt,
-    kill_rounds,
+    crash_rounds,
     run_command_line,
 )
 from compat_tests.node_process import NodeProcess
@@ -54,8 +56,8 @@ def main() -> int:
     return run_command_line("kill -9 under dead letters and move tasks", run)
 
 
-def run(node: NodeProcess, *, rounds: int, seed: int) -> tuple[str, list[str]]:
-    """Load, kill and start `rounds` times; a summary, and every broken word in a line."""
+def run(node: NodeProcess, *, rounds: int, seed: int, crash: Crash = KILL) -> tuple[str, list[str]]:
+    """Load, crash and start `rounds` times; a summary, and every broken word in a line."""
     node.start()
     client = Boto3Client(node.url, node.credentials)
     letters = client.call("CreateQueue", QueueName="letters")["QueueUrl"]
@@ -76,14 +78,17 @@ def run(node: NodeProcess, *, rounds: int, seed: int) -> tuple[str, list[str]]:
     threads.append(threading.Thread(target=_redrive, args=(work,)))
     for thread in threads:
         thread.start()
-    kill_rounds(node, rounds, seed)
-    work.end.set()
+    try:
+        crash_rounds(node, crash, rounds, seed)
+    finally:
+        work.end.set()
     for thread in threads:
         thread.join(60)
     moved = _wait_for_tasks(client, work)
     found = [*_drain(client, source), *_drain(client, letters)]
     client.close()
-    return _judge(work, Counter(found), rounds, moved)
+    summary, broken = _judge(work, Counter(found), rounds, moved)
+    return summary, [*broken, *work.history.broken(crash)]
 
 
 def _produce(work: Work, name: str) -> None:
@@ -112,6 +117,7 @@ def _redrive(work: Work) -> None:
             work.tasks += 1
         unexpected = [text for text in refusals.refusals if "already a task running" not in text]
         work.history.refusals += unexpected
+        work.history.faults += refusals.faults
         time.sleep(RESTING_SECONDS)
 
 
@@ -148,12 +154,12 @@ def _judge(work: Work, found: Counter[str], rounds: int, moved: int) -> tuple[st
     lost = [f"acknowledged and not there: {body}" for body in work.history.sent - found.keys()]
     twice = [f"there {count} times: {body}" for body, count in found.items() if count > 1]
     summary = (
-        f"{rounds} kills; {len(work.history.sent)} sends acknowledged, {found.total()} there at the end; "
+        f"{rounds} crashes; {len(work.history.sent)} sends acknowledged, {found.total()} there at the end; "
         f"{work.tasks} move tasks begun, the latest moved {moved}; "
         f"{work.history.failed_calls} calls failed, {len(work.history.refusals)} were refused; "
         f"lost {len(lost)}, twice {len(twice)}"
     )
-    return summary, [*lost, *twice, *work.history.refusals]
+    return summary, [*lost, *twice]
 
 
 if __name__ == "__main__":

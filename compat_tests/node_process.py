@@ -50,12 +50,24 @@ def run_command(*arguments: str, seconds: float = 20.0) -> subprocess.CompletedP
 class NodeProcess:
     """One service process over one data folder; it can be stopped, killed and started again on the same port."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.data = folder / "data"
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        data: Path | None = None,
+        credentials: Credentials | None = None,
+        variables: dict[str, str] | None = None,
+    ) -> None:
+        """The log lies in `folder`, and so do the data where nothing else is said.
+
+        `credentials` are an access key of a data folder that was made before; `variables` join the environment.
+        """
+        self.data = data or folder / "data"
         self.log = folder / "node.log"
         self.url = ""
-        self._credentials: Credentials | None = None
+        self._credentials = credentials
         self._options = options
+        self._variables = variables or {}
         self._port = "0"
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -74,6 +86,12 @@ class NodeProcess:
         """True while the process lives."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """The id of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self, *, seconds: float = 20.0) -> NodeProcess:
         """Start and wait until the service says that it answers."""
         assert not self.running
@@ -81,7 +99,7 @@ class NodeProcess:
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
                 command("serve", *options, *self._options),
-                env=environment(),
+                env={**environment(), **self._variables},
                 cwd=_CHECKOUT,
                 stdout=subprocess.PIPE,
                 stderr=log,

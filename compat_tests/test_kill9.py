@@ -26,7 +26,7 @@ def test_two_kills_under_load_lose_nothing(tmp_path: Path) -> None:
 def test_two_kills_leave_order_and_places_right(run: kill9.Run, tmp_path: Path) -> None:
     node = NodeProcess(tmp_path, "--aws-waits", "off")
     try:
-        summary, broken = run(node, rounds=2, seed=9324)
+        summary, broken = run(node, rounds=2, seed=9324, crash=kill9.KILL)
     finally:
         node.close()
 

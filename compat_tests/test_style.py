@@ -22,7 +22,6 @@ LINES_MAX = 450
 PRINTING = {
     "sqs_api/__main__.py": "the command line speaks on standard output",
     "spark_jobs/__main__.py": "the command line speaks on standard output",
-    "compat_tests/kill9.py": "a command of its own",
     "compat_tests/benchmarks/": "commands of their own",
 }
 CLOCK_AND_CHANCE = {

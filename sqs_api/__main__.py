@@ -8,9 +8,15 @@ from importlib import metadata
 
 import click
 
+from sqs_api.commands.backup import backup
 from sqs_api.commands.credentials import credentials
+from sqs_api.commands.keys import keys
+from sqs_api.commands.policy import policy
+from sqs_api.commands.restore import restore
 from sqs_api.commands.restore_queue import restore_queue
 from sqs_api.commands.serve import check_config, example_config, serve
+from sqs_api.commands.users import users
+from sqs_api.commands.verify import verify
 
 _FAILED = 1
 _WRONG_USE = 2
@@ -27,7 +33,19 @@ def version() -> None:
     click.echo(metadata.version("holdfast"))
 
 
-for command in (serve, check_config, example_config, credentials, restore_queue):
+for command in (
+    serve,
+    check_config,
+    example_config,
+    credentials,
+    users,
+    policy,
+    keys,
+    restore_queue,
+    backup,
+    restore,
+    verify,
+):
     cli.add_command(command)
 
 

@@ -11,6 +11,8 @@ from aiohttp.web_request import BaseRequest
 
 from auth.errors import AccessDenied
 from auth.unverified import refuse_browsers
+from sqs_api.backup_page import BACKUPS, make_backup
+from sqs_api.backups import Backups
 from sqs_api.deletions import Deletions
 from sqs_api.metrics import Metrics
 from visibility.errors import QueueDoesNotExist, QueueNameExists
@@ -32,11 +34,13 @@ class AdminPages:
         *,
         answers_anyone: bool,
         deletions: Deletions | None = None,
+        backups: Backups | None = None,
     ) -> None:
         """`answers_anyone`: whether the metrics are for more than clients on this machine.
 
-        `deletions` None: there are no pages about deleted queues.
+        `deletions` or `backups` None: there are no pages about deleted queues, or backups.
         """
+        self._backups = backups
         self._answers_anyone = answers_anyone
         self._metrics = metrics
         self._is_ready = is_ready
@@ -56,22 +60,30 @@ class AdminPages:
         if not (self._answers_anyone or _is_local(request)):
             return web.Response(status=403, text="forbidden\n")
         if path == _RESERVED + "metrics":
-            return web.Response(body=self._metrics.page(), headers={"Content-Type": _METRICS_TYPE})
+            page = await self._metrics.page()
+            return web.Response(body=page, headers={"Content-Type": _METRICS_TYPE})
         if self._deletions is not None and path.startswith(_DELETED):
             return await _deleted_queues(request, path, self._deletions)
+        if self._backups is not None and path == BACKUPS:
+            return _forbidden_to(request) or await make_backup(request, self._backups)
         return _not_found()
 
 
-async def _deleted_queues(
-    request: BaseRequest, path: str, deletions: Deletions
-) -> web.StreamResponse:
+def _forbidden_to(request: BaseRequest) -> web.StreamResponse | None:
     """For programs on this machine only, whoever else may read the metrics: nobody signs these requests."""
     try:
         refuse_browsers({name.lower(): value for name, value in request.raw_headers})
     except AccessDenied:
         return web.Response(status=403, text="forbidden\n")
-    if not _is_local(request):
-        return web.Response(status=403, text="forbidden\n")
+    return None if _is_local(request) else web.Response(status=403, text="forbidden\n")
+
+
+async def _deleted_queues(
+    request: BaseRequest, path: str, deletions: Deletions
+) -> web.StreamResponse:
+    forbidden = _forbidden_to(request)
+    if forbidden is not None:
+        return forbidden
     restore = _RESTORE.fullmatch(path)
     if path != _DELETED and restore is None:
         return _not_found()

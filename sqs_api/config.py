@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from sqs_api.declarations import DeclaredQueue, DeclaredUser, in_order
 from sqs_api.logs import LogFormat
 from sqs_api.proxies import TrustedProxies
 from storage.rocks import Durability
@@ -26,6 +27,8 @@ from visibility.naming import is_account
 
 _PREFIX = "HOLDFAST_"
 _FILE_VARIABLE = "HOLDFAST_CONFIG"
+_SECRETS = {"master_key", "secret_access_key"}
+"""What a file that people share must not hold."""
 _RESTORE_S_MAX = 14 * DAY
 """As long as SQS can keep a message: a queue restored later would be empty."""
 
@@ -87,6 +90,12 @@ def _networks(text: str) -> str:
     return text
 
 
+def _rate(text: str | None) -> str | None:
+    if text is not None and re.fullmatch(r"[1-9][0-9]*/(second|minute|hour|day)", text) is None:
+        raise ValueError('must be a number and a unit, such as "3000/second"')
+    return text
+
+
 class Settings(BaseSettings):
     """Everything that can be configured."""
 
@@ -110,16 +119,36 @@ class Settings(BaseSettings):
     """Region shown at first start, and of unsigned requests in open mode."""
     public_url: Annotated[str | None, AfterValidator(_url)] = None
     """Base of queue URLs; by default what the client's Host header says."""
+    accept_loss: Switch = Switch.OFF
+    """Whether to start on a folder that came back shorter than answers told of: an old copy, or a file that was cut."""
+    disk_reserve_mib: Annotated[int, Field(ge=0)] = 128
+    """MiB of free space below which sends are refused, while receives and deletes still pass; 0 for none."""
     aws_waits: Switch = Switch.ON
     """Whether AWS's 60 s rules hold: between two purges, and before a deleted queue's name is used again."""
     master_key: SecretStr | None = None
     """Key that all others are kept under: base64 of 32 bytes, from HOLDFAST_MASTER_KEY only; else it is read from a file."""
     master_key_file: Path | None = None
     """File with the master key, for its owner only; by default `master.key` in the data folder, made at first start."""
+    access_key_id: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9]{4,128}$")] = None
+    """Id of an access key of the account that is known beforehand; by default the first start makes one."""
+    secret_access_key: SecretStr | None = None
+    """Its secret, 16 characters or more, from HOLDFAST_SECRET_ACCESS_KEY only."""
+    queues: tuple[DeclaredQueue, ...] = ()
+    """Queues that are made at start, or changed to what is said here."""
+    users: tuple[DeclaredUser, ...] = ()
+    """Users that are made at start, or changed to what is said here."""
     restore_deleted_s: Annotated[int, Field(ge=0, le=_RESTORE_S_MAX)] = 0
     """Seconds in which a deleted queue can be restored with its messages; they take their space until then."""
+    account_rate: Annotated[str | None, AfterValidator(_rate)] = None
+    """Requests an account may make, such as "3000/second"; above it they are throttled as by AWS. By default any."""
+    queue_rate: Annotated[str | None, AfterValidator(_rate)] = None
+    """Requests on the messages of one queue, such as "1000/second". By default any."""
+    fifo_quotas: Switch = Switch.OFF
+    """Whether AWS's quotas hold: 300 calls a second for each action of a FIFO queue, or for each of its message groups."""
     log: LogFormat = LogFormat.JSON
     """Form of log lines."""
+    metrics_queues_max: Annotated[int, Field(ge=0)] = 500
+    """Queues with metrics of their own; the fullest ones, the others are summed up."""
     metrics: Audience = Audience.LOOPBACK
     """Who may read /_holdfast/metrics, which names all queues."""
     tls_certificate: Path | None = None
@@ -171,10 +200,8 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
     if file is None and named:
         file = Path(named)
     from_file = _from_file(file)
-    if "master_key" in from_file:
-        raise ConfigRefused(
-            "master_key: comes from HOLDFAST_MASTER_KEY only; a file is named by master_key_file"
-        )
+    for name in _SECRETS & from_file.keys():
+        raise ConfigRefused(f"{name}: comes from HOLDFAST_{name.upper()} only")
     given = from_file | _from_environment() | flags
     try:
         settings = Settings(**given)
@@ -187,6 +214,14 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
         raise ConfigRefused("tls_certificate: needs tls_key, and the other way round")
     if settings.tls_client_ca is not None and settings.tls_certificate is None:
         raise ConfigRefused("tls_client_ca: needs tls_certificate and tls_key")
+    if (settings.access_key_id is None) is not (settings.secret_access_key is None):
+        raise ConfigRefused(
+            "access_key_id: needs HOLDFAST_SECRET_ACCESS_KEY too, and the other way round"
+        )
+    try:
+        in_order(settings.queues)
+    except ValueError as error:
+        raise ConfigRefused(f"queues: {error}") from error
     if settings.auth is AuthMode.OPEN and not _is_loopback(settings.host):
         raise ConfigRefused("auth: open mode listens on loopback only; use --host 127.0.0.1")
     return settings
@@ -209,6 +244,11 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         raise ConfigRefused(f"cannot read {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigRefused(f"{file}: {error}") from error
+
+
+def environment() -> Mapping[str, str]:
+    """The environment, for secrets that declarations name."""
+    return os.environ
 
 
 def _from_environment() -> dict[str, Any]:

@@ -16,11 +16,13 @@ import msgspec
 import structlog
 
 from auth.caller import Caller
-from auth.errors import AuthError
+from auth.errors import AuthError, MissingAuthenticationToken
 from cluster.clock import Clock, Entropy
 from cluster.router import Router
 from cluster.turn import Ticket
+from sqs_api.access import Access, Sender
 from sqs_api.answers import Reply, date_line
+from sqs_api.disk_space import DiskSpace
 from sqs_api.metrics import Metrics
 from sqs_api.plain_request import RawRequest
 from sqs_api.prepare import PREPARE, Preparer, receipts_of
@@ -36,9 +38,21 @@ from sqs_api.protocol.codec import (
 from sqs_api.protocol.json_codec import encode_json
 from sqs_api.protocol.wire import CONTENT_TYPE_AWS_JSON
 from sqs_api.queue_actions import QueueActions
+from sqs_api.rates import Rates
 from visibility.errors import InternalError, QueueError, RequestThrottled, ServiceUnavailable
 from visibility.model import QueueDefinition, Request
-from visibility.operations import ACTIONS, Operation, ReceiveMessage, ReturnMessages, Route
+from visibility.operations import (
+    ACTIONS,
+    CreateQueue,
+    Operation,
+    ReceiveMessage,
+    ReturnMessages,
+    Route,
+    SendMessage,
+    SendMessageBatch,
+    StartMessageMoveTask,
+    TagQueue,
+)
 from visibility.outcomes import Answer, Deliveries
 from visibility.receive import wait_ms
 from visibility.results import Result
@@ -51,6 +65,12 @@ _TO_SHARD = frozenset(
     for row in ACTIONS.values()
     if row.route is Route.SHARD and "queue_url" in row.required
 )
+
+_TAKE_SPACE = frozenset(
+    (CreateQueue, SendMessage, SendMessageBatch, StartMessageMoveTask, TagQueue)
+)
+"""What is refused below the disk reserve."""
+_DISK_SHORT = "The service has no space for more messages. Please try again."
 
 
 class Authenticate(Protocol):
@@ -67,16 +87,8 @@ class Authenticate(Protocol):
         """The caller. Raises AuthError."""
 
 
-class Client(Protocol):
-    """Where a request comes from, and its answer goes."""
-
-    @property
-    def source_ip(self) -> str:
-        """The address of the client, or what a trusted proxy says it is; empty if it is not known."""
-
-    @property
-    def is_secure(self) -> bool:
-        """Whether the client speaks TLS, with us or with a trusted proxy."""
+class Client(Sender, Protocol):
+    """Where a request came from and its answer goes."""
 
     def write_reply(self, reply: Reply) -> bool:
         """Write the answer; False if the client is gone and did not get it."""
@@ -128,6 +140,8 @@ class Gateway:
         entropy: Entropy,
         public_url: str | None,
         preparer: Preparer,
+        access: Access,
+        disk: DiskSpace,
         waiting_polls_max: int = 100_000,
     ) -> None:
         self._authenticate = authenticate
@@ -140,6 +154,9 @@ class Gateway:
         self._waiting_polls_max = waiting_polls_max
         self.polls_not_waited = 0
         """Long polls that were answered at once, since too many wait."""
+        self._access = access
+        self._disk = disk
+        self._rates: Rates | None = None
         self._log = structlog.get_logger("gateway")
         self._date = b""
         """The Date header's value of the second before `_next_second`."""
@@ -149,8 +166,14 @@ class Gateway:
         self._id_prefix = f"{bits >> 96:08x}-{bits >> 80 & 0xFFFF:04x}-4{bits >> 68 & 0xFFF:03x}-8"
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
+        self.empty_receives: dict[int, int] = {}
+        """Receives that returned nothing, by queue id."""
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
+
+    def limit(self, rates: Rates) -> None:
+        """Refuse what comes above these rates from now on."""
+        self._rates = rates if rates.is_needed else None
 
     def begin(self, raw: RawRequest, client: Client) -> Exchange:
         """Answer a request through `client`: at once if it is refused, else when its outcome is known."""
@@ -200,27 +223,52 @@ class Gateway:
         if now_s >= self._next_second:
             self._next_second = int(now_s) + 1
             self._date = date_line(now_s)
-        caller = self._authenticate(raw.method, raw.target, headers, raw.body, now_s)
-        decoded = decode_request(raw.method, raw.target, headers, raw.body)
+        try:
+            caller = self._authenticate(raw.method, raw.target, headers, raw.body, now_s)
+            decoded = decode_request(raw.method, raw.target, headers, raw.body)
+        except MissingAuthenticationToken as unsigned:
+            caller, decoded = self._admit_unsigned(raw, exchange.client, unsigned)
         operation = decoded.operation
         exchange.wire = decoded.wire
         exchange.action = decoded.action
         check(operation)
+        if self._rates is not None:
+            self._rates.check_account(caller)
+        if self._disk.is_short and type(operation) in _TAKE_SPACE:
+            self._disk.refused += 1
+            raise ServiceUnavailable(_DISK_SHORT)
         if type(operation) not in _TO_SHARD:
+            self._access.admit(operation, caller, exchange.client, headers)
             self._start_task(self._answer_queue_action(exchange, decoded, caller, headers))
             return
-        queue = self._queues.find(operation.queue_url, caller)  # type: ignore[attr-defined]
+        url: str = operation.queue_url  # type: ignore[attr-defined]
+        queue = self._access.queue(operation, url, caller, exchange.client, headers)
         if self.outstanding > self._waiting_polls_max and type(operation) is ReceiveMessage:
             operation = _without_wait(exchange, operation, queue)
         exchange.operation = operation
         exchange.caller = caller
         exchange.queue = queue
+        if self._rates is not None:
+            self._rates.check_queue(operation, queue)
         parts = PREPARE[type(operation)](self._preparer, operation, queue, caller, headers)
+        if self._rates is not None:
+            self._rates.check_groups(queue, parts)
         target_queue = None
         if queue.settings.redrive_policy is not None:
             target_queue = self._queues.dead_letter_queue(queue)
         request = Request(operation, queue, caller, exchange.request_id, parts, target_queue)
         exchange.ticket = self._router.submit(request, exchange.on_answer)
+
+    def _admit_unsigned(
+        self, raw: RawRequest, client: Client, unsigned: MissingAuthenticationToken
+    ) -> tuple[Caller, Decoded]:
+        """A request that nobody signed, if a queue's policy lets everyone make it. Raises `unsigned` if it does not."""
+        try:
+            decoded = decode_request(raw.method, raw.target, raw.headers, raw.body)
+            check(decoded.operation)
+            return self._access.nobody_may(decoded.operation, client, raw.headers), decoded
+        except (QueueError, AuthError):
+            raise unsigned from None
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -257,10 +305,13 @@ class Gateway:
         operation, queue = exchange.operation, exchange.queue
         assert isinstance(operation, ReceiveMessage)
         assert queue is not None
-        if exchange.does_not_wait and not deliveries.leases:
-            self.polls_not_waited += 1
-            self.refuse(exchange, RequestThrottled(_TOO_MANY_POLLS))
-            return
+        if not deliveries.leases:
+            empty = self.empty_receives
+            empty[queue.queue_id] = empty.get(queue.queue_id, 0) + 1
+            if exchange.does_not_wait:
+                self.polls_not_waited += 1
+                self.refuse(exchange, RequestThrottled(_TOO_MANY_POLLS))
+                return
         try:
             written = self.succeed(exchange, self._preparer.received(operation, queue, deliveries))
         except QueueError as refusal:  # a key was disabled meanwhile
@@ -298,6 +349,7 @@ class Gateway:
         self._write_refusal(exchange, refusal)
 
     def _write_refusal(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
+        self._metrics.refused(refusal.code)
         error = encode_error(refusal, exchange.wire, exchange.request_id)
         self._write(exchange, error.status, error.content_type, error.body, error.headers)
 

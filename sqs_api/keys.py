@@ -5,13 +5,34 @@ from __future__ import annotations
 from cluster.catalog import CATALOG_FILE
 from cluster.clock import Clock, Entropy
 from cluster.keyring import FILE_NAME, Keyring
-from cluster.master_key import KeysUnusable, decode_master_key, folder_master_key, read_master_key
+from cluster.master_key import FILE_NAME as MASTER_FILE
+from cluster.master_key import (
+    NEW_FILE_NAME,
+    KeysUnusable,
+    decode_master_key,
+    folder_master_key,
+    read_master_key,
+)
 from sqs_api.config import Settings
+from storage.folder import sync_folder
 
 
 def open_keyring(settings: Settings, clock: Clock, entropy: Entropy) -> Keyring:
     """Open or make the keys of the settings' data folder, which exists. Raises KeysUnusable."""
-    return Keyring(settings.data / FILE_NAME, _master_key(settings, entropy), clock, entropy)
+    file = settings.data / FILE_NAME
+    master = _master_key(settings, entropy)
+    try:
+        return Keyring(file, master, clock, entropy)
+    except KeysUnusable:
+        new = settings.data / NEW_FILE_NAME
+        if settings.master_key is not None or settings.master_key_file is not None:
+            raise
+        if not new.exists():
+            raise
+        keyring = Keyring(file, read_master_key(new), clock, entropy)
+        new.replace(settings.data / MASTER_FILE)
+        sync_folder(settings.data)
+        return keyring
 
 
 def _master_key(settings: Settings, entropy: Entropy) -> bytes:

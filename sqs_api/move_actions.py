@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from auth.caller import Caller
-from auth.errors import AccessDenied
 from cluster.catalog import Catalog
 from visibility import operations as op
 from visibility.errors import ResourceNotFound
@@ -19,14 +18,9 @@ MoveOperation = op.StartMessageMoveTask | op.CancelMessageMoveTask | op.ListMess
 
 
 def move_request(
-    operation: MoveOperation,
-    catalog: Catalog,
-    caller: Caller,
-    request_id: str,
-    *,
-    crosses_accounts: bool,
+    operation: MoveOperation, catalog: Catalog, caller: Caller, request_id: str
 ) -> Request:
-    """What the shard is asked. Raises ResourceNotFound, InvalidParameterValue, AccessDenied."""
+    """What the shard is asked. Raises ResourceNotFound, InvalidParameterValue."""
     destination = None
     if isinstance(operation, op.CancelMessageMoveTask):
         source_arn = decode_handle(operation.task_handle or "").source_arn
@@ -40,9 +34,6 @@ def move_request(
         refusal = check_start(source, destination, is_dead_letter_queue=is_target)
         if refusal is not None:
             raise refusal
-    for queue in (source, destination):
-        if queue is not None and queue.account != caller.account and not crosses_accounts:
-            raise AccessDenied(f"Access to the resource {queue.arn} is denied.")
     return Request(operation, source, caller, request_id, destination=destination)
 
 

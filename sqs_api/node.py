@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 
 import aiosqlite
@@ -18,30 +19,42 @@ from auth.credentials import AccessKey, CredentialSet
 from auth.envelope import SealBroken
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
-from cluster.access_keys import AccessKeyStore, AccessKeysUnreadable
+from cluster.backup import remove_leftovers
 from cluster.catalog import CATALOG_FILE, Catalog
 from cluster.catalog_rows import CatalogUnreadable
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.identity_store import FILE_NAME as IDENTITIES_FILE
+from cluster.identity_store import IdentitiesUnreadable, IdentityStore
 from cluster.master_key import KeysUnusable
 from cluster.router import Router
 from cluster.shard import CatalogOlder, Shard
+from sqs_api.access import Access
 from sqs_api.admin import AdminPages
+from sqs_api.backups import Backups
 from sqs_api.config import Audience, AuthMode, Settings, Switch
+from sqs_api.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.deletions import Deletions
 from sqs_api.descriptors import for_connections, raise_limit
+from sqs_api.disk_space import DiskSpace
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsServer
 from sqs_api.keys import open_keyring
 from sqs_api.listener import Listener
+from sqs_api.listener_metrics import ListenerMetrics
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
 from sqs_api.proxies import TrustedProxies
 from sqs_api.queue_actions import QueueActions
+from sqs_api.queue_metrics import QueueMetrics
+from sqs_api.rates import Rates
 from sqs_api.sealing import Sealer
+from sqs_api.service_metrics import Parts, ServiceMetrics
 from sqs_api.shedding import ListenerLimits
+from sqs_api.stalls import StallWatch
 from sqs_api.tls import Tls, TlsUnusable
 from storage.codec import DamagedRecord
 from storage.folder import FolderRefused, open_folder
+from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.rocks import RocksStore
 from storage.store import Store, StoreFailed
 from visibility.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
@@ -52,6 +65,7 @@ _DISCONNECT_S = 0.05
 """How long a stop waits for idle connections to close."""
 _KEY_CHECK_S = 1.0
 """How often changes by `holdfast credentials` are looked for."""
+_DISK_CHECK_S = 1.0
 _DATA_KEY_CHECK_S = 15.0
 """How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
 _DELETION_CHECK_S = 60.0
@@ -66,10 +80,11 @@ _GC_THRESHOLDS = (50_000, 20, 100)
 
 _REFUSALS = (
     FolderRefused,
-    AccessKeysUnreadable,
+    IdentitiesUnreadable,
     KeysUnusable,
     CatalogOlder,
     CatalogUnreadable,
+    DeclarationRefused,
     StoreFailed,
     DamagedRecord,
     TlsUnusable,
@@ -85,17 +100,23 @@ class Node:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._clock_leaps = 0
         self._clock = SystemClock(on_leap=self._clock_leapt)
         self._entropy = SystemEntropy()
         self._log = structlog.get_logger("node")
         self._metrics = Metrics()
+        self._sync_s = Histogram(SYNC_BOUNDS_S)
+        self._stalls = StallWatch(self._clock.monotonic_s)
         self._ready = False
         self._stopping = asyncio.Event()
         self._opened = AsyncExitStack()
+        self._stores: dict[int, RocksStore] = {}
+        """The store that each shard opened last."""
         self.first_key: AccessKey | None = None
         """The access key made at first start, to be shown once."""
 
     def _clock_leapt(self, leap_s: float) -> None:
+        self._clock_leaps += 1
         self._log.warning("clock_leapt", leap_s=round(leap_s, 3))
 
     async def start(self) -> str:
@@ -113,27 +134,32 @@ class Node:
         settings = self._settings
         try:
             self._tls = _tls(settings)
-            folders = open_folder(settings.data)
+            self._folders = folders = open_folder(settings.data)
             self._keyring = open_keyring(settings, self._clock, self._entropy)
             self._opened.callback(self._keyring.close)
-            self._keys = AccessKeyStore(settings.data, self._clock, self._entropy)
-            self._opened.callback(self._keys.close)
-            self._credentials = CredentialSet(self._keys.all())
+            self._identities = IdentityStore(
+                settings.data / IDENTITIES_FILE, self._keyring.secrets, self._clock, self._entropy
+            )
+            self._opened.callback(self._identities.close)
+            declare_users(settings, self._identities)
+            self._credentials = self._identities.credentials()
+            self._users = self._identities.users()
             self._catalog = await self._open_catalog(sorted(folders))
+            await declare_queues(settings, self._catalog)
             self._router = Router(self._shard(number, path) for number, path in folders.items())
             queues = [*self._catalog, *(kept.queue for kept in self._catalog.deleted_queues())]
             for shard in self._router.shards.values():
                 known = [queue.queue_id for queue in queues if queue.shard == shard.number]
                 shard.start(known, self._catalog.highest_queue_id)
                 self._opened.push_async_callback(shard.stop)
+            remove_leftovers(settings.data)
         except _REFUSALS as error:
             raise NodeRefused(str(error)) from error
         except aiosqlite.Error as error:
             raise NodeRefused(f"cannot open the catalog of {settings.data}: {error}") from error
         if settings.auth is AuthMode.SIGV4 and not len(self._credentials):
-            self.first_key = self._keys.add(settings.account)
+            self.first_key = self._identities.add_key(settings.account)
             self._credentials = CredentialSet([self.first_key])
-        self._metrics.attach(self._catalog, self._router, self._clock.wall_s)
         return await self._listen()
 
     async def _open_catalog(self, shards: list[int]) -> Catalog:
@@ -154,7 +180,16 @@ class Node:
         waits = self._settings.aws_waits is Switch.ON
 
         def open_store(on_failure: Callable[[StoreFailed], None]) -> Store:
-            return RocksStore(folder, self._settings.durability, on_failure)
+            store = RocksStore(
+                folder,
+                self._settings.durability,
+                on_failure,
+                accepts_loss=self._settings.accept_loss is Switch.ON,
+                monotonic_s=self._clock.monotonic_s,
+                sync_s=self._sync_s,
+            )
+            self._stores[number] = store
+            return store
 
         return Shard(
             number,
@@ -168,25 +203,53 @@ class Node:
     async def _listen(self) -> str:
         settings = self._settings
         is_open = settings.auth is AuthMode.OPEN
+        self._disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
+        self._disk.look()
         self._sealer = Sealer(self._keyring, self._clock, makes_keys=is_open)
-        self._sealer.prepare(self._catalog)
+        try:
+            self._sealer.prepare(self._catalog)
+        except (SealBroken, sqlite3.Error) as error:
+            raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
+        self._access = Access(
+            self._catalog, self._clock, enforced=not is_open, region=settings.region
+        )
+        self._access.replace(self._users)
         self._gateway = Gateway(
             authenticate=self._authenticate(),
-            queues=QueueActions(self._catalog, self._router, crosses_accounts=is_open),
+            queues=QueueActions(self._catalog, self._router),
             router=self._router,
             metrics=self._metrics,
             clock=self._clock,
             entropy=self._entropy,
             public_url=settings.public_url,
             preparer=Preparer(self._sealer),
+            access=self._access,
+            disk=self._disk,
             waiting_polls_max=settings.waiting_polls_max,
         )
+        rates = Rates(
+            self._clock.monotonic_s,
+            account_rate=settings.account_rate,
+            queue_rate=settings.queue_rate,
+            fifo_quotas=settings.fifo_quotas is Switch.ON,
+        )
+        self._gateway.limit(rates)
+        self._show_metrics(rates)
         self._deletions = Deletions(self._catalog, self._router)
+        self._backups = Backups(
+            settings.data,
+            self._folders,
+            catalog=self._catalog,
+            store_of=self._stores.__getitem__,
+            clock=self._clock,
+            version=metadata.version("holdfast"),
+        )
         pages = AdminPages(
             self._metrics,
             self._is_ready,
             answers_anyone=settings.metrics is Audience.ANYONE,
             deletions=self._deletions,
+            backups=self._backups,
         )
         limits = ListenerLimits(
             connections_max=for_connections(settings.connections_max, raise_limit()),
@@ -199,7 +262,14 @@ class Node:
             self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
         proxies = TrustedProxies(settings.trusted_proxies)
         self._server = SqsServer(self._gateway, pages, limits, proxies)
-        self.listener_counters = self._server.counters
+        self._metrics.attach(
+            ListenerMetrics(
+                self._server.counters,
+                self._server.memory,
+                self._tls,
+                lambda: self._gateway.polls_not_waited,
+            )
+        )
         self._listener = Listener(
             self._server, connections_max=limits.connections_max, tls=self._tls
         )
@@ -214,6 +284,7 @@ class Node:
             asyncio.create_task(self._watch_keys()),
             asyncio.create_task(self._watch_keyring()),
             asyncio.create_task(self._watch_data_keys()),
+            asyncio.create_task(self._watch_disk()),
             asyncio.create_task(self._watch_deletions()),
             asyncio.create_task(self._watch_connections()),
             asyncio.create_task(self._watch_certificate()),
@@ -224,6 +295,31 @@ class Node:
         gc.set_threshold(*_GC_THRESHOLDS)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
+
+    def _show_metrics(self, rates: Rates) -> None:
+        settings = self._settings
+        queues = QueueMetrics(
+            self._catalog,
+            self._router,
+            self._clock.wall_s,
+            self._gateway.empty_receives,
+            settings.metrics_queues_max,
+        )
+        parts = Parts(
+            router=self._router,
+            access=self._access,
+            disk=self._disk,
+            sealer=self._sealer,
+            stalls=self._stalls,
+            rates=rates,
+            sync_s=self._sync_s,
+            outstanding=lambda: self._gateway.outstanding,
+            queues=lambda: len(self._catalog),
+            clock_leaps=lambda: self._clock_leaps,
+            version=metadata.version("holdfast"),
+            durability=settings.durability,
+        )
+        self._metrics.attach(queues, ServiceMetrics(parts))
 
     def _authenticate(self) -> Authenticate:
         settings = self._settings
@@ -244,13 +340,14 @@ class Node:
         return self._ready and self._router.ready
 
     async def _watch_keys(self) -> None:
-        """Take over what `holdfast credentials` changed while the node runs."""
+        """Take over what `holdfast credentials` and `holdfast users` changed while the node runs."""
         while not await self._stops_within(_KEY_CHECK_S):
             try:
-                if self._keys.changed():
-                    self._verifier.replace(CredentialSet(self._keys.all()))
+                if self._identities.changed():
+                    self._verifier.replace(self._identities.credentials())
+                    self._access.replace(self._identities.users())
                     self._log.info("access_keys_reloaded")
-            except (AccessKeysUnreadable, sqlite3.Error) as error:
+            except (IdentitiesUnreadable, sqlite3.Error) as error:
                 self._log.error("access_keys_unreadable", error=str(error))
 
     async def _watch_keyring(self) -> None:
@@ -261,6 +358,13 @@ class Node:
                     self._log.info("keyring_reloaded")
             except (SealBroken, sqlite3.Error) as error:
                 self._log.error("keyring_unreadable", error=str(error))
+
+    async def _watch_disk(self) -> None:
+        """Look at the free space, and how late the loop runs."""
+        stalls = asyncio.create_task(self._stalls.watch())
+        while not await self._stops_within(_DISK_CHECK_S):
+            self._disk.look()
+        stalls.cancel()
 
     async def _watch_data_keys(self) -> None:
         """Replace data keys that sealed long enough."""
@@ -312,6 +416,7 @@ class Node:
         self._server.begin_to_stop()
         for shard in self._router.shards.values():
             shard.end_long_polls()
+        await self._backups.stop()
         try:
             await asyncio.wait_for(self._gateway.drain(), _STOP_S)
         except TimeoutError:

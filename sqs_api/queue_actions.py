@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from auth.caller import Caller
-from auth.errors import AccessDenied
 from cluster.catalog import Catalog
 from cluster.router import Router
 from sqs_api.move_actions import MoveOperation, move_request
@@ -32,21 +31,17 @@ _NO_COUNTERS = QueueCounters(0, 0, 0)
 class QueueActions:
     """Answers the catalog's actions."""
 
-    def __init__(self, catalog: Catalog, router: Router, *, crosses_accounts: bool) -> None:
-        """`crosses_accounts`: whether a caller may name another account's queue (nothing checks policies yet)."""
+    def __init__(self, catalog: Catalog, router: Router) -> None:
         self._catalog = catalog
         self._router = router
-        self._crosses_accounts = crosses_accounts
 
     def find(self, url: str, caller: Caller) -> QueueDefinition:
         """The queue a QueueUrl names, by its path alone; a bare name is the caller's own.
 
-        Raises QueueDoesNotExist, InvalidAddress, AccessDenied.
+        Raises QueueDoesNotExist, InvalidAddress.
         """
         address = queue_address(url)
         account = address.account or caller.account
-        if account != caller.account and not self._crosses_accounts:
-            raise AccessDenied(f"Access to the resource {url} is denied.")
         return self._catalog.queue(account, caller.region, address.name)
 
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
@@ -56,7 +51,7 @@ class QueueActions:
     async def answer(
         self, operation: Operation, caller: Caller, base_url: str, request_id: str
     ) -> results.Result | None:
-        """Do what the operation says. Raises QueueError, AccessDenied."""
+        """Do what the operation says, which the caller may. Raises QueueError."""
         action = ACTIONS[type(operation)]
         result: results.Result | None = await action(self, operation, caller, base_url, request_id)
         return result
@@ -87,8 +82,6 @@ class QueueActions:
     ) -> results.GetQueueUrlResult:
         account = operation.queue_owner_aws_account_id or caller.account
         name = operation.queue_name or ""
-        if account != caller.account and not self._crosses_accounts:
-            raise AccessDenied(f"Access to the resource {name} is denied.")
         queue = self._catalog.queue(account, caller.region, name)
         return results.GetQueueUrlResult(queue_url(base_url, queue.account, queue.name))
 
@@ -169,15 +162,7 @@ class QueueActions:
     async def _move_task(
         self, operation: MoveOperation, caller: Caller, base_url: str, request_id: str
     ) -> Answer:
-        return await self._ask(
-            move_request(
-                operation,
-                self._catalog,
-                caller,
-                request_id,
-                crosses_accounts=self._crosses_accounts,
-            )
-        )
+        return await self._ask(move_request(operation, self._catalog, caller, request_id))
 
     async def _ask(self, request: Request) -> Answer:
         """See `ask`."""

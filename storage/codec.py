@@ -30,6 +30,7 @@ class DamagedRecord(Exception):
     def __init__(self, key: bytes, reason: str) -> None:
         super().__init__(f"record {key.hex()}: {reason}")
         self.key = key
+        self.reason = reason
 
 
 class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):

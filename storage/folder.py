@@ -1,9 +1,11 @@
 """The data folder: its format version and the map from shards to folders, both fixed when the folder is made.
 
-    DATA/format.json     {"format": 3, "shards": {"0": "shard-0"}}
+    DATA/format.json     {"format": 3, "shards": {"0": "shard-0"}, "crc32": 1234}
     DATA/shard-0/        RocksDB of shard 0
-    DATA/catalog.sqlite  definitions of queues, access keys (cluster/catalog.py)
-    DATA/master.key      the key that access keys' secrets are stored under
+    DATA/catalog.sqlite  definitions of queues (cluster/catalog.py)
+    DATA/shard-0.answered  how far answers of shard 0 went out (answered.py)
+    DATA/keyring.sqlite  the keys of messages and secrets (cluster/keyring.py), under DATA/master.key
+    DATA/identities.sqlite  users and access keys (cluster/identity_store.py)
 
 More shards and more folders can be added later without touching what is there.
 """
@@ -12,7 +14,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from zlib import crc32
 
 from storage.keys import FORMAT_VERSION
 
@@ -29,22 +33,34 @@ def open_folder(folder: Path) -> dict[int, Path]:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / _FILE
         if not file.exists():
-            _create(folder, file)
+            _create(folder)
         return _read(folder, file)
     except OSError as error:
         raise FolderRefused(f"cannot use data folder {folder}: {error.strerror}") from error
 
 
-def _create(folder: Path, file: Path) -> None:
+def _create(folder: Path) -> None:
     if any(child.name.startswith("shard-") for child in folder.iterdir()):
         raise FolderRefused(f"data folder {folder} has shards but no {_FILE}")
+    write_format(folder, {"0": "shard-0"})
+
+
+def write_format(folder: Path, shards: Mapping[str, str]) -> None:
+    """Make it a data folder of the current format, with these shards; durable when it returns. Raises OSError."""
+    file = folder / _FILE
     draft = file.with_suffix(".new")
     with draft.open("w") as stream:
-        json.dump({"format": FORMAT_VERSION, "shards": {"0": "shard-0"}}, stream)
+        content = {"format": FORMAT_VERSION, "shards": dict(shards)}
+        json.dump(content | {"crc32": _checksum(content)}, stream)
         stream.flush()
         os.fsync(stream.fileno())
     draft.rename(file)
     sync_folder(folder)
+
+
+def _checksum(content: dict[str, object]) -> int:
+    """Of what the file says, however it is written: a name with a flipped bit would begin an empty shard."""
+    return crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def is_unused(folder: Path) -> bool:
@@ -68,6 +84,8 @@ def _read(folder: Path, file: Path) -> dict[int, Path]:
                 f"data folder {folder} has format {version}; "
                 f"this version of holdfast knows {FORMAT_VERSION}"
             )
+        if content.pop("crc32") != _checksum(content):
+            raise ValueError("its checksum does not match")
         shards = {int(number): folder / str(name) for number, name in content["shards"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FolderRefused(f"{file} is damaged: {error}") from error

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
+import structlog
+
 from storage.codec import DamagedRecord, QueueRow, decode_row
 from storage.keys import (
     ALIAS,
@@ -34,6 +36,7 @@ from storage.keys import (
     table_range,
 )
 from storage.store import Store
+from storage.verify import walk_rows
 from visibility.events import (
     REMEMBER_BUCKET_MS,
     GroupRow,
@@ -60,6 +63,9 @@ class StoredQueue(NamedTuple):
     spans: dict[int, int]
 
 
+_log = structlog.get_logger("rows")
+
+
 class StoredRows:
     """See `visibility.rows.Rows`."""
 
@@ -69,6 +75,8 @@ class StoredRows:
         """Called before a read: writes what the running turn has in its batch."""
         self.damaged: set[bytes] = set()
         """Rows of messages that pages pass by, since they are not what was written."""
+        self.unreadable: set[bytes] = set()
+        """Where stretches begin that pages pass by, since their blocks cannot be read."""
         self.fresh: dict[tuple[int, bytes], Remembered] = {}
         """Ids that the running turn remembers: looking up an id, which every FIFO send does, need not write first."""
 
@@ -97,7 +105,7 @@ class StoredRows:
         self.before_read()
         begin, end = message_key(queue_id, from_sequence), message_key(queue_id, until_sequence)
         found: list[tuple[int, StoredMessage]] = []
-        for key, value in self._store.scan(begin, end):
+        for key, value in self._readable(begin, end):
             if len(found) == messages or size <= 0:
                 return Page(found, number_of(key))
             if key in self.damaged:
@@ -105,7 +113,17 @@ class StoredRows:
             message = decode_row(StoredMessage, key, value)
             found.append((number_of(key), message))
             size -= len(message.data)
-        return Page(found, None)
+        misses_some = any(queue_of(key) == queue_id for key in self.unreadable)
+        return Page(found, None, misses_some)
+
+    def _readable(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The rows that can be read; those of a damaged block are passed by, and reported once."""
+        for found in walk_rows(self._store, begin, end):
+            if not isinstance(found, DamagedRecord):
+                yield found
+            elif found.key not in self.unreadable:
+                self.unreadable.add(found.key)
+                _log.error("rows_unreadable", queue_id=queue_of(found.key), error=str(found))
 
     def delayed(
         self, queue_id: int, limit: int, *, after: tuple[int, int] = (0, 0)
@@ -116,7 +134,7 @@ class StoredRows:
         end = table_range(queue_id, DELAYED)[1]
         found: list[tuple[int, int, StoredMessage]] = []
         size = _DELAYED_PAGE_BYTES
-        for key, value in self._store.scan(begin, end):
+        for key, value in self._readable(begin, end):
             if key in self.damaged:
                 continue
             message = decode_row(StoredMessage, key, value)

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from auth.envelope import BUILT_IN_KEY
+from auth.policy_document import Kind as PolicyKind
+from auth.policy_document import PolicyRefused, read_policy
 from visibility import limits
 from visibility.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue
 from visibility.model import QueueCounters, QueueDefinition, QueueSettings, RedrivePolicy
@@ -222,9 +224,17 @@ def _checked_policy(name: str, text: str) -> str:
         return _checked_redrive_allow_policy(text)
     if name == "RedrivePolicy":
         _redrive_policy(text)
-    elif _json_object(text) is None:
+    elif not _is_queue_policy(text):
         raise _invalid(name)
     return text
+
+
+def _is_queue_policy(text: str) -> bool:
+    try:
+        read_policy(text, PolicyKind.QUEUE)
+    except PolicyRefused:
+        return False
+    return True
 
 
 def redrive_refusal(text: str, reason: str) -> InvalidParameterValue:

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sqs_api.commands.options import CONFIG, DATA, Refused, load, show_key
-from visibility.naming import is_account
+from sqs_api.commands.options import (
+    ACCOUNT,
+    CONFIG,
+    DATA,
+    Lifetime,
+    Refused,
+    account_of,
+    load,
+    opened_identities,
+    show_key,
+    user_of,
+)
+
+if TYPE_CHECKING:
+    from auth.credentials import AccessKey
+
+_USER = click.option("--user", "user_name", help="Whose key it is [the account's own].")
+_SESSION_S_MAX = 36 * 3600
+"""As long as AWS's temporary keys live at most."""
 
 
 @click.group()
@@ -20,50 +38,78 @@ def credentials(context: click.Context, data: Path | None, config_file: Path | N
     settings = load(config_file, {"data": data})
     if context.resilient_parsing or not context.invoked_subcommand:
         return
-    from cluster.access_keys import AccessKeyStore, AccessKeysUnreadable
-    from cluster.clock import SystemClock, SystemEntropy
-    from storage.folder import FolderRefused, check_folder, is_unused, open_folder
-
-    try:
-        if context.invoked_subcommand == "add" and is_unused(settings.data):
-            open_folder(settings.data)
-        check_folder(settings.data)
-        store = AccessKeyStore(settings.data, SystemClock(), SystemEntropy())
-        context.call_on_close(store.close)
-        store.all()
-    except (FolderRefused, AccessKeysUnreadable) as error:
-        raise Refused(str(error)) from error
-    context.obj = (store, settings.account)
+    may_make = context.invoked_subcommand == "add"
+    store = context.with_resource(opened_identities(settings, may_make=may_make))
+    context.obj = (store, settings)
 
 
 @credentials.command("list")
 @click.pass_obj
-def credentials_list(context: Any) -> None:
+def list_keys(obj: Any) -> None:
     """List keys, without secrets."""
-    store, _ = context
-    for key in store.all():
-        state = "enabled" if key.enabled else "disabled"
-        click.echo(f"{key.access_key_id}  {key.account}  {key.principal}  {state}")
+    from cluster.clock import SystemClock
+
+    now_s = SystemClock().wall_s()
+    store = obj[0]
+    for key in store.all_keys():
+        whose = f"user/{key.user}" if key.user else key.principal
+        click.echo(f"{key.access_key_id}  {key.account}  {whose}  {_state(key, now_s)}")
+
+
+def _state(key: AccessKey, now_s: float) -> str:
+    if not key.enabled:
+        return "disabled"
+    if key.expires_at_ms is None:
+        return "enabled"
+    when = datetime.fromtimestamp(key.expires_at_ms / 1000, UTC).isoformat(timespec="seconds")
+    return f"{'expired' if key.has_expired(now_s) else 'expires'} {when}"
 
 
 @credentials.command("add")
-@click.option("--account", help="Account of the key, 12 digits [the configured one].")
-@click.pass_context
-def credentials_add(context: click.Context, account: str | None) -> None:
+@ACCOUNT
+@_USER
+@click.option("--expires-in", type=Lifetime(), help="How long it is valid, such as 90d [for ever].")
+@click.pass_obj
+def add(obj: Any, account: str | None, user_name: str | None, expires_in: float | None) -> None:
     """Make a key and show its secret once."""
-    store, default_account = context.obj
-    if account is not None and not is_account(account):
-        raise Refused("--account: must be 12 digits")
-    show_key(store.add(account or default_account))
+    store, settings = obj
+    owner = account_of(settings, account)
+    user = None if user_name is None else user_of(store, owner, user_name)
+    show_key(store.add_key(owner, user, lifetime_s=expires_in))
+
+
+@credentials.command("session")
+@ACCOUNT
+@_USER
+@click.option(
+    "--duration", type=Lifetime(), default="1h", show_default=True, help="How long it is valid."
+)
+@click.pass_obj
+def session(obj: Any, account: str | None, user_name: str | None, duration: float) -> None:
+    """Make a temporary key with a session token."""
+    store, settings = obj
+    if not 0 < duration <= _SESSION_S_MAX:
+        raise Refused("--duration: must be at most 36h")
+    owner = account_of(settings, account)
+    user = None if user_name is None else user_of(store, owner, user_name)
+    key = store.add_session(owner, user, duration)
+    show_key(key)
+    click.echo(f"# {_state(key, 0.0)}")
 
 
 @credentials.command("rotate")
 @click.argument("access_key_id")
+@click.option(
+    "--overlap",
+    type=Lifetime(),
+    default="1h",
+    show_default=True,
+    help="How long the old key stays valid; 0s disables it at once.",
+)
 @click.pass_obj
-def credentials_rotate(context: Any, access_key_id: str) -> None:
-    """Make a successor for the same user and disable the old key."""
-    store, _ = context
-    key = store.rotate(access_key_id)
+def rotate(obj: Any, access_key_id: str, overlap: float) -> None:
+    """Make a successor for the same owner; the old key stays valid until everybody has it."""
+    key = obj[0].rotate_key(access_key_id, overlap)
     if key is None:
         raise Refused(f"no access key {access_key_id}")
     show_key(key)
@@ -72,9 +118,28 @@ def credentials_rotate(context: Any, access_key_id: str) -> None:
 @credentials.command("disable")
 @click.argument("access_key_id")
 @click.pass_obj
-def credentials_disable(context: Any, access_key_id: str) -> None:
+def disable(obj: Any, access_key_id: str) -> None:
     """Refuse a key from now on."""
-    store, _ = context
-    if not store.disable(access_key_id):
+    if not obj[0].set_key_enabled(access_key_id, False):
         raise Refused(f"no access key {access_key_id}")
     click.echo(f"disabled {access_key_id}")
+
+
+@credentials.command("enable")
+@click.argument("access_key_id")
+@click.pass_obj
+def enable(obj: Any, access_key_id: str) -> None:
+    """Allow a disabled key again."""
+    if not obj[0].set_key_enabled(access_key_id, True):
+        raise Refused(f"no access key {access_key_id}")
+    click.echo(f"enabled {access_key_id}")
+
+
+@credentials.command("remove")
+@click.argument("access_key_id")
+@click.pass_obj
+def remove(obj: Any, access_key_id: str) -> None:
+    """Forget a key."""
+    if not obj[0].remove_key(access_key_id):
+        raise Refused(f"no access key {access_key_id}")
+    click.echo(f"removed {access_key_id}")

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sqs_api import config
 from sqs_api.config import ConfigRefused, Settings
+from visibility.naming import is_account
+
+if TYPE_CHECKING:
+    from auth.identities import User
+    from cluster.identity_store import IdentityStore
+    from cluster.keyring import Keyring
 
 CONFIG = click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="TOML file [HOLDFAST_CONFIG]."
 )
 DATA = click.option("--data", type=click.Path(path_type=Path), help="Data folder.")
+
+
+ACCOUNT = click.option("--account", help="Account, 12 digits [the configured one].")
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
 
 class Refused(click.ClickException):
@@ -35,3 +47,71 @@ def show_key(key: Any) -> None:
     click.echo(f"export AWS_SECRET_ACCESS_KEY={key.secret_access_key}")
     if key.session_token is not None:
         click.echo(f"export AWS_SESSION_TOKEN={key.session_token}")
+
+
+class Lifetime(click.ParamType[float]):
+    """A duration such as 90s, 15m, 1h or 30d; in seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> float:
+        """See click."""
+        if isinstance(value, int | float):
+            return value
+        number, unit = value[:-1], _UNITS_S.get(value[-1:])
+        if unit is None or not number.isdigit() or len(number) > 6:
+            self.fail("must be a number with s, m, h or d, such as 1h", param, context)
+        return int(number) * unit
+
+
+@contextmanager
+def opened_keyring(settings: Settings, *, may_make: bool = False) -> Iterator[Keyring]:
+    """The keys of a data folder; with `may_make` an unused folder becomes one. Raises Refused."""
+    from cluster.clock import SystemClock, SystemEntropy
+    from cluster.master_key import KeysUnusable
+    from sqs_api.keys import open_keyring
+    from storage.folder import FolderRefused, check_folder, is_unused, open_folder
+
+    try:
+        if may_make and is_unused(settings.data):
+            open_folder(settings.data)
+        check_folder(settings.data)
+        keyring = open_keyring(settings, SystemClock(), SystemEntropy())
+    except (FolderRefused, KeysUnusable) as error:
+        raise Refused(str(error)) from error
+    with closing(keyring):
+        yield keyring
+
+
+@contextmanager
+def opened_identities(settings: Settings, *, may_make: bool = False) -> Iterator[IdentityStore]:
+    """The users and access keys of a data folder. Raises Refused."""
+    from cluster.clock import SystemClock, SystemEntropy
+    from cluster.identity_store import FILE_NAME, IdentitiesUnreadable, IdentityStore
+
+    with opened_keyring(settings, may_make=may_make) as keyring:
+        try:
+            file = settings.data / FILE_NAME
+            store = IdentityStore(file, keyring.secrets, SystemClock(), SystemEntropy())
+            with closing(store):
+                store.all_keys()
+                yield store
+        except IdentitiesUnreadable as error:
+            raise Refused(str(error)) from error
+
+
+def account_of(settings: Settings, account: str | None) -> str:
+    """The account that was given, or the configured one. Raises Refused."""
+    if account is not None and not is_account(account):
+        raise Refused("--account: must be 12 digits")
+    return account or settings.account
+
+
+def user_of(store: IdentityStore, account: str, name: str) -> User:
+    """The user of that name. Raises Refused."""
+    user = store.users().find(account, name)
+    if user is None:
+        raise Refused(f"no user {name} in account {account}")
+    return user

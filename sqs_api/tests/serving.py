@@ -17,12 +17,15 @@ from cluster.clock import SystemClock, SystemEntropy
 from cluster.keyring import Keyring
 from cluster.router import Router
 from cluster.shard import Shard
+from sqs_api.access import Access
 from sqs_api.admin import AdminPages
+from sqs_api.disk_space import DiskSpace
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsConnection, SqsServer
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
+from sqs_api.queue_metrics import QueueMetrics
 from sqs_api.sealing import Sealer
 from storage.memory import MemoryStore
 from storage.store import Store, StoreFailed
@@ -120,6 +123,8 @@ class Service:
         self._listeners: list[asyncio.Server] = []
         self._clients: list[Client] = []
         self.keyring: Keyring
+        self.access: Access
+        self.disk: DiskSpace
         self.port = 0
         self.aiohttp_port = 0
 
@@ -189,7 +194,7 @@ async def running(
     authenticate: Authenticate = open_authenticate,
     open_store: OpenStore | None = None,
     public_url: str | None = None,
-    crosses_accounts: bool = True,
+    enforced: bool = False,
     waiting_polls_max: int = 1000,
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
@@ -214,20 +219,26 @@ async def running(
     router = Router([shard])
     shard.start([])
     metrics = Metrics()
-    metrics.attach(catalog, router, clock.wall_s)
+    disk = DiskSpace(Path("/"), 0)
+    access = Access(catalog, clock, enforced=enforced, region=REGION)
     gateway = Gateway(
         authenticate=authenticate,
-        queues=QueueActions(catalog, router, crosses_accounts=crosses_accounts),
+        queues=QueueActions(catalog, router),
         router=router,
         metrics=metrics,
         clock=clock,
         entropy=entropy,
         public_url=public_url,
+        access=access,
+        disk=disk,
         preparer=Preparer(Sealer(keyring, clock, makes_keys=False)),
         waiting_polls_max=waiting_polls_max,
     )
+    metrics.attach(QueueMetrics(catalog, router, clock.wall_s, gateway.empty_receives, 500))
     service = Service(gateway, shard, catalog, metrics)
     service.keyring = keyring
+    service.access = access
+    service.disk = disk
     service.port = await service.listen(SqsServer(gateway, service.pages))
     service.aiohttp_port = await service.listen(AiohttpServer(gateway, service.pages))
     try:

@@ -20,11 +20,11 @@ import pytest
 from click.testing import CliRunner
 from cryptography.fernet import Fernet
 
-from cluster.access_keys import AccessKeyStore
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.keyring import Keyring
-from cluster.master_key import folder_master_key
+from cluster.master_key import decode_master_key, folder_master_key, write_master_key
 from sqs_api.__main__ import cli
+from sqs_api.commands.options import opened_identities
 from sqs_api.config import Settings
 from sqs_api.node import Node, NodeRefused
 from storage.appliers import write_queue
@@ -54,7 +54,7 @@ def run(*arguments: object) -> Said:
     result = CliRunner().invoke(cli, given, standalone_mode=False)
     if isinstance(result.exception, click.ClickException):
         return Said(2, result.stdout, result.exception.format_message())
-    if result.exception is not None:
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Said(result.exit_code, result.stdout, result.stderr)
 
@@ -128,21 +128,83 @@ def test_added_key_is_shown_as_export_lines_and_found_again(data: Path) -> None:
     said = run("credentials", "--data", data, "add")
     key_id, secret = re.findall(r"^export \w+=(\S+)$", said.out, re.MULTILINE)
 
-    store = AccessKeyStore(data, SystemClock(), SystemEntropy())
-    kept = {key.access_key_id: key.secret_access_key for key in store.all()}
-    store.close()
+    with opened_identities(Settings(data=data)) as store:
+        kept = {key.access_key_id: key.secret_access_key for key in store.all_keys()}
     assert kept[key_id] == secret
 
 
-def test_rotated_key_is_disabled_and_its_successor_has_its_user(data: Path) -> None:
+@pytest.mark.parametrize(("overlap", "state"), [("1h", "expires"), ("0s", "disabled")])
+def test_rotated_key_ends_after_the_overlap_and_its_successor_has_its_user(
+    data: Path, overlap: str, state: str
+) -> None:
     (old,) = KEY.findall(run("credentials", "--data", data, "list").out)
-    new = KEY.findall(run("credentials", "--data", data, "rotate", old).out)[0]
+    new = KEY.findall(run("credentials", "--data", data, "rotate", old, "--overlap", overlap).out)[
+        0
+    ]
 
     lines = [line.split() for line in run("credentials", "--data", data, "list").out.splitlines()]
 
     states = {line[0]: (line[2], line[3]) for line in lines}
-    assert {key: state for key, (_, state) in states.items()} == {old: "disabled", new: "enabled"}
+    assert {key: state for key, (_, state) in states.items()} == {old: state, new: "enabled"}
     assert states[old][0] == states[new][0]
+
+
+def test_users_have_keys_and_policies(data: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}')
+    users = ("users", "--data", data)
+
+    assert run(*users, "add", "ann", "--tag", "team=a").out == (
+        "added arn:aws:iam::000000000000:user/ann\n"
+    )
+    assert run(*users, "put-policy", "ann", "all", policy).status == 0
+    key = KEY.findall(run("credentials", "--data", data, "add", "--user", "ann").out)[0]
+    assert (
+        f"{key}  000000000000  user/ann  enabled" in run("credentials", "--data", data, "list").out
+    )
+    assert run(*users, "list").out.endswith("  all\n")
+    shown = run(*users, "show", "ann").out
+    assert "tag team = a" in shown
+    assert policy.read_text() in shown
+    assert run(*users, "remove-policy", "ann", "all").status == 0
+    assert run(*users, "remove", "ann").status == 0
+    assert run(*users, "list").out == ""
+    assert key not in run("credentials", "--data", data, "list").out
+
+
+def test_session_is_a_temporary_key_with_a_token(data: Path) -> None:
+    said = run("credentials", "--data", data, "session", "--duration", "15m")
+
+    assert re.search(
+        r"ACCESS_KEY_ID=ASIA\w{16}\n.*SECRET.*\n.*SESSION_TOKEN=\S{100,}\n# expires", said.out
+    )
+
+
+def test_keys_of_messages_are_added_rotated_and_disabled(data: Path) -> None:
+    keys = ("keys", "--data", data)
+
+    assert run(*keys, "add", "orders").status == 0
+    assert run(*keys, "rotate", "orders", "--rewrap").status == 0
+    assert run(*keys, "disable", "orders").status == 0
+    assert [line.split()[0::2] for line in run(*keys, "list").out.splitlines()] == [
+        ["aws/sqs", "enabled", "version(s)"],
+        ["orders", "disabled", "version(s)"],
+    ]
+    assert run(*keys, "enable", "orders").out == "enabled orders\n"
+
+
+def test_another_master_key_takes_the_place_of_the_old_one(data: Path) -> None:
+    before = (data / "master.key").read_text()
+    listed = run("credentials", "--data", data, "list")
+
+    assert run("keys", "--data", data, "change-master").status == 0
+
+    assert (data / "master.key").read_text() != before
+    assert run("credentials", "--data", data, "list") == listed
+    (data / "master.key").rename(data / "master.key.new")
+    write_master_key(data / "master.key", decode_master_key(before))
+    assert run("credentials", "--data", data, "list") == listed, "a change that was interrupted"
+    assert not (data / "master.key.new").exists()
 
 
 def test_key_can_be_disabled_more_than_once(data: Path) -> None:
@@ -161,6 +223,25 @@ WRONG_USES = (
     ("credentials", "--data", "DATA/missing", "list"),
     ("credentials", "--data", "DATA/master.key", "list"),
     ("credentials", "--data", "DATA", "frobnicate"),
+    ("credentials", "--data", "DATA", "add", "--user", "nobody"),
+    ("credentials", "--data", "DATA", "add", "--expires-in", "soon"),
+    ("credentials", "--data", "DATA", "session", "--duration", "37h"),
+    ("credentials", "--data", "DATA", "enable", "AKIANOBODY"),
+    ("credentials", "--data", "DATA", "remove", "AKIANOBODY"),
+    ("users", "--data", "DATA", "add", "a b"),
+    ("users", "--data", "DATA", "add", "ann", "--tag", "x"),
+    ("users", "--data", "DATA", "remove", "nobody"),
+    ("users", "--data", "DATA", "--account", "1", "list"),
+    ("users", "--data", "DATA/missing", "list"),
+    ("keys", "--data", "DATA", "add", "aws/mine"),
+    ("keys", "--data", "DATA", "add", "aws/sqs"),
+    ("keys", "--data", "DATA", "rotate", "nobody"),
+    ("keys", "--data", "DATA", "disable", "aws/sqs"),
+    ("keys", "--data", "DATA", "change-master", "--to", "DATA/format.json"),
+    ("keys", "--data", "DATA/missing", "list"),
+    ("policy", "check", "--data", "DATA", "--action", "Fly", "--queue", "q"),
+    ("policy", "check", "--data", "DATA", "--action", "SendMessage", "--queue", "q"),
+    ("policy", "check", "--data", "DATA", "--action", "SendMessage", "--queue", "arn:x"),
     ("serve", "--port", "many"),
     ("serve", "--port", "65536"),
     ("serve", "--auth", "none"),
@@ -197,13 +278,13 @@ def test_keys_under_another_master_key_are_refused_in_one_line(data: Path) -> No
 
 def test_damaged_keys_are_refused_in_one_line(data: Path) -> None:
     for suffix in ("-wal", "-shm"):
-        (data / f"access-keys.sqlite{suffix}").unlink(missing_ok=True)
-    (data / "access-keys.sqlite").write_bytes(b"no database" * 1000)
+        (data / f"identities.sqlite{suffix}").unlink(missing_ok=True)
+    (data / "identities.sqlite").write_bytes(b"no database" * 1000)
 
     said = run("credentials", "--data", data, "list")
 
     assert said.status != 0
-    assert "cannot open the access keys" in said.err
+    assert "cannot open users and keys" in said.err
 
 
 def test_looking_at_the_keys_of_a_foreign_folder_leaves_nothing_there(tmp_path: Path) -> None:
@@ -361,7 +442,7 @@ def test_process_answers_stops_at_once_and_logs_no_secret(tmp_path: Path) -> Non
     assert secret not in err
     assert taken_s < 1
     kept = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
-    assert {"catalog.sqlite", "master.key", "access-keys.sqlite"} <= {path.name for path in kept}
+    assert {"catalog.sqlite", "master.key", "identities.sqlite"} <= {path.name for path in kept}
     readable = [path.name for path in kept if path.stat().st_mode & 0o077]
     assert not readable, "for their owner only"
     assert not (tmp_path / "data").stat().st_mode & 0o077

@@ -44,7 +44,7 @@ class Kept:
         )
         self.shard.start([])
         self.router = Router([self.shard])
-        self.actions = QueueActions(catalog, self.router, crosses_accounts=False)
+        self.actions = QueueActions(catalog, self.router)
         self.deletions = Deletions(catalog, self.router)
 
     async def make(self, name: str = "q") -> QueueDefinition:

@@ -39,7 +39,7 @@ async def signed() -> AsyncIterator[Service]:
     ) -> Caller:
         return verifier.verify(method, target, headers, body, _NOW_S)
 
-    async with running(authenticate=authenticate, crosses_accounts=False) as service:
+    async with running(authenticate=authenticate, enforced=True) as service:
         yield service
 
 

@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from compat_tests.certificates import Authority, Pair
+from sqs_api.listener_metrics import ListenerMetrics
 from sqs_api.shedding import Refused, TimedOut
 from sqs_api.tests.listening import Port, listening
 from sqs_api.tests.serving import json_request, running, until
@@ -282,6 +283,33 @@ def test_a_broken_pair_is_said_once_and_the_old_one_stays_in_use(
     assert tls.reload_if_changed()
     assert (was_stale, tls.is_stale) == (True, False)
     assert tls.context is not before
+
+
+async def test_metrics_say_what_was_turned_away_and_whether_the_certificate_is_stale(
+    authority: Authority, tmp_path: Path
+) -> None:
+    used = Pair(tmp_path / "c.pem", tmp_path / "k.pem")
+    _put(authority.sign("first"), used)
+    tls = Tls(*used, None)
+    used.certificate.unlink()
+    with pytest.raises(TlsUnusable):
+        tls.reload_if_changed()
+    async with running() as service, listening(service, tls=tls) as port:
+        service.metrics.attach(ListenerMetrics(port.counters, port.server.memory, tls, lambda: 3))
+        await (await port.connect()).ask(LIST)
+
+        page = (await service.metrics.page()).decode()
+
+    for line in (
+        "holdfast_connections 0.0",
+        'holdfast_listener_refused_total{reason="plain_http"} 1.0',
+        'holdfast_listener_timeouts_total{reason="idle"} 0.0',
+        'holdfast_listener_too_large_total{reason="head"} 0.0',
+        "holdfast_polls_not_waited_total 3.0",
+        "holdfast_tls_certificate_stale 1.0",
+        "holdfast_tls_certificate_expires_seconds 1.",
+    ):
+        assert line in page, line
 
 
 def test_a_port_that_is_taken_is_an_error() -> None:

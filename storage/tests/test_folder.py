@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.folder import FolderRefused, open_folder
+from storage.folder import FolderRefused, open_folder, write_format
 
 
 def test_a_new_folder_gets_the_format_file_and_one_shard(tmp_path: Path) -> None:
@@ -16,10 +16,8 @@ def test_a_new_folder_gets_the_format_file_and_one_shard(tmp_path: Path) -> None
     shards = open_folder(folder)
 
     assert shards == {0: folder / "shard-0"}
-    assert json.loads((folder / "format.json").read_text()) == {
-        "format": 3,
-        "shards": {"0": "shard-0"},
-    }
+    made = json.loads((folder / "format.json").read_text())
+    assert (made["format"], made["shards"]) == (3, {"0": "shard-0"})
 
 
 def test_a_folder_opens_again_unchanged(tmp_path: Path) -> None:
@@ -31,8 +29,7 @@ def test_a_folder_opens_again_unchanged(tmp_path: Path) -> None:
 
 
 def test_the_map_of_shards_is_read_from_the_file(tmp_path: Path) -> None:
-    content = {"format": 3, "shards": {"0": "shard-0", "7": "other"}}
-    (tmp_path / "format.json").write_text(json.dumps(content))
+    write_format(tmp_path, {"0": "shard-0", "7": "other"})
 
     assert open_folder(tmp_path) == {0: tmp_path / "shard-0", 7: tmp_path / "other"}
 
@@ -94,3 +91,13 @@ def test_a_file_in_place_of_the_folder_is_refused_in_one_line(tmp_path: Path) ->
         open_folder(file)
 
     assert "\n" not in str(caught.value)
+
+
+def test_a_name_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
+    """Else the service would begin an empty shard beside the one that is there."""
+    open_folder(tmp_path)
+    file = tmp_path / "format.json"
+    file.write_text(file.read_text().replace("shard-0", "shard-1"))
+
+    with pytest.raises(FolderRefused, match="checksum"):
+        open_folder(tmp_path)

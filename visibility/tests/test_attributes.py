@@ -233,12 +233,12 @@ def test_managed_encryption_removes_the_key() -> None:
 
 
 def test_create_compares_only_what_is_given_with_the_present_value() -> None:
-    policy = '{"a": 1, "b": 2}'
+    policy = '{"Id": "i", "Statement": []}'
     current = initial_attributes("q", {"VisibilityTimeout": "2", "Policy": policy})
 
     assert conflicting_attribute(current, {}) is None
     assert conflicting_attribute(current, {"VisibilityTimeout": "02", "DelaySeconds": "0"}) is None
-    assert conflicting_attribute(current, {"Policy": '{"b":2,"a":1}'}) is None
+    assert conflicting_attribute(current, {"Policy": '{"Statement":[],"Id":"i"}'}) is None
     assert conflicting_attribute(current, {"RedrivePolicy": ""}) is None
     assert conflicting_attribute(current, {"KmsDataKeyReusePeriodSeconds": "300"}) is None
     assert conflicting_attribute(current, {"VisibilityTimeout": "1"}) == "VisibilityTimeout"

@@ -1,0 +1,204 @@
+"""TABLE: the condition operators of IAM. Pure.
+
+A block holds if all its conditions hold; a condition holds if one of its values fits (for negated operators: if none does).
+A key that the request does not say fails a condition, unless its operator is negated or ends in IfExists.
+Source: IAM, "JSON policy elements: condition operators" and "multivalued context keys".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import msgspec
+
+from auth.variables import expression, fill, has_variable, plain
+
+Keys = Mapping[str, tuple[str, ...]]
+"""What a request says, by lower-case name of the condition key."""
+_Fits = Callable[[str, str], bool]
+"""(what the request says, what the policy says)"""
+
+
+def _like(said: str, wanted: str) -> bool:
+    return _text_pattern(wanted).fullmatch(said) is not None
+
+
+def _arn_like(said: str, wanted: str) -> bool:
+    """Each of the six segments by itself."""
+    segments, patterns = said.split(":", 5), wanted.split(":", 5)
+    return len(segments) == len(patterns) and all(map(_like, segments, patterns))
+
+
+@lru_cache(maxsize=1024)
+def _text_pattern(text: str) -> re.Pattern[str]:
+    return re.compile(expression(text), re.S)
+
+
+def _number(compare: Callable[[float, float], bool]) -> _Fits:
+    return lambda said, wanted: compare(float(said), float(plain(wanted)))
+
+
+def _date(compare: Callable[[float, float], bool]) -> _Fits:
+    return lambda said, wanted: compare(_instant(said), _instant(plain(wanted)))
+
+
+def _instant(text: str) -> float:
+    """Epoch seconds of a date of ISO 8601, or given as epoch seconds."""
+    try:
+        return float(text)
+    except ValueError:
+        parsed = datetime.fromisoformat(text)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+
+
+def _in_network(said: str, wanted: str) -> bool:
+    address = ip_address(said)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address) in _network(plain(wanted))
+
+
+_network = lru_cache(maxsize=1024)(lambda text: ip_network(text, strict=False))
+
+_POSITIVE: dict[str, _Fits] = {
+    "StringEquals": lambda said, wanted: said == plain(wanted),
+    "StringEqualsIgnoreCase": lambda said, wanted: said.casefold() == plain(wanted).casefold(),
+    "StringLike": _like,
+    "NumericEquals": _number(lambda said, wanted: said == wanted),
+    "NumericLessThan": _number(lambda said, wanted: said < wanted),
+    "NumericLessThanEquals": _number(lambda said, wanted: said <= wanted),
+    "NumericGreaterThan": _number(lambda said, wanted: said > wanted),
+    "NumericGreaterThanEquals": _number(lambda said, wanted: said >= wanted),
+    "DateEquals": _date(lambda said, wanted: said == wanted),
+    "DateLessThan": _date(lambda said, wanted: said < wanted),
+    "DateLessThanEquals": _date(lambda said, wanted: said <= wanted),
+    "DateGreaterThan": _date(lambda said, wanted: said > wanted),
+    "DateGreaterThanEquals": _date(lambda said, wanted: said >= wanted),
+    "Bool": lambda said, wanted: said.lower() == plain(wanted).lower(),
+    "BinaryEquals": lambda said, wanted: said == plain(wanted),
+    "IpAddress": _in_network,
+    "ArnEquals": _arn_like,
+    "ArnLike": _arn_like,
+}
+_NEGATED = {
+    "StringNotEquals": "StringEquals",
+    "StringNotEqualsIgnoreCase": "StringEqualsIgnoreCase",
+    "StringNotLike": "StringLike",
+    "NumericNotEquals": "NumericEquals",
+    "DateNotEquals": "DateEquals",
+    "NotIpAddress": "IpAddress",
+    "ArnNotEquals": "ArnEquals",
+    "ArnNotLike": "ArnLike",
+}
+_CHECKED: dict[str, Callable[[str], object]] = {
+    "Numeric": float,
+    "Date": _instant,
+    "IpAddress": lambda text: ip_network(text, strict=False),
+}
+"""What values of these operators must be, when the policy is read."""
+_OPERATOR = re.compile(r"(?:(ForAllValues|ForAnyValue):)?([A-Za-z]+?)(IfExists)?")
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One key of one operator. `key` is lower case; `quantifier` is ForAllValues, ForAnyValue or empty."""
+
+    fits: _Fits
+    key: str
+    values: tuple[str, ...]
+    negated: bool = False
+    if_exists: bool = False
+    quantifier: str = ""
+    wants_absent: bool | None = None
+    """For Null: whether the key must be absent."""
+    fills: bool = False
+
+    def holds(self, keys: Keys) -> bool:
+        """Whether the request fulfils it."""
+        said = keys.get(self.key, ())
+        if self.wants_absent is not None:
+            return self.wants_absent is not bool(said)
+        if not said:
+            return self.if_exists or self.quantifier == "ForAllValues" or self.negated
+        wanted = self._wanted(keys)
+        if self.quantifier == "ForAllValues":
+            return all(self._one_holds(one, wanted) for one in said)
+        return any(self._one_holds(one, wanted) for one in said)
+
+    def _one_holds(self, said: str, wanted: list[str]) -> bool:
+        return any(self._fits(said, value) for value in wanted) is not self.negated
+
+    def _fits(self, said: str, wanted: str) -> bool:
+        try:
+            return self.fits(said, wanted)
+        except ValueError:  # the request says something of another kind
+            return False
+
+    def _wanted(self, keys: Keys) -> list[str]:
+        if not self.fills:
+            return list(self.values)
+        filled = [fill(value, keys) if has_variable(value) else value for value in self.values]
+        return [value for value in filled if value is not None]
+
+
+def read_conditions(block: object, *, fills: bool) -> tuple[Condition, ...]:
+    """The conditions of a Condition element. Raises ValueError with a reason."""
+    if not isinstance(block, dict):
+        raise ValueError("Condition must be an object")
+    conditions = []
+    for operator, keys in block.items():
+        if not isinstance(keys, dict):
+            raise ValueError(f"Condition {operator} must be an object")
+        for key, given in keys.items():
+            values = tuple(
+                _text(value) for value in (given if isinstance(given, list) else [given])
+            )
+            conditions.append(_condition(operator, key.lower(), values, fills=fills))
+    return tuple(conditions)
+
+
+def _condition(operator: str, key: str, values: tuple[str, ...], *, fills: bool) -> Condition:
+    parts = _OPERATOR.fullmatch(operator)
+    quantifier, name, if_exists = parts.groups() if parts else (None, "", None)
+    if name == "Null" and not if_exists:
+        if values not in (("true",), ("false",)):
+            raise ValueError("Null must be true or false")
+        return Condition(_like, key, (), wants_absent=values == ("true",))
+    positive = _NEGATED.get(name, name)
+    if positive not in _POSITIVE:
+        raise ValueError(f"unknown condition operator {operator!r}")
+    has_variables = fills and any(map(has_variable, values))
+    for prefix, check in _CHECKED.items():
+        if positive.startswith(prefix) and not has_variables:
+            for value in values:
+                _check(check, value, operator)
+    return Condition(
+        _POSITIVE[positive],
+        key,
+        values,
+        negated=name in _NEGATED,
+        if_exists=if_exists is not None,
+        quantifier=quantifier or "",
+        fills=has_variables,
+    )
+
+
+def _check(check: Callable[[str], object], value: str, operator: str) -> None:
+    try:
+        check(value)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{value!r} is no value for {operator}") from error
+
+
+def _text(value: Any) -> str:
+    """JSON's booleans and numbers stand for their text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if not isinstance(value, str):
+        raise ValueError("values of conditions must be strings, numbers or booleans")
+    return value

@@ -1,0 +1,50 @@
+"""Users of accounts, and what their policies let them do. Immutable: a change makes a new set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+
+import msgspec
+
+from auth.policy import NamedPolicy
+
+_generations = count(1)
+
+
+class User(msgspec.Struct, frozen=True):
+    """A user of an account. `user_id` ("AIDA...") is what AWS shows as SenderId of its messages."""
+
+    account: str
+    name: str
+    user_id: str
+    tags: Mapping[str, str] = {}
+    policies: tuple[NamedPolicy, ...] = ()
+
+    @property
+    def arn(self) -> str:
+        """The user's Amazon Resource Name."""
+        return f"arn:aws:iam::{self.account}:user/{self.name}"
+
+
+class Identities:
+    """The users of a node by account and name. Never changes."""
+
+    __slots__ = ("_by_name", "generation")
+
+    def __init__(self, users: Iterable[User] = ()) -> None:
+        self._by_name = {(user.account, user.name): user for user in users}
+        self.generation = next(_generations)
+        """Another number than that of any set before."""
+
+    def find(self, account: str, name: str) -> User | None:
+        """The user, None if there is none."""
+        return self._by_name.get((account, name))
+
+    def __iter__(self) -> Iterator[User]:
+        """All users."""
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._by_name)

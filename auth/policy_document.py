@@ -1,0 +1,207 @@
+"""Policy documents as IAM's grammar has them, read once into what `policy.py` evaluates. Pure.
+
+Patterns become regular expressions unless a policy variable stands in them (`${aws:username}`, Version 2012-10-17 only):
+those are filled in with each request. An ARN's wildcards stay within its segments, and missing segments match anything.
+Source: IAM's JSON policy element reference and grammar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from auth.conditions import Condition, read_conditions
+from auth.variables import Fill, expression, has_variable
+
+_VERSIONS = ("2008-10-17", "2012-10-17")
+_TEXT_MAX = 64 * 1024
+"""Characters: more than AWS takes for any kind of policy."""
+_ARN_SEGMENTS = 6
+_TOP = {"Version", "Id", "Statement"}
+_ELEMENTS = {
+    "Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction", "Resource", "NotResource", "Condition",
+}  # fmt: skip
+_ACCOUNT = re.compile(r"[0-9]{12}|arn:aws[a-z-]*:iam::([0-9]{12}):root")
+
+
+class PolicyRefused(Exception):
+    """The text is no policy; says why in one line."""
+
+
+class Kind(Enum):
+    """What a policy belongs to."""
+
+    QUEUE = "queue"
+    """Names who may do something with one queue."""
+    IDENTITY = "identity"
+    """Says what a user may do."""
+
+
+class Principals(msgspec.Struct, frozen=True):
+    """Whom a statement names. `names` are user ARNs and user ids."""
+
+    everyone: bool = False
+    accounts: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """One statement. Of each pair `X` and `not_x`, `not_x` says whether X lists what is left out."""
+
+    label: str
+    allows: bool
+    actions: tuple[Callable[[str], object], ...]
+    resources: tuple[Callable[[str, Fill], object], ...]
+    conditions: tuple[Condition, ...] = ()
+    principals: Principals | None = None
+    not_principals: bool = False
+    not_actions: bool = False
+    not_resources: bool = False
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """A policy that can be evaluated."""
+
+    statements: tuple[Statement, ...]
+
+
+def read_policy(text: str, kind: Kind) -> Policy:
+    """The policy in a JSON text. Raises PolicyRefused, whatever the text is."""
+    if len(text) > _TEXT_MAX:
+        raise PolicyRefused(f"it is longer than {_TEXT_MAX} characters")
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise PolicyRefused("it is not JSON") from error
+    _check_members(document, _TOP, "the policy")
+    version = document.get("Version", _VERSIONS[0])
+    if version not in _VERSIONS:
+        raise PolicyRefused(f"Version must be one of {', '.join(_VERSIONS)}")
+    statements = document.get("Statement", [])
+    if isinstance(statements, dict):
+        statements = [statements]
+    if not isinstance(statements, list):
+        raise PolicyRefused("Statement must be an object or a list of them")
+    fills = version == _VERSIONS[1]
+    return Policy(
+        tuple(
+            _statement(statement, f"statement {number}", kind, fills=fills)
+            for number, statement in enumerate(statements, 1)
+        )
+    )
+
+
+def _check_members(value: object, allowed: set[str], what: str) -> None:
+    if not isinstance(value, dict):
+        raise PolicyRefused(f"{what} must be an object")
+    for name in value:
+        if name not in allowed:
+            raise PolicyRefused(f"{what} has an unknown element {name!r}")
+
+
+def _statement(value: Any, place: str, kind: Kind, *, fills: bool) -> Statement:
+    _check_members(value, _ELEMENTS, place)
+    label = value.get("Sid") or place
+    if not isinstance(label, str):
+        raise PolicyRefused(f"{place}: Sid must be a string")
+    if value.get("Effect") not in ("Allow", "Deny"):
+        raise PolicyRefused(f"{place}: Effect must be Allow or Deny")
+    actions, not_actions = _one_of(value, "Action", place)
+    principals, not_principals = None, "NotPrincipal" in value
+    if kind is Kind.QUEUE:
+        if ("Principal" in value) == not_principals:
+            raise PolicyRefused(f"{place}: needs either Principal or NotPrincipal")
+        principals = _principals(value["NotPrincipal" if not_principals else "Principal"], place)
+    elif "Principal" in value or not_principals:
+        raise PolicyRefused(f"{place}: a user's policy names no Principal")
+    resources, not_resources = ["*"], False
+    if kind is Kind.IDENTITY or "Resource" in value or "NotResource" in value:
+        resources, not_resources = _one_of(value, "Resource", place)
+    try:
+        conditions = read_conditions(value.get("Condition", {}), fills=fills)
+    except ValueError as error:
+        raise PolicyRefused(f"{place}: {error}") from error
+    return Statement(
+        label,
+        value["Effect"] == "Allow",
+        tuple(_pattern(action.lower()) for action in actions),
+        tuple(_resource(resource, fills=fills) for resource in resources),
+        conditions,
+        principals,
+        not_principals,
+        not_actions,
+        not_resources,
+    )
+
+
+def _one_of(value: Mapping[str, Any], name: str, place: str) -> tuple[list[str], bool]:
+    """The texts of Action or Resource, or of its Not form, and whether it was that."""
+    negated = f"Not{name}"
+    if (name in value) == (negated in value):
+        raise PolicyRefused(f"{place}: needs either {name} or {negated}")
+    found = value[name if name in value else negated]
+    texts = found if isinstance(found, list) else [found]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise PolicyRefused(f"{place}: {name} must be a string or a list of strings")
+    return texts, negated in value
+
+
+def _principals(value: object, place: str) -> Principals:
+    if value == "*":
+        return Principals(everyone=True)
+    if not isinstance(value, dict) or not value:
+        raise PolicyRefused(f'{place}: Principal must be "*" or an object')
+    everyone = False
+    accounts: set[str] = set()
+    names: set[str] = set()
+    for kind, given in value.items():
+        for name in given if isinstance(given, list) else [given]:
+            if not isinstance(name, str):
+                raise PolicyRefused(f"{place}: Principal must name strings")
+            if kind not in ("AWS", "Service", "Federated", "CanonicalUser"):
+                raise PolicyRefused(f"{place}: unknown kind of principal {kind!r}")
+            if kind != "AWS":
+                continue  # no request here is made by a service of AWS or a federated user
+            account = _ACCOUNT.fullmatch(name)
+            if name == "*":
+                everyone = True
+            elif account is not None:
+                accounts.add(account[1] or name)
+            else:
+                names.add(name)
+    return Principals(everyone, frozenset(accounts), frozenset(names))
+
+
+def _pattern(text: str) -> Callable[[str], object]:
+    """Whether a text matches `*` and `?`."""
+    return re.compile(expression(text), re.S).fullmatch
+
+
+def _arn_pattern(text: str) -> Callable[[str], object]:
+    if text == "*":
+        return _pattern(text)
+    segments = text.split(":", _ARN_SEGMENTS - 1)
+    *places, resource = [*segments, *["*"] * (_ARN_SEGMENTS - len(segments))]
+    parts = [expression(place, "[^:]*") for place in places]
+    return re.compile(":".join([*parts, expression(resource)]), re.S).fullmatch
+
+
+_filled_arn_pattern = lru_cache(maxsize=1024)(_arn_pattern)
+
+
+def _resource(text: str, *, fills: bool) -> Callable[[str, Fill], object]:
+    """Whether an ARN matches, with the variables of a request filled in."""
+    if fills and has_variable(text):
+
+        def matches_filled(arn: str, fill: Fill) -> object:
+            filled = fill(text)
+            return filled is not None and _filled_arn_pattern(filled)(arn)
+
+        return matches_filled
+    matches = _arn_pattern(text)
+    return lambda arn, fill: matches(arn)

@@ -1,0 +1,66 @@
+"""Policy variables: `${aws:username}` in a Resource or a condition's value stands for what the request says. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_LITERALS = {"*": "\ue02a", "?": "\ue03f"}
+"""Stand for wildcards that mean themselves, in a filled text."""
+_PLAIN = _LITERALS | {"$": "$"}
+
+_TO_LITERALS = str.maketrans(_LITERALS)
+_FROM_LITERALS = str.maketrans({stand_in: character for character, stand_in in _LITERALS.items()})
+
+Fill = Callable[[str], str | None]
+"""A text with its variables filled in; None if the request does not say one of them."""
+
+
+def has_variable(text: str) -> bool:
+    """Whether there is something to fill in."""
+    return "${" in text
+
+
+def fill(text: str, keys: Mapping[str, tuple[str, ...]]) -> str | None:
+    """The text with what `keys` (by lower-case name) says; None if a variable is not there.
+
+    `${key, 'text'}` has a default. A value cannot bring wildcards: they are taken literally, as nothing matches them.
+    """
+    missing = False
+
+    def value_of(match: re.Match[str]) -> str:
+        nonlocal missing
+        name, _, default = match[1].partition(",")
+        name = name.strip()
+        if name in _PLAIN:
+            return _PLAIN[name]
+        values = keys.get(name.lower(), ())
+        if len(values) == 1:
+            return values[0].translate(_TO_LITERALS)
+        quoted = default.strip()
+        if len(quoted) >= 2 and quoted[0] == quoted[-1] == "'":
+            return quoted[1:-1]
+        missing = True
+        return ""
+
+    filled = _VARIABLE.sub(value_of, text)
+    return None if missing else filled
+
+
+def plain(text: str) -> str:
+    """A filled text in which no character has a meaning of its own."""
+    return text.translate(_FROM_LITERALS)
+
+
+def expression(text: str, any_run: str = ".*") -> str:
+    """The regular expression of a filled text with the wildcards `*` and `?`; `any_run` is what a star stands for.
+
+    A run of stars is one, or matching could take exponential time.
+    """
+    escaped = re.escape(re.sub(r"\*+", "*", text))
+    any_one = any_run.removesuffix("*")
+    for character, stand_in in _LITERALS.items():
+        escaped = escaped.replace(stand_in, "\0" + character)
+    escaped = escaped.replace(r"\*", any_run).replace(r"\?", any_one)
+    return escaped.replace("\0", "\\")

@@ -1,0 +1,274 @@
+"""Users and access keys lie in a file of the folder, secrets encrypted, and other processes may change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from auth.credentials import AccessKey
+from auth.envelope import WrappingKey
+from auth.policy_document import PolicyRefused
+from cluster.identity_store import IdentitiesUnreadable, IdentityStore
+from cluster.keyring import Secrets
+from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
+
+ACCOUNT = "000000000000"
+ALLOW = '{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}'
+Open = Callable[..., IdentityStore]
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    return SettableClock()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, clock: SettableClock) -> Iterator[Open]:
+    """Opens the folder's identities once more, as another process would."""
+    entropy = CountingEntropy()
+    own = some_secrets()
+
+    with ExitStack() as stack:
+
+        def open_store(secrets: Secrets = own) -> IdentityStore:
+            clock.at_ms += 1
+            store = IdentityStore(tmp_path / "identities.sqlite", secrets, clock, entropy)
+            return stack.enter_context(closing(store))
+
+        yield open_store
+
+
+def by_id(keys: list[AccessKey]) -> dict[str, AccessKey]:
+    return {key.access_key_id: key for key in keys}
+
+
+def test_a_new_folder_has_neither_keys_nor_users(opened: Open) -> None:
+    store = opened()
+
+    assert (store.all_keys(), len(store.users()), len(store.credentials())) == ([], 0, 0)
+
+
+# -- access keys ------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_as_aws_makes_them_and_is_there_after_a_restart(opened: Open) -> None:
+    store = opened()
+
+    key = store.add_key(ACCOUNT)
+
+    assert key.access_key_id.startswith("AKIA")
+    assert (len(key.access_key_id), len(key.secret_access_key)) == (20, 40)
+    assert (key.account, key.enabled, key.principal[:4]) == (ACCOUNT, True, "AIDA")
+    assert (key.user, key.expires_at_ms, key.session_token) == (None, None, None)
+    assert store.all_keys() == opened().all_keys() == [key]
+
+
+def test_no_two_keys_are_alike(opened: Open) -> None:
+    store = opened()
+
+    keys = [store.add_key(ACCOUNT) for _ in range(10)]
+
+    assert len({key.access_key_id for key in keys}) == 10
+    assert len({key.secret_access_key for key in keys}) == 10
+    assert by_id(store.all_keys()) == by_id(keys)
+
+
+def test_secrets_are_not_readable_in_the_folder(opened: Open, tmp_path: Path) -> None:
+    store = opened()
+
+    key = store.add_session(ACCOUNT, None, 60.0)
+
+    assert key.session_token is not None
+    files = [file.read_bytes() for file in tmp_path.iterdir()]
+    assert len(files) >= 2
+    for secret in (key.secret_access_key, key.session_token):
+        assert all(secret.encode() not in content for content in files)
+
+
+def test_a_disabled_key_stays_listed_until_it_is_enabled_or_removed(opened: Open) -> None:
+    store = opened()
+    kept, disabled = store.add_key(ACCOUNT), store.add_key(ACCOUNT)
+
+    assert store.set_key_enabled(disabled.access_key_id, False)
+    keys = by_id(opened().all_keys())
+    assert not keys[disabled.access_key_id].enabled
+    assert keys[kept.access_key_id].enabled
+
+    assert store.set_key_enabled(disabled.access_key_id, True)
+    assert by_id(opened().all_keys()) == by_id([kept, disabled])
+    assert store.remove_key(disabled.access_key_id)
+    assert store.all_keys() == [kept]
+    assert not store.remove_key(disabled.access_key_id)
+    assert not store.set_key_enabled("AKIANONE", False)
+
+
+def test_a_rotated_key_ends_after_the_overlap(opened: Open, clock: SettableClock) -> None:
+    store = opened()
+    old = store.add_key(ACCOUNT, principal="AIDAOWNER")
+
+    new = store.rotate_key(old.access_key_id, 3600.0)
+
+    assert new is not None
+    assert (new.principal, new.account, new.enabled) == ("AIDAOWNER", ACCOUNT, True)
+    assert new.secret_access_key != old.secret_access_key
+    left = by_id(store.all_keys())[old.access_key_id]
+    assert left.enabled
+    assert left.expires_at_ms == clock.at_ms + 3_600_000
+    assert by_id(store.all_keys())[new.access_key_id].expires_at_ms is None
+    assert store.rotate_key("AKIANONE", 1.0) is None
+
+
+def test_a_rotation_never_prolongs_a_key(opened: Open, clock: SettableClock) -> None:
+    store = opened()
+    old = store.add_key(ACCOUNT, lifetime_s=10.0)
+
+    store.rotate_key(old.access_key_id, 3600.0)
+
+    assert by_id(store.all_keys())[old.access_key_id].expires_at_ms == old.expires_at_ms
+
+
+def test_a_rotation_without_overlap_disables_the_old_key(opened: Open) -> None:
+    store = opened()
+    old = store.add_key(ACCOUNT)
+
+    store.rotate_key(old.access_key_id, 0.0)
+
+    assert not by_id(store.all_keys())[old.access_key_id].enabled
+
+
+def test_sessions_are_forgotten_a_day_after_their_end(opened: Open, clock: SettableClock) -> None:
+    store = opened()
+    first = store.add_session(ACCOUNT, None, 60.0)
+    kept = store.add_key(ACCOUNT, lifetime_s=60.0)
+    clock.at_ms += 60_000 + 24 * 3600 * 1000
+
+    assert first.access_key_id.startswith("ASIA")
+    assert first.has_expired(clock.wall_s())
+    second = store.add_session(ACCOUNT, None, 60.0)
+    assert by_id(store.all_keys()) == by_id([first, kept, second])
+    clock.at_ms += 1
+    third = store.add_session(ACCOUNT, None, 60.0)
+    assert by_id(store.all_keys()) == by_id([kept, second, third])
+
+
+def test_a_change_by_another_process_is_seen_once(opened: Open) -> None:
+    server, command = opened(), opened()
+    assert not server.changed()
+
+    key = command.add_key(ACCOUNT)
+
+    assert server.changed()
+    assert not server.changed()
+    assert server.all_keys() == [key]
+
+    command.set_key_enabled(key.access_key_id, False)
+    assert server.changed()
+    command.put_policy(command.add_user(ACCOUNT, "ann", {}), "p", ALLOW)
+    assert server.changed()
+
+
+def test_own_changes_are_no_news(opened: Open) -> None:
+    store = opened()
+
+    store.add_key(ACCOUNT)
+
+    assert not store.changed()
+
+
+def test_keys_of_another_folder_are_unreadable_and_named(opened: Open) -> None:
+    key = opened().add_key(ACCOUNT)
+    others = Secrets(WrappingKey(b"x" * 32), CountingEntropy())
+
+    with pytest.raises(IdentitiesUnreadable, match=key.access_key_id):
+        opened(others).all_keys()
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(IdentitiesUnreadable):
+        IdentityStore(tmp_path / "none" / "x", some_secrets(), SettableClock(), CountingEntropy())
+
+
+# -- users ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_has_an_id_tags_and_policies_and_is_there_after_a_restart(opened: Open) -> None:
+    store = opened()
+    user = store.add_user(ACCOUNT, "ann", {"team": "a"})
+    store.put_policy(user, "one", ALLOW)
+    store.put_policy(user, "two", ALLOW)
+
+    seen = opened().users().find(ACCOUNT, "ann")
+
+    assert seen is not None
+    assert (seen.user_id, seen.tags, seen.arn) == (
+        user.user_id,
+        {"team": "a"},
+        f"arn:aws:iam::{ACCOUNT}:user/ann",
+    )
+    assert [policy.name for policy in seen.policies] == ["one", "two"]
+    assert store.policies(user) == {"one": ALLOW, "two": ALLOW}
+    assert store.users().find("1" * 12, "ann") is None
+    assert store.users().generation != store.users().generation
+
+
+def test_a_policy_is_replaced_and_taken_away_by_name(opened: Open) -> None:
+    store = opened()
+    user = store.add_user(ACCOUNT, "ann", {})
+    store.put_policy(user, "p", ALLOW)
+    store.put_policy(user, "p", ALLOW.replace("Allow", "Deny"))
+
+    assert "Deny" in store.policies(user)["p"]
+    with pytest.raises(PolicyRefused):
+        store.put_policy(user, "p", "{")
+    assert store.remove_policy(user, "p")
+    assert not store.remove_policy(user, "p")
+    assert store.policies(user) == {}
+
+
+def test_two_users_of_one_account_have_two_names(opened: Open) -> None:
+    store = opened()
+    store.add_user(ACCOUNT, "ann", {})
+    store.add_user("1" * 12, "ann", {})
+
+    with pytest.raises(ValueError, match="already"):
+        store.add_user(ACCOUNT, "ann", {})
+
+
+def test_a_removed_user_takes_keys_and_policies_along(opened: Open) -> None:
+    store = opened()
+    user, other = store.add_user(ACCOUNT, "ann", {}), store.add_user(ACCOUNT, "bob", {})
+    store.put_policy(user, "p", ALLOW)
+    store.add_key(ACCOUNT, user)
+    root, others = store.add_key(ACCOUNT), store.add_key(ACCOUNT, other)
+
+    store.remove_user(user)
+
+    assert by_id(store.all_keys()) == by_id([root, others])
+    assert [each.name for each in store.users()] == ["bob"]
+    again = store.add_user(ACCOUNT, "ann", {})
+    assert again.user_id != user.user_id
+    assert store.policies(again) == {}
+
+
+def test_a_users_key_names_the_user_and_so_does_its_successor(opened: Open) -> None:
+    store = opened()
+    user = store.add_user(ACCOUNT, "ann", {})
+
+    key = store.add_key(ACCOUNT, user)
+    successor = store.rotate_key(key.access_key_id, 60.0)
+    session = store.add_session(ACCOUNT, user, 60.0)
+
+    for each in (key, successor, session):
+        assert each is not None
+        assert (each.user, each.principal) == ("ann", user.user_id)
+
+
+def test_a_key_can_be_given_and_given_anew(opened: Open) -> None:
+    store = opened()
+    for secret in ("one", "two"):
+        store.keep_key(AccessKey("AKIAFIXED", secret, ACCOUNT, "AIDAFIXED"))
+
+    assert [key.secret_access_key for key in store.all_keys()] == ["two"]

@@ -1,0 +1,98 @@
+"""Users, their keys and policies, as boto3 sees them while `holdfast` changes them beside a running service."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from compat_tests.clients.boto3_client import connect
+from compat_tests.facade import Credentials, eventually
+from compat_tests.node_process import NodeProcess, run_command
+
+_EXPORT = re.compile(r"export (AWS_\w+)=(\S+)")
+_ALLOW = {"Effect": "Allow", "Action": ["sqs:SendMessage", "sqs:GetQueueUrl"], "Resource": "*"}
+
+
+def _run(node: NodeProcess, *arguments: str, status: int = 0) -> str:
+    topic, *rest = arguments
+    data = ("--data", str(node.data))
+    head = (topic, rest.pop(0), *data) if topic == "policy" else (topic, *data)
+    done = run_command(*head, *rest)
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+
+def _key(node: NodeProcess, text: str) -> Credentials:
+    exports = dict(_EXPORT.findall(text))
+    return Credentials(
+        exports["AWS_ACCESS_KEY_ID"],
+        exports["AWS_SECRET_ACCESS_KEY"],
+        node.credentials.region,
+        exports.get("AWS_SESSION_TOKEN"),
+    )
+
+
+def _outcome(node: NodeProcess, key: Credentials, url: str) -> str:
+    """The error code of a send, or "sent"."""
+    try:
+        connect(node.url, key).send_message(QueueUrl=url, MessageBody="x")
+    except ClientError as error:
+        return str(error.response["Error"]["Code"])
+    return "sent"
+
+
+@pytest.fixture
+def url(node: NodeProcess) -> Any:
+    client = connect(node.url, node.credentials)
+    queue = client.create_queue(QueueName="users")["QueueUrl"]
+    yield queue
+    client.purge_queue(QueueUrl=queue)
+
+
+def test_a_user_gets_in_by_a_policy_and_is_out_without(
+    node: NodeProcess, url: str, tmp_path: Path
+) -> None:
+    _run(node, "users", "add", "ann")
+    key = _key(node, _run(node, "credentials", "add", "--user", "ann"))
+    eventually(lambda: _outcome(node, key, url) == "AccessDenied")
+    check = ("policy", "check", "--user", "ann", "--action", "SendMessage", "--queue", "users")
+    assert _run(node, *check, status=1).startswith("denied: arn:aws:iam::000000000000:user/ann")
+
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"Version": "2012-10-17", "Statement": [_ALLOW]}))
+    _run(node, "users", "put-policy", "ann", "senders", str(policy))
+    eventually(lambda: _outcome(node, key, url) == "sent")
+    assert "decided by: senders, statement 1" in _run(node, *check)
+
+    new = _key(node, _run(node, "credentials", "rotate", key.access_key_id))
+    eventually(lambda: _outcome(node, new, url) == "sent")
+    assert _outcome(node, key, url) == "sent", "the old key stays valid for a while"
+
+    _run(node, "users", "remove", "ann")
+    eventually(lambda: _outcome(node, key, url) == "InvalidClientTokenId")
+
+
+def test_a_temporary_key_needs_its_token_and_ends(node: NodeProcess, url: str) -> None:
+    key = _key(node, _run(node, "credentials", "session", "--duration", "1h"))
+    eventually(lambda: _outcome(node, key, url) == "sent")
+    assert _outcome(node, key._replace(session_token=None), url) == "InvalidClientTokenId"
+    assert _outcome(node, key._replace(session_token="other"), url) == "InvalidClientTokenId"
+
+    short = _key(node, _run(node, "credentials", "session", "--duration", "1s"))
+    eventually(lambda: _outcome(node, short, url) == "ExpiredToken")
+
+
+def test_an_account_lets_another_in_by_its_queues_policy(node: NodeProcess, url: str) -> None:
+    other = _key(node, _run(node, "credentials", "add", "--account", "222222222222"))
+    eventually(lambda: _outcome(node, other, url) == "AccessDenied")
+
+    connect(node.url, node.credentials).add_permission(
+        QueueUrl=url, Label="others", AWSAccountIds=["222222222222"], Actions=["SendMessage"]
+    )
+
+    assert _outcome(node, other, url) == "sent"

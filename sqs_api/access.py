@@ -1,0 +1,301 @@
+"""Access: may this caller do this? Finds the policies that have a say, and what conditions want to know of the request.
+
+In the hot path a caller with an account's own key, on a queue of that account without a policy, costs three comparisons.
+Source: service authorization reference of Amazon SQS; StartMessageMoveTask and CreateQueue's tags from the developer guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+import structlog
+
+from auth.caller import Caller, anonymous
+from auth.conditions import Keys
+from auth.errors import AccessDenied
+from auth.identities import Identities, User
+from auth.policy import Asked, Authorizer, Decision, Principal
+from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
+from cluster.catalog import Catalog
+from cluster.clock import Clock
+from visibility import operations as op
+from visibility.errors import QueueDoesNotExist
+from visibility.model import QueueDefinition
+from visibility.move_tasks import decode_handle
+from visibility.naming import parse_arn, queue_address
+from visibility.operations import ACTIONS, Operation
+
+PERMISSIONS = {row.request: f"sqs:{name.removesuffix('Batch')}" for name, row in ACTIONS.items()}
+"""The permission that each action needs: a batch needs that of its single action."""
+_MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
+"""What StartMessageMoveTask needs on its source, beside itself."""
+
+
+class Sender(Protocol):
+    """Where a request came from."""
+
+    @property
+    def source_ip(self) -> str:
+        """The client's address, empty if it is not known."""
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether it came over TLS."""
+
+
+class Access:
+    """Decides for the gateway. Belongs to the event loop's thread."""
+
+    def __init__(self, catalog: Catalog, clock: Clock, *, enforced: bool, region: str) -> None:
+        """`enforced` False: everybody may do everything, as in open mode. `region` is that of unsigned requests."""
+        self._catalog = catalog
+        self._clock = clock
+        self._enforced = enforced
+        self._nobody = anonymous(region)
+        self._identities = Identities()
+        self._authorizer = Authorizer(_read)
+        self.denied = 0
+        """Calls that were denied."""
+
+    def replace(self, identities: Identities) -> None:
+        """Use these users and policies from now on."""
+        self._identities = identities
+
+    def queue(
+        self,
+        operation: Operation,
+        url: str,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> QueueDefinition:
+        """The queue that a QueueUrl names, by its path alone; a bare name is the caller's own.
+
+        Raises QueueDoesNotExist, InvalidAddress, AccessDenied.
+        """
+        address = queue_address(url)
+        account = address.account or caller.account
+        try:
+            queue = self._catalog.queue(account, caller.region, address.name)
+        except QueueDoesNotExist:
+            if account != caller.account and self._enforced:
+                self.denied += 1
+                raise AccessDenied(f"Access to the resource {url} is denied.") from None
+            self._check_missing(operation, account, address.name, caller, sender, headers)
+            raise
+        if self._enforced and (
+            caller.user is not None or account != caller.account or "Policy" in queue.attributes
+        ):
+            request = _Request(self, caller, sender, headers, operation)
+            request.check(PERMISSIONS[type(operation)], queue.arn, account, queue)
+        return queue
+
+    def _check_missing(
+        self,
+        operation: Operation,
+        account: str,
+        name: str,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        """Who may not use a queue is not told that there is none."""
+        if self._enforced and caller.user is not None:
+            arn = f"arn:aws:sqs:{caller.region}:{account}:{name}"
+            request = _Request(self, caller, sender, headers, operation)
+            request.check(PERMISSIONS[type(operation)], arn, account)
+
+    def admit(
+        self,
+        operation: Operation,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        """Raise AccessDenied if the caller may not do what the catalog is to answer; and what `queue` raises."""
+        if not self._enforced:
+            return
+        needs = _NEEDS.get(type(operation))
+        if needs is None:
+            url: str = operation.queue_url or ""  # type: ignore[attr-defined]
+            self.queue(operation, url, caller, sender, headers)
+            return
+        request = _Request(self, caller, sender, headers, operation)
+        for permission, arn in needs(operation, caller):
+            parsed = parse_arn(arn)
+            queue = self._catalog.queue_of_arn(arn)
+            request.check(permission, arn, parsed.account if parsed else caller.account, queue)
+
+    def nobody_may(
+        self,
+        operation: Operation,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> Caller:
+        """The caller of an unsigned request, if a queue's policy lets everyone do this. Raises AccessDenied, QueueError."""
+        if not self._enforced or type(operation) in _NEEDS:
+            raise AccessDenied("Access is denied.")
+        url: str = operation.queue_url or ""  # type: ignore[attr-defined]
+        self.queue(operation, url, self._nobody, sender, headers)
+        return self._nobody
+
+    def decide(
+        self,
+        caller: Caller,
+        permission: str,
+        arn: str,
+        account: str,
+        policy: str | None,
+        keys: Callable[[], Keys],
+    ) -> Decision:
+        """See `auth.policy.decide`. A user who is gone may do nothing."""
+        principal = Principal(caller.account, caller.arn, caller.principal, caller.user)
+        user = self.user_of(caller)
+        asked = Asked(principal, permission, arn, account, keys)
+        policies = user.policies if user is not None else ()
+        return self._authorizer.decide(asked, policies, policy, self._identities.generation)
+
+    def user_of(self, caller: Caller) -> User | None:
+        """The user who signed."""
+        return self._identities.find(caller.account, caller.user) if caller.user else None
+
+    def now_s(self) -> float:
+        """The wall clock, for conditions on time."""
+        return self._clock.wall_s()
+
+
+class _Request:
+    """What is asked about one request; its condition keys are worked out at most once."""
+
+    def __init__(
+        self,
+        access: Access,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+        operation: Operation,
+    ) -> None:
+        self._access = access
+        self._caller = caller
+        self._sender = sender
+        self._headers = headers
+        self._operation = operation
+
+    def check(
+        self, permission: str, arn: str, account: str, queue: QueueDefinition | None = None
+    ) -> None:
+        """Raise AccessDenied."""
+        policy = None if queue is None else queue.attributes.get("Policy")
+        keys = lru_cache(maxsize=1)(partial(self._keys, queue))
+        decision = self._access.decide(self._caller, permission, arn, account, policy, keys)
+        if not decision.allowed:
+            self._access.denied += 1
+            raise AccessDenied(decision.message)
+
+    def _keys(self, queue: QueueDefinition | None) -> Keys:
+        return {name: values for name, values in self._said(queue) if values and values[0]}
+
+    def _said(self, queue: QueueDefinition | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Condition keys by lower-case name."""
+        caller, user = self._caller, self._access.user_of(self._caller)
+        now_s = self._access.now_s()
+        yield "aws:currenttime", (datetime.fromtimestamp(now_s, UTC).isoformat(),)
+        yield "aws:epochtime", (str(int(now_s)),)
+        yield "aws:sourceip", (self._sender.source_ip,)
+        yield "aws:securetransport", ("true" if self._sender.is_secure else "false",)
+        yield "aws:useragent", (self._headers.get(b"user-agent", b"").decode("latin-1"),)
+        yield "aws:referer", (self._headers.get(b"referer", b"").decode("latin-1"),)
+        yield "aws:requestedregion", (caller.region,)
+        yield "aws:viaawsservice", ("false",)
+        if caller.arn:
+            kind = "Account" if caller.user is None else "User"
+            yield "aws:principalarn", (caller.arn,)
+            yield "aws:principalaccount", (caller.account,)
+            yield "aws:principaltype", (kind,)
+            yield "aws:userid", (caller.account if caller.user is None else caller.principal,)
+            yield "aws:username", (caller.user or "",)
+        else:
+            yield "aws:principaltype", ("Anonymous",)
+        for key, value in (user.tags if user is not None else {}).items():
+            yield f"aws:principaltag/{key.lower()}", (value,)
+        for key, value in (queue.tags if queue is not None else {}).items():
+            yield f"aws:resourcetag/{key.lower()}", (value,)
+        yield from _request_tags(self._operation)
+
+
+def _request_tags(operation: Operation) -> Iterator[tuple[str, tuple[str, ...]]]:
+    tags: Mapping[str, str] = {}
+    keys: tuple[str, ...] = ()
+    if isinstance(operation, op.CreateQueue):
+        tags = operation.tags_on_create or {}
+    elif isinstance(operation, op.TagQueue):
+        tags = operation.tags or {}
+    elif isinstance(operation, op.UntagQueue):
+        keys = tuple(operation.tag_keys or ())
+    for key, value in tags.items():
+        yield f"aws:requesttag/{key.lower()}", (value,)
+    yield "aws:tagkeys", tuple(tags) or keys
+
+
+def _read(text: str) -> Policy:
+    """A queue's policy was read when it was set; one that cannot be read lets nobody in."""
+    try:
+        return read_policy(text, Kind.QUEUE)
+    except PolicyRefused as error:
+        structlog.get_logger("access").error("policy_unreadable", error=str(error))
+        return Policy(())
+
+
+# -- what the actions need that name no queue by its URL --------------------------------------------------------------
+
+_Needs = Iterator[tuple[str, str]]
+
+
+def _arn(caller: Caller, account: str | None, name: str | None) -> str:
+    return f"arn:aws:sqs:{caller.region}:{account or caller.account}:{name or ''}"
+
+
+def _create(operation: op.CreateQueue, caller: Caller) -> _Needs:
+    arn = _arn(caller, None, operation.queue_name)
+    yield "sqs:CreateQueue", arn
+    if operation.tags_on_create:
+        yield "sqs:TagQueue", arn
+
+
+def _get_url(operation: op.GetQueueUrl, caller: Caller) -> _Needs:
+    owner = operation.queue_owner_aws_account_id
+    yield "sqs:GetQueueUrl", _arn(caller, owner, operation.queue_name)
+
+
+def _list(operation: op.ListQueues, caller: Caller) -> _Needs:
+    yield "sqs:ListQueues", _arn(caller, None, "*")
+
+
+def _start_move(operation: op.StartMessageMoveTask, caller: Caller) -> _Needs:
+    source = operation.source_arn or ""
+    for permission in ("sqs:StartMessageMoveTask", *_MOVE_SOURCE):
+        yield permission, source
+    if operation.destination_arn is not None:
+        yield "sqs:SendMessage", operation.destination_arn
+
+
+def _cancel_move(operation: op.CancelMessageMoveTask, caller: Caller) -> _Needs:
+    yield "sqs:CancelMessageMoveTask", decode_handle(operation.task_handle or "").source_arn
+
+
+def _list_moves(operation: op.ListMessageMoveTasks, caller: Caller) -> _Needs:
+    yield "sqs:ListMessageMoveTasks", operation.source_arn or ""
+
+
+_NEEDS: dict[type[Operation], Callable[[Any, Caller], _Needs]] = {
+    op.CreateQueue: _create,
+    op.GetQueueUrl: _get_url,
+    op.ListQueues: _list,
+    op.StartMessageMoveTask: _start_move,
+    op.CancelMessageMoveTask: _cancel_move,
+    op.ListMessageMoveTasks: _list_moves,
+}
+"""Operation to its permissions and the ARNs they are needed on."""

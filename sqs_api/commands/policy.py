@@ -1,0 +1,123 @@
+"""`holdfast policy check`: may somebody do something, and why."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from auth.policy import Asked, Decision, Principal, decide
+from auth.policy_document import Kind, PolicyRefused, read_policy
+from sqs_api.commands.options import (
+    CONFIG,
+    DATA,
+    Refused,
+    account_of,
+    load,
+    opened_identities,
+    user_of,
+)
+from sqs_api.config import Settings
+from visibility.naming import parse_arn
+from visibility.operations import ACTIONS
+
+_REFUSED = 1
+
+
+@click.group()
+def policy() -> None:
+    """Understand policies."""
+
+
+@policy.command()
+@DATA
+@CONFIG
+@click.option("--user", "user_name", help="Who asks: a user [the account itself].")
+@click.option("--account", help="Whose user, or which account [the configured one].")
+@click.option("--anonymous", is_flag=True, help="Who asks: nobody, without a signature.")
+@click.option("--action", required=True, help="Such as SendMessage.")
+@click.option(
+    "--queue", required=True, help="Name of a queue of the configured account, or an ARN."
+)
+@click.option(
+    "--condition",
+    "conditions",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Such as aws:SourceIp=10.0.0.1.",
+)
+def check(
+    data: Path | None,
+    config_file: Path | None,
+    user_name: str | None,
+    account: str | None,
+    *,
+    anonymous: bool,
+    action: str,
+    queue: str,
+    conditions: tuple[str, ...],
+) -> None:
+    """Say whether a call is allowed and which policy decides. Ends with 1 if it is not.
+
+    Reads the data folder, so a server need not run.
+    """
+    settings = load(config_file, {"data": data})
+    name = action.rpartition(":")[2]
+    if name not in ACTIONS:
+        raise Refused(f"--action: there is no action {name}")
+    resource = queue
+    if not queue.startswith("arn:"):
+        resource = f"arn:aws:sqs:{settings.region}:{settings.account}:{queue}"
+    parsed = parse_arn(resource)
+    if parsed is None:
+        raise Refused(f"--queue: {queue} names no queue")
+    with opened_identities(settings) as store:
+        owner = account_of(settings, account)
+        user = None if user_name is None else user_of(store, owner, user_name)
+    if anonymous:
+        principal = Principal("anonymous", "", "ANONYMOUS")
+    elif user is None:
+        principal = Principal(owner, f"arn:aws:iam::{owner}:root", "")
+    else:
+        principal = Principal(owner, user.arn, user.user_id, user.name)
+    text = _queue_policy(settings, parsed.account, parsed.region, parsed.name)
+    try:
+        queue_policy = None if text is None else read_policy(text, Kind.QUEUE)
+    except PolicyRefused as error:
+        raise Refused(f"the policy of {queue}: {error}") from error
+    keys = {key.lower(): (value,) for key, _, value in (text.partition("=") for text in conditions)}
+    single = f"sqs:{name.removesuffix('Batch')}"
+    asked = Asked(principal, single, resource, parsed.account, lambda: keys)
+    decision = decide(asked, () if user is None else user.policies, queue_policy)
+    _explain(asked, decision)
+
+
+def _explain(asked: Asked, decision: Decision) -> None:
+    who = asked.principal.arn or "nobody"
+    verdict = "allowed" if decision.allowed else "denied"
+    click.echo(f"{verdict}: {who} {asked.action} {asked.resource}")
+    click.echo(decision.rule.value.format(action=asked.action))
+    if decision.source:
+        click.echo(f"decided by: {decision.source}")
+    if not decision.allowed:
+        raise click.exceptions.Exit(_REFUSED)
+
+
+def _queue_policy(settings: Settings, account: str, region: str, name: str) -> str | None:
+    """The queue's policy as the catalog has it now, None if it has none. Raises Refused."""
+    from cluster.catalog import CATALOG_FILE
+
+    file = settings.data / CATALOG_FILE
+    query = "SELECT attributes FROM queues WHERE account = ? AND region = ? AND name = ?"
+    try:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
+            row = database.execute(query, (account, region, name)).fetchone()
+    except sqlite3.Error as error:
+        raise Refused(f"cannot read {file}: {error}") from error
+    if row is None:
+        raise Refused(f"there is no queue {name} of account {account} in {region}")
+    policy: str | None = json.loads(row[0]).get("Policy")
+    return policy

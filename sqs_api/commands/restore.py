@@ -1,0 +1,47 @@
+"""`holdfast restore`: make a data folder of a backup."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from sqs_api.commands.options import Refused
+
+_DAMAGED = 1
+
+
+@click.command()
+@click.argument("backup", type=click.Path(path_type=Path))
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder to make; it must not exist or be empty.",
+)
+def restore(backup: Path, data: Path) -> None:
+    """Make a data folder as it was when BACKUP was made, to start the service on.
+
+    Every file is checked on the way. Messages that were deleted after the backup are there again, those sent after it are
+    not. A damaged backup is named, file by file, and ends with status 1.
+    """
+    from cluster.master_key import FILE_NAME as MASTER_KEY_FILE
+    from cluster.restore import BackupDamaged
+    from cluster.restore import restore as restore_backup
+    from storage.manifest import BackupRefused
+
+    try:
+        made = restore_backup(backup, data)
+    except BackupRefused as error:
+        raise Refused(str(error)) from error
+    except BackupDamaged as damage:
+        for finding in damage.findings:
+            click.echo(f"{backup}: {finding.path}: {finding.reason}", err=True)
+        click.echo(f"nothing was restored: {damage}", err=True)
+        sys.exit(_DAMAGED)
+    click.echo(f"{data}: {made.queues} queues, {len(made.files)} files, {made.size / 1e6:.1f} MB")
+    if not made.has_master_key:
+        click.echo(
+            f"The backup has no {MASTER_KEY_FILE}: the service needs the one it was made with."
+        )

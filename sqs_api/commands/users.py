@@ -1,0 +1,126 @@
+"""`holdfast users`: who there is beside the accounts themselves, and what their policies let them do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sqs_api.commands.options import (
+    ACCOUNT,
+    CONFIG,
+    DATA,
+    Refused,
+    account_of,
+    load,
+    opened_identities,
+    user_of,
+)
+
+_NAME = re.compile(r"[A-Za-z0-9+=,.@_-]{1,64}")
+
+
+@click.group()
+@DATA
+@CONFIG
+@ACCOUNT
+@click.pass_context
+def users(
+    context: click.Context, data: Path | None, config_file: Path | None, account: str | None
+) -> None:
+    """Manage users and their policies; a running server sees changes within a second."""
+    settings = load(config_file, {"data": data})
+    if context.resilient_parsing or not context.invoked_subcommand:
+        return
+    may_make = context.invoked_subcommand == "add"
+    store = context.with_resource(opened_identities(settings, may_make=may_make))
+    context.obj = (store, account_of(settings, account))
+
+
+@users.command("list")
+@click.pass_obj
+def list_users(obj: Any) -> None:
+    """List the users of all accounts."""
+    for user in obj[0].users():
+        policies = ", ".join(policy.name for policy in user.policies) or "no policies"
+        click.echo(f"{user.arn}  {user.user_id}  {policies}")
+
+
+@users.command("add")
+@click.argument("name")
+@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="For aws:PrincipalTag/KEY.")
+@click.pass_obj
+def add(obj: Any, name: str, tags: tuple[str, ...]) -> None:
+    """Make a user, who may do nothing until a policy says so."""
+    store, account = obj
+    if _NAME.fullmatch(name) is None:
+        raise Refused("NAME: must be 1 to 64 letters, digits or +=,.@_-")
+    try:
+        user = store.add_user(account, name, _tags(tags))
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    click.echo(f"added {user.arn}")
+
+
+def _tags(given: tuple[str, ...]) -> dict[str, str]:
+    for text in given:
+        if not text.partition("=")[1]:
+            raise Refused(f"--tag: must be KEY=VALUE, not {text}")
+    return {text.partition("=")[0]: text.partition("=")[2] for text in given}
+
+
+@users.command("remove")
+@click.argument("name")
+@click.pass_obj
+def remove(obj: Any, name: str) -> None:
+    """Forget a user with policies and access keys."""
+    store, account = obj
+    user = user_of(store, account, name)
+    store.remove_user(user)
+    click.echo(f"removed {user.arn}")
+
+
+@users.command("show")
+@click.argument("name")
+@click.pass_obj
+def show(obj: Any, name: str) -> None:
+    """Show a user's policies."""
+    store, account = obj
+    user = user_of(store, account, name)
+    click.echo(f"{user.arn}  {user.user_id}")
+    for key, value in user.tags.items():
+        click.echo(f"tag {key} = {value}")
+    for policy, document in store.policies(user).items():
+        click.echo(f"policy {policy}\n{document.strip()}")
+
+
+@users.command("put-policy")
+@click.argument("name")
+@click.argument("policy_name")
+@click.argument("document", type=click.File())
+@click.pass_obj
+def put_policy(obj: Any, name: str, policy_name: str, document: Any) -> None:
+    """Give a user the policy in the file DOCUMENT (- for standard input)."""
+    from auth.policy_document import PolicyRefused
+
+    store, account = obj
+    user = user_of(store, account, name)
+    try:
+        store.put_policy(user, policy_name, document.read())
+    except (PolicyRefused, UnicodeDecodeError) as error:
+        raise Refused(f"{document.name}: {error}") from error
+    click.echo(f"{user.arn} has the policy {policy_name}")
+
+
+@users.command("remove-policy")
+@click.argument("name")
+@click.argument("policy_name")
+@click.pass_obj
+def remove_policy(obj: Any, name: str, policy_name: str) -> None:
+    """Take a policy from a user."""
+    store, account = obj
+    if not store.remove_policy(user_of(store, account, name), policy_name):
+        raise Refused(f"user {name} has no policy {policy_name}")
+    click.echo(f"removed {policy_name}")

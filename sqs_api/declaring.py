@@ -1,0 +1,97 @@
+"""Brings catalog and users to what the configuration file declares, before the service listens."""
+
+from __future__ import annotations
+
+import structlog
+
+from auth.credentials import AccessKey
+from cluster.catalog import Catalog
+from cluster.identity_store import IdentityStore
+from sqs_api.config import Settings, environment
+from sqs_api.declarations import DeclaredQueue, DeclaredUser, checked_secret, in_order
+from visibility.attributes import conflicting_attribute
+from visibility.errors import QueueDeletedRecently, QueueDoesNotExist, QueueError
+
+_DECLARED_PRINCIPAL = "AIDADECLARED"
+
+
+class DeclarationRefused(Exception):
+    """Something that is declared cannot be made; the text says why in one line."""
+
+
+async def declare_queues(settings: Settings, catalog: Catalog) -> None:
+    """Make or change the declared queues. Raises DeclarationRefused."""
+    for queue in in_order(settings.queues):
+        try:
+            await _declare_queue(queue, settings, catalog)
+        except QueueDeletedRecently as error:
+            raise DeclarationRefused(
+                f"queue {queue.name} was deleted a moment ago: start again in a minute"
+            ) from error
+        except (QueueError, ValueError) as error:
+            raise DeclarationRefused(f"queue {queue.name}: {error}") from error
+
+
+async def _declare_queue(declared: DeclaredQueue, settings: Settings, catalog: Catalog) -> None:
+    log = structlog.get_logger("declarations").bind(queue=declared.name)
+    account = declared.account or settings.account
+    region = declared.region or settings.region
+    texts = declared.texts(account, region)
+    try:
+        queue = catalog.queue(account, region, declared.name)
+    except QueueDoesNotExist:
+        await catalog.create_queue((account, region, declared.name), texts, declared.tags)
+        log.info("queue_declared")
+        return
+    changed = {
+        name: text
+        for name, text in texts.items()
+        if conflicting_attribute(queue.attributes, {name: text}) is not None
+    }
+    if changed:
+        before = {name: queue.attributes.get(name) for name in changed}
+        await catalog.set_attributes(queue, changed)
+        log.info("queue_changed_as_declared", before=before, now=changed)
+    if not declared.tags.items() <= queue.tags.items():
+        await catalog.tag_queue(queue, declared.tags)
+
+
+def declare_users(settings: Settings, store: IdentityStore) -> None:
+    """Make or change the declared users and keys. Raises DeclarationRefused."""
+    try:
+        if settings.access_key_id is not None and settings.secret_access_key is not None:
+            secret = checked_secret(settings.secret_access_key)
+            _keep(store, settings.access_key_id, secret, settings.account, _DECLARED_PRINCIPAL)
+        for user in settings.users:
+            _declare_user(user, settings, store)
+    except ValueError as error:
+        raise DeclarationRefused(str(error)) from error
+
+
+def _declare_user(declared: DeclaredUser, settings: Settings, store: IdentityStore) -> None:
+    account = declared.account or settings.account
+    user = store.users().find(account, declared.name)
+    if user is None:
+        user = store.add_user(account, declared.name, declared.tags)
+        structlog.get_logger("declarations").info("user_declared", user=declared.name)
+    elif dict(user.tags) != declared.tags:
+        store.set_user_tags(user, declared.tags)
+    there = store.policies(user)
+    for name, document in declared.documents().items():
+        if there.get(name) != document:
+            store.put_policy(user, name, document)
+    for key in declared.access_keys:
+        _keep(store, key.access_key_id, key.secret(environment()), account, user.user_id, user.name)
+
+
+def _keep(
+    store: IdentityStore,
+    access_key_id: str,
+    secret: str,
+    account: str,
+    principal: str,
+    user: str | None = None,
+) -> None:
+    key = AccessKey(access_key_id, secret, account, principal, user=user)
+    if key not in store.all_keys():
+        store.keep_key(key)

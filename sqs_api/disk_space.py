@@ -1,0 +1,42 @@
+"""The disk reserve: a disk that is nearly full takes no more messages, but what it has can still be received and deleted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import structlog
+
+_ENOUGH_AGAIN = 1.1
+"""Times the reserve: so much must be free before messages are taken again, so that it does not change back and forth."""
+
+
+class DiskSpace:
+    """Watches the file system of the data folder."""
+
+    def __init__(self, folder: Path, reserve_bytes: int) -> None:
+        """`reserve_bytes` 0: there is always enough."""
+        self._folder = folder
+        self._reserve_bytes = reserve_bytes
+        self._log = structlog.get_logger("disk")
+        self.is_short = False
+        """Whether less than the reserve is free."""
+        self.free_bytes = 0
+        self.refused = 0
+        """Requests that were refused for it."""
+
+    def look(self) -> None:
+        """Look how much is free: some microseconds."""
+        try:
+            there = os.statvfs(self._folder)
+        except OSError as error:
+            self._log.error("disk_unreadable", error=str(error))
+            return
+        self.free_bytes = there.f_bavail * there.f_frsize
+        needed = self._reserve_bytes * (_ENOUGH_AGAIN if self.is_short else 1.0)
+        is_short = self.free_bytes < needed
+        if is_short is not self.is_short:
+            self.is_short = is_short
+            say = self._log.error if is_short else self._log.warning
+            name = "disk_short_sends_refused" if is_short else "disk_has_space_again"
+            say(name, free_bytes=self.free_bytes, reserve_bytes=self._reserve_bytes)

@@ -1,0 +1,39 @@
+"""How late the event loop runs: every request waits as long as it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from storage.histogram import Histogram
+
+_EVERY_S = 0.1
+_BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+_STALL_S = 1.0
+
+
+class StallWatch:
+    """Wakes ten times a second and notes how late it was."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._now_s = monotonic_s
+        self._log = structlog.get_logger("loop")
+        self.late_s = Histogram(_BOUNDS_S)
+        self.longest_s = 0.0
+        """The longest delay since the start."""
+
+    async def watch(self) -> None:
+        """Run until it is cancelled."""
+        while True:
+            due_s = self._now_s() + _EVERY_S
+            await asyncio.sleep(_EVERY_S)
+            self.note(max(0.0, self._now_s() - due_s))
+
+    def note(self, late_s: float) -> None:
+        """The loop ran so late."""
+        self.late_s.observe(late_s)
+        self.longest_s = max(self.longest_s, late_s)
+        if late_s >= _STALL_S:
+            self._log.warning("loop_stalled", late_s=round(late_s, 3))

@@ -1,0 +1,93 @@
+"""A whole node on a data folder, for tests of what is done to folders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sqs_api.config import AuthMode, Settings, Switch
+from sqs_api.node import Node
+from sqs_api.tests.serving import Answer, Client, json_request, request_bytes
+from sqs_api.tests.test_cli import Said, run
+
+
+class Served:
+    """A node on a data folder, and a client of it."""
+
+    def __init__(self, node: Node, address: str) -> None:
+        self.node = node
+        self.address = address
+
+    async def ask(self, request: bytes) -> Answer:
+        host, port = self.address.removeprefix("http://").split(":")
+        client = Client(*await asyncio.open_connection(host, int(port)))
+        answer = await client.ask(request)
+        await client.close()
+        return answer
+
+    async def call(self, action: str, **members: Any) -> Any:
+        answer = await self.ask(json_request(action, **members))
+        assert answer.status == 200, answer
+        return answer.json
+
+    async def send(self, *bodies: str, queue: str = "q") -> None:
+        for body in bodies:
+            await self.call("SendMessage", QueueUrl=queue, MessageBody=body)
+
+    async def receive(self, queue: str = "q") -> dict[str, str]:
+        """Bodies to receipt handles, of all that can be received now."""
+        found: dict[str, str] = {}
+        while messages := (
+            await self.call("ReceiveMessage", QueueUrl=queue, MaxNumberOfMessages=10)
+        ).get("Messages"):
+            found |= {message["Body"]: message["ReceiptHandle"] for message in messages}
+        return found
+
+    async def delete(self, handle: str, queue: str = "q") -> None:
+        await self.call("DeleteMessage", QueueUrl=queue, ReceiptHandle=handle)
+
+    async def count(self, queue: str = "q") -> int:
+        """Messages that wait or are in flight."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        answer = await self.call("GetQueueAttributes", QueueUrl=queue, AttributeNames=names)
+        return sum(int(count) for count in answer["Attributes"].values())
+
+    async def backup(self, target: Path, *options: str) -> Said:
+        return await asyncio.to_thread(run, "backup", target, "--url", self.address, *options)
+
+    async def ask_backup(self, body: bytes, line: str = "POST", **headers: str) -> Answer:
+        return await self.ask(
+            request_bytes(body, headers, line=f"{line} /_holdfast/backups HTTP/1.1")
+        )
+
+
+@asynccontextmanager
+async def serving(data: Path) -> AsyncIterator[Served]:
+    node = Node(Settings(port=0, data=data, auth=AuthMode.OPEN, aws_waits=Switch.OFF))
+    address = await node.start()
+    try:
+        yield Served(node, address)
+    finally:
+        await node.stop()
+
+
+async def _fill(data: Path) -> None:
+    async with serving(data) as served:
+        for name in ("q", "other"):
+            await served.call("CreateQueue", QueueName=name)
+        await served.send("a", "b")
+        await served.send("c", queue="other")
+
+
+def filled(data: Path) -> Path:
+    """Make it a data folder at rest, with two queues and three messages."""
+    asyncio.run(_fill(data))
+    return data
+
+
+def names(folder: Path) -> set[str]:
+    """What is in the folder; nothing if there is none."""
+    return {child.name for child in folder.iterdir()} if folder.exists() else set()

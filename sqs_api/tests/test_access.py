@@ -1,0 +1,349 @@
+"""Who is let in by which policy, through both protocols and both ways of reading requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from auth.caller import Caller
+from auth.errors import MissingAuthenticationToken
+from auth.identities import Identities, User
+from auth.policy import NamedPolicy
+from auth.policy_document import Kind, read_policy
+from sqs_api.tests.serving import (
+    ACCOUNT,
+    REGION,
+    Answer,
+    Service,
+    json_request,
+    query_request,
+    running,
+)
+
+AWAY = "2" * 12
+BASE = "http://localhost:9324"
+QUEUE = f"{BASE}/{ACCOUNT}/q"
+ARN = f"arn:aws:sqs:{REGION}:{ACCOUNT}:q"
+ALL = {"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}
+
+
+def _authenticate(
+    method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+) -> Caller:
+    """Believes the header `who`: an account, and behind a slash a user."""
+    account, _, user = headers.get(b"who", b"").decode().partition("/")
+    if not account:
+        raise MissingAuthenticationToken
+    return Caller(account, REGION, "AIDA" + user.upper(), "AKIA", user or None)
+
+
+def _user(name: str, *statements: dict[str, Any], account: str = ACCOUNT, **tags: str) -> User:
+    policy = read_policy(
+        json.dumps({"Version": "2012-10-17", "Statement": list(statements)}), Kind.IDENTITY
+    )
+    return User(account, name, "AIDA" + name.upper(), tags, (NamedPolicy("p", policy),))
+
+
+@pytest_asyncio.fixture
+async def service() -> AsyncIterator[Service]:
+    async with running(authenticate=_authenticate, enforced=True) as parts:
+        await _as(parts, ACCOUNT, "CreateQueue", QueueName="q")
+        yield parts
+
+
+async def _as(service: Service, who: str, action: str, **members: Any) -> Answer:
+    headers = {"who": who} if who else {}
+    return await service.ask(json_request(action, headers=headers, **members))
+
+
+async def _send(service: Service, who: str, **members: Any) -> int:
+    return (
+        await _as(service, who, "SendMessage", QueueUrl=QUEUE, MessageBody="x", **members)
+    ).status
+
+
+async def _set_policy(service: Service, *statements: dict[str, Any]) -> None:
+    policy = json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
+    answer = await _as(
+        service, ACCOUNT, "SetQueueAttributes", QueueUrl=QUEUE, Attributes={"Policy": policy}
+    )
+    assert answer.status == 200, answer
+
+
+def _grant(principal: Any, action: str = "sqs:SendMessage", **more: Any) -> dict[str, Any]:
+    return {"Effect": "Allow", "Principal": principal, "Action": action, "Resource": ARN, **more}
+
+
+# -- users ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_user_may_do_what_its_policies_say_until_they_change(service: Service) -> None:
+    assert await _send(service, f"{ACCOUNT}/ann") == 403
+
+    service.access.replace(Identities([_user("ann", ALL)]))
+    assert await _send(service, f"{ACCOUNT}/ann") == 200
+
+    service.access.replace(Identities([_user("ann", ALL, ALL | {"Effect": "Deny"})]))
+    assert await _send(service, f"{ACCOUNT}/ann") == 403
+
+
+@pytest.mark.parametrize("protocol", ["json", "query"])
+async def test_a_refusal_is_worded_as_by_aws(service: Service, protocol: str) -> None:
+    headers = {"who": f"{ACCOUNT}/ann"}
+    request = (
+        json_request("SendMessage", headers=headers, QueueUrl=QUEUE, MessageBody="x")
+        if protocol == "json"
+        else query_request("SendMessage", headers=headers, QueueUrl=QUEUE, MessageBody="x")
+    )
+    answer = await service.ask(request)
+    message = (
+        f"User: arn:aws:iam::{ACCOUNT}:user/ann is not authorized to perform: sqs:sendmessage on resource: {ARN} "
+        "because no identity-based policy allows the sqs:sendmessage action"
+    )
+
+    assert answer.status == 403
+    assert message in answer.body.decode()
+    if protocol == "json":
+        assert answer.json["Message"] == message
+        assert answer.headers["x-amzn-query-error"] == "AccessDenied;Sender"
+    else:
+        assert b"<Code>AccessDenied</Code>" in answer.body
+
+
+ONE_PERMISSION: dict[str, dict[str, Any]] = {
+    "SendMessage": {"QueueUrl": QUEUE, "MessageBody": "x"},
+    "SendMessageBatch": {"QueueUrl": QUEUE, "Entries": [{"Id": "1", "MessageBody": "x"}]},
+    "ReceiveMessage": {"QueueUrl": QUEUE},
+    "DeleteMessage": {"QueueUrl": QUEUE, "ReceiptHandle": "x"},
+    "PurgeQueue": {"QueueUrl": QUEUE},
+    "GetQueueAttributes": {"QueueUrl": QUEUE},
+    "SetQueueAttributes": {"QueueUrl": QUEUE, "Attributes": {"DelaySeconds": "0"}},
+    "ListQueueTags": {"QueueUrl": QUEUE},
+    "TagQueue": {"QueueUrl": QUEUE, "Tags": {"a": "b"}},
+    "UntagQueue": {"QueueUrl": QUEUE, "TagKeys": ["a"]},
+    "ListDeadLetterSourceQueues": {"QueueUrl": QUEUE},
+    "AddPermission": {
+        "QueueUrl": QUEUE,
+        "Label": "l",
+        "AWSAccountIds": [AWAY],
+        "Actions": ["SendMessage"],
+    },
+    "RemovePermission": {"QueueUrl": QUEUE, "Label": "l"},
+    "CreateQueue": {"QueueName": "new"},
+    "GetQueueUrl": {"QueueName": "q"},
+    "ListQueues": {},
+    "DeleteQueue": {"QueueUrl": QUEUE},
+    "ListMessageMoveTasks": {"SourceArn": ARN},
+}
+
+
+@pytest.mark.parametrize("action", ONE_PERMISSION)
+async def test_every_action_needs_its_permission_and_nothing_else(
+    service: Service, action: str
+) -> None:
+    permission = f"sqs:{action.removesuffix('Batch')}"
+    allow = ALL | {"Action": permission}
+    other = ALL | {"NotAction": permission}
+    del other["Action"]
+    service.access.replace(Identities([_user("may", allow), _user("other", other)]))
+
+    refused = await _as(service, f"{ACCOUNT}/other", action, **ONE_PERMISSION[action])
+    let_in = await _as(service, f"{ACCOUNT}/may", action, **ONE_PERMISSION[action])
+
+    assert refused.status == 403, refused
+    assert let_in.status != 403, let_in
+
+
+async def test_a_user_is_not_told_which_queues_there_are(service: Service) -> None:
+    for url in (QUEUE, QUEUE + "2", f"{BASE}/{AWAY}/q"):
+        answer = await _as(service, f"{ACCOUNT}/ann", "ReceiveMessage", QueueUrl=url)
+        assert answer.json["__type"].endswith("#AccessDeniedException"), url
+
+    service.access.replace(Identities([_user("ann", ALL)]))
+    answer = await _as(service, f"{ACCOUNT}/ann", "ReceiveMessage", QueueUrl=QUEUE + "2")
+    assert answer.json["__type"].endswith("#QueueDoesNotExist")
+
+
+async def test_tags_of_a_new_queue_need_a_permission_of_their_own(service: Service) -> None:
+    service.access.replace(Identities([_user("ann", ALL | {"Action": "sqs:CreateQueue"})]))
+    who = f"{ACCOUNT}/ann"
+
+    tagged = await _as(service, who, "CreateQueue", QueueName="t", tags={"a": "b"})
+    untagged = await _as(service, who, "CreateQueue", QueueName="t")
+
+    assert (tagged.status, untagged.status) == (403, 200)
+
+
+async def test_a_move_needs_permissions_on_both_ends(service: Service) -> None:
+    await _as(service, ACCOUNT, "CreateQueue", QueueName="d")
+    destination = ARN[:-1] + "d"
+    policy = json.dumps({"deadLetterTargetArn": ARN, "maxReceiveCount": 3})
+    await _as(service, ACCOUNT, "CreateQueue", QueueName="s", Attributes={"RedrivePolicy": policy})
+    on_source = [
+        ALL | {"Action": f"sqs:{name}", "Resource": ARN}
+        for name in (
+            "StartMessageMoveTask",
+            "ReceiveMessage",
+            "DeleteMessage",
+            "GetQueueAttributes",
+        )
+    ]
+    on_destination = ALL | {"Action": "sqs:SendMessage", "Resource": destination}
+    full = [*on_source, on_destination]
+    lacking = [full[:at] + full[at + 1 :] for at in range(len(full))]
+    users = [_user(f"u{at}", *statements) for at, statements in enumerate([*lacking, full])]
+    service.access.replace(Identities(users))
+
+    statuses = [
+        (
+            await _as(
+                service,
+                f"{ACCOUNT}/{user.name}",
+                "StartMessageMoveTask",
+                SourceArn=ARN,
+                DestinationArn=destination,
+            )
+        ).status
+        for user in users
+    ]
+
+    assert statuses == [403] * len(lacking) + [200]
+
+
+# -- conditions -------------------------------------------------------------------------------------------------------
+
+CONDITIONS: tuple[tuple[dict[str, Any], int], ...] = (
+    ({"IpAddress": {"aws:SourceIp": "127.0.0.0/8"}}, 200),
+    ({"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}, 403),
+    ({"Bool": {"aws:SecureTransport": "false"}}, 200),
+    ({"Bool": {"aws:SecureTransport": "true"}}, 403),
+    ({"StringEquals": {"aws:username": "ann"}}, 200),
+    ({"StringEquals": {"aws:PrincipalTag/team": "a"}}, 200),
+    ({"StringEquals": {"aws:PrincipalTag/team": "b"}}, 403),
+    ({"StringEquals": {"aws:ResourceTag/owner": "${aws:username}"}}, 200),
+    ({"StringEquals": {"aws:RequestedRegion": REGION}}, 200),
+    ({"StringEquals": {"aws:PrincipalAccount": ACCOUNT}}, 200),
+    ({"ArnLike": {"aws:PrincipalArn": "arn:aws:iam::*:user/a*"}}, 200),
+    ({"StringEquals": {"aws:PrincipalType": "User"}}, 200),
+    ({"StringEquals": {"aws:userid": "AIDAANN"}}, 200),
+    ({"StringLike": {"aws:UserAgent": "test*"}}, 200),
+    ({"DateGreaterThan": {"aws:CurrentTime": "2020-01-01T00:00:00Z"}}, 200),
+    ({"NumericLessThan": {"aws:EpochTime": "1500000000"}}, 403),
+    ({"Null": {"aws:TokenIssueTime": "true"}}, 200),
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "status"), CONDITIONS, ids=[str(row[0]) for row in CONDITIONS]
+)
+@pytest.mark.parametrize("port", ["port", "aiohttp_port"])
+async def test_conditions_know_the_request(
+    service: Service, condition: dict[str, Any], status: int, port: str
+) -> None:
+    await _as(service, ACCOUNT, "TagQueue", QueueUrl=QUEUE, Tags={"owner": "ann"})
+    service.access.replace(Identities([_user("ann", ALL | {"Condition": condition}, team="a")]))
+    headers = {"who": f"{ACCOUNT}/ann", "User-Agent": "tester/1"}
+    client = await service.connect(getattr(service, port))
+
+    for _ in range(2):
+        answer = await client.ask(json_request("ReceiveMessage", headers=headers, QueueUrl=QUEUE))
+        assert answer.status == status
+
+
+async def test_conditions_know_the_tags_of_the_request(service: Service) -> None:
+    tagged = ALL | {"Condition": {"StringEquals": {"aws:RequestTag/team": "a"}}}
+    keys = ALL | {"Condition": {"ForAllValues:StringEquals": {"aws:TagKeys": ["team"]}}}
+    service.access.replace(Identities([_user("ann", tagged), _user("bob", keys)]))
+
+    for who, tags, status in (
+        ("ann", {"team": "a"}, 200),
+        ("ann", {"team": "b"}, 403),
+        ("bob", {"team": "b"}, 200),
+        ("bob", {"team": "b", "x": "y"}, 403),
+    ):
+        answer = await _as(service, f"{ACCOUNT}/{who}", "TagQueue", QueueUrl=QUEUE, Tags=tags)
+        assert answer.status == status
+
+
+# -- other accounts and nobody ----------------------------------------------------------------------------------------
+
+
+async def test_another_account_uses_a_queue_by_its_url_where_the_policy_says_so(
+    service: Service,
+) -> None:
+    assert await _send(service, AWAY) == 403
+
+    await _set_policy(service, _grant({"AWS": AWAY}))
+    assert await _send(service, AWAY) == 200
+    receive = await _as(service, AWAY, "ReceiveMessage", QueueUrl=QUEUE)
+    assert receive.status == 403
+    assert "because no resource-based policy allows the sqs:receivemessage action" in str(
+        receive.json
+    )
+
+    own = await _as(service, ACCOUNT, "ReceiveMessage", QueueUrl=QUEUE)
+    assert own.json["Messages"][0]["Body"] == "x"
+
+
+async def test_add_permission_lets_an_account_in_and_remove_permission_out(
+    service: Service,
+) -> None:
+    permission = {"QueueUrl": QUEUE, "Label": "l"}
+    granted = {"AWSAccountIds": [AWAY], "Actions": ["SendMessage"]}
+
+    await _as(service, ACCOUNT, "AddPermission", **permission, **granted)
+    assert await _send(service, AWAY) == 200
+    await _as(service, ACCOUNT, "RemovePermission", **permission)
+    assert await _send(service, AWAY) == 403
+
+
+@pytest.mark.parametrize("protocol", ["json", "query"])
+async def test_nobody_is_served_only_where_the_policy_says_so(
+    service: Service, protocol: str
+) -> None:
+    def request(action: str) -> bytes:
+        make = json_request if protocol == "json" else query_request
+        return make(action, QueueUrl=QUEUE, MessageBody="x")
+
+    async def statuses() -> list[int]:
+        actions = ("SendMessage", "ReceiveMessage", "ListQueues", "DeleteQueue", "Fly")
+        return [(await service.ask(request(action))).status for action in actions]
+
+    assert await statuses() == [403] * 5
+    await _set_policy(service, _grant({"AWS": AWAY}, "*"))
+    assert await statuses() == [403] * 5
+    await _set_policy(service, _grant("*"))
+    assert await statuses() == [200, 403, 403, 403, 403]
+    refused = (await service.ask(request("ReceiveMessage"))).body
+    assert b"Request is missing Authentication Token" in refused
+
+
+async def test_a_policy_that_denies_everything_can_be_repaired_by_the_account(
+    service: Service,
+) -> None:
+    await _set_policy(service, _grant("*", "sqs:*") | {"Effect": "Deny"})
+    assert await _send(service, ACCOUNT) == 403
+
+    await _set_policy(service)
+    assert await _send(service, ACCOUNT) == 200
+
+
+async def test_what_is_no_policy_is_refused(service: Service) -> None:
+    for text in ("x", "[]", '{"Statement": [{"Effect": "Maybe"}]}'):
+        answer = await _as(
+            service, ACCOUNT, "SetQueueAttributes", QueueUrl=QUEUE, Attributes={"Policy": text}
+        )
+        assert answer.status == 400
+        assert answer.json["message"] == "Invalid value for the parameter Policy."
+
+
+async def test_open_mode_asks_no_policy() -> None:
+    async with running() as service:
+        url = await service.make_queue(
+            "q", Policy=json.dumps({"Statement": [_grant("*") | {"Effect": "Deny"}]})
+        )
+        await service.call("SendMessage", QueueUrl=url, MessageBody="x")

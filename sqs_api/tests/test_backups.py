@@ -1,0 +1,334 @@
+"""`holdfast backup`, `restore` and `verify`, with a service and without one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sqs_api.config import AuthMode, Settings
+from sqs_api.node import Node, NodeRefused
+from sqs_api.tests.served import Served, filled, names, serving
+from sqs_api.tests.serving import until
+from sqs_api.tests.test_cli import Said, run
+from storage import copies
+from storage.copies import files_below
+from storage.manifest import read_manifest
+from storage.rocks import RocksStore
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "backup"
+
+
+@pytest.fixture
+def closed(data: Path) -> Path:
+    return filled(data)
+
+
+def put_far(patch: pytest.MonkeyPatch) -> None:
+    """From now on targets are on another file system: no hard link reaches them."""
+
+    def refuse(source: Path, link: Path) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    patch.setattr(os, "link", refuse)
+
+
+# -- what a backup holds ------------------------------------------------------------------------------------------------
+
+
+async def test_restored_queues_are_as_they_were_when_the_backup_was_made(
+    data: Path, target: Path, tmp_path: Path
+) -> None:
+    async with serving(data) as served:
+        await served.call("CreateQueue", QueueName="q", Attributes={"VisibilityTimeout": "600"})
+        await served.send("kept", "deleted later")
+        said = await served.backup(target, "--with-master-key")
+        handles = await served.receive()
+        await served.delete(handles["deleted later"])
+        await served.send("sent later")
+        await served.call("CreateQueue", QueueName="made-later")
+    assert said.status == 0, said
+
+    restored = run("restore", target, "--data", tmp_path / "new")
+
+    assert restored.status == 0, restored
+    async with serving(tmp_path / "new") as served:
+        (url,) = (await served.call("ListQueues"))["QueueUrls"]
+        attributes = await served.call("GetQueueAttributes", QueueUrl="q", AttributeNames=["All"])
+        received = await served.receive()
+    assert url.endswith("/q")
+    assert attributes["Attributes"]["VisibilityTimeout"] == "600"
+    assert received.keys() == {"kept", "deleted later"}
+
+
+async def test_handles_name_the_same_messages_after_a_restore_or_none(
+    data: Path, target: Path, tmp_path: Path
+) -> None:
+    async with serving(data) as served:
+        await served.call("CreateQueue", QueueName="q", Attributes={"VisibilityTimeout": "600"})
+        await served.call("CreateQueue", QueueName="unused")
+        await served.send("before")
+        before = await served.receive()
+        assert (await served.backup(target, "--with-master-key")).status == 0
+        await served.send("after")
+        await served.send("after", queue="unused")
+        after, unused = await served.receive(), await served.receive("unused")
+    run("restore", target, "--data", tmp_path / "new")
+
+    async with serving(tmp_path / "new") as served:
+        await served.send("new")
+        await served.send("new", queue="unused")
+        assert (await served.receive()).keys() == {"new"}
+        assert (await served.receive("unused")).keys() == {"new"}
+        await served.delete(after["after"])
+        await served.delete(unused["after"], queue="unused")
+        assert [await served.count(queue) for queue in ("q", "unused")] == [2, 1]
+        await served.delete(before["before"])
+        assert await served.count() == 1
+
+
+async def test_sequence_numbers_go_on_above_those_given_after_the_backup(
+    data: Path, target: Path, tmp_path: Path
+) -> None:
+    async def sent(served: Served, body: str) -> str:
+        members = {"MessageGroupId": "g", "MessageDeduplicationId": body}
+        said = await served.call("SendMessage", QueueUrl="q.fifo", MessageBody=body, **members)
+        return str(said["SequenceNumber"])
+
+    async with serving(data) as served:
+        await served.call("CreateQueue", QueueName="q.fifo", Attributes={"FifoQueue": "true"})
+        await sent(served, "a")
+        await served.backup(target, "--with-master-key")
+        last = await sent(served, "b")
+    run("restore", target, "--data", tmp_path / "new")
+
+    async with serving(tmp_path / "new") as served:
+        assert await sent(served, "c") > last
+        assert list(await served.receive("q.fifo")) == ["a", "c"]
+
+
+def test_restored_folder_can_be_restored_from_again(
+    closed: Path, target: Path, tmp_path: Path
+) -> None:
+    for number in range(3):
+        folder = tmp_path / str(number)
+        assert run("backup", target / str(number), "--data", closed).status == 2, "no parent yet"
+        target.mkdir(exist_ok=True)
+        assert run("backup", target / str(number), "--data", closed).status == 0
+        assert run("restore", target / str(number), "--data", folder).status == 0
+        shutil.rmtree(target)
+        closed = folder
+
+    assert run("verify", closed) == Said(
+        0, f"{closed}: 1 shards, 2 queues, 7 rows; nothing found\n", ""
+    )
+
+
+@pytest.mark.parametrize("place", ["near", "far"])
+async def test_backup_is_complete_on_any_file_system_and_leaves_nothing_in_the_data_folder(
+    data: Path, target: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(data) as served:
+        await served.call("CreateQueue", QueueName="q")
+        await served.send("a")
+        before = names(data)
+        if place == "far":
+            put_far(monkeypatch)
+        said = await served.backup(target)
+        assert said.status == 0, said
+        assert names(data) == before
+
+    linked = [name for name in files_below(target) if (target / name).stat().st_nlink > 1]
+    assert bool(linked) == (place == "near")
+    assert run("verify", target).status == 0
+    made = f"{target}: 1 queues, {len(read_manifest(target).files)} files, "
+    assert said.out.splitlines()[-1].startswith(made)
+
+
+def test_backup_and_restored_folder_are_their_owners_alone(
+    closed: Path, target: Path, tmp_path: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        run("backup", target, "--data", closed, "--with-master-key")
+        run("restore", target, "--data", tmp_path / "new")
+    finally:
+        os.umask(before)
+
+    for top in (target, tmp_path / "new"):
+        folders = [top, top / "shard-0"]
+        assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+    assert stat.S_IMODE((tmp_path / "new" / "master.key").stat().st_mode) == 0o600
+    assert (tmp_path / "new" / "master.key").read_bytes() == (closed / "master.key").read_bytes()
+
+
+async def test_backup_without_the_master_key_is_unreadable_until_it_is_put_back(
+    data: Path, target: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new"
+    async with serving(data) as served:
+        await served.call("CreateQueue", QueueName="q")
+        await served.send("a body to look for")
+        await served.backup(target)
+
+    restored = run("restore", target, "--data", new)
+
+    assert restored.out.endswith(
+        "The backup has no master.key: the service needs the one it was made with.\n"
+    )
+    secret = (data / "master.key").read_bytes()
+    contents = [(target / name).read_bytes() for name in files_below(target)]
+    assert not any(secret in content or b"look for" in content for content in contents)
+    with pytest.raises(NodeRefused, match="master key"):
+        await Node(Settings(port=0, data=new, auth=AuthMode.OPEN)).start()
+    shutil.copy(data / "master.key", new)
+    async with serving(new) as served:
+        assert list(await served.receive()) == ["a body to look for"]
+
+
+# -- while the service runs -----------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """Holds a backup's thread where a method of the store is called, until it is opened."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, method: str) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        original: Callable[..., None] = getattr(RocksStore, method)
+
+        def held(store: RocksStore, *arguments: object) -> None:
+            self.reached.set()
+            assert self.opened.wait(5)
+            original(store, *arguments)
+
+        patch.setattr(RocksStore, method, held)
+
+
+async def test_messages_flow_while_queues_wait_for_the_copy(
+    data: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch, "checkpoint")
+    async with serving(data) as served:
+        await served.call("CreateQueue", QueueName="q")
+        backup = asyncio.create_task(served.backup(target))
+        await until(gate.reached.is_set)
+        await served.send("a")
+        assert list(await served.receive()) == ["a"]
+        creation = asyncio.create_task(served.call("CreateQueue", QueueName="later"))
+        second = await served.backup(tmp_path / "second")
+        assert not creation.done()
+        gate.opened.set()
+        assert (await backup).status == 0
+        await creation
+
+    assert second == Said(2, "", "another backup is being made, or the service stops")
+    assert read_manifest(target).queues == 1
+
+
+async def test_stop_gives_up_the_backup_and_leaves_nothing(
+    data: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch, "flush")
+    async with serving(data) as served:
+        backup = asyncio.create_task(served.backup(target))
+        await until(gate.reached.is_set)
+        stop = asyncio.create_task(served.node.stop())
+        await asyncio.sleep(0)
+        gate.opened.set()
+        await stop
+        assert (await backup).status == 2
+
+    assert not names(target)
+
+
+async def test_start_removes_what_a_killed_backup_left(data: Path) -> None:
+    async with serving(data):
+        pass
+    (data / "backup-draft" / "shard-0").mkdir(parents=True)
+
+    async with serving(data):
+        assert not (data / "backup-draft").exists()
+
+
+@pytest.mark.parametrize("target", ["", "there", "data/there", "data", "file", "full", "no/parent"])
+async def test_target_that_cannot_be_is_refused(data: Path, tmp_path: Path, target: str) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    (tmp_path / "file").touch()
+    async with serving(data) as served:
+        there = target if target in ("", "there") else str(tmp_path / target)
+        answer = await served.ask_backup(json.dumps({"target": there}).encode())
+
+    assert answer.status == (409 if target else 400)
+    assert answer.json["error"]
+    assert files_below(tmp_path / "full") == ["x"]
+    assert not (tmp_path / "there").exists()
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"target": 1}', b'{"target": "/x", "a": 1}'])
+async def test_page_refuses_what_is_no_request_for_a_backup(data: Path, body: bytes) -> None:
+    async with serving(data) as served:
+        answer = await served.ask_backup(body)
+
+    assert answer.status == 400
+    assert answer.json["error"].startswith("not a request for a backup")
+
+
+async def test_page_is_for_programs_and_posts_only(data: Path, target: Path) -> None:
+    body = json.dumps({"target": str(target)}).encode()
+    async with serving(data) as served:
+        assert (await served.ask_backup(body, Origin="http://evil.example")).status == 403
+        assert (await served.ask_backup(b"", line="GET")).status == 405
+
+    assert not names(target)
+
+
+async def test_full_disk_is_named_and_leaves_nothing(
+    data: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with serving(data) as served:
+        put_far(monkeypatch)
+        monkeypatch.setattr(copies, "_new_file", fill)
+        said = await served.backup(target)
+        await served.call("CreateQueue", QueueName="still-works")
+
+    assert said.status == 2
+    assert "No space left on device" in said.err
+    assert not names(target)
+    assert not (data / "backup-draft").exists()
+
+
+# -- without a service ----------------------------------------------------------------------------------------------------
+
+
+async def test_folder_in_use_is_not_copied_beside_the_service(data: Path, target: Path) -> None:
+    async with serving(data):
+        said = await asyncio.to_thread(run, "backup", target, "--data", data)
+
+    assert said.status == 2
+    assert "lock" in said.err
+    assert not names(target)
+
+
+def test_folder_that_is_none_is_not_copied(tmp_path: Path, target: Path) -> None:
+    said = run("backup", target, "--data", tmp_path / "nothing")
+
+    assert said == Said(2, "", f"{tmp_path}/nothing is not a data folder")

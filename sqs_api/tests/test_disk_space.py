@@ -1,0 +1,96 @@
+"""Below the reserve nothing is taken, what is there can be received and deleted, and it does not flap."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sqs_api.disk_space import DiskSpace
+from sqs_api.stalls import StallWatch
+from sqs_api.tests.serving import json_request, running
+
+
+class Disk:
+    """A disk whose free space a test sets."""
+
+    free = 0
+
+    def statvfs(self, folder: Path) -> SimpleNamespace:
+        if self.free < 0:
+            raise OSError("gone")
+        return SimpleNamespace(f_bavail=self.free, f_frsize=1)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    made = Disk()
+    monkeypatch.setattr(os, "statvfs", made.statvfs)
+    return made
+
+
+def _seen(disk: Disk, space: DiskSpace, *free: int) -> list[bool]:
+    states = []
+    for disk.free in free:
+        space.look()
+        states.append(space.is_short)
+    return states
+
+
+def test_it_is_short_below_the_reserve_until_there_is_a_tenth_more(disk: Disk) -> None:
+    space = DiskSpace(Path("/"), 1000)
+
+    assert _seen(disk, space, 1000, 999, 1000, 1099, 1100, 1000, 999) == [
+        *(False, True, True, True, False, False, True)
+    ]
+
+
+def test_without_a_reserve_there_is_always_enough(disk: Disk) -> None:
+    assert _seen(disk, DiskSpace(Path("/"), 0), 1, 0) == [False, False]
+
+
+def test_a_disk_that_cannot_be_asked_changes_nothing(disk: Disk) -> None:
+    space = DiskSpace(Path("/"), 1000)
+
+    assert _seen(disk, space, 1, -1) == [True, True]
+
+
+async def test_a_short_disk_refuses_what_takes_space_and_nothing_else() -> None:
+    async with running() as service:
+        url = await service.make_queue()
+        await service.call("SendMessage", QueueUrl=url, MessageBody="x")
+        service.disk.is_short = True
+
+        for action, members in (
+            ("SendMessage", {"QueueUrl": url, "MessageBody": "y"}),
+            ("SendMessageBatch", {"QueueUrl": url, "Entries": [{"Id": "1", "MessageBody": "y"}]}),
+            ("CreateQueue", {"QueueName": "more"}),
+        ):
+            answer = await service.ask(json_request(action, **members))
+            assert answer.status == 503
+            assert answer.headers["x-amzn-query-error"] == "ServiceUnavailable;Receiver"
+        received = await service.call("ReceiveMessage", QueueUrl=url)
+        handle = received["Messages"][0]["ReceiptHandle"]
+        await service.call(
+            "ChangeMessageVisibility", QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=0
+        )
+        received = await service.call("ReceiveMessage", QueueUrl=url)
+        handle = received["Messages"][0]["ReceiptHandle"]
+        await service.call("DeleteMessage", QueueUrl=url, ReceiptHandle=handle)
+        await service.call("PurgeQueue", QueueUrl=url)
+        assert service.disk.refused == 3
+
+        service.disk.is_short = False
+        await service.call("SendMessage", QueueUrl=url, MessageBody="y")
+
+
+def test_stalls_are_counted_and_the_longest_is_kept() -> None:
+    watch = StallWatch(lambda: 0.0)
+
+    for late_s in (0.0, 0.002, 1.5, 0.2):
+        watch.note(late_s)
+
+    assert watch.longest_s == 1.5
+    assert (watch.late_s.count, watch.late_s.buckets[-1]) == (4, 1)

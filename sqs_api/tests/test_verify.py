@@ -1,0 +1,213 @@
+"""Damage of backups and data folders: `holdfast verify` and `restore` name it, whatever it is."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sqs_api.config import AuthMode, Settings
+from sqs_api.node import Node, NodeRefused
+from sqs_api.tests.served import filled, names, serving
+from sqs_api.tests.test_cli import Said, run
+from storage.copies import files_below
+from storage.keys import message_key
+from storage.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest
+from storage.rocks import Durability, RocksStore
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "backup"
+
+
+@pytest.fixture
+def closed(data: Path) -> Path:
+    return filled(data)
+
+
+# -- damage ---------------------------------------------------------------------------------------------------------------
+
+
+def _flip(file: Path, at: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[at % len(content)] ^= 1
+    file.unlink()  # it may be a link to a file of the service
+    file.write_bytes(content)
+
+
+def test_damaged_byte_of_any_file_is_named_and_nothing_is_restored(
+    closed: Path, target: Path, tmp_path: Path
+) -> None:
+    run("backup", target, "--data", closed)
+    files = [name for name in files_below(target) if (target / name).stat().st_size]
+    assert MANIFEST_FILE in files
+    assert len(files) > 5
+
+    for number, name in enumerate(files):
+        copy, new = tmp_path / f"copy-{number}", tmp_path / f"new-{number}"
+        shutil.copytree(target, copy)
+        _flip(copy / name, at=number * 1009 + 5)
+        verified, restored = run("verify", copy), run("restore", copy, "--data", new)
+        assert verified.status == 1
+        assert verified.out.startswith(f"{name}: "), verified
+        assert restored.status == (2 if name == MANIFEST_FILE else 1)
+        assert name in restored.err
+        assert not names(new)
+
+
+def test_missing_and_added_files_of_a_backup_are_named(closed: Path, target: Path) -> None:
+    run("backup", target, "--data", closed)
+    (target / "identities.sqlite").unlink()
+    (target / "note").touch()
+
+    said = run("verify", target)
+
+    assert said.status == 1
+    assert "identities.sqlite: No such file or directory\n" in said.out
+    assert "note: the backup was made without it\n" in said.out
+
+
+def test_backup_without_a_manifest_is_not_used(closed: Path, target: Path, tmp_path: Path) -> None:
+    run("backup", target, "--data", closed)
+    (target / MANIFEST_FILE).unlink()
+
+    restored = run("restore", target, "--data", tmp_path / "new")
+    verified = run("verify", target)
+
+    assert restored.status == verified.status == 2
+    assert "not finished" in restored.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_service_does_not_start_on_a_backup(closed: Path, target: Path) -> None:
+    run("backup", target, "--data", closed)
+
+    with pytest.raises(NodeRefused, match=r"has shards but no format\.json"):
+        asyncio.run(Node(Settings(port=0, data=target, auth=AuthMode.OPEN)).start())
+    assert run("verify", target).status == 0
+
+
+def test_restore_touches_no_folder_that_is_in_use(
+    closed: Path, target: Path, tmp_path: Path
+) -> None:
+    run("backup", target, "--data", closed)
+    before = files_below(closed)
+
+    said = run("restore", target, "--data", closed)
+
+    assert said == Said(2, "", f"{closed} is not empty")
+    assert files_below(closed) == before
+
+
+# -- verify ---------------------------------------------------------------------------------------------------------------
+
+
+def _state(folder: Path) -> list[tuple[str, int, int]]:
+    states = ((name, (folder / name).stat()) for name in files_below(folder))
+    return [(name, state.st_size, state.st_mtime_ns) for name, state in states]
+
+
+async def test_verify_changes_nothing_beside_a_running_service(data: Path) -> None:
+    async with serving(data) as served:
+        await served.call("CreateQueue", QueueName="q")
+        await served.send("a")
+        before = _state(data / "shard-0")
+        said = await asyncio.to_thread(run, "verify", data)
+        assert _state(data / "shard-0") == before
+        await served.send("b")
+
+    assert said == Said(0, f"{data}: 1 shards, 1 queues, 3 rows; nothing found\n", "")
+
+
+def test_verify_changes_nothing_of_a_folder_at_rest(closed: Path) -> None:
+    before = _state(closed)
+
+    assert run("verify", closed).status == 0
+    assert _state(closed) == before
+
+
+def test_verify_names_queue_and_message_of_a_damaged_row(closed: Path) -> None:
+    key = message_key(1, 1)
+    store = RocksStore(closed / "shard-0", Durability.OS, lambda error: None)
+    value = store.get(key)
+    assert value is not None
+    store.batch.put(key, value[:-1] + bytes([value[-1] ^ 1]))
+    store.close()
+
+    said = run("verify", closed)
+
+    assert said.status == 1
+    lines = said.out.splitlines()
+    assert lines[0] == f"shard 0, queue 1 (q), message, {key.hex()}: checksum does not match"
+    assert lines[1] == f"{closed}: 1 shards, 2 queues, 6 rows; 1 found"
+
+
+def test_verify_finds_a_catalog_that_is_older_than_its_shards(closed: Path) -> None:
+    for statement in ("DELETE FROM queues", "UPDATE sqlite_sequence SET seq = 1"):
+        with sqlite3.connect(closed / "catalog.sqlite") as catalog:
+            catalog.execute(statement)
+    catalog.close()
+
+    said = run("verify", closed)
+
+    assert said.status == 1
+    assert "queue 2, queue, 000000000000000201: the catalog made queues only up to 1" in said.out
+
+
+def test_verify_says_which_shard_cannot_be_opened(closed: Path) -> None:
+    (closed / "shard-0" / "CURRENT").write_text("MANIFEST-999999\n")
+
+    said = run("verify", closed)
+
+    assert said.status == 1
+    assert said.out.startswith(f"shard 0: cannot open {closed}/shard-0: ")
+
+
+def test_verify_of_another_folder_is_wrong_use(tmp_path: Path) -> None:
+    assert run("verify", tmp_path) == Said(2, "", f"{tmp_path} is not a data folder")
+
+
+def test_verify_finds_messages_whose_key_is_missing(closed: Path) -> None:
+    with sqlite3.connect(closed / "keyring.sqlite") as keyring:
+        keyring.execute("DELETE FROM data_keys")
+    keyring.close()
+
+    said = run("verify", closed)
+
+    assert said.status == 1
+    assert said.out.count(", is missing\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"format": 2}, "has format 2"),
+        ({"data_format": 1}, "of data format 1"),
+        ({"files": [CopiedFile("../x", 1, "")]}, "outside of the backup: ../x"),
+        ({"files": [CopiedFile("/x", 1, "")]}, "outside of the backup: /x"),
+    ],
+)
+def test_backup_of_another_version_or_with_strange_paths_is_refused(
+    closed: Path, target: Path, tmp_path: Path, change: dict[str, Any], says: str
+) -> None:
+    run("backup", target, "--data", closed)
+    manifest = read_manifest(target)
+    (target / MANIFEST_FILE).unlink()
+    write_manifest(target, msgspec.structs.replace(manifest, **change))
+
+    said = run("restore", target, "--data", tmp_path / "new")
+
+    assert said.status == 2
+    assert says in said.err
+    assert not (tmp_path / "new").exists()

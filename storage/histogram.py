@@ -1,0 +1,31 @@
+"""A histogram that costs a microsecond to add to."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+SYNC_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0)
+
+
+class Histogram:
+    """Counts of values up to each bound; the last bucket is for those above all of them."""
+
+    __slots__ = ("bounds", "buckets", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """`bounds` ascend."""
+        self.bounds = bounds
+        self.buckets = [0] * (len(bounds) + 1)
+        self.total = 0.0
+        """The sum of all values."""
+
+    def observe(self, value: float) -> None:
+        """Add a value."""
+        self.buckets[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self.buckets)

@@ -1,0 +1,52 @@
+"""RocksStore on a disk that takes no more for a while: it fails, lets go, and opens again with what was acknowledged.
+
+A limit on the size of files stands for the full disk: it needs no privileges and holds for this process only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from storage.rocks import Durability, RocksStore
+from storage.store import StoreFailed
+from storage.tests.places import committed
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process can grow."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_store_that_failed_on_a_full_disk_lets_go_of_it(tmp_path: Path) -> None:
+    failures: list[StoreFailed] = []
+    released: list[str] = []
+    store = RocksStore(tmp_path, Durability.FSYNC, failures.append)
+    store.batch.put(b"kept", b"1")
+    await committed(store)
+
+    with full_disk():
+        store.batch.put(b"unknown", b"2")
+        store.commit(lambda: released.append("unknown"))
+        for _ in range(1000):
+            if failures:
+                break
+            await asyncio.sleep(0.001)
+        store.abandon()
+    again = RocksStore(tmp_path, Durability.FSYNC, failures.append)
+
+    assert len(failures) == 1
+    assert released == []
+    assert again.get(b"kept") == b"1"
+    again.batch.put(b"next", b"3")
+    await committed(again)
+    again.close()
