@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from sqs_api.shedding import ListenerCounters, RequestMemory
 from sqs_api.tls import Tls
+
+_Reason = TypeVar("_Reason", bound=str)
 
 
 class ListenerMetrics:
@@ -67,7 +70,7 @@ def _count(name: str, text: str, value: int) -> Metric:
     return CounterMetricFamily(f"holdfast_{name}", text, value=float(value))
 
 
-def _counts(name: str, text: str, values: Mapping[str, int]) -> Metric:
+def _counts(name: str, text: str, values: Mapping[_Reason, int]) -> Metric:
     family = CounterMetricFamily(f"holdfast_listener_{name}", text, labels=("reason",))
     for reason, count in values.items():
         family.add_metric((str(reason),), count)
