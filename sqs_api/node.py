@@ -35,19 +35,25 @@ from sqs_api.backups import Backups
 from sqs_api.config import Audience, AuthMode, Settings, Switch
 from sqs_api.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.deletions import Deletions
+from sqs_api.descriptors import for_connections, raise_limit
 from sqs_api.disk_space import DiskSpace
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsServer
 from sqs_api.keys import open_keyring
 from sqs_api.ledger import Ledger
+from sqs_api.listener import Listener
+from sqs_api.listener_metrics import ListenerMetrics
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
+from sqs_api.proxies import TrustedProxies
 from sqs_api.queue_actions import QueueActions
 from sqs_api.queue_metrics import QueueMetrics
 from sqs_api.rates import Rates
 from sqs_api.sealing import Sealer
 from sqs_api.service_metrics import Parts, ServiceMetrics
+from sqs_api.shedding import ListenerLimits
 from sqs_api.stalls import StallWatch
+from sqs_api.tls import Tls, TlsUnusable
 from sqs_api.usage import FILE_NAME as USAGE_FILE
 from sqs_api.usage import Usage
 from storage.codec import DamagedRecord
@@ -69,6 +75,10 @@ _DATA_KEY_CHECK_S = 15.0
 """How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
 _DELETION_CHECK_S = 60.0
 """How often it is looked for deleted queues that can be restored no more; a restore looks at the time itself."""
+_CERTIFICATE_CHECK_S = 1.0
+"""How often it is looked for a new certificate."""
+_SWEEP_S = 1.0
+"""How often connections are looked at; the unit of the listener's time limits."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
 
@@ -82,6 +92,7 @@ _REFUSALS = (
     DeclarationRefused,
     StoreFailed,
     DamagedRecord,
+    TlsUnusable,
 )
 
 
@@ -127,6 +138,7 @@ class Node:
     async def _start(self) -> str:
         settings = self._settings
         try:
+            self._tls = _tls(settings)
             self._folders = folders = open_folder(settings.data)
             self._keyring = open_keyring(settings, self._clock, self._entropy)
             self._opened.callback(self._keyring.close)
@@ -218,6 +230,7 @@ class Node:
             preparer=Preparer(self._sealer),
             access=self._access,
             disk=self._disk,
+            waiting_polls_max=settings.waiting_polls_max,
         )
         rates = Rates(
             self._clock.monotonic_s,
@@ -244,12 +257,30 @@ class Node:
             deletions=self._deletions,
             backups=self._backups,
         )
-        self._server = SqsServer(self._gateway, pages)
-        loop = asyncio.get_running_loop()
-        try:
-            self._listener = await loop.create_server(
-                self._server, settings.host, settings.port, backlog=1024
+        limits = ListenerLimits(
+            connections_max=for_connections(settings.connections_max, raise_limit()),
+            request_timeout_s=settings.request_timeout_s,
+            idle_timeout_s=settings.idle_timeout_s,
+            client_bytes_per_s_min=settings.client_bytes_per_s_min,
+            request_memory_bytes=settings.request_memory_bytes,
+        )
+        if limits.connections_max < settings.connections_max:
+            self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
+        proxies = TrustedProxies(settings.trusted_proxies)
+        self._server = SqsServer(self._gateway, pages, limits, proxies)
+        self._metrics.attach(
+            ListenerMetrics(
+                self._server.counters,
+                self._server.memory,
+                self._tls,
+                lambda: self._gateway.polls_not_waited,
             )
+        )
+        self._listener = Listener(
+            self._server, connections_max=limits.connections_max, tls=self._tls
+        )
+        try:
+            port = await self._listener.open(settings.host, settings.port)
         except OSError as error:
             reason = error.strerror or str(error)
             raise NodeRefused(
@@ -262,14 +293,15 @@ class Node:
             asyncio.create_task(self._watch_disk()),
             asyncio.create_task(self._watch_usage()),
             asyncio.create_task(self._watch_deletions()),
+            asyncio.create_task(self._watch_connections()),
+            asyncio.create_task(self._watch_certificate()),
         ]
         self._ready = True
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
-        port = self._listener.sockets[0].getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        return f"http://{host}:{port}"
+        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
 
     def _open_ledger(self) -> None:
         settings = self._settings
@@ -387,6 +419,20 @@ class Node:
             except aiosqlite.Error as error:
                 self._log.error("deleted_queues_not_dropped", error=str(error))
 
+    async def _watch_connections(self) -> None:
+        """Hang up on clients that let the service wait."""
+        while not await self._stops_within(_SWEEP_S):
+            await self._server.sweep()
+
+    async def _watch_certificate(self) -> None:
+        """Take over a new certificate."""
+        while self._tls is not None and not await self._stops_within(_CERTIFICATE_CHECK_S):
+            try:
+                if self._tls.reload_if_changed():
+                    self._log.info("certificate_reloaded")
+            except TlsUnusable as error:
+                self._log.error("certificate_not_reloaded", error=str(error))
+
     async def _stops_within(self, wait_s: float) -> bool:
         """Wait; whether the node began to stop before the time was over. A watch is not cancelled in its work."""
         try:
@@ -415,3 +461,10 @@ class Node:
             watch.cancel()
         await asyncio.gather(*self._watches, return_exceptions=True)
         await self._opened.aclose()
+
+
+def _tls(settings: Settings) -> Tls | None:
+    """None for http. Raises TlsUnusable."""
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    return Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)

@@ -106,7 +106,7 @@ class Client:
         self.writer.close()
         try:
             await self.writer.wait_closed()
-        except ConnectionError:
+        except OSError:  # TLS's errors are among them
             return
 
 
@@ -195,6 +195,7 @@ async def running(
     open_store: OpenStore | None = None,
     public_url: str | None = None,
     enforced: bool = False,
+    waiting_polls_max: int = 1000,
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
     clock, entropy = SystemClock(), SystemEntropy()
@@ -231,6 +232,7 @@ async def running(
         access=access,
         disk=disk,
         preparer=Preparer(Sealer(keyring, clock, makes_keys=False)),
+        waiting_polls_max=waiting_polls_max,
     )
     metrics.attach(QueueMetrics(catalog, router, clock.wall_s, gateway.empty_receives, 500))
     service = Service(gateway, shard, catalog, metrics)
