@@ -267,12 +267,16 @@ class Shard:
             self._commit(turn)
             self.turn_s.observe(self._clock.monotonic_s() - begun_s)
             self.turn_requests.observe(len(tickets))
-        except Exception:
-            self._log.exception("turn_failed")
+        except Exception as error:
+            failure = StoreFailed("a turn failed; the shard is loaded anew")
+            if isinstance(error, StoreFailed):  # the disk's, not ours
+                failure = error
+            else:
+                self._log.exception("turn_failed")
             answered = [ticket for ticket, _ in turn.answers]
             self._held = None
             self._refuse(deferred + tickets + answered + turn.deferred)
-            self._failed(StoreFailed("a turn failed; the shard is loaded anew"))
+            self._failed(failure)
             return
         finally:
             self._is_deciding = False

@@ -53,7 +53,7 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "memory_mib": Limit(1.10, 10.0),
+    "memory_mib": Limit(1.10, 70.0),  # 64 MiB of RocksDB's memtable fill up and empty again
     "descriptors": Limit(1.0, 15.0),
     "threads": Limit(1.0, 2.0),
     "p50_ms": Limit(1.5, 2.0),

@@ -90,25 +90,17 @@ _NO_KEY = Credentials("000000000000", "none", "us-east-1")
 
 
 def run_and_tell(node: NodeProcess, auth: str, count: int, seed: int) -> bool:
-    """Fuzz one running service and show what came of it; whether all was well."""
+    """Fuzz one running service beside a bystander and show what came of it; whether all was well."""
     client = Boto3Client(node.url, node.credentials)
     url = client.call("CreateQueue", QueueName="bystander")["QueueUrl"]
-    for name in QUEUES:
-        attributes = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
-        client.call("CreateQueue", QueueName=name, Attributes=attributes)
     client.close()
     bystander = Bystander(Endpoint("fuzzed", node.url, node.credentials, node.pid), url)
     begun = time.monotonic()
-    fuzzer = Fuzzer(
-        random.Random(seed),
-        urlsplit(node.url).netloc,
-        Signer(node.credentials) if auth == "sigv4" else None,
-    )
-    outcome = asyncio.run(fuzz(node.url, fuzzer, count))
+    outcome = fuzz_node(node, auth, count, seed)
     seconds = time.monotonic() - begun
     is_up = node.running
     waits = bystander.finish()
-    failures = _failures(node)
+    failures = failures_logged(node)
     stalls = [wait for wait in waits.own if wait > STALL_SECONDS]
     say(f"{auth}: {count} requests in {seconds:.0f} s, {dict(sorted(outcome.statuses.items()))}")
     say(
@@ -135,7 +127,7 @@ def _told(waits: Waits) -> str:
     )
 
 
-def _failures(node: NodeProcess) -> list[str]:
+def failures_logged(node: NodeProcess) -> list[str]:
     """Lines of the log that tell of a fault of the service's own."""
     found = []
     for line in node.log.read_text(errors="replace").splitlines():
@@ -145,6 +137,18 @@ def _failures(node: NodeProcess) -> list[str]:
         except (ValueError, KeyError):
             found.append(line)
     return found
+
+
+def fuzz_node(node: NodeProcess, auth: str, count: int, seed: int) -> Outcome:
+    """Make the queues that the requests name, and send `count` requests."""
+    client = Boto3Client(node.url, node.credentials)
+    for name in QUEUES:
+        attributes = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
+        client.call("CreateQueue", QueueName=name, Attributes=attributes)
+    client.close()
+    signer = Signer(node.credentials) if auth == "sigv4" else None
+    fuzzer = Fuzzer(random.Random(seed), urlsplit(node.url).netloc, signer)
+    return asyncio.run(fuzz(node.url, fuzzer, count))
 
 
 async def fuzz(url: str, fuzzer: Fuzzer, count: int) -> Outcome:

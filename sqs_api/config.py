@@ -147,6 +147,10 @@ class Settings(BaseSettings):
     """Whether AWS's quotas hold: 300 calls a second for each action of a FIFO queue, or for each of its message groups."""
     log: LogFormat = LogFormat.JSON
     """Form of log lines."""
+    audit: Switch = Switch.ON
+    """Whether administrative actions and denied calls are noted in audit.log in the data folder: 6 files of 16 MiB."""
+    usage_days: Annotated[int, Field(ge=1)] = 400
+    """Days for which `holdfast usage` knows what accounts did."""
     metrics_queues_max: Annotated[int, Field(ge=0)] = 500
     """Queues with metrics of their own; the fullest ones, the others are summed up."""
     metrics: Audience = Audience.LOOPBACK

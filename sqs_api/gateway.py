@@ -23,6 +23,7 @@ from cluster.turn import Ticket
 from sqs_api.access import Access, Sender
 from sqs_api.answers import Reply, date_line
 from sqs_api.disk_space import DiskSpace
+from sqs_api.ledger import Ledger
 from sqs_api.metrics import Metrics
 from sqs_api.plain_request import RawRequest
 from sqs_api.prepare import PREPARE, Preparer, receipts_of
@@ -110,6 +111,8 @@ class Exchange(msgspec.Struct):
     ticket: Ticket | None = None
     does_not_wait: bool = False
     """A long poll that is answered at once, since too many wait."""
+    bytes_in: int = 0
+    refusal: QueueError | AuthError | None = None
 
     def on_answer(self, answer: Answer | QueueError) -> None:
         """The shard released the answer."""
@@ -166,6 +169,8 @@ class Gateway:
         self._id_prefix = f"{bits >> 96:08x}-{bits >> 80 & 0xFFFF:04x}-4{bits >> 68 & 0xFFF:03x}-8"
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
+        self.ledger: Ledger | None = None
+        """Who is told of each answered request."""
         self.empty_receives: dict[int, int] = {}
         """Receives that returned nothing, by queue id."""
         self.outstanding = 0
@@ -231,6 +236,9 @@ class Gateway:
         operation = decoded.operation
         exchange.wire = decoded.wire
         exchange.action = decoded.action
+        exchange.operation = operation
+        exchange.caller = caller
+        exchange.bytes_in = len(raw.body)
         check(operation)
         if self._rates is not None:
             self._rates.check_account(caller)
@@ -245,8 +253,6 @@ class Gateway:
         queue = self._access.queue(operation, url, caller, exchange.client, headers)
         if self.outstanding > self._waiting_polls_max and type(operation) is ReceiveMessage:
             operation = _without_wait(exchange, operation, queue)
-        exchange.operation = operation
-        exchange.caller = caller
         exchange.queue = queue
         if self._rates is not None:
             self._rates.check_queue(operation, queue)
@@ -350,6 +356,7 @@ class Gateway:
 
     def _write_refusal(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
         self._metrics.refused(refusal.code)
+        exchange.refusal = refusal
         error = encode_error(refusal, exchange.wire, exchange.request_id)
         self._write(exchange, error.status, error.content_type, error.body, error.headers)
 
@@ -371,6 +378,8 @@ class Gateway:
         exchange.answered = True
         taken_s = self._clock.monotonic_s() - exchange.started_s
         self._metrics.observe(exchange.action, status, taken_s)
+        if self.ledger is not None:
+            self.ledger.answered(exchange, len(body))
         reply = Reply(status, kind, exchange.request_id, self._date, body, headers)
         return exchange.client.write_reply(reply)
 

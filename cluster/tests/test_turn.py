@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import structlog
+
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, World, pass_time, settled
@@ -228,6 +230,18 @@ async def test_a_write_that_fails_refuses_the_whole_turn_once_and_nothing_of_it_
     assert again.refusal is SendMessageResult, "its id was not remembered"
     await pass_time(30)
     assert all(len(asked.answers) == 1 for asked in (parked, *all_asked)), "nobody hears twice"
+
+
+@virtual
+async def test_a_write_that_fails_is_logged_as_the_disks_error_and_not_as_a_bug() -> None:
+    world = World().start()
+    world.store.refuses_to_write = True
+
+    with structlog.testing.capture_logs() as lines:
+        await world.asked(send_fifo("lost"), prepared.receive(FIFO))
+
+    assert [line["event"] for line in lines] == ["store_failed"]
+    assert lines[0]["error"] == "cannot write: no space left on device"
 
 
 @virtual
