@@ -109,10 +109,10 @@ class Exchange(msgspec.Struct):
     queue: QueueDefinition | None = None
     caller: Caller | None = None
     ticket: Ticket | None = None
-    does_not_wait: bool = False
-    """A long poll that is answered at once, since too many wait."""
     bytes_in: int = 0
     refusal: QueueError | AuthError | None = None
+    does_not_wait: bool = False
+    """A long poll that is answered at once, since too many wait."""
 
     def on_answer(self, answer: Answer | QueueError) -> None:
         """The shard released the answer."""
@@ -252,7 +252,7 @@ class Gateway:
         url: str = operation.queue_url  # type: ignore[attr-defined]
         queue = self._access.queue(operation, url, caller, exchange.client, headers)
         if self.outstanding > self._waiting_polls_max and type(operation) is ReceiveMessage:
-            operation = _without_wait(exchange, operation, queue)
+            operation = exchange.operation = _without_wait(exchange, operation, queue)
         exchange.queue = queue
         if self._rates is not None:
             self._rates.check_queue(operation, queue)
