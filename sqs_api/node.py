@@ -35,25 +35,20 @@ from sqs_api.backups import Backups
 from sqs_api.config import Audience, AuthMode, Settings, Switch
 from sqs_api.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.deletions import Deletions
-from sqs_api.descriptors import for_connections, raise_limit
 from sqs_api.disk_space import DiskSpace
+from sqs_api.front import FRONT_CHECK_S, Front
 from sqs_api.gateway import Authenticate, Gateway
-from sqs_api.http_server import SqsServer
 from sqs_api.keys import open_keyring
 from sqs_api.ledger import Ledger
-from sqs_api.listener import Listener
-from sqs_api.listener_metrics import ListenerMetrics
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
-from sqs_api.proxies import TrustedProxies
 from sqs_api.queue_actions import QueueActions
 from sqs_api.queue_metrics import QueueMetrics
 from sqs_api.rates import Rates
 from sqs_api.sealing import Sealer
 from sqs_api.service_metrics import Parts, ServiceMetrics
-from sqs_api.shedding import ListenerLimits
 from sqs_api.stalls import STALL_CHECK_S, StallWatch
-from sqs_api.tls import Tls, TlsUnusable
+from sqs_api.tls import TlsUnusable
 from sqs_api.usage import FILE_NAME as USAGE_FILE
 from sqs_api.usage import Usage
 from sqs_api.watches import Watches
@@ -69,15 +64,13 @@ _STOP_S = 10.0
 _DISCONNECT_S = 0.05
 """How long a stop waits for idle connections to close."""
 _CHANGES_CHECK_S = 1.0
-"""How often it is looked for what commands changed, and for a new certificate."""
+"""How often it is looked for what commands changed."""
 _DISK_CHECK_S = 1.0
 _USAGE_WRITE_S = 60.0
 _DATA_KEY_CHECK_S = 15.0
 """How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
 _DELETION_CHECK_S = 60.0
 """How often it is looked for deleted queues that can be restored no more; a restore looks at the time itself."""
-_SWEEP_S = 1.0
-"""How often connections are looked at; the unit of the listener's time limits."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
 
@@ -136,7 +129,7 @@ class Node:
     async def _start(self) -> str:
         settings = self._settings
         try:
-            self._tls = _tls(settings)
+            self._front = Front(settings)
             self._folders = folders = open_folder(settings.data)
             self._keyring = open_keyring(settings, self._clock, self._entropy)
             self._opened.callback(self._keyring.close)
@@ -255,30 +248,8 @@ class Node:
             deletions=self._deletions,
             backups=self._backups,
         )
-        limits = ListenerLimits(
-            connections_max=for_connections(settings.connections_max, raise_limit()),
-            request_timeout_s=settings.request_timeout_s,
-            idle_timeout_s=settings.idle_timeout_s,
-            client_bytes_per_s_min=settings.client_bytes_per_s_min,
-            request_memory_bytes=settings.request_memory_bytes,
-        )
-        if limits.connections_max < settings.connections_max:
-            self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
-        proxies = TrustedProxies(settings.trusted_proxies)
-        self._server = SqsServer(self._gateway, pages, limits, proxies)
-        self._metrics.attach(
-            ListenerMetrics(
-                self._server.counters,
-                self._server.memory,
-                self._tls,
-                lambda: self._gateway.polls_not_waited,
-            )
-        )
-        self._listener = Listener(
-            self._server, connections_max=limits.connections_max, tls=self._tls
-        )
         try:
-            port = await self._listener.open(settings.host, settings.port)
+            address = await self._front.open(self._gateway, pages, self._metrics)
         except OSError as error:
             reason = error.strerror or str(error)
             raise NodeRefused(
@@ -289,8 +260,7 @@ class Node:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
+        return address
 
     def _open_ledger(self) -> None:
         settings = self._settings
@@ -362,9 +332,8 @@ class Node:
         every(_CHANGES_CHECK_S, self._take_over_identities)
         every(_CHANGES_CHECK_S, self._take_over_keys)
         every(_DATA_KEY_CHECK_S, self._renew_data_keys)
-        every(_CHANGES_CHECK_S, self._take_over_certificate)
+        every(FRONT_CHECK_S, self._front.look)
         every(_DISK_CHECK_S, self._disk.look)
-        every(_SWEEP_S, self._server.sweep)
         every(_USAGE_WRITE_S, self._ledger.write)
         every(_DELETION_CHECK_S, self._drop_deletions, first_s=0.0)
         every(STALL_CHECK_S, self._stalls.look)
@@ -396,14 +365,6 @@ class Node:
         except (SealBroken, sqlite3.Error) as error:
             self._log.error("data_keys_not_renewed", error=str(error))
 
-    def _take_over_certificate(self) -> None:
-        try:
-            if self._tls is not None and self._tls.reload_if_changed():
-                self._log.info("certificate_reloaded")
-                self._note("certificate_reloaded")
-        except TlsUnusable as error:
-            self._log.error("certificate_not_reloaded", error=str(error))
-
     async def _drop_deletions(self) -> None:
         """Give up deleted queues that nobody restored in time."""
         try:
@@ -419,9 +380,8 @@ class Node:
         """Take no new requests, finish running ones, end long polls early, close everything."""
         self._ready = False
         self._note("stopping")
-        self._listener.close()
+        self._front.close()
         self._watches.begin_to_stop()
-        self._server.begin_to_stop()
         for shard in self._router.shards.values():
             shard.end_long_polls()
         await self._backups.stop()
@@ -429,13 +389,6 @@ class Node:
             await asyncio.wait_for(self._gateway.drain(), _STOP_S)
         except TimeoutError:
             self._log.warning("stopped_with_requests_running", requests=self._gateway.outstanding)
-        await self._server.shutdown(_DISCONNECT_S)
+        await self._front.disconnect(_DISCONNECT_S)
         await self._watches.stop(_STOP_S)
         await self._opened.aclose()
-
-
-def _tls(settings: Settings) -> Tls | None:
-    """None for http. Raises TlsUnusable."""
-    if settings.tls_certificate is None or settings.tls_key is None:
-        return None
-    return Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
