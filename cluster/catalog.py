@@ -14,7 +14,7 @@ from pathlib import Path
 import aiosqlite
 import msgspec
 
-from cluster.catalog_rows import CatalogRows, DeletedQueue, QueueName
+from cluster.catalog_rows import CatalogRows, CatalogUnreadable, DeletedQueue, QueueName
 from cluster.clock import Clock, Entropy
 from cluster.keyring import Secrets
 from visibility.attributes import (
@@ -90,6 +90,9 @@ class Catalog:
         )
         try:
             await catalog._load()
+        except CatalogUnreadable as error:
+            await rows.close()
+            raise CatalogUnreadable(f"{file}: {error}") from error
         except BaseException:
             await rows.close()
             raise

@@ -79,7 +79,7 @@ class CatalogRows:
         """Check every page and make the tables. Raises CatalogUnreadable."""
         (found,) = await self._database.execute_fetchall("PRAGMA quick_check(1)")
         if found[0] != "ok":
-            raise CatalogUnreadable(f"the catalog is damaged: {' '.join(found[0].split())}")
+            raise CatalogUnreadable(f"it is damaged: {' '.join(found[0].split())}")
         await self._database.execute("PRAGMA journal_mode = WAL")
         await self._database.execute("PRAGMA synchronous = FULL")
         async with self._transaction():
@@ -218,11 +218,14 @@ class CatalogRows:
         *values, kept_key, attributes_text, tags_text, scope = row
         try:
             receipt_key = self._secrets.decrypt(kept_key, _RECEIPT_KEY)
-        except SealBroken as error:
-            raise CatalogUnreadable(f"receipt key of queue {values[3]}: {error}") from error
-        attributes: dict[str, str] = json.loads(attributes_text)
-        tags: dict[str, str] = json.loads(tags_text)
-        settings = settings_of(attributes)
+            attributes: dict[str, str] = json.loads(attributes_text)
+            tags: Any = json.loads(tags_text)
+            settings = settings_of(attributes)
+            if not isinstance(tags, dict):
+                raise TypeError("tags are no map")
+        except (SealBroken, ValueError, TypeError, LookupError, AttributeError) as error:
+            text = " ".join(str(error).split())
+            raise CatalogUnreadable(f"queue {values[3]!r} cannot be read: {text}") from error
         return QueueDefinition(  # type: ignore[call-arg]
             *values, receipt_key, attributes, tags, settings, scope
         )

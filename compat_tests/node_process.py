@@ -124,6 +124,13 @@ class NodeProcess:
         process.wait(timeout=10)
         self._forget()
 
+    def freeze(self) -> None:
+        """Stop every thread where it is, as a power failure would; `kill` may follow. What sleeps in the kernel stays there."""
+        self._signal(signal.SIGSTOP)
+        threads = Path(f"/proc/{self.pid}/task")
+        while any(_state(thread) not in "TtD" for thread in threads.iterdir()):
+            time.sleep(0.001)
+
     def close(self) -> None:
         """End the process if it still runs, whatever state it is in."""
         if self.running:
@@ -201,3 +208,8 @@ class NodeProcess:
         self.url = listening[1]
         self._port = self.url.rsplit(":", 1)[1].strip("/")
         return True
+
+
+def _state(thread: Path) -> str:
+    """The letter the kernel gives for what a thread does: T is stopped, D sleeps on the disk."""
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]

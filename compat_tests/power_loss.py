@@ -85,7 +85,7 @@ def run(
         node,
         disk,
     ):
-        crash = Crash(partial(_lose_power, disk, random.Random(seed)), excuses_faults=True)
+        crash = Crash(partial(_lose_power, disk, random.Random(seed)), excuses_faults=False)
         try:
             return load(node, rounds=rounds, seed=seed, crash=crash)
         except AssertionError as error:  # it does not start any more
@@ -104,6 +104,7 @@ def node_on_disk(file_system: str, *options: str) -> Iterator[tuple[NodeProcess,
 
 
 def _lose_power(disk: LoopDisk, chance: random.Random, node: NodeProcess) -> None:
+    node.freeze()  # else a sync that is under way may be told to have succeeded: seen in 2 of 150 cuts of xfs
     disk.cut_power(chance)
     node.kill()
     disk.unmount()

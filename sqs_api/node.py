@@ -134,7 +134,7 @@ class Node:
             self._keyring = open_keyring(settings, self._clock, self._entropy)
             self._opened.callback(self._keyring.close)
             self._identities = IdentityStore(
-                settings.data / IDENTITIES_FILE, self._keyring.secrets, self._clock, self._entropy
+                _identities_file(settings.data), self._keyring.secrets, self._clock, self._entropy
             )
             self._opened.callback(self._identities.close)
             declare_users(settings, self._identities)
@@ -392,3 +392,14 @@ class Node:
         await self._front.disconnect(_DISCONNECT_S)
         await self._watches.stop(_STOP_S)
         await self._opened.aclose()
+
+
+def _identities_file(data: Path) -> Path:
+    """Where users and keys lie. A folder that has lost them must not begin with a new key. Raises NodeRefused."""
+    file = data / IDENTITIES_FILE
+    if not file.exists() and (data / CATALOG_FILE).exists():
+        raise NodeRefused(
+            f"{data} has queues, but its users and keys in {IDENTITIES_FILE} are missing; "
+            "restore a backup, or make new ones with holdfast credentials add"
+        )
+    return file

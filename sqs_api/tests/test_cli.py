@@ -354,6 +354,7 @@ def _with_damaged_catalog(folder: Path) -> Path:
     folder.mkdir()
     master_key = folder_master_key(folder, SystemEntropy(), may_make=True)
     Keyring(folder / "keyring.sqlite", master_key, SystemClock(), SystemEntropy()).close()
+    (folder / "identities.sqlite").touch()
     (folder / "catalog.sqlite").write_bytes(Random(1).randbytes(20_000))
     return folder
 
