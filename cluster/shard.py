@@ -20,7 +20,7 @@ from storage.codec import DamagedRecord
 from storage.histogram import Histogram
 from storage.store import Store, StoreFailed
 from storage.stored_rows import StoredRows
-from visibility.ages import Oldest, oldest
+from visibility.ages import OldestMessages, oldest_messages
 from visibility.engine import Engine
 from visibility.errors import ServiceUnavailable
 from visibility.events import QueueDropped
@@ -209,12 +209,12 @@ class Shard:
         """The queues of this shard that hold or held messages, to read counters from."""
         return self._engine.state.queues.values()
 
-    def oldest(self, queue: QueueState) -> Oldest | None:
+    def oldest(self, queue: QueueState) -> OldestMessages | None:
         """How old a queue's oldest messages are; None while the shard does not serve or they cannot be read."""
         if self._store is None:
             return None
         try:
-            return oldest(self._engine.state, queue)
+            return oldest_messages(self._engine.state, queue)
         except DamagedRecord:
             return None
 

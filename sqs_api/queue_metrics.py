@@ -42,7 +42,7 @@ _COUNTERS = {
     "messages_moved_in": "Messages that came from another queue, also as dead letters.",
     "messages_moved_out": "Messages that went to another queue, also as dead letters.",
 }
-"""In the order of `visibility.counts.Counts`."""
+"""In the order of `visibility.counts.Counts`, whose rest is not shown."""
 _EMPTY_RECEIVES = "Receives that returned no message (NumberOfEmptyReceives)."
 _GROUP_GAUGES = {
     "groups_with_inflight_messages": "Message groups of which a message is in flight.",
@@ -146,7 +146,7 @@ class QueueMetrics:
                 if age_s is not None:
                     gauge.add_metric(queue.labels, age_s)
             yield gauge
-        for (name, text), field in zip(_COUNTERS.items(), Counts.__struct_fields__, strict=True):
+        for (name, text), field in zip(_COUNTERS.items(), Counts.__struct_fields__, strict=False):
             counter = CounterMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
             for queue in seen:
                 counter.add_metric(queue.labels, getattr(queue.counts, field))

@@ -1,84 +1,101 @@
-"""How old the oldest messages of a queue are, read when somebody asks. A few reads of the disk for each queue.
+"""How old the oldest messages of a queue are: instants for metrics, found with a few lookups, never by a scan.
 
-Exact for standard queues, but for delayed messages: of those the one due first is looked at, which is at most 15 minutes
-from the oldest. Of a FIFO queue's groups that may be received from, the first 64 are looked at.
+Ages count from where retention counts: the first send; in a FIFO dead-letter queue the move.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import NamedTuple
+import msgspec
 
+from visibility.events import StoredMessage
 from visibility.state import QueueState, ShardState
 
-_GROUPS_MAX = 64
-_ONE = 1
-_NO_SIZE = 1
+_LOOKED_AT = 16
+"""Messages that are passed by at most, because they are in flight or blocked."""
+_LOOKED_AT_BYTES = 1 << 20
 
 
-class Oldest(NamedTuple):
-    """When the oldest messages were sent (epoch milliseconds), 0 where there is none."""
+class OldestMessages(msgspec.Struct, frozen=True):
+    """Instants from which two ages count, 0 where there is no such message.
+
+    `stored_ms`: the oldest message, whatever its state: the next to expire. Exact, but that of delayed messages the one
+    whose delay ends first is looked at: an older one is so by 15 minutes at most.
+
+    `receivable_ms`: the message that is first in line. Standard: the next to be received while no group is noisy; those that
+    went to the back, ended delays and dead letters stand where they joined. FIFO: the oldest whose group is not blocked;
+    behind 16 that are in flight or blocked, the oldest of the group whose turn is next, which may be younger. Behind 16
+    that are in flight after a restart, standard: the last of these, which is older.
+    """
 
     stored_ms: int
     receivable_ms: int
 
 
-def oldest(shard: ShardState, queue: QueueState) -> Oldest:
-    """The oldest message that is stored, and the oldest that a receive could take. Raises DamagedRecord."""
-    stored = [_first_in_line(shard, queue, queue.floor), _first_by_clock(shard, queue)]
-    if queue.delayed:
-        stored += [message.sent_at_ms for _, _, message in shard.rows.delayed(queue.queue_id, 1)]
-    receivable = _receivable_fifo(shard, queue) if queue.fifo else _receivable(shard, queue)
-    return Oldest(
-        min((at_ms for at_ms in stored if at_ms), default=0),
-        min((at_ms for at_ms in receivable if at_ms), default=0),
-    )
+def oldest_messages(shard: ShardState, queue: QueueState) -> OldestMessages:
+    """O(log messages). Raises DamagedRecord."""
+    receivable = _receivable_fifo if queue.fifo else _receivable_standard
+    return OldestMessages(_stored_ms(shard, queue), receivable(shard, queue))
 
 
-def _first_in_line(shard: ShardState, queue: QueueState, from_sequence: int) -> int:
-    if not queue.spans:
-        return 0
-    page = shard.rows.line(
-        queue.queue_id,
-        max(from_sequence, queue.floor),
-        queue.next_sequence,
-        messages=_ONE,
-        size=_NO_SIZE,
-    )
-    return page.messages[0][1].sent_at_ms if page.messages else 0
-
-
-def _first_by_clock(shard: ShardState, queue: QueueState) -> int:
-    """Of the messages whose age is not that of their place: dead letters, and those that went to the back."""
-    found = shard.rows.clocks(queue.queue_id, 1, after=queue.clocks_after)
-    return found[0][0] if found and queue.spans else 0
-
-
-def _receivable(shard: ShardState, queue: QueueState) -> list[int]:
-    found = []
-    if queue.window:
-        found.append(queue.window[0][1].sent_at_ms)
-    elif queue.waiting:
-        found.append(_first_in_line(shard, queue, queue.head))
-    for entry in queue.returned_in_order():
-        found += _sent_ms(shard, queue, entry.lease.sequence)
-        break
-    return found
-
-
-def _receivable_fifo(shard: ShardState, queue: QueueState) -> list[int]:
+def _stored_ms(shard: ShardState, queue: QueueState) -> int:
+    rows, queue_id = shard.rows, queue.queue_id
     found: list[int] = []
-    read = partial(shard.rows.heads, queue.queue_id)
-    for position, (_, group) in enumerate(queue.heads.in_order(read)):
-        if position == _GROUPS_MAX:
-            break
-        row = queue.groups.get(group) or shard.rows.group(queue.queue_id, group)
-        if row is not None:
-            for sequence, _ in shard.rows.group_line(queue.queue_id, group, row.first, 1):
-                found += _sent_ms(shard, queue, sequence)
-    return found
+    if queue.spans:
+        page = _line(shard, queue, queue.floor, 1)
+        found += [message.retained_from_ms for _, message in page]
+        # A message with a clock lies behind older sequences, but one without is never older than the first of all.
+        found += [clock_ms for clock_ms, _ in rows.clocks(queue_id, 1, after=queue.clocks_after)]
+    if queue.delayed:
+        page_delayed = rows.delayed(queue_id, 1, after=queue.delayed_after)
+        found += [message.retained_from_ms for _, _, message in page_delayed]
+    return min(found, default=0)
 
 
-def _sent_ms(shard: ShardState, queue: QueueState, sequence: int) -> list[int]:
-    (message,) = shard.rows.messages(queue.queue_id, [sequence])
-    return [] if message is None else [message.sent_at_ms]
+def _receivable_standard(shard: ShardState, queue: QueueState) -> int:
+    returned = next(queue.returned_in_order(), None)
+    untouched = _first_untouched(shard, queue)
+    if returned is not None and (untouched is None or returned.lease.sequence < untouched[0]):
+        (message,) = shard.rows.messages(queue.queue_id, [returned.lease.sequence])
+        return 0 if message is None else message.retained_from_ms
+    return 0 if untouched is None else untouched[1].retained_from_ms
+
+
+def _first_untouched(shard: ShardState, queue: QueueState) -> tuple[int, StoredMessage] | None:
+    if queue.window:
+        return queue.window[0]
+    if queue.backlog <= 0:
+        return None
+    page = _line(shard, queue, queue.head, _LOOKED_AT)
+    untouched = [numbered for numbered in page if numbered[0] not in queue.entries]
+    return next(iter(untouched or page[-1:]), None)
+
+
+def _receivable_fifo(shard: ShardState, queue: QueueState) -> int:
+    if not queue.heads.total:
+        return 0
+    for sequence, message in _line(shard, queue, queue.floor, _LOOKED_AT if queue.held else 1):
+        held = queue.held.get(message.group, ())
+        passed_by = sequence in queue.entries or sequence in queue.set_aside
+        if not passed_by and sequence < min(held, default=queue.next_sequence):
+            return message.retained_from_ms
+    return _first_of_next_group_ms(shard, queue)
+
+
+def _first_of_next_group_ms(shard: ShardState, queue: QueueState) -> int:
+    rows, queue_id = shard.rows, queue.queue_id
+    for _, group in queue.heads.in_order(lambda order, limit: rows.heads(queue_id, order, limit)):
+        row = queue.groups.get(group) or rows.group(queue_id, group)
+        line = rows.group_line(queue_id, group, row.first if row else 0, 1)
+        for message in rows.messages(queue_id, [sequence for sequence, _ in line]):
+            return 0 if message is None else message.retained_from_ms
+        return 0
+    return 0
+
+
+def _line(
+    shard: ShardState, queue: QueueState, first: int, messages: int
+) -> list[tuple[int, StoredMessage]]:
+    page = shard.rows.line(
+        queue.queue_id, first, queue.next_sequence, messages=messages, size=_LOOKED_AT_BYTES
+    )
+    return page.messages

@@ -245,7 +245,7 @@ def _move_task_changed(shard: ShardState, event: MoveTaskChanged) -> None:
 
 def _queue_purged(shard: ShardState, event: QueuePurged) -> None:
     queue = shard.queue(event.queue_id)
-    queue.counts.purged += queue.visible + queue.in_flight + queue.delayed
+    queue.counts.purged += queue.stored
     _empty(shard, queue)
     queue.purged_at_ms = event.purged_at_ms
 

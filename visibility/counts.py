@@ -8,7 +8,7 @@ import msgspec
 class Counts(msgspec.Struct):
     """Messages, each time something happened to one. `sent_bytes` is what AWS counts as their size.
 
-    Invariant, from an empty queue on: sent + moved_in - moved_out - deleted - expired - purged = messages in the queue.
+    `there`, what came less what left, is how many messages the queue holds.
     """
 
     sent: int = 0
@@ -20,3 +20,11 @@ class Counts(msgspec.Struct):
     moved_in: int = 0
     moved_out: int = 0
     """To another queue, also as dead letters."""
+    restored: int = 0
+    """How many there were when the shard was loaded."""
+
+    @property
+    def there(self) -> int:
+        """How many messages the queue must hold."""
+        left = self.deleted + self.expired + self.purged + self.moved_out
+        return self.restored + self.sent + self.moved_in - left

@@ -237,4 +237,5 @@ class Engine:
             queue.tasks[task.number] = task
         for lease in leases:
             restore_lease(self.state, queue, lease)
+        queue.counts.restored = queue.stored
         self.state.plan_pulse(queue, 1)

@@ -21,6 +21,7 @@ def check_queue(queue: QueueState) -> None:
     assert min(queue.waiting, queue.delayed, queue.in_flight, queue.aliases) >= 0, repr(queue)
     assert sum(queue.spans.values()) == queue.waiting + len(queue.entries), repr(queue)
     assert 0 not in queue.spans.values()
+    assert queue.counts.there == queue.stored, f"{queue!r}: {queue.counts}"
     assert queue.heads.in_memory <= queue.heads.total
     _check_window(queue)
     _check_entries(queue)

@@ -144,6 +144,11 @@ class QueueState:
         return self.waiting + len(self.entries) - self.in_flight
 
     @property
+    def stored(self) -> int:
+        """How many messages there are, whatever their state."""
+        return self.waiting + len(self.entries) + self.delayed
+
+    @property
     def backlog(self) -> int:
         """How many untouched messages of a standard queue are on disk only, and can be read as far as is known."""
         return self.waiting - len(self.window) - self.unreadable

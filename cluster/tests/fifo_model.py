@@ -90,7 +90,7 @@ class FifoModel:
 
     # -- the line of groups ------------------------------------------------------------------------------------------------
 
-    def _receivable(self, queue_id: int, group: str) -> list[FifoMessage]:
+    def receivable(self, queue_id: int, group: str) -> list[FifoMessage]:
         """The group's messages before the first that is in flight."""
         found: list[FifoMessage] = []
         for message in self.of_queue(queue_id):
@@ -103,7 +103,7 @@ class FifoModel:
     def _place(self, queue_id: int, group: str, number: int | None = None) -> None:
         """Give the group a place, or take its place away, by what may be received from it."""
         name = (queue_id, group)
-        if not self._receivable(queue_id, group):
+        if not self.receivable(queue_id, group):
             self.places.pop(name, None)
         elif name not in self.places:
             self.places[name] = self._next() if number is None else number
@@ -206,7 +206,7 @@ class FifoModel:
                 return self._deliver(queue_id, again, until_ms, attempt)
         taken: list[FifoMessage] = []
         for group in self._line(queue_id):
-            for message in self._receivable(queue_id, group):
+            for message in self.receivable(queue_id, group):
                 if len(taken) == most:
                     break
                 target_id, allowed = self.limits.get(queue_id, (0, 1 << 31))

@@ -234,6 +234,7 @@ class Interpreter:
         leases = [Lease(sequence, until_ms, 1, 0, now_ms, now_ms) for sequence in sequences]
         queue.next_sequence = queue.head = first + len(leases)
         queue.waiting += len(leases)
+        queue.counts.sent += len(leases)
         self.driver.engine.apply(MessagesReceived(queue_id, now_ms, leases))
         return ["done"]
 

@@ -15,6 +15,7 @@ from cluster.tests.driver import Driver
 from cluster.tests.fifo_model import FifoHandle, FifoModel, Taken
 from storage.memory import MemoryStore
 from storage.stored_rows import StoredRows
+from visibility.ages import oldest_messages
 from visibility.engine import Engine
 from visibility.errors import InvalidParameterValue, PurgeQueueInProgress
 from visibility.invariants import check_shard
@@ -333,6 +334,20 @@ class FifoQueue(RuleBasedStateMachine):
         for queue_id in (SOURCE_ID, TARGET_ID):
             reply = self.driver.submit(prepared.counters(self.queue(queue_id)))
             assert reply.answer == self.model.counters(queue_id)
+
+    @invariant()
+    def ages_are_exact(self) -> None:
+        state, model = self.driver.engine.state, self.model
+        for queue_id, queue in state.queues.items():
+            oldest = oldest_messages(state, queue)
+            messages = model.of_queue(queue_id)
+            receivable = [
+                m for g in {m.group for m in messages} for m in model.receivable(queue_id, g)
+            ]
+            assert oldest.stored_ms == min((m.retained_from_ms for m in messages), default=0)
+            if len(messages) <= 16:
+                first_ms = min((m.retained_from_ms for m in receivable), default=0)
+                assert oldest.receivable_ms == first_ms
 
     @invariant()
     def a_follower_knows_the_same(self) -> None:

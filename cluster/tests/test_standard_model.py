@@ -20,6 +20,7 @@ from cluster.tests.standard_model import Handle, Model, Taken
 from storage.memory import MemoryStore
 from storage.stored_rows import StoredRows
 from visibility import fairness
+from visibility.ages import oldest_messages
 from visibility.engine import Engine
 from visibility.errors import (
     InvalidMessageContents,
@@ -315,6 +316,18 @@ class StandardQueue(RuleBasedStateMachine):
         for queue_id in (SOURCE_ID, TARGET_ID):
             reply = self.driver.submit(prepared.counters(self.queue(queue_id)))
             assert reply.answer == self.model.counters(queue_id)
+
+    @invariant()
+    def ages_are_what_they_say(self) -> None:
+        state = self.driver.engine.state
+        for queue_id, queue in state.queues.items():
+            oldest = oldest_messages(state, queue)
+            line = self.model.visible(queue_id)
+            sent_ms = [m.sent_at_ms for m in self.model.messages.values() if m.queue_id == queue_id]
+            assert bool(oldest.stored_ms) == bool(sent_ms)
+            late_ms = oldest.stored_ms - min(sent_ms, default=0)
+            assert 0 <= late_ms <= (900_000 if queue.delayed else 0)
+            assert oldest.receivable_ms == (line[0].sent_at_ms if line else 0)
 
     @invariant()
     def a_follower_knows_the_same(self) -> None:
