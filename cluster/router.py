@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 
 from cluster.shard import Shard
 from cluster.turn import OnAnswer, Ticket
-from visibility.gauges import GroupGauges
 from visibility.model import QueueCounters, Request
 
 
@@ -43,10 +42,3 @@ class Router:
             for shard in self.shards.values()
             for queue in shard.queues()
         }
-
-    def group_gauges(self) -> dict[int, GroupGauges]:
-        """Gauges of groups by queue id, of the queues that have any to show."""
-        gauges: dict[int, GroupGauges] = {}
-        for shard in self.shards.values():
-            gauges |= shard.group_gauges()
-        return gauges

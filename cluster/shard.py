@@ -16,8 +16,11 @@ import structlog
 from cluster.clock import Clock, Entropy
 from cluster.loading import load_engine
 from cluster.turn import NO_MESSAGES, Answers, OnAnswer, Ticket, Turn, ticket_of
+from storage.codec import DamagedRecord
+from storage.histogram import Histogram
 from storage.store import Store, StoreFailed
 from storage.stored_rows import StoredRows
+from visibility.ages import Oldest, oldest
 from visibility.engine import Engine
 from visibility.errors import ServiceUnavailable
 from visibility.events import QueueDropped
@@ -27,6 +30,8 @@ from visibility.state import QueueState
 
 TURN_REQUESTS_MAX = 512
 """Requests of one Turn: bounds how long the event loop is held."""
+TURN_BOUNDS_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+TURN_BOUNDS_REQUESTS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 _REOPEN_S = 1.0
 
 OpenStore = Callable[[Callable[[StoreFailed], None]], Store]
@@ -73,6 +78,9 @@ class Shard:
         self._timer_at_ms = 0
         self._is_stopping = False
         self._reopen_error = ""
+        self.turn_s = Histogram(TURN_BOUNDS_S)
+        """How long deciding took, without the disk."""
+        self.turn_requests = Histogram(TURN_BOUNDS_REQUESTS)
         self.failures = 0
         """How often the store failed."""
 
@@ -201,22 +209,37 @@ class Shard:
         """The queues of this shard that hold or held messages, to read counters from."""
         return self._engine.state.queues.values()
 
-    @property
-    def expired(self) -> int:
-        """Messages that retention removed since the shard was loaded."""
-        return self._engine.state.expired
-
-    def group_gauges(self) -> dict[int, GroupGauges]:
-        """Gauges by queue id of the queues that have groups in flight or noisy ones."""
-        now_ms = self._clock.now_ms()
-        state = self._engine.state
+    def oldest(self, queue: QueueState) -> Oldest | None:
+        """How old a queue's oldest messages are; None while the shard does not serve or they cannot be read."""
         if self._store is None:
-            return {}
-        return {
-            queue.queue_id: group_gauges(state, queue, now_ms)
-            for queue in state.queues.values()
-            if queue.held or queue.fairness.noisy
-        }
+            return None
+        try:
+            return oldest(self._engine.state, queue)
+        except DamagedRecord:
+            return None
+
+    @property
+    def parked(self) -> int:
+        """Long polls that wait for a message."""
+        return len(self._engine.state.waits)
+
+    def queue(self, queue_id: int) -> QueueState | None:
+        """What memory knows of a queue, None if it never held a message."""
+        return self._engine.state.queues.get(queue_id)
+
+    def groups_of(self, queue: QueueState) -> GroupGauges | None:
+        """Gauges of a queue that has groups in flight or noisy ones; None for others, and where rows cannot be read."""
+        if self._store is None or not (queue.held or queue.fairness.noisy):
+            return None
+        try:
+            return group_gauges(self._engine.state, queue, self._clock.now_ms())
+        except DamagedRecord:
+            return None
+
+    @property
+    def damaged(self) -> int:
+        """Rows and blocks that were found damaged since the store was opened."""
+        return 0 if self._rows is None else len(self._rows.damaged) + len(self._rows.unreadable)
 
     def _want_turn(self) -> None:
         """Run a turn once the loop has read what came in; while one is on its way to the disk, the next one fills."""
@@ -238,9 +261,12 @@ class Shard:
         tickets = self._take_inbox()
         turn = self._turn(now_ms, parks=not self._is_stopping)
         self._is_deciding = True
+        begun_s = self._clock.monotonic_s()
         try:
             turn.run(deferred, tickets)
             self._commit(turn)
+            self.turn_s.observe(self._clock.monotonic_s() - begun_s)
+            self.turn_requests.observe(len(tickets))
         except Exception as error:
             failure = StoreFailed("a turn failed; the shard is loaded anew")
             if isinstance(error, StoreFailed):  # the disk's, not ours

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from compat_tests.facade import Credentials
 
 _CHECKOUT = Path(__file__).parent.parent
-_LISTENING = re.compile(r"listening on (http://\S+)")
+_LISTENING = re.compile(r"listening on (https?://\S+)")
 _EXPORT = re.compile(r"export (AWS_\w+)=(\S+)")
 _EXPORTED = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"}
 
@@ -124,7 +125,7 @@ class NodeProcess:
         self._forget()
 
     def freeze(self) -> None:
-        """Stop every thread where it is, as a power failure would; `kill` may follow. What sleeps in the kernel stays there."""
+        """Stop every thread where it is, as a power failure would. What is in the kernel stays there; `kill` may follow."""
         self._signal(signal.SIGSTOP)
         threads = Path(f"/proc/{self.pid}/task")
         while any(_state(thread) not in "TtD" for thread in threads.iterdir()):
@@ -135,6 +136,17 @@ class NodeProcess:
         if self.running:
             self.kill()
         self._forget()
+
+    def limit_descriptors(self, count: int) -> None:
+        """From now on the process may have no more open files than this."""
+        assert self._process is not None
+        _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (count, hard))
+
+    def descriptors(self) -> int:
+        """How many files the process has open."""
+        assert self._process is not None
+        return len(os.listdir(f"/proc/{self._process.pid}/fd"))
 
     def output(self) -> str:
         """What the service wrote to standard output since its last start."""

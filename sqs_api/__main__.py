@@ -15,6 +15,7 @@ from sqs_api.commands.policy import policy
 from sqs_api.commands.restore import restore
 from sqs_api.commands.restore_queue import restore_queue
 from sqs_api.commands.serve import check_config, example_config, serve
+from sqs_api.commands.usage import usage
 from sqs_api.commands.users import users
 from sqs_api.commands.verify import verify
 
@@ -39,6 +40,7 @@ for command in (
     example_config,
     credentials,
     users,
+    usage,
     policy,
     keys,
     restore_queue,

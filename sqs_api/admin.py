@@ -60,7 +60,8 @@ class AdminPages:
         if not (self._answers_anyone or _is_local(request)):
             return web.Response(status=403, text="forbidden\n")
         if path == _RESERVED + "metrics":
-            return web.Response(body=self._metrics.page(), headers={"Content-Type": _METRICS_TYPE})
+            page = await self._metrics.page()
+            return web.Response(body=page, headers={"Content-Type": _METRICS_TYPE})
         if self._deletions is not None and path.startswith(_DELETED):
             return await _deleted_queues(request, path, self._deletions)
         if self._backups is not None and path == BACKUPS:

@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from sqs_api.declarations import DeclaredQueue, DeclaredUser, in_order
 from sqs_api.logs import LogFormat
+from sqs_api.proxies import TrustedProxies
 from storage.rocks import Durability
 from visibility.limits import DAY
 from visibility.naming import is_account
@@ -76,6 +77,16 @@ def _region(text: str) -> str:
 def _url(text: str | None) -> str | None:
     if text is not None and re.fullmatch(r"https?://[^/\s?#]+(/[^\s?#]*)?", text) is None:
         raise ValueError("must be an http:// or https:// address")
+    return text
+
+
+def _networks(text: str) -> str:
+    try:
+        TrustedProxies(text)
+    except ValueError as error:
+        raise ValueError(
+            f"must be addresses or CIDR blocks, separated by commas: {error}"
+        ) from error
     return text
 
 
@@ -136,8 +147,34 @@ class Settings(BaseSettings):
     """Whether AWS's quotas hold: 300 calls a second for each action of a FIFO queue, or for each of its message groups."""
     log: LogFormat = LogFormat.JSON
     """Form of log lines."""
+    audit: Switch = Switch.ON
+    """Whether administrative actions and denied calls are noted in audit.log in the data folder: 6 files of 16 MiB."""
+    usage_days: Annotated[int, Field(ge=1)] = 400
+    """Days for which `holdfast usage` knows what accounts did."""
+    metrics_queues_max: Annotated[int, Field(ge=0)] = 500
+    """Queues with metrics of their own; the fullest ones, the others are summed up."""
     metrics: Audience = Audience.LOOPBACK
     """Who may read /_holdfast/metrics, which names all queues."""
+    tls_certificate: Path | None = None
+    """PEM file with the certificate and those up to its authority; the port then speaks https only. Changes are seen."""
+    tls_key: Path | None = None
+    """PEM file with the certificate's key, without a password."""
+    tls_client_ca: Path | None = None
+    """PEM file of authorities; then every client needs a certificate that one of them signed."""
+    trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
+    """Addresses or CIDR blocks, separated by commas, whose X-Forwarded-For and -Proto are believed; nobody's by default."""
+    connections_max: Annotated[int, Field(ge=1)] = 10_000
+    """Open connections, about 10 KB each, 40 KB with TLS; fewer where the system allows fewer files. Others get a 503."""
+    request_timeout_s: Annotated[int, Field(ge=1)] = 20
+    """Seconds in which a begun request must be complete, and in which a client must begin to read its answers."""
+    client_bytes_per_s_min: Annotated[int, Field(ge=1)] = 16 << 10
+    """Bytes a second a client must send and read at least once request_timeout_s is over: 4 MiB may take 5 minutes."""
+    idle_timeout_s: Annotated[int, Field(ge=1)] = 120
+    """Seconds without a request after which a connection ends; longer than SDKs and balancers keep one, so they end it."""
+    request_memory_bytes: Annotated[int, Field(ge=8 << 20)] = 256 << 20
+    """Bytes of requests above 16 KiB being received and answered, all clients together; then they get a retriable 503."""
+    waiting_polls_max: Annotated[int, Field(ge=1)] = 100_000
+    """Requests under way above which long polls do not wait; those that find nothing get RequestThrottled."""
 
     @classmethod
     def settings_customise_sources(
@@ -177,6 +214,10 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
         key = ".".join(str(part) for part in first["loc"])
         text = "unknown setting" if first["type"] == "extra_forbidden" else first["msg"]
         raise ConfigRefused(f"{key}: {text.removeprefix('Value error, ')}") from error
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        raise ConfigRefused("tls_certificate: needs tls_key, and the other way round")
+    if settings.tls_client_ca is not None and settings.tls_certificate is None:
+        raise ConfigRefused("tls_client_ca: needs tls_certificate and tls_key")
     if (settings.access_key_id is None) is not (settings.secret_access_key is None):
         raise ConfigRefused(
             "access_key_id: needs HOLDFAST_SECRET_ACCESS_KEY too, and the other way round"

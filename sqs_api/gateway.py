@@ -23,6 +23,7 @@ from cluster.turn import Ticket
 from sqs_api.access import Access, Sender
 from sqs_api.answers import Reply, date_line
 from sqs_api.disk_space import DiskSpace
+from sqs_api.ledger import Ledger
 from sqs_api.metrics import Metrics
 from sqs_api.plain_request import RawRequest
 from sqs_api.prepare import PREPARE, Preparer, receipts_of
@@ -39,7 +40,7 @@ from sqs_api.protocol.json_codec import encode_json
 from sqs_api.protocol.wire import CONTENT_TYPE_AWS_JSON
 from sqs_api.queue_actions import QueueActions
 from sqs_api.rates import Rates
-from visibility.errors import InternalError, QueueError, ServiceUnavailable
+from visibility.errors import InternalError, QueueError, RequestThrottled, ServiceUnavailable
 from visibility.model import QueueDefinition, Request
 from visibility.operations import (
     ACTIONS,
@@ -54,10 +55,12 @@ from visibility.operations import (
     TagQueue,
 )
 from visibility.outcomes import Answer, Deliveries
+from visibility.receive import wait_ms
 from visibility.results import Result
 from visibility.validate import check
 
 _HOST = re.compile(rb"[A-Za-z0-9._~:\[\]-]{1,255}")
+_TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."
 _TO_SHARD = frozenset(
     row.request
     for row in ACTIONS.values()
@@ -106,6 +109,10 @@ class Exchange(msgspec.Struct):
     queue: QueueDefinition | None = None
     caller: Caller | None = None
     ticket: Ticket | None = None
+    bytes_in: int = 0
+    refusal: QueueError | AuthError | None = None
+    does_not_wait: bool = False
+    """A long poll that is answered at once, since too many wait."""
 
     def on_answer(self, answer: Answer | QueueError) -> None:
         """The shard released the answer."""
@@ -138,6 +145,7 @@ class Gateway:
         preparer: Preparer,
         access: Access,
         disk: DiskSpace,
+        waiting_polls_max: int = 100_000,
     ) -> None:
         self._authenticate = authenticate
         self._queues = queues
@@ -146,6 +154,9 @@ class Gateway:
         self._clock = clock
         self._public_url = public_url
         self._preparer = preparer
+        self._waiting_polls_max = waiting_polls_max
+        self.polls_not_waited = 0
+        """Long polls that were answered at once, since too many wait."""
         self._access = access
         self._disk = disk
         self._rates: Rates | None = None
@@ -158,6 +169,10 @@ class Gateway:
         self._id_prefix = f"{bits >> 96:08x}-{bits >> 80 & 0xFFFF:04x}-4{bits >> 68 & 0xFFF:03x}-8"
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
+        self.ledger: Ledger | None = None
+        """Who is told of each answered request."""
+        self.empty_receives: dict[int, int] = {}
+        """Receives that returned nothing, by queue id."""
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
 
@@ -186,7 +201,7 @@ class Gateway:
         self.outstanding += 1
         exchange = self._exchange(client)
         exchange.wire = detect_wire(head.method, head.target, head.headers)
-        self.refuse(exchange, refusal)
+        self._write_refusal(exchange, refusal)
 
     def _exchange(self, client: Client) -> Exchange:
         self._ids += 1
@@ -221,6 +236,9 @@ class Gateway:
         operation = decoded.operation
         exchange.wire = decoded.wire
         exchange.action = decoded.action
+        exchange.operation = operation
+        exchange.caller = caller
+        exchange.bytes_in = len(raw.body)
         check(operation)
         if self._rates is not None:
             self._rates.check_account(caller)
@@ -233,8 +251,8 @@ class Gateway:
             return
         url: str = operation.queue_url  # type: ignore[attr-defined]
         queue = self._access.queue(operation, url, caller, exchange.client, headers)
-        exchange.operation = operation
-        exchange.caller = caller
+        if self.outstanding > self._waiting_polls_max and type(operation) is ReceiveMessage:
+            operation = exchange.operation = _without_wait(exchange, operation, queue)
         exchange.queue = queue
         if self._rates is not None:
             self._rates.check_queue(operation, queue)
@@ -268,7 +286,7 @@ class Gateway:
     ) -> None:
         """A task of its own, which a client that hangs up does not interrupt."""
         try:
-            base_url = self._base_url(headers)
+            base_url = self._base_url(headers, exchange.client)
             result = await self._queues.answer(
                 decoded.operation, caller, base_url, exchange.request_id
             )
@@ -278,12 +296,13 @@ class Gateway:
         except Exception:
             self.fail(exchange)
 
-    def _base_url(self, headers: dict[bytes, bytes]) -> str:
+    def _base_url(self, headers: dict[bytes, bytes], client: Client) -> str:
         """How the client reached us: the configured address, or the Host header."""
         if self._public_url:
             return self._public_url
         host = headers.get(b"host", b"")
-        return f"http://{host.decode()}" if _HOST.fullmatch(host) else "http://localhost"
+        scheme = "https" if client.is_secure else "http"
+        return f"{scheme}://{host.decode() if _HOST.fullmatch(host) else 'localhost'}"
 
     # -- up ---------------------------------------------------------------------------------------------------------------
 
@@ -292,6 +311,13 @@ class Gateway:
         operation, queue = exchange.operation, exchange.queue
         assert isinstance(operation, ReceiveMessage)
         assert queue is not None
+        if not deliveries.leases:
+            empty = self.empty_receives
+            empty[queue.queue_id] = empty.get(queue.queue_id, 0) + 1
+            if exchange.does_not_wait:
+                self.polls_not_waited += 1
+                self.refuse(exchange, RequestThrottled(_TOO_MANY_POLLS))
+                return
         try:
             written = self.succeed(exchange, self._preparer.received(operation, queue, deliveries))
         except QueueError as refusal:  # a key was disabled meanwhile
@@ -324,9 +350,14 @@ class Gateway:
 
     def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
         """Answer with an error."""
-        error = encode_error(refusal, exchange.wire, exchange.request_id)
         if isinstance(refusal, ServiceUnavailable):
             self._log.error("unavailable", request_id=exchange.request_id, action=exchange.action)
+        self._write_refusal(exchange, refusal)
+
+    def _write_refusal(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
+        self._metrics.refused(refusal.code)
+        exchange.refusal = refusal
+        error = encode_error(refusal, exchange.wire, exchange.request_id)
         self._write(exchange, error.status, error.content_type, error.body, error.headers)
 
     def fail(self, exchange: Exchange) -> None:
@@ -347,5 +378,16 @@ class Gateway:
         exchange.answered = True
         taken_s = self._clock.monotonic_s() - exchange.started_s
         self._metrics.observe(exchange.action, status, taken_s)
+        if self.ledger is not None:
+            self.ledger.answered(exchange, len(body))
         reply = Reply(status, kind, exchange.request_id, self._date, body, headers)
         return exchange.client.write_reply(reply)
+
+
+def _without_wait(
+    exchange: Exchange, operation: ReceiveMessage, queue: QueueDefinition
+) -> ReceiveMessage:
+    """The receive without its wait. Messages that are there are handed out; if there are none, the client is told to slow
+    down (`hand_out`), since an empty answer would make it ask again at once."""
+    exchange.does_not_wait = wait_ms(operation, queue.settings) > 0
+    return msgspec.structs.replace(operation, wait_time_seconds=0)

@@ -9,39 +9,66 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web_protocol import RequestHandler, RequestPayloadError
+from aiohttp.web_protocol import RequestPayloadError
 from aiohttp.web_request import BaseRequest
 
 from sqs_api.answers import Reply
+from sqs_api.bounded_connection import BoundedConnection
 from sqs_api.gateway import Exchange, Gateway
 from sqs_api.plain_request import NotPlain, RawRequest, read_plain_request
-from visibility.errors import RequestTooLarge
-
-BODY_BYTES_MAX = 4 << 20
-"""No valid request is larger: a message of 1 MiB takes three times that in form encoding."""
+from sqs_api.proxies import Origin, TrustedProxies, source_address
+from sqs_api.shedding import (
+    ListenerCounters,
+    ListenerLimits,
+    Refused,
+    RequestMemory,
+    TooLarge,
+)
+from sqs_api.slow_way import LastClient, SlowClient, Written, headers_of, read_body
+from visibility.errors import RequestTooLarge, ServiceUnavailable
 
 _AHEAD_BYTES_MAX = 64 << 10
 """What a connection may send ahead of the answer it waits for before it is not read any more."""
+_COUNTED_BYTES_MIN = 16 << 10
+"""Smaller requests are not counted in the request memory, so that they do not pay for it."""
+_HEAD_LOOKED_AT = 8000
+"""Bytes in which the protocol of a refused request is looked for."""
+_NO_MEMORY = "Too many large requests are being received. Try again later."
+_SWEPT_AT_ONCE = 1000
+"""About a millisecond's; then other work gets its turn."""
+_LINGER_S = 2
+"""How long a client whose body is dropped may take to read why; it hangs up when it has."""
 _METHODS = ("GET", "POST")
 """SQS knows no others; in particular a HEAD must not change anything."""
-_TOO_LARGE = f"The request is larger than {BODY_BYTES_MAX} bytes."
+_VERSIONS = (HttpVersion10, HttpVersion11)
 
 OtherPages = Callable[[BaseRequest], Awaitable[web.StreamResponse | None]]
 """Answers requests that are not SQS's; None for those that are."""
 
 
-class SqsConnection(RequestHandler):
+class SqsConnection(BoundedConnection):
     """One connection of a client."""
 
-    __slots__ = ("_exchange", "_gateway", "_held_back", "_left_to_aiohttp", "_received", "_server")
+    __slots__ = (
+        "_exchange",
+        "_gateway",
+        "_held_back",
+        "_held_bytes",
+        "_left_to_aiohttp",
+        "_received",
+        "discards",
+        "is_secure",
+        "origin_of",
+        "source_ip",
+    )
 
     def __init__(self, server: SqsServer, gateway: Gateway, **options: Any) -> None:
         super().__init__(server, **options)
-        self._server = server
         self._gateway = gateway
         self._left_to_aiohttp = False
         self._exchange: Exchange | None = None
@@ -50,48 +77,71 @@ class SqsConnection(RequestHandler):
         """What came and was not begun: the start of a request, or what follows the one that is under way."""
         self._held_back = False
         """Whether reading is paused: too much has come, or the client does not read its answers."""
+        self._held_bytes = 0
+        """What this connection took of the request memory."""
+        self.discards = False
+        """Whether what still comes is dropped: the last answer was written."""
+        self.source_ip = ""
+        self.is_secure = False
+        """Of the request under way, as `source_ip`. Behind no trusted proxy these are the connection's."""
+        self.origin_of: Callable[[dict[bytes, bytes]], Origin] | None = None
+        """Where a request with these headers came from; None if the peer is no trusted proxy."""
 
-    @property
-    def source_ip(self) -> str:
-        """The client's address, empty if it is not known any more."""
-        return _source_ip(self.transport)
-
-    @property
-    def is_secure(self) -> bool:
-        """Whether the connection is encrypted."""
-        return _is_secure(self.transport)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See who it is."""
+        super().connection_made(transport)
+        server = self._server
+        self.source_ip = source_address(transport.get_extra_info("peername"))
+        self.is_secure = transport.get_extra_info("sslcontext") is not None
+        if server.proxies.trusts(self.source_ip):
+            direct = Origin(self.source_ip, self.is_secure)
+            self.origin_of = partial(server.proxies.origin, direct)
 
     def data_received(self, data: bytes) -> None:
         """Answer a plain request at once; hand anything else to aiohttp."""
         if self._left_to_aiohttp:
-            super().data_received(data)
+            if self._take_memory_for(data):
+                self.feed_aiohttp(data)
             return
+        begun_at = 0
         if self._received:
             data = self._received + data
             self._received = b""
+            begun_at, self._begun_at = self._begun_at, 0
+        size = len(data)
         if self._exchange is not None or self._held_back:
             self._received = data
-            if len(data) > _AHEAD_BYTES_MAX:
+            if size > _AHEAD_BYTES_MAX:
                 self._hold_back()
             return
         if self._server.is_stopping:
             self.force_close()
             return
+        if size > _COUNTED_BYTES_MIN:
+            if not self._server.memory.take(size - self._held_bytes):
+                self._refuse_body(data)
+                return
+            self._held_bytes = size
         raw = read_plain_request(data)
         if type(raw) is RawRequest:
-            self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+            if self.origin_of is not None:
+                self.source_ip, self.is_secure = self.origin_of(raw.headers)
             exchange = self._gateway.begin(raw, self)
             if not exchange.answered:
                 self._exchange = exchange
         elif raw is NotPlain.SHORT:
             self._received = data
+            self._begun_at = begun_at or self._server.seconds
+            self._begun_bytes = size
         else:
-            self._left_to_aiohttp = True
-            super().data_received(data)
+            self._leave_to_aiohttp(data, begun_at)
 
     def write_reply(self, reply: Reply) -> bool:
         """See `Client.write_reply`."""
         self._exchange = None
+        self._active_at = self._server.seconds
+        if self._held_bytes:
+            self._give_memory_back()
         transport = self.transport
         if transport is None or transport.is_closing():
             return False
@@ -116,9 +166,16 @@ class SqsConnection(RequestHandler):
         """The client is gone: a long poll ends."""
         exchange, self._exchange = self._exchange, None
         self._received = b""
+        self._give_memory_back()
         super().connection_lost(exc)
         if exchange is not None:
             self._gateway.cancel(exchange)
+
+    def _is_our_turn(self) -> bool:
+        return self._exchange is not None or super()._is_our_turn()
+
+    def _may_have_answer(self) -> bool:
+        return self.discards or super()._may_have_answer()
 
     def close_if_idle(self) -> None:
         """End the connection unless a request of it is under way."""
@@ -146,22 +203,94 @@ class SqsConnection(RequestHandler):
         if self._received:
             self.data_received(b"")
 
+    def _take_memory_for(self, data: bytes) -> bool:
+        """Whether aiohttp may be given what came. Small requests always are: their number is bounded."""
+        if self.discards:
+            return False
+        if self._request is None and self._is_in_body():
+            return True  # it was answered already, and aiohttp drops the rest
+        if self._server.memory.take(len(data)):
+            self._held_bytes += len(data)
+            return True
+        if len(data) + (self._begun_bytes if self._begun_at else 0) <= _COUNTED_BYTES_MIN:
+            return True
+        self._refuse_body(data)
+        return False
+
+    def _give_memory_back(self) -> None:
+        self._server.memory.give_back(self._held_bytes)
+        self._held_bytes = 0
+
+    def _refuse_body(self, data: bytes) -> None:
+        """Answer at once that there is no memory, whoever reads this connection, and drop what still comes.
+
+        It is read on for a while: the answer would be lost with a connection that is closed before the client has sent
+        everything.
+        """
+        self._server.counters.refused[Refused.MEMORY] += 1
+        self._give_memory_back()
+        self._left_to_aiohttp = self.discards = True
+        self._begun_at = self._begun_at or self._server.seconds
+        if self._is_our_turn():  # it is the request behind one that is not answered
+            self.force_close()
+            return
+        if self._request is None:
+            is_json = b"\r\nx-amz-target:" in data[:_HEAD_LOOKED_AT].lower()
+        else:
+            is_json = "X-Amz-Target" in self._request.headers
+            self._request.content.feed_eof()  # who waits for it shall forget it
+        head = RawRequest(b"POST", b"/", {b"x-amz-target": b""} if is_json else {}, b"")
+        self._gateway.refuse_unread(LastClient(self), head, ServiceUnavailable(_NO_MEMORY))
+
+    def request_ends(self) -> None:
+        """See `BoundedConnection`."""
+        super().request_ends()
+        self._give_memory_back()
+
+    def _leave_to_aiohttp(self, data: bytes, begun_at: int) -> None:
+        """From here on, aiohttp reads this connection."""
+        self._left_to_aiohttp = True
+        self._give_memory_back()
+        self._begun_at = begun_at
+        self._begun_bytes = 0
+        self.data_received(data)
+
 
 class SqsServer(web.Server):
     """Makes an SqsConnection for each client."""
 
-    def __init__(self, gateway: Gateway, other_pages: OtherPages) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        other_pages: OtherPages,
+        limits: ListenerLimits | None = None,
+        proxies: TrustedProxies | None = None,
+    ) -> None:
         # A body is signed as it was sent, so it is not unpacked here.
         super().__init__(
             self._answer, handler_cancellation=True, access_log=None, auto_decompress=False
         )
         self._gateway = gateway
         self._other_pages = other_pages
+        self.limits = limits or ListenerLimits()
+        self.proxies = proxies or TrustedProxies()
+        self.counters = ListenerCounters()
+        self.memory = RequestMemory(self.limits.request_memory_bytes)
+        self.seconds = 1
+        """Counted by `sweep`. A pause of this process does not pass for one of its clients."""
         self.is_stopping = False
 
     def __call__(self) -> SqsConnection:
         """The protocol of a new connection."""
         return SqsConnection(self, self._gateway, loop=self._loop, **self._kwargs)
+
+    async def sweep(self) -> None:
+        """Hang up on clients that let us wait; to be called once a second."""
+        self.seconds += 1
+        for number, (connection, transport) in enumerate(list(self._connections.items()), 1):
+            cast(SqsConnection, connection).end_if_overdue(transport)
+            if number % _SWEPT_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def begin_to_stop(self) -> None:
         """Begin no more requests: idle connections end now, the others with the answer they wait for."""
@@ -170,111 +299,75 @@ class SqsServer(web.Server):
             if isinstance(connection, SqsConnection):
                 connection.close_if_idle()
 
+    def _make_request(self, *parts: Any) -> BaseRequest:
+        request = super()._make_request(*parts)
+        cast(SqsConnection, request.protocol).request_begins(request)
+        return request
+
     async def _answer(self, request: BaseRequest) -> web.StreamResponse:
         """aiohttp's way: a request it has read the head of."""
+        connection = cast(SqsConnection, request.protocol)
+        try:
+            return await self._answer_from(connection, request)
+        finally:
+            connection.request_ends()
+
+    async def _answer_from(
+        self, connection: SqsConnection, request: BaseRequest
+    ) -> web.StreamResponse:
+        client = SlowClient(request, connection, self)
+        if connection.discards:
+            return await _lingering(client)
+        if request.version not in _VERSIONS:
+            return _last_answer(505)
+        if request.version == HttpVersion10 and "Transfer-Encoding" in request.headers:
+            return _last_answer(400)  # a proxy of that version sees another end of the body
+        headers = headers_of(request)
+        if connection.origin_of is not None:
+            client.source_ip, client.is_secure = connection.origin_of(headers)
+            request = request.clone(remote=client.source_ip)
         other = await self._other_pages(request)
         if other is not None:
             return other
         if request.method not in _METHODS:
             return web.Response(status=405, headers={"Allow": ", ".join(_METHODS)})
-        client = _SlowClient(request, self)
         target = request.raw_path.encode("utf-8", "surrogateescape")
-        head = RawRequest(request.method.encode(), target, _headers(request), b"")
-        body = await _read_body(request)
-        if body is None:
+        head = RawRequest(request.method.encode(), target, headers, b"")
+        return await self._answer_sqs(client, request, head)
+
+    async def _answer_sqs(
+        self, client: SlowClient, request: BaseRequest, head: RawRequest
+    ) -> web.StreamResponse:
+        body = await read_body(request)
+        if client.connection.discards:
+            del body
+            return await _lingering(client)
+        if isinstance(body, RequestPayloadError):
+            return _last_answer(400)
+        if isinstance(body, RequestTooLarge):
+            self.counters.too_large[TooLarge.BODY] += 1
             client.keep_alive = False
-            self._gateway.refuse_unread(client, head, RequestTooLarge(_TOO_LARGE))
-            return _Written(client)
-        exchange = self._gateway.begin(RawRequest(head.method, target, head.headers, body), client)
+            self._gateway.refuse_unread(client, head, body)
+            return Written(client)
+        client.connection.request_is_read()
+        raw = RawRequest(head.method, head.target, head.headers, body)
+        exchange = self._gateway.begin(raw, client)
         try:
             await client.written
         except asyncio.CancelledError:
             self._gateway.cancel(exchange)
             raise
-        return _Written(client)
+        return Written(client)
 
 
-class _SlowClient:
-    """A client whose answer aiohttp waits for."""
-
-    def __init__(self, request: BaseRequest, server: SqsServer) -> None:
-        self.keep_alive = request.keep_alive
-        self._request = request
-        self._server = server
-        self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def source_ip(self) -> str:
-        """See `Sender.source_ip`."""
-        return _source_ip(self._request.transport)
-
-    @property
-    def is_secure(self) -> bool:
-        """See `Sender.is_secure`."""
-        return _is_secure(self._request.transport)
-
-    def write_reply(self, reply: Reply) -> bool:
-        """See `Client.write_reply`."""
-        transport = self._request.transport
-        if self.written.done() or transport is None or transport.is_closing():
-            return False
-        if self._server.is_stopping:
-            self.keep_alive = False
-        if not self.keep_alive:
-            transport.write(reply.closing())
-        elif self._request.version < HttpVersion11:
-            transport.write(reply.with_header(b"Connection", b"keep-alive").keeping_alive())
-        else:
-            transport.write(reply.keeping_alive())
-        self.written.set_result(None)
-        return True
+def _last_answer(status: int) -> web.Response:
+    answer = web.Response(status=status)
+    answer.force_close()
+    return answer
 
 
-class _Written(web.StreamResponse):
-    """An answer that was written already: aiohttp makes neither its head nor its body."""
-
-    def __init__(self, client: _SlowClient) -> None:
-        super().__init__()
-        self._keep_alive = client.keep_alive
-
-    async def prepare(self, request: BaseRequest) -> None:
-        """Wait until the client has read enough of what was written."""
-        await request.writer.drain()
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing is left to write."""
-        self._eof_sent = True
-
-
-async def _read_body(request: BaseRequest) -> bytes | None:
-    """The whole body; None, without reading further, if it is larger than any valid one."""
-    if (request.content_length or 0) > BODY_BYTES_MAX:
-        return None
-    if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
-        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.content.iter_any():
-        size += len(chunk)
-        if size > BODY_BYTES_MAX:
-            return None
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def _headers(request: BaseRequest) -> dict[bytes, bytes]:
-    """Lower-case names to values; a repeated header's values are joined, as HTTP and signatures read them."""
-    headers: dict[bytes, bytes] = {}
-    for sent_name, value in request.raw_headers:
-        name = sent_name.lower()
-        headers[name] = headers[name] + b"," + value if name in headers else value
-    return headers
-
-
-def _source_ip(transport: asyncio.BaseTransport | None) -> str:
-    peer = None if transport is None else transport.get_extra_info("peername")
-    return str(peer[0]) if peer else ""
-
-
-def _is_secure(transport: asyncio.BaseTransport | None) -> bool:
-    return transport is not None and transport.get_extra_info("sslcontext") is not None
+async def _lingering(client: SlowClient) -> Written:
+    """Nothing more is written: what the client needs to know was. It shall have the time to read it."""
+    client.keep_alive = False
+    await asyncio.sleep(_LINGER_S)
+    return Written(client)

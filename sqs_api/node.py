@@ -23,29 +23,41 @@ from cluster.backup import remove_leftovers
 from cluster.catalog import CATALOG_FILE, Catalog
 from cluster.catalog_rows import CatalogUnreadable
 from cluster.clock import SystemClock, SystemEntropy
-from cluster.identity_store import FILE_NAME as IDENTITIES_FILE
 from cluster.identity_store import IdentitiesUnreadable, IdentityStore
 from cluster.master_key import KeysUnusable
 from cluster.router import Router
 from cluster.shard import CatalogOlder, Shard
 from sqs_api.access import Access
 from sqs_api.admin import AdminPages
+from sqs_api.audit import AuditLog
 from sqs_api.backups import Backups
 from sqs_api.config import Audience, AuthMode, Settings, Switch
 from sqs_api.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.deletions import Deletions
+from sqs_api.descriptors import for_connections, raise_limit
 from sqs_api.disk_space import DiskSpace
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsServer
-from sqs_api.keys import open_keyring
+from sqs_api.keys import identities_file, open_keyring
+from sqs_api.ledger import Ledger
+from sqs_api.listener import Listener
+from sqs_api.listener_metrics import ListenerMetrics
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
+from sqs_api.proxies import TrustedProxies
 from sqs_api.queue_actions import QueueActions
+from sqs_api.queue_metrics import QueueMetrics
 from sqs_api.rates import Rates
 from sqs_api.sealing import Sealer
+from sqs_api.service_metrics import Parts, ServiceMetrics
+from sqs_api.shedding import ListenerLimits
 from sqs_api.stalls import StallWatch
+from sqs_api.tls import Tls, TlsUnusable
+from sqs_api.usage import FILE_NAME as USAGE_FILE
+from sqs_api.usage import Usage
 from storage.codec import DamagedRecord
 from storage.folder import FolderRefused, open_folder
+from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.rocks import RocksStore
 from storage.store import Store, StoreFailed
 from visibility.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
@@ -57,10 +69,15 @@ _DISCONNECT_S = 0.05
 _KEY_CHECK_S = 1.0
 """How often changes by `holdfast credentials` are looked for."""
 _DISK_CHECK_S = 1.0
+_USAGE_WRITE_S = 60.0
 _DATA_KEY_CHECK_S = 15.0
 """How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
 _DELETION_CHECK_S = 60.0
 """How often it is looked for deleted queues that can be restored no more; a restore looks at the time itself."""
+_CERTIFICATE_CHECK_S = 1.0
+"""How often it is looked for a new certificate."""
+_SWEEP_S = 1.0
+"""How often connections are looked at; the unit of the listener's time limits."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
 
@@ -74,6 +91,7 @@ _REFUSALS = (
     DeclarationRefused,
     StoreFailed,
     DamagedRecord,
+    TlsUnusable,
 )
 
 
@@ -91,6 +109,7 @@ class Node:
         self._entropy = SystemEntropy()
         self._log = structlog.get_logger("node")
         self._metrics = Metrics()
+        self._sync_s = Histogram(SYNC_BOUNDS_S)
         self._stalls = StallWatch(self._clock.monotonic_s)
         self._ready = False
         self._stopping = asyncio.Event()
@@ -118,11 +137,12 @@ class Node:
     async def _start(self) -> str:
         settings = self._settings
         try:
+            self._tls = _tls(settings)
             self._folders = folders = open_folder(settings.data)
             self._keyring = open_keyring(settings, self._clock, self._entropy)
             self._opened.callback(self._keyring.close)
             self._identities = IdentityStore(
-                _identities_file(settings.data), self._keyring.secrets, self._clock, self._entropy
+                identities_file(settings.data), self._keyring.secrets, self._clock, self._entropy
             )
             self._opened.callback(self._identities.close)
             declare_users(settings, self._identities)
@@ -144,7 +164,6 @@ class Node:
         if settings.auth is AuthMode.SIGV4 and not len(self._credentials):
             self.first_key = self._identities.add_key(settings.account)
             self._credentials = CredentialSet([self.first_key])
-        self._metrics.attach(self._catalog, self._router, self._clock.wall_s)
         return await self._listen()
 
     async def _open_catalog(self, shards: list[int]) -> Catalog:
@@ -171,6 +190,7 @@ class Node:
                 on_failure,
                 accepts_loss=self._settings.accept_loss is Switch.ON,
                 monotonic_s=self._clock.monotonic_s,
+                sync_s=self._sync_s,
             )
             self._stores[number] = store
             return store
@@ -209,15 +229,17 @@ class Node:
             preparer=Preparer(self._sealer),
             access=self._access,
             disk=self._disk,
+            waiting_polls_max=settings.waiting_polls_max,
         )
-        self._gateway.limit(
-            Rates(
-                self._clock.monotonic_s,
-                account_rate=settings.account_rate,
-                queue_rate=settings.queue_rate,
-                fifo_quotas=settings.fifo_quotas is Switch.ON,
-            )
+        rates = Rates(
+            self._clock.monotonic_s,
+            account_rate=settings.account_rate,
+            queue_rate=settings.queue_rate,
+            fifo_quotas=settings.fifo_quotas is Switch.ON,
         )
+        self._gateway.limit(rates)
+        self._show_metrics(rates)
+        self._open_ledger()
         self._deletions = Deletions(self._catalog, self._router)
         self._backups = Backups(
             settings.data,
@@ -234,12 +256,30 @@ class Node:
             deletions=self._deletions,
             backups=self._backups,
         )
-        self._server = SqsServer(self._gateway, pages)
-        loop = asyncio.get_running_loop()
-        try:
-            self._listener = await loop.create_server(
-                self._server, settings.host, settings.port, backlog=1024
+        limits = ListenerLimits(
+            connections_max=for_connections(settings.connections_max, raise_limit()),
+            request_timeout_s=settings.request_timeout_s,
+            idle_timeout_s=settings.idle_timeout_s,
+            client_bytes_per_s_min=settings.client_bytes_per_s_min,
+            request_memory_bytes=settings.request_memory_bytes,
+        )
+        if limits.connections_max < settings.connections_max:
+            self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
+        proxies = TrustedProxies(settings.trusted_proxies)
+        self._server = SqsServer(self._gateway, pages, limits, proxies)
+        self._metrics.attach(
+            ListenerMetrics(
+                self._server.counters,
+                self._server.memory,
+                self._tls,
+                lambda: self._gateway.polls_not_waited,
             )
+        )
+        self._listener = Listener(
+            self._server, connections_max=limits.connections_max, tls=self._tls
+        )
+        try:
+            port = await self._listener.open(settings.host, settings.port)
         except OSError as error:
             reason = error.strerror or str(error)
             raise NodeRefused(
@@ -250,15 +290,61 @@ class Node:
             asyncio.create_task(self._watch_keyring()),
             asyncio.create_task(self._watch_data_keys()),
             asyncio.create_task(self._watch_disk()),
+            asyncio.create_task(self._watch_usage()),
             asyncio.create_task(self._watch_deletions()),
+            asyncio.create_task(self._watch_connections()),
+            asyncio.create_task(self._watch_certificate()),
         ]
         self._ready = True
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
-        port = self._listener.sockets[0].getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        return f"http://{host}:{port}"
+        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
+
+    def _open_ledger(self) -> None:
+        settings = self._settings
+        usage = Usage(settings.data / USAGE_FILE, self._clock.wall_s, settings.usage_days)
+        audit = None
+        if settings.audit is Switch.ON:
+            try:
+                audit = AuditLog(settings.data / "audit.log", self._clock.wall_s)
+            except OSError as error:
+                raise NodeRefused(f"cannot open the audit log: {error.strerror}") from error
+            self._opened.callback(audit.close)
+            audit.note("started", version=metadata.version("holdfast"))
+        self._ledger = self._gateway.ledger = Ledger(usage, audit)
+        self._opened.push_async_callback(self._ledger.write)
+
+    def _note(self, event: str) -> None:
+        """Tell the audit log of what happened to the node itself."""
+        if self._ledger.audit is not None:
+            self._ledger.audit.note(event)
+
+    def _show_metrics(self, rates: Rates) -> None:
+        settings = self._settings
+        queues = QueueMetrics(
+            self._catalog,
+            self._router,
+            self._clock.wall_s,
+            self._gateway.empty_receives,
+            settings.metrics_queues_max,
+        )
+        parts = Parts(
+            router=self._router,
+            access=self._access,
+            disk=self._disk,
+            sealer=self._sealer,
+            stalls=self._stalls,
+            rates=rates,
+            sync_s=self._sync_s,
+            outstanding=lambda: self._gateway.outstanding,
+            queues=lambda: len(self._catalog),
+            clock_leaps=lambda: self._clock_leaps,
+            version=metadata.version("holdfast"),
+            durability=settings.durability,
+        )
+        self._metrics.attach(queues, ServiceMetrics(parts))
 
     def _authenticate(self) -> Authenticate:
         settings = self._settings
@@ -286,6 +372,7 @@ class Node:
                     self._verifier.replace(self._identities.credentials())
                     self._access.replace(self._identities.users())
                     self._log.info("access_keys_reloaded")
+                    self._note("access_keys_reloaded")
             except (IdentitiesUnreadable, sqlite3.Error) as error:
                 self._log.error("access_keys_unreadable", error=str(error))
 
@@ -295,8 +382,14 @@ class Node:
             try:
                 if self._keyring.reload_if_changed():
                     self._log.info("keyring_reloaded")
+                    self._note("keyring_reloaded")
             except (SealBroken, sqlite3.Error) as error:
                 self._log.error("keyring_unreadable", error=str(error))
+
+    async def _watch_usage(self) -> None:
+        """Write what accounts did once a minute."""
+        while not await self._stops_within(_USAGE_WRITE_S):
+            await self._ledger.write()
 
     async def _watch_disk(self) -> None:
         """Look at the free space, and how late the loop runs."""
@@ -325,6 +418,20 @@ class Node:
             except aiosqlite.Error as error:
                 self._log.error("deleted_queues_not_dropped", error=str(error))
 
+    async def _watch_connections(self) -> None:
+        """Hang up on clients that let the service wait."""
+        while not await self._stops_within(_SWEEP_S):
+            await self._server.sweep()
+
+    async def _watch_certificate(self) -> None:
+        """Take over a new certificate."""
+        while self._tls is not None and not await self._stops_within(_CERTIFICATE_CHECK_S):
+            try:
+                if self._tls.reload_if_changed():
+                    self._log.info("certificate_reloaded")
+            except TlsUnusable as error:
+                self._log.error("certificate_not_reloaded", error=str(error))
+
     async def _stops_within(self, wait_s: float) -> bool:
         """Wait; whether the node began to stop before the time was over. A watch is not cancelled in its work."""
         try:
@@ -336,6 +443,7 @@ class Node:
     async def stop(self) -> None:
         """Take no new requests, finish running ones, end long polls early, close everything."""
         self._ready = False
+        self._note("stopping")
         self._listener.close()
         self._stopping.set()
         self._server.begin_to_stop()
@@ -354,12 +462,8 @@ class Node:
         await self._opened.aclose()
 
 
-def _identities_file(data: Path) -> Path:
-    """Where users and keys lie. A folder that has lost them must not begin with a new key. Raises NodeRefused."""
-    file = data / IDENTITIES_FILE
-    if not file.exists() and (data / CATALOG_FILE).exists():
-        raise NodeRefused(
-            f"{data} has queues, but its users and keys in {IDENTITIES_FILE} are missing; "
-            "restore a backup, or make new ones with holdfast credentials add"
-        )
-    return file
+def _tls(settings: Settings) -> Tls | None:
+    """None for http. Raises TlsUnusable."""
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    return Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)

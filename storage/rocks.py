@@ -69,11 +69,12 @@ class RocksStore:
         *,
         accepts_loss: bool = False,
         monotonic_s: Callable[[], float] = float,
+        sync_s: Histogram | None = None,
     ) -> None:
         """Open or create the folder.
 
-        `accepts_loss`: open it even if answers told of more than it holds. `monotonic_s` times syncs. Raises StoreFailed if
-        another process has it, it is damaged, or it came back shorter.
+        `accepts_loss`: open it even if answers told of more than it holds. `monotonic_s` times syncs, for `sync_s`.
+        Raises StoreFailed if another process has it, it is damaged, or it came back shorter.
         """
         self.batch = WriteBatch(raw_mode=True)
         self._durability = durability
@@ -89,8 +90,7 @@ class RocksStore:
         self._answered = 0
         """The last change an answer may have told of; noted soon."""
         self._mark_timer: asyncio.TimerHandle | None = None
-        self.sync_s: Histogram = Histogram(SYNC_BOUNDS_S)
-        """How long syncs took."""
+        self._sync_s = sync_s or Histogram(SYNC_BOUNDS_S)
         self._mark: AnsweredMark | None = None
         if durability is not Durability.MEMORY:
             try:
@@ -181,7 +181,7 @@ class RocksStore:
                     self._rows.flush_wal(True)
             except StoreFailed as error:
                 failure = error
-            self.sync_s.observe(self._monotonic_s() - begun_s)
+            self._sync_s.observe(self._monotonic_s() - begun_s)
             assert self._loop is not None
             self._loop.call_soon_threadsafe(self._synced, release, reached, failure)
 

@@ -113,7 +113,8 @@ class StoredRows:
             message = decode_row(StoredMessage, key, value)
             found.append((number_of(key), message))
             size -= len(message.data)
-        return Page(found, None)
+        misses_some = any(queue_of(key) == queue_id for key in self.unreadable)
+        return Page(found, None, misses_some)
 
     def _readable(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows that can be read; those of a damaged block are passed by, and reported once."""

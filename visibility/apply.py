@@ -28,6 +28,7 @@ from visibility.events import (
     MoveTaskChanged,
     QueueDropped,
     QueuePurged,
+    StoredMessage,
     VisibilityChanged,
 )
 from visibility.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
@@ -45,6 +46,7 @@ def _messages_sent(shard: ShardState, event: MessagesSent) -> None:
     first, messages = event.first_sequence, event.messages
     after = queue.next_sequence = first + len(messages)
     queue.waiting += len(messages)
+    _count_sent(queue, messages)
     if not queue.spans:  # else a pulse is planned for the oldest message
         shard.plan_pulse(queue, messages[0].sent_at_ms + _LEAST_RETENTION_MS)
     _count(queue, range(first, after))
@@ -68,10 +70,19 @@ def _messages_delayed(shard: ShardState, event: MessagesDelayed) -> None:
         queue.head += len(event.messages)
     queue.next_sequence = event.first_sequence + len(event.messages)
     queue.delayed += len(event.messages)
+    _count_sent(queue, event.messages)
+
+
+def _count_sent(queue: QueueState, messages: list[StoredMessage]) -> None:
+    counts = queue.counts
+    counts.sent += len(messages)
+    for message in messages:
+        counts.sent_bytes += message.size
 
 
 def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
     queue = shard.queue(event.queue_id)
+    queue.counts.received += len(event.leases)
     entries = queue.entries
     at_ms = event.received_at_ms
     for lease in event.leases:
@@ -131,6 +142,7 @@ def _count(queue: QueueState, sequences: range) -> None:
 
 def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
     queue = shard.queue(event.queue_id)
+    queue.counts.deleted += len(event.leases)
     for lease in event.leases:
         _leave(shard, queue, lease)
         if lease.group and not queue.fifo:
@@ -144,7 +156,7 @@ def _messages_expired(shard: ShardState, event: MessagesExpired) -> None:
     queue = shard.queue(event.queue_id)
     for lease in event.leases:
         _leave(shard, queue, lease)
-    shard.expired += len(event.leases)
+    queue.counts.expired += len(event.leases)
     _trim(queue)
 
 
@@ -174,6 +186,9 @@ def _messages_moved(shard: ShardState, event: MessagesMoved) -> None:
             source.delayed -= 1
             source.delayed_after = max(source.delayed_after, (move.due_ms, move.lease.sequence))
         target = shard.queue(move.target_queue_id)
+        if target is not source:
+            source.counts.moved_out += 1
+            target.counts.moved_in += 1
         sequence = move.target_sequence
         target.next_sequence = max(target.next_sequence, sequence + 1)
         target.waiting += 1
@@ -230,6 +245,7 @@ def _move_task_changed(shard: ShardState, event: MoveTaskChanged) -> None:
 
 def _queue_purged(shard: ShardState, event: QueuePurged) -> None:
     queue = shard.queue(event.queue_id)
+    queue.counts.purged += queue.visible + queue.in_flight + queue.delayed
     _empty(shard, queue)
     queue.purged_at_ms = event.purged_at_ms
 

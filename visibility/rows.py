@@ -12,10 +12,14 @@ from visibility.events import GroupRow, Lease, Remembered, StoredMessage
 
 
 class Page(NamedTuple):
-    """Messages read in order; `next_sequence` is where to go on, None when the range is read to its end."""
+    """Messages read in order; `next_sequence` is where to go on, None when the range is read to its end.
+
+    `misses_some`: what lies in damaged blocks of the queue was passed by, in this page or an earlier one.
+    """
 
     messages: list[tuple[int, StoredMessage]]
     next_sequence: int | None
+    misses_some: bool = False
 
 
 class Rows(Protocol):

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
+from visibility.counts import Counts
 from visibility.deadlines import DeadlineHeap
 from visibility.events import GroupRow, Lease, MoveTask, StoredMessage
 from visibility.fairness import Fairness
@@ -44,6 +45,7 @@ class QueueState:
         "aliases",
         "changed_spans",
         "clocks_after",
+        "counts",
         "delayed",
         "delayed_after",
         "ending",
@@ -75,6 +77,8 @@ class QueueState:
 
     def __init__(self, queue_id: int) -> None:
         self.queue_id = queue_id
+        self.counts = Counts()
+        """What happened since the start; volatile."""
         self.next_sequence = 1
         self.low_water = 1
         """Every untouched waiting message has a sequence of at least this. Invariant: low_water <= head."""
@@ -181,7 +185,6 @@ class ShardState:
     __slots__ = (
         "deadlines",
         "definitions",
-        "expired",
         "hidden",
         "purge_interval_ms",
         "queues",
@@ -203,8 +206,6 @@ class ShardState:
         """Messages in flight over all queues: what the deadline heap really needs."""
         self.window_bytes = 0
         """Content held in all windows together."""
-        self.expired = 0
-        """Messages that retention removed since the start."""
         self.waits = WaitList()
 
     def queue(self, queue_id: int) -> QueueState:

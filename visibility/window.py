@@ -83,7 +83,7 @@ def fill(shard: ShardState, queue: QueueState, messages: int) -> None:
     Raises DamagedRecord, MessagesMissing.
     """
     while len(queue.window) < messages and queue.backlog > 0:
-        found, next_sequence = shard.rows.line(
+        found, next_sequence, misses_some = shard.rows.line(
             queue.queue_id,
             queue.head,
             queue.next_sequence,
@@ -94,6 +94,8 @@ def fill(shard: ShardState, queue: QueueState, messages: int) -> None:
             if sequence not in queue.entries:
                 append(shard, queue, sequence, message)
         queue.head = next_sequence or queue.next_sequence
+        if next_sequence is None and misses_some:
+            queue.unreadable += queue.backlog
         if next_sequence is None and queue.backlog:
             raise MessagesMissing(f"queue {queue.queue_id}: {queue.backlog} messages are missing")
     if shard.window_bytes > SHARD_WINDOW_BYTES_MAX:

@@ -137,6 +137,29 @@ async def test_a_queue_full_of_damaged_spent_messages_does_not_hold_the_shard() 
     assert world.store.reads - reads <= 10 * batches + 10, "each is tried once"
 
 
+# -- a damaged block ----------------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_damaged_block_costs_its_own_messages_and_no_others() -> None:
+    world = World().start()
+    await world.asked(prepared.send_batch(Q, BODIES), prepared.send(OTHER, "b"))
+    world.store.unreadable = {message_key(1, sequence) for sequence in (4, 5, 6)}
+    again = World(store=world.store).start(known_queue_ids=[1, 2])
+
+    first, second = await again.asked(prepared.receive(Q, 10, timeout_s=9), prepared.receive(Q, 10))
+    (counted,) = await again.asked(prepared.counters(Q))
+    (sent,) = await again.asked(prepared.send(Q, "new"))
+    (received, others) = await again.asked(prepared.receive(Q, 10), prepared.receive(OTHER))
+
+    assert first.bodies == [body for body in BODIES if body not in "345"]
+    assert second.bodies == []
+    assert counted.answers == [QueueCounters(3, 7, 0)]
+    assert not issubclass(sent.refusal, QueueError)
+    assert (received.bodies, others.bodies) == (["new"], ["b"])
+    assert again.store.abandoned == 0
+
+
 # -- a catalog that is behind the shard -----------------------------------------------------------------------------------
 
 

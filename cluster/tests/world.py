@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from cluster.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from cluster.turn import Ticket
+from storage.codec import DamagedRecord
 from storage.memory import MemoryStore
 from storage.store import StoreFailed
 from visibility.errors import QueueError
@@ -29,6 +30,8 @@ class FragileStore(MemoryStore):
         self.writes_before_refusal = 0
         self._is_committing = False
         self.abandoned = 0
+        self.unreadable: set[bytes] = set()
+        """Rows in a damaged block."""
         self.reads = 0
         """How often messages were read by name."""
 
@@ -51,6 +54,12 @@ class FragileStore(MemoryStore):
                 raise StoreFailed("cannot write: no space left on device")
             self.writes_before_refusal -= 1
         super().write()
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in super().scan(begin, end):
+            if key in self.unreadable:
+                raise DamagedRecord(begin, "rows from here on cannot be read: a block's checksum")
+            yield key, value
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         self.reads += 1

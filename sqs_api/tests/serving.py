@@ -25,6 +25,7 @@ from sqs_api.http_server import SqsConnection, SqsServer
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
+from sqs_api.queue_metrics import QueueMetrics
 from sqs_api.sealing import Sealer
 from storage.memory import MemoryStore
 from storage.store import Store, StoreFailed
@@ -105,7 +106,7 @@ class Client:
         self.writer.close()
         try:
             await self.writer.wait_closed()
-        except ConnectionError:
+        except OSError:  # TLS's errors are among them
             return
 
 
@@ -194,6 +195,7 @@ async def running(
     open_store: OpenStore | None = None,
     public_url: str | None = None,
     enforced: bool = False,
+    waiting_polls_max: int = 1000,
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
     clock, entropy = SystemClock(), SystemEntropy()
@@ -217,7 +219,6 @@ async def running(
     router = Router([shard])
     shard.start([])
     metrics = Metrics()
-    metrics.attach(catalog, router, clock.wall_s)
     disk = DiskSpace(Path("/"), 0)
     access = Access(catalog, clock, enforced=enforced, region=REGION)
     gateway = Gateway(
@@ -231,7 +232,9 @@ async def running(
         access=access,
         disk=disk,
         preparer=Preparer(Sealer(keyring, clock, makes_keys=False)),
+        waiting_polls_max=waiting_polls_max,
     )
+    metrics.attach(QueueMetrics(catalog, router, clock.wall_s, gateway.empty_receives, 500))
     service = Service(gateway, shard, catalog, metrics)
     service.keyring = keyring
     service.access = access

@@ -35,7 +35,20 @@ DEFAULTS = {
     "queue_rate": None,
     "fifo_quotas": Switch.OFF,
     "log": "json",
+    "audit": Switch.ON,
+    "usage_days": 400,
+    "metrics_queues_max": 500,
     "metrics": "loopback",
+    "tls_certificate": None,
+    "tls_key": None,
+    "tls_client_ca": None,
+    "trusted_proxies": "",
+    "connections_max": 10_000,
+    "request_timeout_s": 20,
+    "client_bytes_per_s_min": 16384,
+    "idle_timeout_s": 120,
+    "request_memory_bytes": 256 << 20,
+    "waiting_polls_max": 100_000,
 }
 
 
@@ -76,7 +89,11 @@ def test_flags_win_over_environment_over_file_over_default(
     assert settings.host == DEFAULTS["host"]
 
 
-@pytest.mark.parametrize("key", [name for name, *_ in scalar_fields() if name != "access_key_id"])
+PAIRED = {"tls_certificate", "tls_key", "tls_client_ca", "access_key_id"}
+"""Settings that only go with another one."""
+
+
+@pytest.mark.parametrize("key", [name for name, *_ in scalar_fields() if name not in PAIRED])
 def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
@@ -98,7 +115,17 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "queue_rate": "5/minute",
         "fifo_quotas": "on",
         "log": "console",
+        "audit": "off",
+        "usage_days": "7",
+        "metrics_queues_max": "5",
         "metrics": "anyone",
+        "trusted_proxies": "10.0.0.0/8, ::1",
+        "connections_max": "100",
+        "request_timeout_s": "5",
+        "client_bytes_per_s_min": "1000",
+        "idle_timeout_s": "60",
+        "request_memory_bytes": "10000000",
+        "waiting_polls_max": "10",
     }
     from_file = getattr(load({}, _file(tmp_path, f'{key} = "{others[key]}"')), key)
     monkeypatch.setenv(f"HOLDFAST_{key.upper()}", others[key])
@@ -195,6 +222,20 @@ def test_open_mode_listens_on_loopback(host: str) -> None:
 def test_open_mode_is_refused_elsewhere(host: str) -> None:
     assert _refusal({"auth": "open", "host": host}).startswith("auth: ")
     assert isinstance(load({"host": host}, None), Settings)
+
+
+def test_tls_needs_certificate_and_key() -> None:
+    pair = {"tls_certificate": "c.pem", "tls_key": "k.pem"}
+
+    assert _refusal({"tls_certificate": "c.pem"}).startswith("tls_certificate: needs tls_key")
+    assert _refusal({"tls_key": "k.pem"}).startswith("tls_certificate: needs tls_key")
+    assert _refusal({"tls_client_ca": "a.pem"}).startswith("tls_client_ca: needs tls_certificate")
+    assert load({**pair, "tls_client_ca": "a.pem"}, None).tls_client_ca == Path("a.pem")
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1/8", "proxy", "10.0.0.0/8 ::1"])
+def test_proxies_are_addresses_or_blocks(text: str) -> None:
+    assert _refusal({"trusted_proxies": text}).startswith("trusted_proxies: must be addresses")
 
 
 def test_the_master_key_comes_from_the_environment_only_and_is_not_shown(

@@ -256,6 +256,20 @@ async def test_malformed_request_is_the_clients_fault(
     assert 400 <= answer.status < 500
 
 
+@pytest.mark.parametrize("port", ["port", "aiohttp_port"])
+async def test_body_that_turns_out_malformed_is_refused_at_once(
+    service: Service, port: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await service.connect(getattr(service, port))
+    await client.send(request_bytes(b"", {"Transfer-Encoding": "chunked"}, length=False))
+
+    await client.send(b"5\r\nhush!", b"hush\r\n0\r\n\r\n")
+
+    assert (await client.answer()).status == 400
+    assert await client.rest() == b""
+    assert "hush" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "request_",
     [

@@ -174,3 +174,27 @@ async def test_wait_ends_with_an_empty_answer(service: Service) -> None:
     answer = await service.ask(_poll(url, 1))
 
     assert (answer.status, answer.json) == (200, {})
+
+
+@pytest.mark.parametrize("port", PORTS)
+async def test_polls_above_the_limit_are_throttled_when_there_is_nothing(port: str) -> None:
+    async with running(waiting_polls_max=2) as service:
+        url = await service.make_queue(VisibilityTimeout="0")
+        lazy = await service.make_queue("lazy", ReceiveMessageWaitTimeSeconds="20")
+        pollers = [await _parked(service, port, url) for _ in range(2)]
+
+        for poll in (_poll(url), json_request("ReceiveMessage", QueueUrl=lazy)):
+            answer = await service.ask(poll)
+            assert (answer.status, answer.json["__type"].partition("#")[2]) == (
+                403,
+                "RequestThrottled",
+            )
+        assert service.gateway.polls_not_waited == 2
+        assert await _receive(service, url) == [], "a receive that does not wait"
+        await service.call("SendMessage", QueueUrl=url, MessageBody="x")
+        for poller in pollers:
+            await poller.answer()
+
+        for _ in range(2):
+            await _parked(service, port, lazy)
+        assert (await service.ask(_poll(url))).json["Messages"][0]["Body"] == "x"

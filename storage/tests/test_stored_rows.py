@@ -83,8 +83,8 @@ async def test_a_page_has_at_most_the_messages_asked_for(place: Place) -> None:
     page = rows.line(1, 1, 10, messages=2, size=1 << 20)
     rest = rows.line(1, page.next_sequence or 0, 10, messages=2, size=1 << 20)
 
-    assert page == ([(1, message(1)), (2, message(2))], 5)
-    assert rest == ([(5, message(5)), (9, message(9))], None)
+    assert page[:2] == ([(1, message(1)), (2, message(2))], 5)
+    assert rest[:2] == ([(5, message(5)), (9, message(9))], None)
 
 
 async def test_a_page_ends_once_it_holds_the_bytes_asked_for_but_has_at_least_one_message(
@@ -110,9 +110,9 @@ async def test_a_page_stays_within_its_range_and_its_queue(place: Place) -> None
 
     page = rows.line(2, 2, 4, messages=10, size=1 << 20)
 
-    assert page == ([(2, message(2)), (3, message(3))], None)
-    assert rows.line(2, 4, 4, messages=10, size=1 << 20) == ([], None)
-    assert rows.line(9, 1, 4, messages=10, size=1 << 20) == ([], None)
+    assert page[:2] == ([(2, message(2)), (3, message(3))], None)
+    assert rows.line(2, 4, 4, messages=10, size=1 << 20)[:2] == ([], None)
+    assert rows.line(9, 1, 4, messages=10, size=1 << 20)[:2] == ([], None)
     assert sequences(store, 2) == [1, 2, 3, 4], "received ones are among them, delayed ones not"
 
 

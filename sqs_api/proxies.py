@@ -1,0 +1,84 @@
+"""Whose requests they are: the client's address, which a trusted proxy in between may tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NamedTuple
+
+Network = IPv4Network | IPv6Network
+
+_HOPS_MAX = 20
+"""More proxies than anyone has; the header's length is the client's choice."""
+
+
+class Origin(NamedTuple):
+    """Where a request came from."""
+
+    source_ip: str
+    """An address without zone, IPv4 in its own form; empty if the transport knows none."""
+    is_secure: bool
+    """Whether the client speaks TLS."""
+
+
+class TrustedProxies:
+    """The networks whose X-Forwarded-For and X-Forwarded-Proto are believed."""
+
+    def __init__(self, networks: str = "") -> None:
+        """`networks`: addresses and CIDR blocks, separated by commas. Raises ValueError."""
+        self._networks = tuple(
+            ip_network(text.strip()) for text in networks.split(",") if text.strip()
+        )
+
+    def trusts(self, address: str) -> bool:
+        """Whether a proxy at this address is believed."""
+        if not self._networks:
+            return False
+        try:
+            parsed = ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._networks)
+
+    def origin(self, direct: Origin, headers: Mapping[bytes, bytes]) -> Origin:
+        """Where a request that came from a trusted proxy at `direct` began: the rightmost address that is not trusted.
+
+        What stands left of that one was written by the client itself. An entry that is no address ends the search too:
+        then it is the proxy that wrote it.
+        """
+        source_ip = direct.source_ip
+        hops = headers.get(b"x-forwarded-for", b"").decode("latin-1").rsplit(",", _HOPS_MAX)
+        for hop in reversed(hops[-_HOPS_MAX:]):
+            address = _without_port(hop.strip())
+            if not address:
+                break
+            source_ip = address
+            if not self.trusts(address):
+                break
+        scheme = headers.get(b"x-forwarded-proto", b"").rpartition(b",")[2].strip().lower()
+        is_secure = scheme == b"https" if scheme else direct.is_secure
+        return Origin(source_ip, is_secure)
+
+
+def source_address(peername: object) -> str:
+    """The address in a transport's `peername`; empty if there is none."""
+    return _canonical(str(peername[0])) if isinstance(peername, tuple) and peername else ""
+
+
+def _without_port(hop: str) -> str:
+    """The address of an entry, which some proxies write with a port; empty if it is none."""
+    if hop.startswith("["):
+        hop = hop[1:].partition("]")[0]
+    elif hop.count(":") == 1:
+        hop = hop.partition(":")[0]
+    return _canonical(hop)
+
+
+def _canonical(text: str) -> str:
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return ""
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return str(address)

@@ -1,0 +1,88 @@
+"""A listener in front of a service of `serving.running`, and seconds that pass when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqs_api.http_server import SqsServer
+from sqs_api.listener import Listener
+from sqs_api.proxies import TrustedProxies
+from sqs_api.shedding import ListenerCounters, ListenerLimits
+from sqs_api.tests.serving import AiohttpServer, Client, Service, settled
+from sqs_api.tls import Tls
+
+
+class Port:
+    """One port, with clients of its own."""
+
+    def __init__(self, server: SqsServer, number: int) -> None:
+        self.server = server
+        self.number = number
+        self.clients: list[Client] = []
+
+    @property
+    def counters(self) -> ListenerCounters:
+        """What was turned away."""
+        return self.server.counters
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether no bytes wait for the server."""
+        return not any(_waits(connection.transport) for connection in self.server.connections)
+
+    async def connect(self, context: ssl.SSLContext | None = None) -> Client:
+        """A new connection."""
+        name = "localhost" if context else None
+        streams = await asyncio.open_connection(
+            "127.0.0.1", self.number, ssl=context, server_hostname=name
+        )
+        client = Client(*streams)
+        self.clients.append(client)
+        return client
+
+    async def pass_seconds(self, seconds: int) -> None:
+        """Let so many seconds pass for the connections."""
+        for _ in range(seconds):
+            await self.server.sweep()
+            await settled(3)
+
+
+def _waits(transport: asyncio.Transport | None) -> bool:
+    if transport is None or transport.is_closing():
+        return False
+    if not transport.is_reading():
+        return True
+    sock = socket.socket(fileno=transport.get_extra_info("socket").fileno())
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return False
+    finally:
+        sock.detach()
+
+
+@asynccontextmanager
+async def listening(
+    service: Service,
+    *,
+    limits: ListenerLimits | None = None,
+    tls: Tls | None = None,
+    proxies: str = "",
+    with_short_cut: bool = True,
+) -> AsyncIterator[Port]:
+    """A listener on a free port."""
+    kind = SqsServer if with_short_cut else AiohttpServer
+    server = kind(service.gateway, service.pages, limits, TrustedProxies(proxies))
+    service.servers.append(server)
+    listener = Listener(server, connections_max=server.limits.connections_max, tls=tls)
+    port = Port(server, await listener.open("127.0.0.1", 0))
+    try:
+        yield port
+    finally:
+        listener.close()
+        for client in port.clients:
+            await client.close()

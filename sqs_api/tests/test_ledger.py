@@ -1,0 +1,179 @@
+"""Administrative actions and denied calls are in the audit log; what accounts did is in the usage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from auth.caller import Caller
+from auth.errors import MissingAuthenticationToken
+from cluster.tests.virtual_time import SettableClock
+from sqs_api.audit import AuditLog
+from sqs_api.ledger import Ledger
+from sqs_api.tests.serving import ACCOUNT, REGION, Service, json_request, running
+from sqs_api.usage import Usage, read_usage
+
+CALLER = Caller(ACCOUNT, REGION, "AIDA", "AKIA", "ann")
+
+
+class Files:
+    """An audit log and a usage on a clock of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = SettableClock()
+        self.audit_file = folder / "audit.log"
+        self.usage_file = folder / "usage.sqlite"
+        self.audit = AuditLog(self.audit_file, self.clock.wall_s)
+        self.usage = Usage(self.usage_file, self.clock.wall_s, days_kept=3)
+        self.ledger = Ledger(self.usage, self.audit)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What was noted, after which nothing more is."""
+        self.audit.close()
+        return [json.loads(line) for line in self.audit_file.read_text().splitlines()]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def _authenticate(
+    method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+) -> Caller:
+    user = headers.get(b"who", b"").decode()
+    if not user:
+        raise MissingAuthenticationToken
+    return Caller(ACCOUNT, REGION, "AIDA", "AKIA", None if user == "root" else user)
+
+
+@pytest_asyncio.fixture
+async def service(files: Files) -> AsyncIterator[Service]:
+    async with running(authenticate=_authenticate, enforced=True) as parts:
+        parts.gateway.ledger = files.ledger
+        yield parts
+
+
+async def _ask(service: Service, who: str, action: str, **members: Any) -> int:
+    headers = {"who": who} if who else {}
+    return (await service.ask(json_request(action, headers=headers, **members))).status
+
+
+async def test_who_changed_what_is_noted_and_messages_are_not(
+    service: Service, files: Files
+) -> None:
+    await _ask(service, "root", "CreateQueue", QueueName="q", Attributes={"DelaySeconds": "7"})
+    await _ask(service, "root", "SendMessage", QueueUrl="q", MessageBody="secret body")
+    await _ask(service, "root", "ReceiveMessage", QueueUrl="q")
+    await _ask(service, "root", "ListQueues")
+    await _ask(service, "root", "TagQueue", QueueUrl="q", Tags={"a": "b"})
+    await _ask(service, "root", "PurgeQueue", QueueUrl="q")
+    await _ask(service, "root", "DeleteQueue", QueueUrl="missing")
+
+    lines = files.lines()
+
+    seen = [(line["event"], line["queue"], line["outcome"]) for line in lines]
+    assert seen == [
+        ("CreateQueue", "q", "ok"),
+        ("TagQueue", "q", "ok"),
+        ("PurgeQueue", "q", "ok"),
+        ("DeleteQueue", "missing", "AWS.SimpleQueueService.NonExistentQueue"),
+    ]
+    created = lines[0]
+    assert created["attributes"] == {"DelaySeconds": "7"}
+    assert created["account"] == ACCOUNT
+    assert created["access_key_id"] == "AKIA"
+    assert created["source_ip"] == "127.0.0.1"
+    assert created["request_id"]
+    assert created["time"].endswith("+00:00")
+    assert "secret body" not in files.audit_file.read_text()
+
+
+async def test_denied_calls_are_noted_with_who_made_them(service: Service, files: Files) -> None:
+    await _ask(service, "ann", "SendMessage", QueueUrl="q", MessageBody="x")
+    await _ask(service, "", "SendMessage", QueueUrl="q", MessageBody="x")
+
+    known, unknown = files.lines()
+
+    assert (known["event"], known["user"], known["outcome"]) == ("denied", "ann", "AccessDenied")
+    assert known["action"] == "SendMessage"
+    assert (unknown["outcome"], "account" in unknown) == ("MissingAuthenticationToken", False)
+
+
+def test_a_flood_of_denied_calls_is_counted(files: Files) -> None:
+    for _ in range(1000):
+        files.audit.denied("SendMessage", CALLER, "127.0.0.1", "r", "AccessDenied")
+    files.clock.at_ms += 1000
+    files.audit.denied("SendMessage", CALLER, "127.0.0.1", "r", "AccessDenied")
+
+    lines = files.lines()
+
+    assert len(lines) == 52
+    assert lines[50]["event"] == "denied_omitted"
+    assert lines[50]["count"] == 950
+
+
+def test_a_log_on_a_full_disk_loses_lines_and_nothing_else() -> None:
+    audit = AuditLog(Path("/dev/full"), SettableClock().wall_s)
+
+    for _ in range(3):
+        audit.note("lost")
+    audit.close()
+
+    assert audit.lost == 3
+
+
+# -- usage ------------------------------------------------------------------------------------------------------------
+
+
+async def test_requests_and_bytes_are_counted_by_account_and_queue(
+    service: Service, files: Files
+) -> None:
+    await _ask(service, "root", "CreateQueue", QueueName="q")
+    for size in (10, 65 * 1024, 200 * 1024):
+        await _ask(service, "root", "SendMessage", QueueUrl="q", MessageBody="x" * size)
+    await _ask(service, "root", "ReceiveMessage", QueueUrl="q")
+    await _ask(service, "", "ReceiveMessage", QueueUrl="q")
+    await files.ledger.write()
+    await _ask(service, "root", "ReceiveMessage", QueueUrl="q")
+    await files.ledger.write()
+    await files.ledger.write()
+
+    without, queue = read_usage(files.usage_file, None, None)
+
+    assert (without.account, without.queue, without.requests) == (ACCOUNT, "", 1)
+    assert queue.queue == f"arn:aws:sqs:{REGION}:{ACCOUNT}:q"
+    assert (queue.requests, queue.billed_requests) == (5, 1 + 2 + 4 + 1 + 2)
+    assert queue.bytes_in > 265 * 1024
+    assert queue.bytes_out > 65 * 1024
+    assert read_usage(files.usage_file, "1" * 12, None) == []
+
+
+async def test_days_are_apart_and_forgotten_in_time(files: Files) -> None:
+    for _ in range(5):
+        files.usage.count(ACCOUNT, None, 1, 1)
+        await files.ledger.write()
+        files.clock.at_ms += 24 * 3600 * 1000
+
+    rows = read_usage(files.usage_file, None, None)
+
+    assert len(rows) == 4
+    assert read_usage(files.usage_file, ACCOUNT, rows[2].day) == rows[2:]
+    assert len({row.day for row in rows}) == 4
+
+
+async def test_what_could_not_be_written_comes_with_the_next_call(files: Files) -> None:
+    files.usage_file.mkdir()
+    files.usage.count(ACCOUNT, None, 5, 6)
+    await files.ledger.write()
+    files.usage_file.rmdir()
+    files.usage.count(ACCOUNT, None, 5, 6)
+    await files.ledger.write()
+
+    (row,) = read_usage(files.usage_file, None, None)
+    assert (row.requests, row.bytes_in, row.bytes_out) == (2, 10, 12)

@@ -1,0 +1,165 @@
+"""The accept loop: too many connections, no file descriptors, and whose address counts."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from typing import Any
+
+import pytest
+
+from compat_tests.certificates import Authority
+from sqs_api.descriptors import for_connections
+from sqs_api.gateway import Client, Exchange
+from sqs_api.listener import Listener
+from sqs_api.plain_request import RawRequest
+from sqs_api.shedding import ListenerLimits, Refused
+from sqs_api.tests.listening import listening
+from sqs_api.tests.serving import Service, json_request, settled, until
+from sqs_api.tls import Tls
+
+LIST = json_request("ListQueues")
+
+
+async def test_connections_above_the_limit_get_503_and_the_others_go_on(service: Service) -> None:
+    async with listening(service, limits=ListenerLimits(connections_max=2)) as port:
+        clients = [await port.connect() for _ in range(2)]
+        await until(lambda: port.counters.connections == 2)
+
+        refused = await port.connect()
+        answer = await refused.answer()
+
+        assert (answer.status, answer.headers["Connection"]) == (503, "close")
+        assert await refused.rest() == b""
+        assert port.counters.refused[Refused.CONNECTIONS] == 1
+        assert (await clients[0].ask(LIST)).status == 200
+        await clients[1].close()
+        await until(lambda: port.counters.connections == 1)
+        assert (await (await port.connect()).ask(LIST)).status == 200
+        assert port.counters.accepted == 3
+
+
+async def test_failed_handshakes_leave_room_for_others(
+    service: Service, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    limits = ListenerLimits(connections_max=1)
+    context = ssl.create_default_context(cafile=authority.file)
+    async with listening(service, limits=limits, tls=Tls(*authority.sign("s"), None)) as port:
+        for _ in range(3):
+            client = await port.connect()
+            assert (await client.ask(LIST)).status == 400, "plain http"
+            with pytest.raises(ssl.SSLError):
+                await port.connect(ssl.create_default_context())
+            await settled()
+
+        assert (await (await port.connect(context)).ask(LIST)).status == 200
+        assert port.counters.refused[Refused.CONNECTIONS] == 0
+
+
+class _WithoutDescriptors:
+    """A listening socket that finds none, so many times."""
+
+    def __init__(self, real: socket.socket, times: int) -> None:
+        self._real = real
+        self.left = times
+
+    def accept(self) -> Any:
+        """Fail, then accept."""
+        if self.left:
+            self.left -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._real.accept()
+
+    def fileno(self) -> int:
+        """The real one's."""
+        return self._real.fileno()
+
+    def close(self) -> None:
+        """Close the real one."""
+        self._real.close()
+
+
+async def test_accept_without_descriptors_pauses_and_goes_on(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sqs_api.listener._PAUSE_S", 3600)
+    async with listening(service) as port:
+        listener = Listener(port.server, connections_max=9)
+        port.number = await listener.open("127.0.0.1", 0)
+        poor = _WithoutDescriptors(listener._sockets[0], 2)
+        asyncio.get_running_loop().remove_reader(poor)
+        listener._sockets[0] = poor  # type: ignore[call-overload]
+        listener._resume()
+
+        client = await port.connect()
+        await settled(100)
+        assert poor.left == 1, "it was asked again without a pause"
+        monkeypatch.setattr("sqs_api.listener._PAUSE_S", 0)
+        listener._resume()
+
+        assert (await client.ask(LIST)).status == 200
+        assert port.counters.refused[Refused.DESCRIPTORS] == 2
+        listener.close()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit", "expected"),
+    [
+        (10_000, 1 << 20, 10_000),
+        (10_000, 1024, 768),
+        (10_000, 12_000, 9000),
+        (100_000, 65_536, 61_440),
+        (10, 4, 3),
+        (10_000, -1, 10_000),
+    ],
+)
+def test_some_descriptors_are_kept_for_the_stores(wanted: int, limit: int, expected: int) -> None:
+    assert for_connections(wanted, limit) == expected
+
+
+# -- whose request ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_short_cut", [True, False], ids=["short cut", "aiohttp"])
+@pytest.mark.parametrize(
+    ("trusted", "source_ip", "scheme"),
+    [("127.0.0.0/8", "192.0.2.7", "https"), ("10.0.0.0/8", "127.0.0.1", "http")],
+    ids=["trusted", "not trusted"],
+)
+async def test_a_trusted_proxy_tells_the_clients_address_and_scheme(
+    service: Service,
+    with_short_cut: bool,
+    trusted: str,
+    source_ip: str,
+    scheme: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[str, bool]] = []
+    begin = service.gateway.begin
+
+    def begin_noting(raw: RawRequest, client: Client) -> Exchange:
+        seen.append((client.source_ip, client.is_secure))
+        return begin(raw, client)
+
+    monkeypatch.setattr(service.gateway, "begin", begin_noting)
+    told = {"X-Forwarded-For": "198.51.100.1, 192.0.2.7", "X-Forwarded-Proto": "https"}
+    async with listening(service, proxies=trusted, with_short_cut=with_short_cut) as port:
+        client = await port.connect()
+
+        answer = await client.ask(json_request("CreateQueue", headers=told, QueueName="q"))
+
+        assert answer.json["QueueUrl"].startswith(f"{scheme}://")
+        await client.ask(LIST)
+        assert seen == [(source_ip, scheme == "https"), ("127.0.0.1", False)]
+
+
+async def test_metrics_are_not_for_those_behind_a_proxy_of_this_machine(service: Service) -> None:
+    page = b"GET /_holdfast/metrics HTTP/1.1\r\nHost: h\r\n%b\r\n"
+    async with listening(service, proxies="127.0.0.1") as port:
+        client = await port.connect()
+
+        assert (await client.ask(page % b"")).status == 200
+        assert (await client.ask(page % b"X-Forwarded-For: 192.0.2.7\r\n")).status == 403

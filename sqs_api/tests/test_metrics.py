@@ -1,0 +1,191 @@
+"""The numbers of the metrics page are those of what was done."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
+
+from sqs_api.queue_metrics import QueueMetrics
+from sqs_api.tests.serving import ACCOUNT, REGION, Service, json_request, running
+from visibility.counts import Counts
+
+Q = {"account": ACCOUNT, "region": REGION, "queue": "q"}
+
+
+@pytest_asyncio.fixture
+async def service() -> AsyncIterator[Service]:
+    async with running() as parts:
+        yield parts
+
+
+async def _samples(service: Service) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for family in text_string_to_metric_families((await service.metrics.page()).decode()):
+        assert family.documentation
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+async def _of_queue(service: Service, name: str = "q") -> dict[str, float]:
+    labels = tuple(sorted((Q | {"queue": name}).items()))
+    return {
+        sample.removeprefix("holdfast_queue_").removesuffix("_total"): values[labels]
+        for sample, values in (await _samples(service)).items()
+        if labels in values
+    }
+
+
+async def test_what_happens_to_messages_is_counted(service: Service) -> None:
+    url = await service.make_queue("q")
+    for size in (1, 20, 300):
+        await service.call("SendMessage", QueueUrl=url, MessageBody="x" * size)
+    await service.call("SendMessage", QueueUrl=url, MessageBody="later", DelaySeconds=900)
+    received = await service.call("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=2)
+    handle = received["Messages"][0]["ReceiptHandle"]
+    await service.call("DeleteMessage", QueueUrl=url, ReceiptHandle=handle)
+    await service.call("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=10)
+    for _ in range(3):
+        await service.call("ReceiveMessage", QueueUrl=url)
+
+    seen = await _of_queue(service)
+    expected = {
+        "messages_sent": 4,
+        "sent_bytes": 326,
+        "messages_received": 3,
+        "messages_deleted": 1,
+        "empty_receives": 3,
+        "messages_visible": 0,
+        "messages_not_visible": 2,
+        "messages_delayed": 1,
+        "messages_purged": 0,
+        "messages_expired": 0,
+    }
+    assert {name: seen[name] for name in expected} == expected
+
+    await service.call("PurgeQueue", QueueUrl=url)
+    assert (await _of_queue(service))["messages_purged"] == 3
+
+
+async def test_dead_letters_are_counted_at_both_ends(service: Service) -> None:
+    dead = await service.make_queue("dead")
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    url = await service.make_queue("q", RedrivePolicy=policy, VisibilityTimeout="0")
+    await service.call("SendMessage", QueueUrl=url, MessageBody="x")
+    for _ in range(2):
+        await service.call("ReceiveMessage", QueueUrl=url)
+
+    assert (await _of_queue(service))["messages_moved_out"] == 1
+    assert (await _of_queue(service, "dead"))["messages_moved_in"] == 1
+    assert dead
+
+
+async def test_ages_are_those_of_the_oldest_messages(service: Service) -> None:
+    url = await service.make_queue("q")
+    assert "oldest_message_age_seconds" not in await _of_queue(service)
+    await service.call("SendMessage", QueueUrl=url, MessageBody="first")
+    await service.call("SendMessage", QueueUrl=url, MessageBody="second")
+    (shard,) = service.gateway._router.shards.values()
+    state = shard.queue(1)
+    assert state is not None
+    (first, second) = [message.sent_at_ms for _, message in state.window]
+
+    assert shard.oldest(state) == (first, first)
+    await service.call("ReceiveMessage", QueueUrl=url)
+    assert shard.oldest(state) == (first, second)
+    await service.call("ReceiveMessage", QueueUrl=url)
+    assert shard.oldest(state) == (first, 0)
+    ages = await _of_queue(service)
+    assert 0 <= ages["oldest_message_age_seconds"] < 60
+    assert ages["oldest_receivable_message_age_seconds"] == 0
+    await service.call("PurgeQueue", QueueUrl=url)
+    assert shard.oldest(state) == (0, 0)
+
+
+async def test_ages_of_a_fifo_queue_look_at_the_groups(service: Service) -> None:
+    url = await service.make_queue("q.fifo", FifoQueue="true", ContentBasedDeduplication="true")
+    for group in ("a", "b"):
+        await service.call("SendMessage", QueueUrl=url, MessageBody=group, MessageGroupId=group)
+    (shard,) = service.gateway._router.shards.values()
+    state = shard.queue(1)
+    assert state is not None
+    before = shard.oldest(state)
+    await service.call("ReceiveMessage", QueueUrl=url)
+    after = shard.oldest(state)
+
+    assert before is not None
+    assert after is not None
+    assert before.stored_ms == before.receivable_ms == after.stored_ms
+    assert after.receivable_ms >= before.receivable_ms > 0
+
+
+async def test_queues_beyond_the_cap_are_summed_up_and_the_fullest_are_shown(
+    service: Service,
+) -> None:
+    for number in range(6):
+        url = await service.make_queue(f"q{number}")
+        for _ in range(number + 1):
+            await service.call("SendMessage", QueueUrl=url, MessageBody="x")
+    capped = QueueMetrics(service.catalog, service.gateway._router, lambda: 0.0, {}, 2)
+    service.metrics._sources[:] = [capped]
+
+    visible = (await _samples(service))["holdfast_queue_messages_visible"]
+
+    assert {dict(labels)["queue"]: value for labels, value in visible.items()} == {
+        "q5": 6,
+        "q4": 5,
+        "(others)": 10,
+    }
+
+
+async def test_refusals_are_counted_by_code_and_strangers_make_no_series(service: Service) -> None:
+    url = await service.make_queue("q")
+    await service.call("DeleteQueue", QueueUrl=url)
+    for _ in range(2):
+        await service.ask(json_request("SendMessage", QueueUrl=url, MessageBody="x"))
+
+    refusals = (await _samples(service))["holdfast_refusals_total"]
+    assert refusals == {(("code", "AWS.SimpleQueueService.NonExistentQueue"),): 2}
+
+
+async def test_what_comes_in_less_what_goes_out_is_there(service: Service) -> None:
+    """Whatever is done: the invariant of `Counts`."""
+    chance = random.Random(7)
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"
+    await service.make_queue("dead")
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2})
+    url = await service.make_queue("q", RedrivePolicy=policy)
+    handles: list[str] = []
+    for _ in range(400):
+        what = chance.choice(
+            ["send", "send", "delay", "receive", "receive", "delete", "show", "purge"]
+        )
+        if what in ("send", "delay"):
+            delay = 900 if what == "delay" else 0
+            await service.call("SendMessage", QueueUrl=url, MessageBody="x", DelaySeconds=delay)
+        elif what == "receive":
+            answer = await service.call("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=3)
+            handles += [message["ReceiptHandle"] for message in answer.get("Messages", ())]
+        elif what == "purge" and chance.random() < 0.1:
+            await service.call("PurgeQueue", QueueUrl=url)
+            handles.clear()
+        elif handles and what == "delete":
+            await service.call("DeleteMessage", QueueUrl=url, ReceiptHandle=handles.pop())
+        elif handles and what == "show":
+            shown = {"QueueUrl": url, "ReceiptHandle": handles.pop(), "VisibilityTimeout": 0}
+            await service.call("ChangeMessageVisibility", **shown)
+
+    (shard,) = service.gateway._router.shards.values()
+    for queue_id in (1, 2):
+        state = shard.queue(queue_id)
+        assert state is not None
+        counts: Counts = state.counts
+        left = counts.sent + counts.moved_in - counts.moved_out
+        left -= counts.deleted + counts.expired + counts.purged
+        assert left == state.visible + state.in_flight + state.delayed
+    assert counts.moved_out > 0
