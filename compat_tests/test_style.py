@@ -36,6 +36,7 @@ BLIND_EXCEPT = {
     "sqs_api/gateway.py": "the root of a request: a bug becomes InternalError and a log line",
     "cluster/shard.py": "the root of a shard's task: a bug stops the shard, which is reloaded",
     "cluster/turn.py": "deciding changes nothing: a bug in it costs one request, which gets InternalError",
+    "sqs_api/watches.py": "the root of repeated work: a bug is a log line, and the work comes again",
     "compat_tests/clients/old_boto3_worker.py": "the worker reports its crash to the caller",
 }
 LONG_FILES: dict[str, str] = {}

@@ -34,27 +34,23 @@ from sqs_api.backups import Backups
 from sqs_api.config import Audience, AuthMode, Settings, Switch
 from sqs_api.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.deletions import Deletions
-from sqs_api.descriptors import for_connections, raise_limit
 from sqs_api.disk_space import DiskSpace
+from sqs_api.front import FRONT_CHECK_S, Front
 from sqs_api.gateway import Authenticate, Gateway
-from sqs_api.http_server import SqsServer
 from sqs_api.keys import identities_file, open_keyring
 from sqs_api.ledger import Ledger
-from sqs_api.listener import Listener
-from sqs_api.listener_metrics import ListenerMetrics
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
-from sqs_api.proxies import TrustedProxies
 from sqs_api.queue_actions import QueueActions
 from sqs_api.queue_metrics import QueueMetrics
 from sqs_api.rates import Rates
 from sqs_api.sealing import Sealer
 from sqs_api.service_metrics import Parts, ServiceMetrics
-from sqs_api.shedding import ListenerLimits
-from sqs_api.stalls import StallWatch
-from sqs_api.tls import Tls, TlsUnusable
+from sqs_api.stalls import STALL_CHECK_S, StallWatch
+from sqs_api.tls import TlsUnusable
 from sqs_api.usage import FILE_NAME as USAGE_FILE
 from sqs_api.usage import Usage
+from sqs_api.watches import Watches
 from storage.codec import DamagedRecord
 from storage.folder import FolderRefused, open_folder
 from storage.histogram import SYNC_BOUNDS_S, Histogram
@@ -66,18 +62,14 @@ _STOP_S = 10.0
 """How long a stop waits for running requests."""
 _DISCONNECT_S = 0.05
 """How long a stop waits for idle connections to close."""
-_KEY_CHECK_S = 1.0
-"""How often changes by `holdfast credentials` are looked for."""
+_CHANGES_CHECK_S = 1.0
+"""How often it is looked for what commands changed."""
 _DISK_CHECK_S = 1.0
 _USAGE_WRITE_S = 60.0
 _DATA_KEY_CHECK_S = 15.0
 """How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
 _DELETION_CHECK_S = 60.0
 """How often it is looked for deleted queues that can be restored no more; a restore looks at the time itself."""
-_CERTIFICATE_CHECK_S = 1.0
-"""How often it is looked for a new certificate."""
-_SWEEP_S = 1.0
-"""How often connections are looked at; the unit of the listener's time limits."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
 
@@ -112,7 +104,6 @@ class Node:
         self._sync_s = Histogram(SYNC_BOUNDS_S)
         self._stalls = StallWatch(self._clock.monotonic_s)
         self._ready = False
-        self._stopping = asyncio.Event()
         self._opened = AsyncExitStack()
         self._stores: dict[int, RocksStore] = {}
         """The store that each shard opened last."""
@@ -137,7 +128,7 @@ class Node:
     async def _start(self) -> str:
         settings = self._settings
         try:
-            self._tls = _tls(settings)
+            self._front = Front(settings)
             self._folders = folders = open_folder(settings.data)
             self._keyring = open_keyring(settings, self._clock, self._entropy)
             self._opened.callback(self._keyring.close)
@@ -256,51 +247,19 @@ class Node:
             deletions=self._deletions,
             backups=self._backups,
         )
-        limits = ListenerLimits(
-            connections_max=for_connections(settings.connections_max, raise_limit()),
-            request_timeout_s=settings.request_timeout_s,
-            idle_timeout_s=settings.idle_timeout_s,
-            client_bytes_per_s_min=settings.client_bytes_per_s_min,
-            request_memory_bytes=settings.request_memory_bytes,
-        )
-        if limits.connections_max < settings.connections_max:
-            self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
-        proxies = TrustedProxies(settings.trusted_proxies)
-        self._server = SqsServer(self._gateway, pages, limits, proxies)
-        self._metrics.attach(
-            ListenerMetrics(
-                self._server.counters,
-                self._server.memory,
-                self._tls,
-                lambda: self._gateway.polls_not_waited,
-            )
-        )
-        self._listener = Listener(
-            self._server, connections_max=limits.connections_max, tls=self._tls
-        )
         try:
-            port = await self._listener.open(settings.host, settings.port)
+            address = await self._front.open(self._gateway, pages, self._metrics)
         except OSError as error:
             reason = error.strerror or str(error)
             raise NodeRefused(
                 f"cannot listen on {settings.host}:{settings.port}: {reason}"
             ) from error
-        self._watches = [
-            asyncio.create_task(self._watch_keys()),
-            asyncio.create_task(self._watch_keyring()),
-            asyncio.create_task(self._watch_data_keys()),
-            asyncio.create_task(self._watch_disk()),
-            asyncio.create_task(self._watch_usage()),
-            asyncio.create_task(self._watch_deletions()),
-            asyncio.create_task(self._watch_connections()),
-            asyncio.create_task(self._watch_certificate()),
-        ]
+        self._watch()
         self._ready = True
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
+        return address
 
     def _open_ledger(self) -> None:
         settings = self._settings
@@ -364,89 +323,64 @@ class Node:
     def _is_ready(self) -> bool:
         return self._ready and self._router.ready
 
-    async def _watch_keys(self) -> None:
-        """Take over what `holdfast credentials` and `holdfast users` changed while the node runs."""
-        while not await self._stops_within(_KEY_CHECK_S):
-            try:
-                if self._identities.changed():
-                    self._verifier.replace(self._identities.credentials())
-                    self._access.replace(self._identities.users())
-                    self._log.info("access_keys_reloaded")
-                    self._note("access_keys_reloaded")
-            except (IdentitiesUnreadable, sqlite3.Error) as error:
-                self._log.error("access_keys_unreadable", error=str(error))
+    # -- what is looked at again and again --------------------------------------------------------------------------------
 
-    async def _watch_keyring(self) -> None:
-        """Take over what `holdfast keys` changed while the node runs."""
-        while not await self._stops_within(_KEY_CHECK_S):
-            try:
-                if self._keyring.reload_if_changed():
-                    self._log.info("keyring_reloaded")
-                    self._note("keyring_reloaded")
-            except (SealBroken, sqlite3.Error) as error:
-                self._log.error("keyring_unreadable", error=str(error))
+    def _watch(self) -> None:
+        self._watches = Watches()
+        every = self._watches.every
+        every(_CHANGES_CHECK_S, self._take_over_identities)
+        every(_CHANGES_CHECK_S, self._take_over_keys)
+        every(_DATA_KEY_CHECK_S, self._renew_data_keys)
+        every(FRONT_CHECK_S, self._front.look)
+        every(_DISK_CHECK_S, self._disk.look)
+        every(_USAGE_WRITE_S, self._ledger.write)
+        every(_DELETION_CHECK_S, self._drop_deletions, first_s=0.0)
+        every(STALL_CHECK_S, self._stalls.look)
 
-    async def _watch_usage(self) -> None:
-        """Write what accounts did once a minute."""
-        while not await self._stops_within(_USAGE_WRITE_S):
-            await self._ledger.write()
-
-    async def _watch_disk(self) -> None:
-        """Look at the free space, and how late the loop runs."""
-        stalls = asyncio.create_task(self._stalls.watch())
-        while not await self._stops_within(_DISK_CHECK_S):
-            self._disk.look()
-        stalls.cancel()
-
-    async def _watch_data_keys(self) -> None:
-        """Replace data keys that sealed long enough."""
-        while not await self._stops_within(_DATA_KEY_CHECK_S):
-            try:
-                await self._sealer.renew(self._catalog)
-            except (SealBroken, sqlite3.Error) as error:
-                self._log.error("data_keys_not_renewed", error=str(error))
-
-    async def _watch_deletions(self) -> None:
-        """Give up deleted queues that nobody restored in time."""
-        wait_s = 0.0
-        while not await self._stops_within(wait_s):
-            wait_s = _DELETION_CHECK_S
-            try:
-                dropped = await self._deletions.drop_expired(int(self._clock.wall_s() * 1000))
-                if dropped:
-                    self._log.info("deleted_queues_dropped", queues=dropped)
-            except aiosqlite.Error as error:
-                self._log.error("deleted_queues_not_dropped", error=str(error))
-
-    async def _watch_connections(self) -> None:
-        """Hang up on clients that let the service wait."""
-        while not await self._stops_within(_SWEEP_S):
-            await self._server.sweep()
-
-    async def _watch_certificate(self) -> None:
-        """Take over a new certificate."""
-        while self._tls is not None and not await self._stops_within(_CERTIFICATE_CHECK_S):
-            try:
-                if self._tls.reload_if_changed():
-                    self._log.info("certificate_reloaded")
-            except TlsUnusable as error:
-                self._log.error("certificate_not_reloaded", error=str(error))
-
-    async def _stops_within(self, wait_s: float) -> bool:
-        """Wait; whether the node began to stop before the time was over. A watch is not cancelled in its work."""
+    def _take_over_identities(self) -> None:
+        """What `holdfast credentials` and `holdfast users` changed while the node runs."""
         try:
-            await asyncio.wait_for(self._stopping.wait(), wait_s)
-        except TimeoutError:
-            return False
-        return True
+            if self._identities.changed():
+                self._verifier.replace(self._identities.credentials())
+                self._access.replace(self._identities.users())
+                self._log.info("access_keys_reloaded")
+                self._note("access_keys_reloaded")
+        except (IdentitiesUnreadable, sqlite3.Error) as error:
+            self._log.error("access_keys_unreadable", error=str(error))
+
+    def _take_over_keys(self) -> None:
+        """What `holdfast keys` changed while the node runs."""
+        try:
+            if self._keyring.reload_if_changed():
+                self._log.info("keyring_reloaded")
+                self._note("keyring_reloaded")
+        except (SealBroken, sqlite3.Error) as error:
+            self._log.error("keyring_unreadable", error=str(error))
+
+    async def _renew_data_keys(self) -> None:
+        """Replace data keys that sealed long enough."""
+        try:
+            await self._sealer.renew(self._catalog)
+        except (SealBroken, sqlite3.Error) as error:
+            self._log.error("data_keys_not_renewed", error=str(error))
+
+    async def _drop_deletions(self) -> None:
+        """Give up deleted queues that nobody restored in time."""
+        try:
+            dropped = await self._deletions.drop_expired(int(self._clock.wall_s() * 1000))
+            if dropped:
+                self._log.info("deleted_queues_dropped", queues=dropped)
+        except aiosqlite.Error as error:
+            self._log.error("deleted_queues_not_dropped", error=str(error))
+
+    # -- the end ----------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
         """Take no new requests, finish running ones, end long polls early, close everything."""
         self._ready = False
         self._note("stopping")
-        self._listener.close()
-        self._stopping.set()
-        self._server.begin_to_stop()
+        self._front.close()
+        self._watches.begin_to_stop()
         for shard in self._router.shards.values():
             shard.end_long_polls()
         await self._backups.stop()
@@ -454,16 +388,6 @@ class Node:
             await asyncio.wait_for(self._gateway.drain(), _STOP_S)
         except TimeoutError:
             self._log.warning("stopped_with_requests_running", requests=self._gateway.outstanding)
-        await self._server.shutdown(_DISCONNECT_S)
-        _, late = await asyncio.wait(self._watches, timeout=_STOP_S)
-        for watch in late:
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
+        await self._front.disconnect(_DISCONNECT_S)
+        await self._watches.stop(_STOP_S)
         await self._opened.aclose()
-
-
-def _tls(settings: Settings) -> Tls | None:
-    """None for http. Raises TlsUnusable."""
-    if settings.tls_certificate is None or settings.tls_key is None:
-        return None
-    return Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)

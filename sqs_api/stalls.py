@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import structlog
 
 from storage.histogram import Histogram
 
-_EVERY_S = 0.1
+STALL_CHECK_S = 0.1
 _BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _STALL_S = 1.0
 
@@ -21,15 +20,16 @@ class StallWatch:
         self._now_s = monotonic_s
         self._log = structlog.get_logger("loop")
         self.late_s = Histogram(_BOUNDS_S)
+        self._looked_at_s = 0.0
         self.longest_s = 0.0
         """The longest delay since the start."""
 
-    async def watch(self) -> None:
-        """Run until it is cancelled."""
-        while True:
-            due_s = self._now_s() + _EVERY_S
-            await asyncio.sleep(_EVERY_S)
-            self.note(max(0.0, self._now_s() - due_s))
+    def look(self) -> None:
+        """Call it every `STALL_CHECK_S`."""
+        now_s = self._now_s()
+        if self._looked_at_s:
+            self.note(max(0.0, now_s - self._looked_at_s - STALL_CHECK_S))
+        self._looked_at_s = now_s
 
     def note(self, late_s: float) -> None:
         """The loop ran so late."""

@@ -1,0 +1,62 @@
+"""Watches: work that a node repeats until it stops. None is cancelled in its work, and a failure does not end one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+
+class Watches:
+    """The repeated work of a node."""
+
+    def __init__(self) -> None:
+        self._stopping = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._log = structlog.get_logger("watches")
+
+    def every(
+        self,
+        period_s: float,
+        work: Callable[[], Awaitable[object] | None],
+        *,
+        first_s: float | None = None,
+    ) -> None:
+        """Do it every so often, the first time after `first_s`; by default after one period."""
+        wait_s = period_s if first_s is None else first_s
+        self._tasks.append(asyncio.create_task(self._run(period_s, work, wait_s)))
+
+    async def _run(
+        self, period_s: float, work: Callable[[], Awaitable[object] | None], wait_s: float
+    ) -> None:
+        while not await self._stops_within(wait_s):
+            wait_s = period_s
+            try:
+                under_way = work()
+                if under_way is not None:
+                    await under_way
+            except Exception:
+                self._log.exception("watch_failed", watch=getattr(work, "__name__", repr(work)))
+
+    async def _stops_within(self, wait_s: float) -> bool:
+        """Wait; whether the node began to stop before the time was over."""
+        try:
+            await asyncio.wait_for(self._stopping.wait(), wait_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def begin_to_stop(self) -> None:
+        """Begin no more work."""
+        self._stopping.set()
+
+    async def stop(self, patience_s: float) -> None:
+        """Wait until all have ended; those that take longer are cancelled."""
+        self.begin_to_stop()
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks, timeout=patience_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
