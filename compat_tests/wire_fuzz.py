@@ -1,8 +1,8 @@
 """Fuzzed requests over many connections against one real service, while a bystander measures its own latency.
 
-Every answer is a success or the caller's fault (4xx), never 5xx, but for 505 where the version of HTTP was damaged; a well-framed request is always answered; the service
-stays up and logs no failure of its own; and the bystander never waits more than 100 ms for the service (time in which
-the machine had no processor free for it does not count, and is shown).
+Every answer is a success or the caller's fault (4xx), never 5xx, except 505 where the version of HTTP was damaged; a
+well-framed request is always answered; the service stays up and logs no failure of its own; and the bystander never waits
+more than 100 ms for the service (time in which the machine had no processor free does not count, and is shown).
 
 Half of the requests go to a service that checks signatures, half to an open one.
 
