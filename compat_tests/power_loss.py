@@ -65,7 +65,7 @@ def main() -> int:
             kind, LOADS["standard"], rounds=UNSYNCED_ROUNDS, seed=seed, durability="os"
         )
         say(f"{kind}, not synced: {summary}")
-        if not lost:
+        if not any("never seen" in line for line in lost):
             broken.append(f"{kind}: nothing was lost without a sync, so this run proves nothing")
     for line in broken[:60]:
         say(line)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cluster.catalog import CATALOG_FILE
 from cluster.clock import Clock, Entropy
+from cluster.identity_store import FILE_NAME as IDENTITIES_FILE
 from cluster.keyring import FILE_NAME, Keyring
 from cluster.master_key import FILE_NAME as MASTER_FILE
 from cluster.master_key import (
@@ -48,3 +51,14 @@ def _master_key(settings: Settings, entropy: Entropy) -> bytes:
     if settings.master_key_file is not None:
         return read_master_key(settings.master_key_file)
     return folder_master_key(settings.data, entropy, may_make=not has_keys)
+
+
+def identities_file(data: Path) -> Path:
+    """Where users and keys lie. A folder that has lost them must not begin with a new key. Raises KeysUnusable."""
+    file = data / IDENTITIES_FILE
+    if not file.exists() and (data / CATALOG_FILE).exists():
+        raise KeysUnusable(
+            f"{data} has queues, but its users and keys in {IDENTITIES_FILE} are missing; "
+            "restore a backup, or make new ones with holdfast credentials add"
+        )
+    return file

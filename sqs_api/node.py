@@ -23,7 +23,6 @@ from cluster.backup import remove_leftovers
 from cluster.catalog import CATALOG_FILE, Catalog
 from cluster.catalog_rows import CatalogUnreadable
 from cluster.clock import SystemClock, SystemEntropy
-from cluster.identity_store import FILE_NAME as IDENTITIES_FILE
 from cluster.identity_store import IdentitiesUnreadable, IdentityStore
 from cluster.master_key import KeysUnusable
 from cluster.router import Router
@@ -38,7 +37,7 @@ from sqs_api.deletions import Deletions
 from sqs_api.disk_space import DiskSpace
 from sqs_api.front import FRONT_CHECK_S, Front
 from sqs_api.gateway import Authenticate, Gateway
-from sqs_api.keys import open_keyring
+from sqs_api.keys import identities_file, open_keyring
 from sqs_api.ledger import Ledger
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
@@ -134,7 +133,7 @@ class Node:
             self._keyring = open_keyring(settings, self._clock, self._entropy)
             self._opened.callback(self._keyring.close)
             self._identities = IdentityStore(
-                _identities_file(settings.data), self._keyring.secrets, self._clock, self._entropy
+                identities_file(settings.data), self._keyring.secrets, self._clock, self._entropy
             )
             self._opened.callback(self._identities.close)
             declare_users(settings, self._identities)
@@ -392,14 +391,3 @@ class Node:
         await self._front.disconnect(_DISCONNECT_S)
         await self._watches.stop(_STOP_S)
         await self._opened.aclose()
-
-
-def _identities_file(data: Path) -> Path:
-    """Where users and keys lie. A folder that has lost them must not begin with a new key. Raises NodeRefused."""
-    file = data / IDENTITIES_FILE
-    if not file.exists() and (data / CATALOG_FILE).exists():
-        raise NodeRefused(
-            f"{data} has queues, but its users and keys in {IDENTITIES_FILE} are missing; "
-            "restore a backup, or make new ones with holdfast credentials add"
-        )
-    return file
