@@ -125,11 +125,7 @@ class NodeProcess:
         self._forget()
 
     def freeze(self) -> None:
-<<<<<<< HEAD
         """Stop every thread where it is, as a power failure would; `kill` may follow. What sleeps in the kernel stays."""
-=======
-        """Stop every thread where it is, as a power failure would. What is in the kernel stays there; `kill` may follow."""
->>>>>>> h/chaos
         self._signal(signal.SIGSTOP)
         threads = Path(f"/proc/{self.pid}/task")
         while any(_state(thread) not in "TtD" for thread in threads.iterdir()):
