@@ -27,6 +27,7 @@ from pathlib import Path
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import ClientError
 from compat_tests.kill9 import Crash, Run, say
+from compat_tests.loop_disk import undisturbed
 from compat_tests.node_process import NodeProcess
 from compat_tests.power_loss import LOADS, interrupt
 
@@ -131,7 +132,8 @@ def small_disk() -> Iterator[tuple[Path, Path]]:
         try:
             yield Path(name), disk
         finally:
-            subprocess.run(["umount", "--lazy", str(disk)], check=True, capture_output=True)
+            with undisturbed():
+                subprocess.run(["umount", "--lazy", str(disk)], check=True, capture_output=True)
 
 
 def _fill_up(disk: Path, node: NodeProcess) -> None:

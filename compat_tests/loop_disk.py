@@ -11,8 +11,11 @@ import fcntl
 import os
 import random
 import shutil
+import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 FILE_SYSTEMS = {
@@ -50,6 +53,19 @@ def _run(*words: str) -> None:
         raise OSError(f"{' '.join(words)}: {done.stderr.strip()}")
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let a second Ctrl-C wait: what is being cleaned up is cleaned up."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
+
+
 class LoopDisk:
     """A mounted file system in `folder`; a context manager that leaves no mount and no loop device behind."""
 
@@ -67,9 +83,10 @@ class LoopDisk:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self.mounted_at.is_mount():
-            self.unmount()
-        self._image.unlink()
+        with undisturbed():
+            if self.mounted_at.is_mount():
+                self.unmount()
+            self._image.unlink(missing_ok=True)
 
     def mount(self) -> None:
         """Mount it; the loop device goes away with the mount."""

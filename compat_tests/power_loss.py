@@ -25,7 +25,7 @@ from types import FrameType
 
 from compat_tests import kill9, kill9_fifo, kill9_moves
 from compat_tests.kill9 import Crash, Run, say
-from compat_tests.loop_disk import FILE_SYSTEMS, LoopDisk, why_not
+from compat_tests.loop_disk import FILE_SYSTEMS, LoopDisk, undisturbed, why_not
 from compat_tests.node_process import NodeProcess
 
 LOADS: dict[str, Run] = {
@@ -100,7 +100,9 @@ def node_on_disk(file_system: str, *options: str) -> Iterator[tuple[NodeProcess,
         try:
             yield node, disk
         finally:
-            node.close()
+            with undisturbed():
+                node.close()
+                disk.__exit__()
 
 
 def _lose_power(disk: LoopDisk, chance: random.Random, node: NodeProcess) -> None:
