@@ -1,6 +1,6 @@
 """Fuzzed requests over many connections against one real service, while a bystander measures its own latency.
 
-Every answer is a success or the caller's fault (4xx), never 5xx, except 505 where the version of HTTP was damaged; a
+Every answer is a success or the caller's fault (4xx), never 5xx; a
 well-framed request is always answered; the service stays up and logs no failure of its own; and the bystander never waits
 more than 100 ms for the service (time in which the machine had no processor free does not count, and is shown).
 
@@ -205,8 +205,7 @@ async def _read(reader: asyncio.StreamReader) -> _Answer:
 
 def _note(request: Fuzzed, answer: _Answer, fuzzer: Fuzzer, outcome: Outcome) -> None:
     outcome.statuses[answer.status] += 1
-    knows_no_version = answer.status == 505 and not request.well_framed  # HTTP's own word for that
-    if answer.status >= 500 and not knows_no_version:
+    if answer.status >= 500:
         outcome.add(f"{answer.status} {request.action}: {answer.body[:200]!r}", request)
     if answer.status == 200:
         outcome.answered[request.action] += 1

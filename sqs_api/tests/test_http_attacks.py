@@ -129,9 +129,9 @@ ATTACKS = {
     "no host": Attack(SEND.replace(b"Host: localhost:9324\r\n", b""), (400,)),
     "two hosts": Attack(_with(b"Host: other", LENGTH), (400,)),
     # Request lines.
-    "HTTP/0.9": Attack(b"GET /?Action=ListQueues\r\n\r\n", (505,)),
+    "HTTP/0.9": Attack(b"GET /?Action=ListQueues\r\n\r\n", (400,)),
     "HTTP/1.2": Attack(SEND.replace(b"HTTP/1.1", b"HTTP/1.2"), (400,)),
-    "HTTP/2.0": Attack(SEND.replace(b"HTTP/1.1", b"HTTP/2.0"), (505,)),
+    "HTTP/2.0": Attack(SEND.replace(b"HTTP/1.1", b"HTTP/2.0"), (400,)),
     "HTTP/1.1 in lower case": Attack(SEND.replace(b"HTTP/1.1", b"http/1.1"), (400,)),
     "preface of HTTP/2": Attack(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", (400,)),
     "TLS": Attack(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 500, (400,)),
