@@ -35,7 +35,17 @@ class Source(Protocol):
         """The families, from what was read."""
 
 
-class Metrics(Collector):
+class _Only(Collector):
+    """One family, as something that prometheus-client writes."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._family
+
+
+class Metrics:
     """What the gateway counts, and the page of all sources."""
 
     def __init__(self) -> None:
@@ -44,10 +54,9 @@ class Metrics(Collector):
         self._refusals: dict[str, int] = {}
         self._sources: list[Source] = []
         self._reading = asyncio.Lock()
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        for process in (ProcessCollector, PlatformCollector, GCCollector):
-            process(registry=self._registry)
+        self._process = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._process)
 
     def observe(self, action: str, status: int, duration_s: float) -> None:
         """Count one answered request."""
@@ -67,14 +76,17 @@ class Metrics(Collector):
         self._sources += sources
 
     async def page(self) -> bytes:
-        """The Prometheus text format."""
+        """The Prometheus text format, written a family at a time so that requests are answered in between."""
         async with self._reading:
+            parts = [generate_latest(self._process)]
             for source in self._sources:
                 await source.read()
-            return generate_latest(self._registry)
+            for family in self._families():
+                parts.append(generate_latest(_Only(family)))
+                await asyncio.sleep(0)
+            return b"".join(parts)
 
-    def collect(self) -> Iterator[Metric]:
-        """All metrics, made when the page is read."""
+    def _families(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
             "holdfast_requests", "Answered requests.", labels=("action", "status")
         )
