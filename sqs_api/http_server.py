@@ -43,6 +43,7 @@ _SWEPT_AT_ONCE = 1000
 """About a millisecond's; then other work gets its turn."""
 _LINGER_S = 2
 """How long a client whose body is dropped may take to read why; it hangs up when it has."""
+_LARGE_BYTES = 256 << 10
 _METHODS = ("GET", "POST")
 """SQS knows no others; in particular a HEAD must not change anything."""
 _VERSIONS = (HttpVersion10, HttpVersion11)
@@ -270,6 +271,8 @@ class SqsServer(web.Server):
         super().__init__(
             self._answer, handler_cancellation=True, access_log=None, auto_decompress=False
         )
+        self._one_large = asyncio.Lock()
+        """Hashing and decoding a large body takes milliseconds: one at a time, with others in between."""
         self._gateway = gateway
         self._other_pages = other_pages
         self.limits = limits or ListenerLimits()
@@ -351,7 +354,12 @@ class SqsServer(web.Server):
             return Written(client)
         client.connection.request_is_read()
         raw = RawRequest(head.method, head.target, head.headers, body)
-        exchange = self._gateway.begin(raw, client)
+        if len(body) > _LARGE_BYTES:
+            async with self._one_large:
+                await asyncio.sleep(0)  # whoever waits meanwhile comes first
+                exchange = self._gateway.begin(raw, client)
+        else:
+            exchange = self._gateway.begin(raw, client)
         try:
             await client.written
         except asyncio.CancelledError:

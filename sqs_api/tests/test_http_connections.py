@@ -7,10 +7,13 @@ import json
 import logging
 import re
 import socket
+from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
 
+from sqs_api.gateway import Exchange
+from sqs_api.plain_request import RawRequest
 from sqs_api.tests.serving import Service, json_request, query_request, request_bytes, until
 
 LIST = json_request("ListQueues")
@@ -329,3 +332,32 @@ async def test_abandoned_requests_leave_nothing_outstanding(service: Service) ->
     await until(lambda: service.gateway.outstanding == 0)
     async with asyncio.timeout(1):
         await service.gateway.drain()
+
+
+async def test_large_bodies_are_begun_one_at_a_time_with_others_in_between(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await service.make_queue()
+    begin = service.gateway.begin
+    rounds: list[int] = []
+    passed = 0
+
+    async def count_rounds() -> None:
+        nonlocal passed
+        while True:
+            passed += 1
+            await asyncio.sleep(0)
+
+    def begin_and_note(raw: RawRequest, client: Any) -> Exchange:
+        if len(raw.body) > 300_000:
+            rounds.append(passed)
+        return begin(raw, client)
+
+    monkeypatch.setattr(service.gateway, "begin", begin_and_note)
+    counting = asyncio.create_task(count_rounds())
+    large = json_request("SendMessage", QueueUrl=url, MessageBody="x" * 400_000)
+    answers = await asyncio.gather(*(service.ask(large) for _ in range(8)))
+    counting.cancel()
+
+    assert [answer.status for answer in answers] == [200] * 8
+    assert len(set(rounds)) == 8
