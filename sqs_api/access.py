@@ -83,9 +83,6 @@ class Access:
         try:
             queue = self._catalog.queue(account, caller.region, address.name)
         except QueueDoesNotExist:
-            if account != caller.account and self._enforced:
-                self.denied += 1
-                raise AccessDenied(f"Access to the resource {url} is denied.") from None
             self._check_missing(operation, account, address.name, caller, sender, headers)
             raise
         if self._enforced and (
@@ -104,8 +101,8 @@ class Access:
         sender: Sender,
         headers: Mapping[bytes, bytes],
     ) -> None:
-        """Who may not use a queue is not told that there is none."""
-        if self._enforced and caller.user is not None:
+        """Who may not use a queue is not told that there is none: the refusal is that of a queue without a policy."""
+        if self._enforced and (caller.user is not None or account != caller.account):
             arn = f"arn:aws:sqs:{caller.region}:{account}:{name}"
             request = _Request(self, caller, sender, headers, operation)
             request.check(PERMISSIONS[type(operation)], arn, account)

@@ -325,6 +325,19 @@ async def test_another_account_uses_a_queue_by_its_url_where_the_policy_says_so(
     assert own.json["Messages"][0]["Body"] == "x"
 
 
+@pytest.mark.parametrize("who", [AWAY, f"{AWAY}/bob"])
+async def test_another_account_is_not_told_which_queues_there_are(
+    service: Service, who: str
+) -> None:
+    service.access.replace(Identities([_user("bob", ALL, account=AWAY)]))
+
+    there = await _as(service, who, "ReceiveMessage", QueueUrl=QUEUE)
+    missing = await _as(service, who, "ReceiveMessage", QueueUrl=QUEUE + "2")
+
+    assert there.status == missing.status == 403
+    assert missing.json["Message"] == there.json["Message"].replace(ARN, ARN + "2")
+
+
 async def test_add_permission_lets_an_account_in_and_remove_permission_out(
     service: Service,
 ) -> None:
