@@ -117,7 +117,7 @@ class Keyring:
 
     def find(self, reference: str) -> NamedKey | None:
         """The key that a KmsMasterKeyId names: `NAME`, `alias/NAME`, a key id, or an ARN that ends with either."""
-        name = reference.rpartition(":")[2].removeprefix("alias/").removeprefix("key/")
+        name = name_in(reference)
         found = self._names.get(name)
         if found is None:
             there = list(self._names.values())  # a thread may be adding to them
@@ -341,6 +341,11 @@ class Keyring:
 
     def _now_ms(self) -> int:
         return int(self._clock.wall_s() * 1000)
+
+
+def name_in(reference: str) -> str:
+    """The name, or id, in a KmsMasterKeyId."""
+    return reference.rpartition(":")[2].removeprefix("alias/").removeprefix("key/")
 
 
 def _data_key_of(version: int) -> str:
