@@ -1,7 +1,8 @@
 """TABLE: the condition operators of IAM. Pure.
 
 A block holds if all its conditions hold; a condition holds if one of its values fits (for negated operators: if none does).
-A key that the request does not say fails a condition, unless its operator is negated or ends in IfExists.
+A key that the request does not say fails a condition, unless its operator is negated or ends in IfExists; it fulfils
+ForAllValues and fails ForAnyValue, negated or not.
 Source: IAM, "JSON policy elements: condition operators" and "multivalued context keys".
 """
 
@@ -122,7 +123,9 @@ class Condition(msgspec.Struct, frozen=True):
         if self.wants_absent is not None:
             return self.wants_absent is not bool(said)
         if not said:
-            return self.if_exists or self.quantifier == "ForAllValues" or self.negated
+            if self.quantifier:
+                return self.if_exists or self.quantifier == "ForAllValues"
+            return self.if_exists or self.negated
         wanted = self._wanted(keys)
         if self.quantifier == "ForAllValues":
             return all(self._one_holds(one, wanted) for one in said)

@@ -56,11 +56,19 @@ def plain(text: str) -> str:
 def expression(text: str, any_run: str = ".*") -> str:
     """The regular expression of a filled text with the wildcards `*` and `?`; `any_run` is what a star stands for.
 
-    A run of stars is one, or matching could take exponential time.
+    What stands between two stars is looked for once, at the first place where it fits: with other tries, matching could take
+    exponential time.
     """
-    escaped = re.escape(re.sub(r"\*+", "*", text))
     any_one = any_run.removesuffix("*")
+    first, *others = (_between_stars(part, any_one) for part in re.split(r"\*+", text))
+    if not others:
+        return first
+    *middle, last = others
+    return "".join([first, *(f"(?>{any_run}?{part})" for part in middle), any_run, last])
+
+
+def _between_stars(text: str, any_one: str) -> str:
+    escaped = re.escape(text).replace(r"\?", any_one)
     for character, stand_in in _LITERALS.items():
-        escaped = escaped.replace(stand_in, "\0" + character)
-    escaped = escaped.replace(r"\*", any_run).replace(r"\?", any_one)
-    return escaped.replace("\0", "\\")
+        escaped = escaped.replace(stand_in, "\\" + character)
+    return escaped

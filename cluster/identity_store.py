@@ -70,6 +70,10 @@ class IdentityStore:
         changed, self._seen_version = version != self._seen_version, version
         return changed
 
+    def look_again(self) -> None:
+        """Have `changed` say so once more: what it told of could not be read."""
+        self._seen_version = -1
+
     # -- access keys ------------------------------------------------------------------------------------------------------
 
     def all_keys(self) -> list[AccessKey]:
@@ -91,7 +95,7 @@ class IdentityStore:
     ) -> AccessKey:
         """Make a key of a user, or of the account itself; its secret is shown by no later call but `all_keys`.
 
-        `lifetime_s` is None for one that does not expire.
+        `lifetime_s` is None for one that does not expire. Raises ValueError if the user is gone.
         """
         identity = b32encode(self._entropy.secret(_ID_RANDOM_BYTES)).decode()
         own_principal = principal or _PRINCIPAL_PREFIX + identity
@@ -107,7 +111,10 @@ class IdentityStore:
         )
 
     def add_session(self, account: str, user: User | None, lifetime_s: float) -> AccessKey:
-        """Make a temporary key, whose requests must carry its session token. Those that ended a day ago are forgotten."""
+        """Make a temporary key, whose requests must carry its session token. Those that ended a day ago are forgotten.
+
+        Raises ValueError if the user is gone.
+        """
         now_ms = self._now_ms()
         self._database.execute(
             "DELETE FROM access_keys WHERE session_token IS NOT NULL AND expires_at_ms < ?",
@@ -127,21 +134,27 @@ class IdentityStore:
         )
 
     def rotate_key(self, access_key_id: str, overlap_s: float) -> AccessKey | None:
-        """Make a successor; the old key ends after `overlap_s`, if it does not end sooner. None if there is no such key."""
-        old = next((key for key in self.all_keys() if key.access_key_id == access_key_id), None)
-        if old is None:
-            return None
-        owner = None if old.user is None else self.users().find(old.account, old.user)
-        new = self.add_key(old.account, owner, principal=old.principal)
-        if overlap_s <= 0:
-            self.set_key_enabled(access_key_id, False)
-        else:
-            change = (
-                "UPDATE access_keys SET expires_at_ms = min(coalesce(expires_at_ms, ?1), ?1) "
-                "WHERE access_key_id = ?2"
-            )
-            self._database.execute(change, (self._after(overlap_s), access_key_id))
-        return new
+        """Make a successor; the old key ends after `overlap_s`, if it does not end sooner. None if there is no such key.
+
+        Raises ValueError if the key's user is gone: without one, the successor would be the account's own.
+        """
+        with self._transaction():
+            old = next((key for key in self.all_keys() if key.access_key_id == access_key_id), None)
+            if old is None:
+                return None
+            owner = None if old.user is None else self.users().find(old.account, old.user)
+            if old.user is not None and owner is None:
+                raise _gone(old.user)
+            new = self.add_key(old.account, owner, principal=old.principal)
+            if overlap_s <= 0:
+                self.set_key_enabled(access_key_id, False)
+            else:
+                change = (
+                    "UPDATE access_keys SET expires_at_ms = min(coalesce(expires_at_ms, ?1), ?1) "
+                    "WHERE access_key_id = ?2"
+                )
+                self._database.execute(change, (self._after(overlap_s), access_key_id))
+            return new
 
     def set_key_enabled(self, access_key_id: str, enabled: bool) -> bool:
         """Refuse or allow a key from now on; False if there is no such key."""
@@ -154,15 +167,16 @@ class IdentityStore:
         return self._database.execute(change, (access_key_id,)).rowcount > 0
 
     def keep_key(self, key: AccessKey) -> None:
-        """Have exactly this key, whatever was there under its id."""
+        """Have exactly this key, whatever was there under its id. Raises ValueError if its user is gone."""
         with self._transaction():
             self.remove_key(key.access_key_id)
             self._insert(key)
 
     def _insert(self, key: AccessKey) -> AccessKey:
         token = key.session_token
-        self._database.execute(
-            "INSERT INTO access_keys VALUES (?,?,?,?,?,?,?,?,?)",
+        inserted = self._database.execute(
+            "INSERT INTO access_keys SELECT ?1,?2,?3,?4,?5,?6,?7,?8,?9 WHERE ?5 IS NULL "
+            "OR EXISTS (SELECT 1 FROM users WHERE account = ?3 AND name = ?5 AND user_id = ?4)",
             (
                 key.access_key_id,
                 self._secrets.encrypt(key.secret_access_key.encode(), key.access_key_id),
@@ -175,6 +189,8 @@ class IdentityStore:
                 key.expires_at_ms,
             ),
         )
+        if not inserted.rowcount:
+            raise _gone(key.user)
         return key
 
     def _key(self, row: tuple[Any, ...]) -> AccessKey:
@@ -290,3 +306,7 @@ class IdentityStore:
     def _version(self) -> int:
         version: int = self._database.execute("PRAGMA data_version").fetchone()[0]
         return version
+
+
+def _gone(user: str | None) -> ValueError:
+    return ValueError(f"there is no user {user} any more")

@@ -18,7 +18,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -114,14 +117,15 @@ class Keyring:
 
     def find(self, reference: str) -> NamedKey | None:
         """The key that a KmsMasterKeyId names: `NAME`, `alias/NAME`, a key id, or an ARN that ends with either."""
-        name = reference.rpartition(":")[2].removeprefix("alias/").removeprefix("key/")
+        name = name_in(reference)
         found = self._names.get(name)
         if found is None:
-            found = next((key for key in self._names.values() if key.key_id == name), None)
+            there = list(self._names.values())  # a thread may be adding to them
+            found = next((key for key in there if key.key_id == name), None)
         return found
 
     def add(self, name: str) -> NamedKey:
-        """Make a key. Raises ValueError if the name is taken."""
+        """Make a key. Raises ValueError if the name is taken, SealBroken if the master key was changed meanwhile."""
         with self._lock:
             if name in self._names:
                 raise ValueError(f"there is a key {name} already")
@@ -138,7 +142,10 @@ class Keyring:
             return self._names[name]
 
     def rotate(self, name: str) -> None:
-        """Give a key a new version for new data keys; what the others wrapped stays readable. Raises KeyError."""
+        """Give a key a new version for new data keys; what the others wrapped stays readable.
+
+        Raises KeyError, and SealBroken if the master key was changed meanwhile.
+        """
         with self._lock:
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
@@ -148,10 +155,11 @@ class Keyring:
     def rewrap(self, name: str) -> int:
         """Wrap all data keys of a named key under its newest version and forget the others; how many. Raises KeyError."""
         with self._lock:
-            newest = self._names[name].version
-            cipher = self._wrapping[newest][1]
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
+                self._load()
+                newest = self._names[name].version
+                cipher = self._wrapping[newest][1]
                 rows = self._database.execute(
                     "SELECT number, version, wrapped FROM data_keys WHERE version IN "
                     "(SELECT version FROM versions WHERE name = ? AND version <> ?)",
@@ -180,8 +188,11 @@ class Keyring:
             self._database.execute(change, (enabled, self._names[name].name))
             self._load()
 
-    def change_master(self, master: bytes) -> None:
-        """Wrap everything under another master key, in one transaction."""
+    def change_master(self, master: bytes, keep: Callable[[], None] = lambda: None) -> None:
+        """Wrap everything under another master key, in one transaction; `keep` stores that key before it ends.
+
+        Raises SealBroken, before `keep`, if another process changed it meanwhile.
+        """
         new = WrappingKey(master)
         with self._lock, self._database:
             self._database.execute("BEGIN IMMEDIATE")
@@ -197,22 +208,31 @@ class Keyring:
                     self._database.execute(
                         f"UPDATE {table} SET wrapped = ? WHERE {key} = ?", (again, name)
                     )
+            keep()
         self._master = new
 
     # -- data keys --------------------------------------------------------------------------------------------------------
 
     def new_data_key(self, named: NamedKey) -> DataKey:
-        """A key to seal with, durable before it is returned. Raises sqlite3.Error."""
+        """A key to seal with, durable before it is returned. Raises sqlite3.Error, SealBroken.
+
+        It is wrapped under the version that is the newest in the file: another process may have removed those known here.
+        """
         secret = self._entropy.secret(KEY_BYTES)
+        newest = "SELECT max(version) FROM versions WHERE name = ?"
         with self._lock:
-            version = self._names[named.name].version
-            wrapped = self._wrapping[version][1].wrap(
-                secret, _data_key_of(version), self._entropy.secret(NONCE_BYTES)
-            )
-            number = self._database.execute(
-                "INSERT INTO data_keys (version, wrapped, created_at_ms) VALUES (?,?,?)",
-                (version, wrapped, self._now_ms()),
-            ).lastrowid
+            with self._database:
+                self._database.execute("BEGIN IMMEDIATE")
+                (version,) = self._database.execute(newest, (named.name,)).fetchone()
+                if version not in self._wrapping:
+                    self._load()
+                wrapped = self._wrapping[version][1].wrap(
+                    secret, _data_key_of(version), self._entropy.secret(NONCE_BYTES)
+                )
+                number = self._database.execute(
+                    "INSERT INTO data_keys (version, wrapped, created_at_ms) VALUES (?,?,?)",
+                    (version, wrapped, self._now_ms()),
+                ).lastrowid
             assert number is not None
             return self._kept(number, self._names[named.name], DataKey(number, secret))[1]
 
@@ -245,39 +265,51 @@ class Keyring:
     # -- the file ---------------------------------------------------------------------------------------------------------
 
     def reload_if_changed(self) -> bool:
-        """Take over what another process changed; whether it did. Microseconds. Raises sqlite3.Error, SealBroken."""
+        """Take over what another process changed; whether it did. Microseconds.
+
+        Raises sqlite3.Error, SealBroken; the next call tries again then.
+        """
         with self._lock:
             version = self._file_version()
-            changed, self._seen_version = version != self._seen_version, version
-            if changed:
-                self._load()
-            return changed
+            if version == self._seen_version:
+                return False
+            self._load()
+            self._seen_version = version
+            return True
 
     def _load(self) -> None:
         """The named keys and their versions. Those known are changed in place: data keys refer to them."""
-        for name, key_id, enabled, created_at_ms in self._database.execute(
-            "SELECT name, key_id, enabled, created_at_ms FROM named_keys"
-        ):
+        named_keys, versions = self._rows()
+        for name, key_id, enabled, created_at_ms in named_keys:
             known = self._names.get(name)
             if known is None or known.key_id != key_id:
                 known = self._names[name] = NamedKey(name, key_id, bool(enabled), created_at_ms)
             known.enabled = bool(enabled)
             known.versions = 0
         there = set()
-        for version, name, wrapped in self._database.execute(
-            "SELECT version, name, wrapped FROM versions ORDER BY version"
-        ):
+        for version, name, wrapped in versions:
             there.add(version)
             named = self._names[name]
-            named.version = version
-            named.versions += 1
             if version not in self._wrapping:
                 secret = self._master.unwrap(wrapped, _version_of(version))
                 self._wrapping[version] = (named, WrappingKey(secret))
+            named.version = version
+            named.versions += 1
         for version in self._wrapping.keys() - there:
             del self._wrapping[version]
 
+    def _rows(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """Named keys and versions as of one moment."""
+        with nullcontext() if self._database.in_transaction else self._database:
+            if not self._database.in_transaction:
+                self._database.execute("BEGIN")
+            query = "SELECT name, key_id, enabled, created_at_ms FROM named_keys"
+            named_keys = self._database.execute(query).fetchall()
+            query = "SELECT version, name, wrapped FROM versions ORDER BY version"
+            return named_keys, self._database.execute(query).fetchall()
+
     def _add_version(self, name: str, now_ms: int) -> None:
+        self._unwrapped(_DIGESTS)  # a version under an earlier master key could be read by nobody
         version = self._database.execute(
             "INSERT INTO versions (name, wrapped, created_at_ms) VALUES (?,?,?)",
             (name, b"", now_ms),
@@ -296,6 +328,9 @@ class Keyring:
             self._entropy.secret(KEY_BYTES), purpose, self._entropy.secret(NONCE_BYTES)
         )
         self._database.execute("INSERT OR IGNORE INTO secrets VALUES (?,?)", (purpose, fresh))
+        return self._unwrapped(purpose)
+
+    def _unwrapped(self, purpose: str) -> bytes:
         query = "SELECT wrapped FROM secrets WHERE purpose = ?"
         (wrapped,) = self._database.execute(query, (purpose,)).fetchone()
         return self._master.unwrap(wrapped, purpose)
@@ -306,6 +341,11 @@ class Keyring:
 
     def _now_ms(self) -> int:
         return int(self._clock.wall_s() * 1000)
+
+
+def name_in(reference: str) -> str:
+    """The name, or id, in a KmsMasterKeyId."""
+    return reference.rpartition(":")[2].removeprefix("alias/").removeprefix("key/")
 
 
 def _data_key_of(version: int) -> str:

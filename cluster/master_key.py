@@ -76,18 +76,25 @@ def write_master_key(file: Path, secret: bytes) -> None:
     sync_folder(file.parent)
 
 
-def replace_master_key(folder: Path, secret: bytes, wrap_anew: Callable[[], None]) -> None:
+def replace_master_key(
+    folder: Path, secret: bytes, wrap_anew: Callable[[Callable[[], None]], None]
+) -> None:
     """Put another key in the place of `master.key`, after `wrap_anew` brought the keyring under it.
 
-    The new key lies beside the old one before anything changes, so a crash leaves one of the two that fits.
+    `wrap_anew` calls what it is given while it holds the keyring and before anything there changes for others: then the new
+    key lies beside the old one, so a crash leaves one of the two that fits, and of two processes one is refused before.
     Raises KeysUnusable, and what `wrap_anew` raises.
     """
     file, new = folder / FILE_NAME, folder / NEW_FILE_NAME
-    try:
+
+    def keep() -> None:
         new.unlink(missing_ok=True)
         write_master_key(new, secret)
-        wrap_anew()
-        new.replace(file)
+
+    try:
+        wrap_anew(keep)
+        with suppress(FileNotFoundError):  # another process found the new key and put it there
+            new.replace(file)
         sync_folder(folder)
     except OSError as error:
         raise KeysUnusable(f"cannot replace master key {file}: {error.strerror}") from error

@@ -32,6 +32,8 @@ PERMISSIONS = {row.request: f"sqs:{name.removesuffix('Batch')}" for name, row in
 """The permission that each action needs: a batch needs that of its single action."""
 _MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """What StartMessageMoveTask needs on its source, beside itself."""
+_MOVE_DESTINATION = "sqs:SendMessage"
+"""What it needs on its destination; without one, on each queue that the source is a dead-letter queue of."""
 
 
 class Sender(Protocol):
@@ -81,9 +83,6 @@ class Access:
         try:
             queue = self._catalog.queue(account, caller.region, address.name)
         except QueueDoesNotExist:
-            if account != caller.account and self._enforced:
-                self.denied += 1
-                raise AccessDenied(f"Access to the resource {url} is denied.") from None
             self._check_missing(operation, account, address.name, caller, sender, headers)
             raise
         if self._enforced and (
@@ -102,8 +101,8 @@ class Access:
         sender: Sender,
         headers: Mapping[bytes, bytes],
     ) -> None:
-        """Who may not use a queue is not told that there is none."""
-        if self._enforced and caller.user is not None:
+        """Who may not use a queue is not told that there is none: the refusal is that of a queue without a policy."""
+        if self._enforced and (caller.user is not None or account != caller.account):
             arn = f"arn:aws:sqs:{caller.region}:{account}:{name}"
             request = _Request(self, caller, sender, headers, operation)
             request.check(PERMISSIONS[type(operation)], arn, account)
@@ -125,9 +124,20 @@ class Access:
             return
         request = _Request(self, caller, sender, headers, operation)
         for permission, arn in needs(operation, caller):
-            parsed = parse_arn(arn)
-            queue = self._catalog.queue_of_arn(arn)
-            request.check(permission, arn, parsed.account if parsed else caller.account, queue)
+            self._check_arn(request, permission, arn, caller)
+        if isinstance(operation, op.StartMessageMoveTask) and operation.destination_arn is None:
+            source = self._catalog.queue_of_arn(operation.source_arn or "")
+            for queue in [] if source is None else self._catalog.dead_letter_sources(source):
+                self._check_arn(request, _MOVE_DESTINATION, queue.arn, caller)
+
+    def _check_arn(self, request: _Request, permission: str, arn: str, caller: Caller) -> None:
+        """Policies name queues by one ARN each, whatever partition the client wrote."""
+        parsed = parse_arn(arn)
+        if parsed is None:
+            request.check(permission, arn, caller.account)
+            return
+        arn = f"arn:aws:sqs:{parsed.region}:{parsed.account}:{parsed.name}"
+        request.check(permission, arn, parsed.account, self._catalog.queue_of_arn(arn))
 
     def nobody_may(
         self,
@@ -279,7 +289,7 @@ def _start_move(operation: op.StartMessageMoveTask, caller: Caller) -> _Needs:
     for permission in ("sqs:StartMessageMoveTask", *_MOVE_SOURCE):
         yield permission, source
     if operation.destination_arn is not None:
-        yield "sqs:SendMessage", operation.destination_arn
+        yield _MOVE_DESTINATION, operation.destination_arn
 
 
 def _cancel_move(operation: op.CancelMessageMoveTask, caller: Caller) -> _Needs:

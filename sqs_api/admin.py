@@ -21,6 +21,8 @@ from visibility.model import QueueDefinition
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _RESERVED = "/_holdfast/"
 _DELETED = _RESERVED + "deleted-queues"
+_PASSED_ON = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
+"""Headers of proxies."""
 _RESTORE = re.compile(re.escape(_DELETED) + r"/([0-9]{1,18})/restore")
 
 
@@ -57,8 +59,8 @@ class AdminPages:
             return web.Response(status=503, text="not ready\n")
         if not path.startswith(_RESERVED):
             return None
-        if not (self._answers_anyone or _is_local(request)):
-            return web.Response(status=403, text="forbidden\n")
+        if not self._answers_anyone and (forbidden := _forbidden_to(request)) is not None:
+            return forbidden
         if path == _RESERVED + "metrics":
             page = await self._metrics.page()
             return web.Response(body=page, headers={"Content-Type": _METRICS_TYPE})
@@ -133,7 +135,9 @@ def _not_found() -> web.StreamResponse:
 
 
 def _is_local(request: BaseRequest) -> bool:
-    """Whether the client's address is this machine's."""
+    """Whether the client is on this machine. What a proxy passed on is not, whatever it says of where it came from."""
+    if any(name in request.headers for name in _PASSED_ON):
+        return False
     try:
         return ip_address(request.remote or "").is_loopback
     except ValueError:

@@ -27,6 +27,8 @@ FILE_BYTES_MAX = 16 << 20
 FILES_KEPT = 5
 _WAITING_MAX = 10_000
 _DENIED_PER_S_MAX = 50
+_DETAIL_CHARACTERS_MAX = 32 << 10
+"""Of one line: more than any policy SQS takes. A request that is refused may say megabytes."""
 
 AUDITED: frozenset[type[Operation]] = frozenset(
     (
@@ -160,4 +162,5 @@ def _what(operation: Operation) -> dict[str, Any]:
         value = getattr(operation, field, None)
         if value:
             found[name] = value
-    return found
+    size = len(json.dumps(found, default=str))
+    return found if size <= _DETAIL_CHARACTERS_MAX else {"details_omitted": size}

@@ -26,10 +26,10 @@ def move_request(
         source_arn = decode_handle(operation.task_handle or "").source_arn
     else:
         source_arn = operation.source_arn or ""
-    source = _queue(catalog, source_arn, _SOURCE_GONE)
+    source = _queue(catalog, source_arn, caller, _SOURCE_GONE)
     if isinstance(operation, op.StartMessageMoveTask):
         if operation.destination_arn is not None:
-            destination = _queue(catalog, operation.destination_arn, _DESTINATION_GONE)
+            destination = _queue(catalog, operation.destination_arn, caller, _DESTINATION_GONE)
         is_target = bool(catalog.dead_letter_sources(source))
         refusal = check_start(source, destination, is_dead_letter_queue=is_target)
         if refusal is not None:
@@ -37,8 +37,9 @@ def move_request(
     return Request(operation, source, caller, request_id, destination=destination)
 
 
-def _queue(catalog: Catalog, arn: str, refusal: str) -> QueueDefinition:
+def _queue(catalog: Catalog, arn: str, caller: Caller, refusal: str) -> QueueDefinition:
+    """The queue; those of other regions are out of a request's reach, as at AWS's endpoints."""
     queue = catalog.queue_of_arn(arn)
-    if queue is None:
+    if queue is None or queue.region != caller.region:
         raise ResourceNotFound(refusal)
     return queue

@@ -346,6 +346,7 @@ class Node:
                 self._log.info("access_keys_reloaded")
                 self._note("access_keys_reloaded")
         except (IdentitiesUnreadable, sqlite3.Error) as error:
+            self._identities.look_again()
             self._log.error("access_keys_unreadable", error=str(error))
 
     def _take_over_keys(self) -> None:

@@ -15,7 +15,7 @@ import structlog
 
 from auth.envelope import BUILT_IN_KEY, DataKey, SealBroken
 from cluster.clock import Clock
-from cluster.keyring import Keyring, NamedKey
+from cluster.keyring import Keyring, NamedKey, name_in
 from visibility.errors import KmsDisabled, KmsNotFound
 from visibility.events import StoredMessage
 from visibility.model import Content, QueueDefinition
@@ -103,7 +103,7 @@ class Sealer:
         if current is None:
             named = self._keyring.find(reference)
             if named is None and self._makes_keys:
-                named = self._keyring.add(reference.rpartition(":")[2].removeprefix("alias/"))
+                named = self._keyring.add(name_in(reference))
             if named is None:
                 raise KmsNotFound(f"Invalid keyId {reference}")
             if not named.enabled:

@@ -227,6 +227,7 @@ CASES = (
     _if("an empty list fulfils that", YES, {}, "ForAllValues:StringEquals", "aws:TagKeys", "a", "b"),
     _if("any value of a list", YES, {"aws:tagkeys": ("a", "c")}, "ForAnyValue:StringEquals", "aws:TagKeys", "a", "b"),
     _if("an empty list does not fulfil that", NO, {}, "ForAnyValue:StringEquals", "aws:TagKeys", "a"),
+    _if("nor its negation", NO, {}, "ForAnyValue:StringNotEquals", "aws:TagKeys", "a"),
     # -- variables -----------------------------------------------------------------------------------------------------
     Case("a variable in a resource", ANN, YES,
          identity=(allow(resource="arn:aws:sqs:*:*:${aws:username}-*"),),

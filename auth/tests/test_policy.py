@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auth.policy import Asked, Authorizer, Decision, NamedPolicy, Rule, decide
-from auth.policy_document import Kind, PolicyRefused, read_policy
+from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
 from auth.tests.policy_cases import (
     ANN,
     AWAY,
@@ -34,6 +35,7 @@ from auth.tests.policy_cases import (
     grant,
     when,
 )
+from auth.variables import expression
 
 ALLOWING = {Rule.ROOT, Rule.IDENTITY_ALLOW, Rule.QUEUE_ALLOW}
 
@@ -306,3 +308,38 @@ def test_any_json_is_a_policy_or_refused(value: Any, kind: Kind) -> None:
 def test_any_text_is_a_policy_or_refused(text: str, kind: Kind) -> None:
     with suppress(PolicyRefused):
         read_policy(text, kind)
+
+
+# -- wildcards --------------------------------------------------------------------------------------------------------
+
+
+def _like(text: str, pattern: str) -> bool:
+    """What `*` and `?` mean, without a regular expression."""
+    ends = {0}
+    for character in pattern:
+        if character == "*":
+            ends = set(range(min(ends, default=len(text) + 1), len(text) + 1))
+        else:
+            fits = {end for end in ends if end < len(text) and character in ("?", text[end])}
+            ends = {end + 1 for end in fits}
+    return len(text) in ends
+
+
+@given(st.text("ab:.", max_size=12), st.text("ab:.*?", max_size=8))
+def test_wildcards_match_what_they_stand_for(text: str, pattern: str) -> None:
+    assert bool(re.fullmatch(expression(pattern), text, re.S)) is _like(text, pattern)
+
+
+@pytest.mark.parametrize("part", ["*a", "*?", "?*", "*a?*"])
+def test_no_pattern_takes_long(part: str) -> None:
+    wildcards = part * 30 + "b"
+    liked = _policy((allow(**when("StringLike", "aws:UserAgent", wildcards)),), Kind.IDENTITY)
+    named = _policy((allow(resource="arn:aws:sqs:*:*:" + wildcards),), Kind.IDENTITY)
+    asked = Asked(ANN, SEND, QUEUE + "a" * 80, HOME, lambda: {"aws:useragent": ("a" * 2000,)})
+
+    for policy in (liked, named):
+        assert not decide(asked, [NamedPolicy("p", policy)], None).allowed
+
+
+def _policy(statements: Iterable[Statement], kind: Kind) -> Policy:
+    return read_policy(_text(statements), kind)

@@ -105,6 +105,47 @@ def test_a_disabled_key_stays_listed_until_it_is_enabled_or_removed(opened: Open
     assert not store.set_key_enabled("AKIANONE", False)
 
 
+def test_a_user_who_is_gone_gets_no_key(opened: Open) -> None:
+    store = opened()
+    ann = store.add_user(ACCOUNT, "ann", {})
+    key = store.add_key(ACCOUNT, ann)
+    opened().remove_user(ann)
+
+    with pytest.raises(ValueError, match="no user ann"):
+        store.add_key(ACCOUNT, ann)
+    with pytest.raises(ValueError, match="no user ann"):
+        store.add_session(ACCOUNT, ann, 60.0)
+    with pytest.raises(ValueError, match="no user ann"):
+        store.keep_key(key)
+    store.add_user(ACCOUNT, "ann", {})
+    with pytest.raises(ValueError, match="no user ann"):
+        store.add_key(ACCOUNT, ann)
+    assert store.all_keys() == []
+
+
+def test_a_key_whose_user_is_gone_gets_no_successor(opened: Open) -> None:
+    store = opened()
+    ann = store.add_user(ACCOUNT, "ann", {})
+    key = store.add_key(ACCOUNT, ann)
+    store._database.execute("DELETE FROM users")
+
+    with pytest.raises(ValueError, match="no user ann"):
+        store.rotate_key(key.access_key_id, 0.0)
+
+    assert store.all_keys() == [key]
+
+
+def test_a_change_that_could_not_be_read_is_told_again(opened: Open) -> None:
+    store = opened()
+    opened().add_key(ACCOUNT)
+
+    assert store.changed()
+    store.look_again()
+
+    assert store.changed()
+    assert not store.changed()
+
+
 def test_a_rotated_key_ends_after_the_overlap(opened: Open, clock: SettableClock) -> None:
     store = opened()
     old = store.add_key(ACCOUNT, principal="AIDAOWNER")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from cluster.master_key import (
     encode_master_key,
     folder_master_key,
     read_master_key,
+    replace_master_key,
     write_master_key,
 )
 from cluster.tests.virtual_time import CountingEntropy, SettableClock
@@ -161,6 +163,76 @@ def test_another_master_key_changes_nothing_but_itself(folder: Folder) -> None:
     assert restarted.digest_key == digest_key
     with pytest.raises(KeysUnusable, match="not under this master key"):
         folder.open(MASTER)
+
+
+def test_a_new_data_key_is_not_under_a_version_that_was_removed_meanwhile(folder: Folder) -> None:
+    server, command = folder.open(), folder.open()
+    named = server.names()[0]
+    command.rotate(BUILT_IN_KEY)
+    command.rewrap(BUILT_IN_KEY)
+
+    key = server.new_data_key(named)
+
+    assert folder.open().data_key(key.number)[1].open(key.seal(b"x")) == b"x"
+
+
+def test_versions_are_rewrapped_under_the_newest_of_any_process(folder: Folder) -> None:
+    one, other = folder.open(), folder.open()
+    other.rotate(BUILT_IN_KEY)
+    key = other.new_data_key(other.names()[0])
+
+    one.rewrap(BUILT_IN_KEY)
+
+    assert folder.open().data_key(key.number)[1].open(key.seal(b"x")) == b"x"
+
+
+def test_nothing_is_made_under_a_master_key_that_was_replaced(folder: Folder) -> None:
+    server, command = folder.open(), folder.open()
+    command.change_master(OTHER)
+    kept: list[str] = []
+
+    with pytest.raises(SealBroken):
+        server.add("orders")
+    with pytest.raises(SealBroken):
+        server.rotate(BUILT_IN_KEY)
+    with pytest.raises(SealBroken):
+        server.change_master(b"x" * 32, lambda: kept.append("x"))
+
+    key = server.new_data_key(server.names()[0])
+    assert folder.open(OTHER).data_key(key.number)[1].open(key.seal(b"x")) == b"x"
+    assert kept == []
+
+
+def test_what_could_not_be_taken_over_is_tried_again(folder: Folder) -> None:
+    server, command = folder.open(), folder.open()
+    added = command.add("orders")
+    assert server.reload_if_changed()
+    command.change_master(OTHER)
+    command.rotate("orders")
+    command.set_enabled("orders", False)
+    named = server.find("orders")
+    assert named is not None
+
+    for _ in range(2):
+        with pytest.raises(SealBroken):
+            server.reload_if_changed()
+
+    assert (named.enabled, named.version) == (False, added.version - 1)
+
+
+def test_of_two_changes_of_the_master_key_one_is_refused(tmp_path: Path, folder: Folder) -> None:
+    write_master_key(tmp_path / "master.key", MASTER)
+    one, other = folder.open(), folder.open()
+
+    def both(keep: Callable[[], None]) -> None:
+        one.change_master(OTHER, keep)
+        with pytest.raises(SealBroken):
+            replace_master_key(tmp_path, b"x" * 32, partial(other.change_master, b"x" * 32))
+
+    replace_master_key(tmp_path, OTHER, both)
+
+    assert read_master_key(tmp_path / "master.key") == OTHER
+    assert len(folder.open(OTHER).names()) == 1
 
 
 def test_unknown_data_key_and_damaged_one_are_refused(folder: Folder) -> None:

@@ -75,7 +75,10 @@ def add(obj: Any, account: str | None, user_name: str | None, expires_in: float 
     store, settings = obj
     owner = account_of(settings, account)
     user = None if user_name is None else user_of(store, owner, user_name)
-    show_key(store.add_key(owner, user, lifetime_s=expires_in))
+    try:
+        show_key(store.add_key(owner, user, lifetime_s=expires_in))
+    except ValueError as error:
+        raise Refused(str(error)) from error
 
 
 @credentials.command("session")
@@ -92,7 +95,10 @@ def session(obj: Any, account: str | None, user_name: str | None, duration: floa
         raise Refused("--duration: must be at most 36h")
     owner = account_of(settings, account)
     user = None if user_name is None else user_of(store, owner, user_name)
-    key = store.add_session(owner, user, duration)
+    try:
+        key = store.add_session(owner, user, duration)
+    except ValueError as error:
+        raise Refused(str(error)) from error
     show_key(key)
     click.echo(f"# {_state(key, 0.0)}")
 
@@ -109,7 +115,10 @@ def session(obj: Any, account: str | None, user_name: str | None, duration: floa
 @click.pass_obj
 def rotate(obj: Any, access_key_id: str, overlap: float) -> None:
     """Make a successor for the same owner; the old key stays valid until everybody has it."""
-    key = obj[0].rotate_key(access_key_id, overlap)
+    try:
+        key = obj[0].rotate_key(access_key_id, overlap)
+    except ValueError as error:
+        raise Refused(str(error)) from error
     if key is None:
         raise Refused(f"no access key {access_key_id}")
     show_key(key)

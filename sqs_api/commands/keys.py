@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def add(obj: Any, name: str) -> None:
         raise Refused("NAME: must be letters, digits or /_- and not begin with aws/")
     try:
         key = obj[0].add(name)
-    except ValueError as error:
+    except (ValueError, SealBroken, sqlite3.Error) as error:
         raise Refused(str(error)) from error
     click.echo(f"added {key.name} with the id {key.key_id}")
 
@@ -58,9 +59,12 @@ def add(obj: Any, name: str) -> None:
 def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
     """Give a key a new version. New messages are sealed under it; earlier ones stay readable."""
     _known(obj, name)
-    obj[0].rotate(name)
-    if rewrap:
-        click.echo(f"{obj[0].rewrap(name)} data keys are under the new version")
+    try:
+        obj[0].rotate(name)
+        if rewrap:
+            click.echo(f"{obj[0].rewrap(name)} data keys are under the new version")
+    except (SealBroken, sqlite3.Error) as error:
+        raise Refused(str(error)) from error
     click.echo(f"rotated {name}")
 
 
@@ -114,7 +118,7 @@ def change_master(obj: Any, new_file: Path | None) -> None:
         if settings.master_key is not None or settings.master_key_file is not None:
             raise Refused("--to: needed, since the master key is not the folder's own")
         secret = SystemEntropy().secret(KEY_BYTES)
-        replace_master_key(settings.data, secret, lambda: keyring.change_master(secret))
+        replace_master_key(settings.data, secret, partial(keyring.change_master, secret))
     except (KeysUnusable, SealBroken, sqlite3.Error) as error:
         raise Refused(str(error)) from error
     click.echo(f"the keys of {settings.data} are under a new master.key")

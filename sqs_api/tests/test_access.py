@@ -214,6 +214,42 @@ async def test_a_move_needs_permissions_on_both_ends(service: Service) -> None:
     assert statuses == [403] * len(lacking) + [200]
 
 
+async def _dead_letters(service: Service) -> dict[str, str]:
+    """Makes q the dead-letter queue of a queue s; the members that start a move from it."""
+    policy = json.dumps({"deadLetterTargetArn": ARN, "maxReceiveCount": 3})
+    await _as(service, ACCOUNT, "CreateQueue", QueueName="s", Attributes={"RedrivePolicy": policy})
+    return {"SourceArn": ARN}
+
+
+async def test_a_move_back_needs_to_send_to_where_the_messages_came_from(service: Service) -> None:
+    move = await _dead_letters(service)
+    denied = ALL | {"Effect": "Deny", "Action": "sqs:SendMessage", "Resource": ARN[:-1] + "s"}
+    service.access.replace(Identities([_user("ann", ALL, denied), _user("bob", ALL)]))
+
+    refused = await _as(service, f"{ACCOUNT}/ann", "StartMessageMoveTask", **move)
+    started = await _as(service, f"{ACCOUNT}/bob", "StartMessageMoveTask", **move)
+
+    assert (refused.status, started.status) == (403, 200)
+
+
+@pytest.mark.parametrize("action", ["StartMessageMoveTask", "ListMessageMoveTasks"])
+async def test_another_partition_in_an_arn_evades_no_policy(service: Service, action: str) -> None:
+    move = await _dead_letters(service)
+    move["SourceArn"] = ARN.replace("arn:aws:", "arn:aws-x:")
+    denied = ALL | {"Effect": "Deny", "Resource": ARN}
+    service.access.replace(Identities([_user("ann", ALL, denied)]))
+
+    assert (await _as(service, f"{ACCOUNT}/ann", action, **move)).status == 403
+
+
+async def test_a_move_does_not_reach_into_another_region(service: Service) -> None:
+    queue = await service.catalog.create_queue((ACCOUNT, "eu-west-9", "far"), {}, {})
+
+    answer = await _as(service, ACCOUNT, "ListMessageMoveTasks", SourceArn=queue.arn)
+
+    assert answer.json["__type"].endswith("#ResourceNotFoundException")
+
+
 # -- conditions -------------------------------------------------------------------------------------------------------
 
 CONDITIONS: tuple[tuple[dict[str, Any], int], ...] = (
@@ -287,6 +323,19 @@ async def test_another_account_uses_a_queue_by_its_url_where_the_policy_says_so(
 
     own = await _as(service, ACCOUNT, "ReceiveMessage", QueueUrl=QUEUE)
     assert own.json["Messages"][0]["Body"] == "x"
+
+
+@pytest.mark.parametrize("who", [AWAY, f"{AWAY}/bob"])
+async def test_another_account_is_not_told_which_queues_there_are(
+    service: Service, who: str
+) -> None:
+    service.access.replace(Identities([_user("bob", ALL, account=AWAY)]))
+
+    there = await _as(service, who, "ReceiveMessage", QueueUrl=QUEUE)
+    missing = await _as(service, who, "ReceiveMessage", QueueUrl=QUEUE + "2")
+
+    assert there.status == missing.status == 403
+    assert missing.json["Message"] == there.json["Message"].replace(ARN, ARN + "2")
 
 
 async def test_add_permission_lets_an_account_in_and_remove_permission_out(

@@ -111,9 +111,11 @@ async def test_a_stranger_cannot_make_new_series(service: Service) -> None:
 # -- deleted queues ---------------------------------------------------------------------------------------------------
 
 
-def _pages(service: Service) -> AdminPages:
+def _pages(service: Service, *, answers_anyone: bool = True) -> AdminPages:
     deletions = Deletions(service.catalog, Router([service.shard]))
-    return AdminPages(service.metrics, lambda: True, answers_anyone=True, deletions=deletions)
+    return AdminPages(
+        service.metrics, lambda: True, answers_anyone=answers_anyone, deletions=deletions
+    )
 
 
 @pytest_asyncio.fixture
@@ -223,6 +225,30 @@ async def test_web_pages_neither_see_nor_restore_queues(
         if "Host" in headers:
             request = request.replace(b"Host: localhost:9324\r\n", b"", 1)
         assert (await keeping.ask(request)).status == 403
+    assert len(await _deleted(keeping)) == 1
+
+
+@pytest.mark.parametrize("headers", WEB_PAGES, ids=lambda headers: next(iter(headers)))
+async def test_web_pages_see_no_metrics(keeping: Service, headers: dict[str, str]) -> None:
+    pages = _pages(keeping, answers_anyone=False)
+    request = make_mocked_request("GET", "/_holdfast/metrics", headers).clone(remote="127.0.0.1")
+
+    answer = await pages(request)
+
+    assert answer is not None
+    assert answer.status == 403
+
+
+@pytest.mark.parametrize(
+    "headers", [{"X-Forwarded-For": "127.0.0.1"}, {"Forwarded": "for=::1"}, {"Via": "1.1 p"}]
+)
+async def test_who_comes_by_a_proxy_is_not_on_this_machine(
+    keeping: Service, headers: dict[str, str]
+) -> None:
+    await keeping.call("DeleteQueue", QueueUrl=await keeping.make_queue())
+
+    for method, path in (("GET", "/_holdfast/deleted-queues"), ("POST", _restore(1))):
+        assert (await keeping.ask(_get(path, method, headers))).status == 403
     assert len(await _deleted(keeping)) == 1
 
 

@@ -118,6 +118,16 @@ def test_a_flood_of_denied_calls_is_counted(files: Files) -> None:
     assert lines[50]["count"] == 950
 
 
+async def test_what_a_client_says_at_length_is_left_out(service: Service, files: Files) -> None:
+    await _ask(service, "root", "CreateQueue", QueueName="q", tags={"a": "b" * 1_000_000})
+
+    (line,) = files.lines()
+
+    assert (line["event"], line["outcome"]) == ("CreateQueue", "InvalidParameterValue")
+    assert line["details_omitted"] > 1_000_000
+    assert len(json.dumps(line)) < 500
+
+
 def test_a_log_on_a_full_disk_loses_lines_and_nothing_else() -> None:
     audit = AuditLog(Path("/dev/full"), SettableClock().wall_s)
 

@@ -92,6 +92,18 @@ def test_an_unknown_key_is_refused_or_made(sealing: Sealing) -> None:
         assert [key.name for key in generous.keyring.names()] == [BUILT_IN_KEY, "orders"]
 
 
+@pytest.mark.parametrize("reference", ["arn:aws:kms:us-east-1:0:key/abc", "alias/key/abc", "abc"])
+def test_a_key_that_was_made_is_found_after_a_restart(reference: str) -> None:
+    queue = queue_with(KmsMasterKeyId=reference)
+    with closing(Sealing(makes_keys=True)) as generous:
+        message = generous.seal(queue)
+        restarted = Sealer(generous.keyring, generous.clock, makes_keys=True)
+
+        restarted.check(queue)
+
+        assert restarted.open(message) == BODY
+
+
 def test_a_disabled_key_neither_seals_nor_opens_until_it_is_enabled(sealing: Sealing) -> None:
     sealing.keyring.add("orders")
     message = sealing.seal(KEYED)
