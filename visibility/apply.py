@@ -103,10 +103,20 @@ def _leave_line(shard: ShardState, queue: QueueState, sequence: int) -> None:
         return
     messages = queue.window
     if messages and messages[0][0] == sequence:
-        queue.low_water = sequence + 1
+        _raise_low_water(queue, sequence + 1)
         window.discard(shard, queue, sequence)
-    elif not window.discard(shard, queue, sequence) and not messages and queue.head == sequence:
-        queue.head = queue.low_water = sequence + 1
+    elif window.discard(shard, queue, sequence):
+        return
+    elif sequence < queue.head:  # it was passed by, and can be read again
+        queue.unreadable = max(0, queue.unreadable - 1)
+    elif not messages and queue.head == sequence:
+        queue.head = sequence + 1
+        _raise_low_water(queue, sequence + 1)
+
+
+def _raise_low_water(queue: QueueState, sequence: int) -> None:
+    if not queue.passes_by:
+        queue.low_water = sequence
 
 
 def _leave(shard: ShardState, queue: QueueState, lease: Lease) -> Entry | None:
@@ -345,6 +355,7 @@ def _empty(shard: ShardState, queue: QueueState) -> None:
     for part in emptied:
         part.clear()
     queue.in_flight = queue.delayed = queue.waiting = queue.aliases = queue.unreadable = 0
+    queue.passes_by = False
     queue.low_water = queue.head = queue.next_sequence
 
 
