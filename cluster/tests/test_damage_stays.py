@@ -6,7 +6,8 @@ from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from storage.keys import DELAYED, message_key, pair_key
 from visibility.fairness import IN_FLIGHT_MIN
-from visibility.model import QueueCounters
+from visibility.model import QueueCounters, Receipt
+from visibility.outcomes import Deliveries
 from visibility.tests import prepared
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="30")
@@ -144,6 +145,28 @@ async def test_a_quiet_group_is_served_beside_its_message_that_cannot_be_read() 
     (received,) = await world.asked(prepared.receive(Q, 2))
 
     assert received.bodies == ["q1", "q3"]
+
+
+@virtual
+async def test_memory_does_not_grow_behind_a_returned_message_that_cannot_be_read() -> None:
+    world = World().start()
+    await world.asked(prepared.send(Q, "bad"))
+    await world.asked(prepared.receive(Q, timeout_s=1))
+    await pass_time(1.1)
+    world.store.damage(message_key(1, 1))
+    for _ in range(500):
+        await world.asked(prepared.send_batch(Q, BODIES))
+        await world.asked(prepared.receive(Q, 10, timeout_s=0))
+        (again,) = await world.asked(prepared.receive(Q, 10))
+        (answer,) = again.answers
+        assert isinstance(answer, Deliveries)
+        receipts = [Receipt(lease.sequence, lease.receive_count) for lease in answer.leases]
+        await world.asked(prepared.delete_batch(Q, receipts))
+    queue = world.shard.queue(1)
+    assert queue is not None
+
+    assert queue.visible == 1
+    assert len(queue.returned) < 4200, "they came back and were deleted"
 
 
 # -- FIFO queues --------------------------------------------------------------------------------------------------------
