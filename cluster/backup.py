@@ -181,7 +181,7 @@ def back_up_closed(
     try:
         with _named_errors(f"cannot back up {data}"):
             for number, folder in shards.items():
-                stores[number] = RocksStore(folder, Durability.OS, lambda error: None)
+                stores[number] = RocksStore(folder, Durability.FSYNC, lambda error: None)
             draft = BackupDraft(data, target, with_master_key=with_master_key)
             try:
                 last_stamp_ms = max(

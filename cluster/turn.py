@@ -18,6 +18,7 @@ from storage.codec import DamagedRecord, QueueRow
 from storage.keys import MESSAGE, message_key, message_name
 from storage.store import Store, StoreFailed
 from storage.stored_rows import StoredRows
+from visibility import window
 from visibility.engine import DECIDE, Engine
 from visibility.errors import InternalError, QueueDoesNotExist, QueueError
 from visibility.events import Event, IdsRemembered, MessagesMoved, QueueDropped, QueuePurged
@@ -213,14 +214,21 @@ class Turn:
     def _set_aside(self, error: DamagedRecord) -> None:
         """A message that cannot be read stays where it is, and is passed by from here on. Raises any other error."""
         name = message_name(error.key)
-        if name is None or error.key in self._rows.damaged:
+        if name is None:
             raise error
         queue = self._engine.state.queue(name[0])
-        if error.key[8:9] == MESSAGE:
-            if name[1] in queue.entries or queue.fifo:
-                queue.set_aside.add(name[1])
-            else:
-                queue.unreadable += 1
+        is_known = error.key in self._rows.damaged
+        if error.key[8:9] == MESSAGE and (name[1] in queue.entries or queue.fifo):
+            if name[1] in queue.set_aside:
+                raise error
+            queue.set_aside.add(name[1])
+        elif is_known:  # memory may have it still, and what was decided needs it from the disk
+            if not window.discard(self._engine.state, queue, name[1]):
+                raise error
+            queue.unreadable += 1
+            queue.passes_by = True
+        if is_known:
+            return
         self._rows.damaged.add(error.key)
         _log.error("record_damaged", queue_id=name[0], error=str(error))
 

@@ -72,6 +72,8 @@ class Backups:
         draft = self._draft = await asyncio.to_thread(
             BackupDraft, self._data, target, with_master_key=with_master_key
         )
+        if self._is_stopping:  # it could not be told while it was made
+            draft.stop()
         try:
             stores = {number: self._store_of(number) for number in self._shards}
             await asyncio.to_thread(draft.flush, list(stores.values()), _FLUSHES)

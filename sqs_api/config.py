@@ -120,7 +120,8 @@ class Settings(BaseSettings):
     public_url: Annotated[str | None, AfterValidator(_url)] = None
     """Base of queue URLs; by default what the client's Host header says."""
     accept_loss: Switch = Switch.OFF
-    """Whether to start on a folder that came back shorter than answers told of: an old copy, or a file that was cut."""
+    """Whether to start on a folder that came back shorter than answers told of: an old copy, or a file that was cut
+    or damaged at its end."""
     disk_reserve_mib: Annotated[int, Field(ge=0)] = 128
     """MiB of free space below which sends are refused, while receives and deletes still pass; 0 for none."""
     aws_waits: Switch = Switch.ON

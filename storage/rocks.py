@@ -34,11 +34,13 @@ from rocksdict import (
 
 from storage.answered import AnsweredMark, answered_of
 from storage.codec import DamagedRecord
+from storage.folder import sync_folder
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.store import StoreFailed
 
 _SST_DELETIONS = (1000, 500, 0.5)
 _CORRUPTION = "Corruption: "  # how RocksDB's text begins when it is not the disk or a lock
+_WAYS_OUT = "Restore a backup, or start with --accept-loss on to go on without the rest"
 _LOG_FILES_KEPT = 5
 _FILTER_BITS = 10
 _CACHE_BYTES = 96 << 20
@@ -85,6 +87,9 @@ class RocksStore:
         # A property, though the stub declares a method.
         self._write_options.disable_wal = durability is Durability.MEMORY  # type: ignore[method-assign, assignment]
         self._log = structlog.get_logger("store").bind(folder=str(folder))
+        self._copying = threading.Lock()
+        """Held while another thread flushes or makes a checkpoint: the database cannot be closed then."""
+        self._may_lose = accepts_loss or durability is Durability.OS
         self._rows = self._opened(folder)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answered = 0
@@ -94,7 +99,7 @@ class RocksStore:
         self._mark: AnsweredMark | None = None
         if durability is not Durability.MEMORY:
             try:
-                self._mark = self._checked_mark(folder, accepts_loss=accepts_loss)
+                self._mark = self._checked_mark(folder)
             except BaseException:
                 self._rows.close()
                 raise
@@ -103,26 +108,34 @@ class RocksStore:
         self._thread.start()
 
     def _opened(self, folder: Path) -> Rdict:
-        """The database, without the end of its log if that has a hole which no answer told of.
+        """The database, without the end of its log if that has a hole which no answer told of, or if that may be lost.
 
         A power failure leaves such holes: of what is not synced yet, the disk may have written a later part only.
         """
         try:
             with _foreign_errors(f"cannot open {folder}"):
-                return Rdict(str(folder), rocks_options())
+                rows = Rdict(str(folder), rocks_options())
+                sync_folder(
+                    folder.parent
+                )  # RocksDB syncs what is in its folder, not that there is one
+                return rows
         except StoreFailed as error:
             if _CORRUPTION not in str(error):
                 raise
             answered = answered_of(folder)
             held = _held_before_a_hole(folder)
-            if held is None or held < answered:
+            if held is None:
                 raise
+            if held < answered and not self._may_lose:
+                raise StoreFailed(
+                    f"{error}. Its log can be read up to change {held}, but answers told of {answered}. {_WAYS_OUT}"
+                ) from error
             with _foreign_errors(f"cannot open {folder}"):
                 opened = Rdict(str(folder), rocks_options(DBRecoveryMode.point_in_time()))
             self._log.error("log_tail_dropped", error=str(error), holds=held, answered=answered)
             return opened
 
-    def _checked_mark(self, folder: Path, *, accepts_loss: bool) -> AnsweredMark:
+    def _checked_mark(self, folder: Path) -> AnsweredMark:
         """The note of how far answers went, which the database must have reached. Raises StoreFailed."""
         with _foreign_errors(f"cannot open the note beside {folder}"):
             mark = AnsweredMark(folder)
@@ -135,15 +148,12 @@ class RocksStore:
         if noted <= held:
             return mark
         text = f"{folder} came back shorter: it holds {held} changes, but answers told of {noted}"
-        if self._durability is Durability.OS or accepts_loss:
+        if self._may_lose:
             self._log.error("store_came_back_shorter", holds=held, answered=noted)
             mark.write(held)
             return mark
         mark.close()
-        raise StoreFailed(
-            f"{text}. It is an older copy, or a part of it was cut off. Restore a backup, or start with "
-            "--accept-loss on to go on without the rest"
-        )
+        raise StoreFailed(f"{text}. It is an older copy, or a part of it was cut off. {_WAYS_OUT}")
 
     # -- commit -----------------------------------------------------------------------------------------------------------
 
@@ -268,7 +278,8 @@ class RocksStore:
 
         Takes up to seconds, for any thread but the loop's: it releases the interpreter lock. Raises StoreFailed.
         """
-        with _foreign_errors("cannot flush"):
+        with self._copying, _foreign_errors("cannot flush"):
+            self._check_alive()
             self._rows.flush(True)
 
     def checkpoint(self, folder: Path) -> None:
@@ -277,10 +288,13 @@ class RocksStore:
         For any thread, but no `close` may begin meanwhile. Holds the interpreter lock: 1-6 ms after a `flush`. Its files are
         hard links where they never change; the folder is not synced. Raises StoreFailed.
         """
-        if self._failed:
-            raise StoreFailed("cannot copy a store that failed")
-        with _foreign_errors(f"cannot make {folder}"):
+        with self._copying, _foreign_errors(f"cannot make {folder}"):
+            self._check_alive()
             Checkpoint(self._rows).create_checkpoint(str(folder))
+
+    def _check_alive(self) -> None:
+        if self._failed:
+            raise StoreFailed("the store failed meanwhile")
 
     def close(self) -> None:
         """See `Store.close`."""
@@ -304,9 +318,12 @@ class RocksStore:
         self.batch = WriteBatch(raw_mode=True)
         self._close_mark()
         self._stop_thread()
+        if not self._copying.acquire(blocking=False):
+            raise StoreFailed("cannot close it yet: a backup is just copying from it")
         # Closing writes what lies in memory, which fails again; the folder is let go all the same.
         with suppress(StoreFailed), _foreign_errors("cannot close"):
             self._rows.close()
+        self._copying.release()
 
     def _stop_thread(self) -> None:
         self._to_sync.put(None)

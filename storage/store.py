@@ -41,4 +41,7 @@ class Store(Protocol):
         """Make everything durable and let go of the disk. Nothing may be waiting for a release."""
 
     def abandon(self) -> None:
-        """Let go of the disk after a failure, without writing what was not written yet."""
+        """Let go of the disk after a failure, without writing what was not written yet.
+
+        Raises StoreFailed while something else still uses it: then it is to be called again.
+        """

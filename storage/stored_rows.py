@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import structlog
@@ -84,6 +84,19 @@ class StoredRows:
         """See `Rows.messages`."""
         self.before_read()
         keys = [row_key(queue_id, MESSAGE, sequence) for sequence in sequences]
+        return self._messages(keys)
+
+    def readable_messages(
+        self, queue_id: int, sequences: list[int]
+    ) -> list[tuple[int, StoredMessage]]:
+        """See `Rows.readable_messages`."""
+        self.before_read()
+        keys = [row_key(queue_id, MESSAGE, sequence) for sequence in sequences]
+        keys = [key for key in keys if key not in self.damaged]
+        found = zip(keys, self._messages(keys), strict=True)
+        return [(number_of(key), message) for key, message in found if message is not None]
+
+    def _messages(self, keys: list[bytes]) -> list[StoredMessage | None]:
         return [
             None if value is None else decode_row(StoredMessage, key, value)
             for key, value in zip(keys, self._store.get_many(keys), strict=True)
@@ -107,14 +120,17 @@ class StoredRows:
         found: list[tuple[int, StoredMessage]] = []
         for key, value in self._readable(begin, end):
             if len(found) == messages or size <= 0:
-                return Page(found, number_of(key))
+                return Page(found, number_of(key), self._misses_some(queue_id))
             if key in self.damaged:
                 continue
             message = decode_row(StoredMessage, key, value)
             found.append((number_of(key), message))
             size -= len(message.data)
-        misses_some = any(queue_of(key) == queue_id for key in self.unreadable)
-        return Page(found, None, misses_some)
+        return Page(found, None, self._misses_some(queue_id))
+
+    def _misses_some(self, queue_id: int) -> bool:
+        keys = chain(self.unreadable, self.damaged)
+        return any(queue_of(key) == queue_id for key in keys)
 
     def _readable(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows that can be read; those of a damaged block are passed by, and reported once."""
@@ -151,7 +167,9 @@ class StoredRows:
         self.before_read()
         begin = pair_key(queue_id, CLOCK, after[0], after[1] + 1)
         rows = self._store.scan(begin, table_range(queue_id, CLOCK)[1])
-        return [pair_of(key) for key, _ in islice(rows, limit)]
+        pairs = (pair_of(key) for key, _ in rows)
+        sound = (pair for pair in pairs if message_key(queue_id, pair[1]) not in self.damaged)
+        return list(islice(sound, limit))
 
     def group(self, queue_id: int, group: bytes) -> GroupRow | None:
         """See `Rows.group`."""

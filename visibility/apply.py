@@ -8,7 +8,7 @@ decided.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from visibility import window
@@ -38,6 +38,7 @@ TIRED_RECEIVES = 3
 """A message of a standard queue that was received so often goes to the back when it is visible again."""
 _GROUPS_MAX = 20_000
 """Group rows of one queue that are kept in memory."""
+_RETURNED_SLACK = 4096
 _LEAST_RETENTION_MS = MESSAGE_RETENTION_PERIOD.low * 1000
 
 
@@ -103,10 +104,20 @@ def _leave_line(shard: ShardState, queue: QueueState, sequence: int) -> None:
         return
     messages = queue.window
     if messages and messages[0][0] == sequence:
-        queue.low_water = sequence + 1
+        _raise_low_water(queue, sequence + 1)
         window.discard(shard, queue, sequence)
-    elif not window.discard(shard, queue, sequence) and not messages and queue.head == sequence:
-        queue.head = queue.low_water = sequence + 1
+    elif window.discard(shard, queue, sequence):
+        return
+    elif sequence < queue.head:  # it was passed by, and can be read again
+        queue.unreadable = max(0, queue.unreadable - 1)
+    elif not messages and queue.head == sequence:
+        queue.head = sequence + 1
+        _raise_low_water(queue, sequence + 1)
+
+
+def _raise_low_water(queue: QueueState, sequence: int) -> None:
+    if not queue.passes_by:
+        queue.low_water = sequence
 
 
 def _leave(shard: ShardState, queue: QueueState, lease: Lease) -> Entry | None:
@@ -317,6 +328,8 @@ def _trim(queue: QueueState) -> None:
     """Drop what is hidden or gone from the top of the heap."""
     returned = queue.returned
     entries = queue.entries
+    if len(returned) > 2 * len(entries) + _RETURNED_SLACK:
+        _rebuild_returned(queue)
     while returned:
         entry = entries.get(returned[0])
         if entry is not None:
@@ -324,6 +337,19 @@ def _trim(queue: QueueState) -> None:
                 return
             entry.queued = False
         heappop(returned)
+
+
+def _rebuild_returned(queue: QueueState) -> None:
+    """Drop what is hidden or gone everywhere: a first message that stays, damaged or noisy, keeps it in the heap."""
+    kept = []
+    for sequence in queue.returned:
+        entry = queue.entries.get(sequence)
+        if entry is not None:
+            entry.queued = not entry.hidden
+            if entry.queued:
+                kept.append(sequence)
+    heapify(kept)
+    queue.returned[:] = kept
 
 
 def _empty(shard: ShardState, queue: QueueState) -> None:
@@ -345,6 +371,7 @@ def _empty(shard: ShardState, queue: QueueState) -> None:
     for part in emptied:
         part.clear()
     queue.in_flight = queue.delayed = queue.waiting = queue.aliases = queue.unreadable = 0
+    queue.passes_by = False
     queue.low_water = queue.head = queue.next_sequence
 
 

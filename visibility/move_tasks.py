@@ -329,9 +329,8 @@ def _is_hidden(queue: QueueState, sequence: int) -> bool:
 def _chosen(
     shard: ShardState, queue: QueueState, sequences: list[int]
 ) -> list[tuple[int, StoredMessage]]:
-    """Those of the named messages that still exist."""
-    messages = shard.rows.messages(queue.queue_id, sequences)
-    return [(s, m) for s, m in zip(sequences, messages, strict=True) if m is not None]
+    """Those of the named messages that still exist and can be read."""
+    return shard.rows.readable_messages(queue.queue_id, sequences)
 
 
 def _target(

@@ -26,7 +26,7 @@ from visibility.events import (
 )
 from visibility.groups import GroupBook
 from visibility.leases import no_lease
-from visibility.limits import DEDUPLICATION_WINDOW_SECONDS
+from visibility.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
 from visibility.model import QueueDefinition
 from visibility.move_tasks import advance_move_tasks
 from visibility.stamp import Stamp
@@ -85,9 +85,15 @@ def _end_delays(
             moves.append(_ended_delay(queue, book, due_ms, sequence, message))
             after = (due_ms, sequence)
         wanted = STEP_MESSAGES
+    if again is None and fifo and queue.delayed > len(moves):
+        again = stamp.now_ms + _DAMAGED_DELAY_AGAIN_MS
     if not moves:
         return (), again
     return (*book.events(), MessagesMoved(queue.queue_id, stamp.now_ms, moves)), again
+
+
+_DAMAGED_DELAY_AGAIN_MS = 1_000
+"""How soon a FIFO queue is looked at again that has delayed messages which cannot be read: new ones line up behind them."""
 
 
 def _ended_delay(
@@ -178,6 +184,8 @@ def _expire(
         again = max(stamp.now_ms, min(next_ms) + retention_ms)
         if min(next_ms) <= stamp.now_ms - retention_ms and min(next_ms) > last_ms:
             again = stamp.now_ms + _BELIEVE_AGAIN_MS
+    elif sum(queue.spans.values()) > len(old):
+        again = stamp.now_ms + _DAMAGED_AGAIN_MS
     if not old:
         return (), again
     leases = [_lease_of(queue, sequence, message) for sequence, message in old.items()]
@@ -189,6 +197,8 @@ def _expire(
 
 _BELIEVE_AGAIN_MS = 60_000
 """How soon a queue is looked at again while the clock is not believed."""
+_DAMAGED_AGAIN_MS = MESSAGE_RETENTION_PERIOD.low * 1000
+"""How soon a queue is looked at again of which nothing that remains can be read: new messages plan no look then."""
 
 
 def _old_in_line(

@@ -62,10 +62,8 @@ def _line(shard: ShardState, queue: QueueState, group: bytes) -> Candidates:
     while True:
         page = shard.rows.group_line(queue.queue_id, group, after, _PAGE)
         sequences = [sequence for sequence, _ in page]
-        messages = shard.rows.messages(queue.queue_id, sequences)
-        for sequence, message in zip(sequences, messages, strict=True):
-            if message is not None:
-                yield sequence, message, None
+        for sequence, message in shard.rows.readable_messages(queue.queue_id, sequences):
+            yield sequence, message, None
         if len(page) < _PAGE:
             return
         after = sequences[-1] + 1

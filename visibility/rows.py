@@ -14,7 +14,7 @@ from visibility.events import GroupRow, Lease, Remembered, StoredMessage
 class Page(NamedTuple):
     """Messages read in order; `next_sequence` is where to go on, None when the range is read to its end.
 
-    `misses_some`: what lies in damaged blocks of the queue was passed by, in this page or an earlier one.
+    `misses_some`: damaged messages of the queue were passed by, in this page or an earlier one.
     """
 
     messages: list[tuple[int, StoredMessage]]
@@ -27,6 +27,11 @@ class Rows(Protocol):
 
     def messages(self, queue_id: int, sequences: list[int]) -> list[StoredMessage | None]:
         """The named messages, in that order, None for one that does not exist."""
+
+    def readable_messages(
+        self, queue_id: int, sequences: list[int]
+    ) -> list[tuple[int, StoredMessage]]:
+        """(sequence, message) of those that exist, in that order, without those that are known to be damaged."""
 
     def line(
         self, queue_id: int, from_sequence: int, until_sequence: int, *, messages: int, size: int
@@ -44,7 +49,10 @@ class Rows(Protocol):
     def clocks(
         self, queue_id: int, limit: int, *, after: tuple[int, int] = (0, 0)
     ) -> list[tuple[int, int]]:
-        """(clock_ms, sequence) behind `after` of messages whose retention is not in queue order, oldest first."""
+        """(clock_ms, sequence) behind `after` of messages whose retention is not in queue order, oldest first.
+
+        Without those that are known to be damaged.
+        """
 
     def group(self, queue_id: int, group: bytes) -> GroupRow | None:
         """A group's row, None if it has no messages."""

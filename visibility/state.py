@@ -60,6 +60,7 @@ class QueueState:
         "in_flight",
         "low_water",
         "next_sequence",
+        "passes_by",
         "pulse_at_ms",
         "purged_at_ms",
         "queue_id",
@@ -99,6 +100,8 @@ class QueueState:
         self.unreadable = 0
         """Untouched messages of a standard queue that cannot be read: they stay where they are, and pages pass them by;
         volatile."""
+        self.passes_by = False
+        """Whether pages pass by messages: the low water stays below them then, so that a restart looks there; volatile."""
         self.in_flight = 0
         self.delayed = 0
         self.purged_at_ms = 0

@@ -94,9 +94,10 @@ def fill(shard: ShardState, queue: QueueState, messages: int) -> None:
             if sequence not in queue.entries:
                 append(shard, queue, sequence, message)
         queue.head = next_sequence or queue.next_sequence
+        queue.passes_by = queue.passes_by or misses_some
         if next_sequence is None and misses_some:
-            queue.unreadable += queue.backlog
-        if next_sequence is None and queue.backlog:
+            queue.unreadable += max(0, queue.backlog)
+        if next_sequence is None and queue.backlog > 0:
             raise MessagesMissing(f"queue {queue.queue_id}: {queue.backlog} messages are missing")
     if shard.window_bytes > SHARD_WINDOW_BYTES_MAX:
         _shed(shard, queue)

@@ -210,3 +210,30 @@ def test_a_note_is_read_as_it_was_written(tmp_path: Path) -> None:
         mark.write(number)
         assert mark.read() == number
     mark.close()
+
+
+async def test_a_hole_that_a_power_failure_may_leave_without_syncs_is_only_reported(
+    tmp_path: Path,
+) -> None:
+    crashed = await _crashed(tmp_path, Durability.OS)
+    _flip(_log(crashed))
+
+    store = _open(crashed, Durability.OS)
+
+    assert 0 < _held(store) < ROWS
+    await _commit(store, ROWS, 10)
+    store.close()
+    _open(crashed).close()
+
+
+async def test_a_hole_in_what_was_answered_opens_if_the_loss_is_accepted(tmp_path: Path) -> None:
+    crashed = await _crashed(tmp_path)
+    _flip(_log(crashed))
+    with pytest.raises(StoreFailed, match=r"Its log can be read up to change .* --accept-loss on"):
+        _open(crashed)
+
+    store = _open(crashed, accepts_loss=True)
+
+    assert 0 < _held(store) < ROWS
+    store.close()
+    _open(crashed).close()

@@ -6,10 +6,13 @@ A limit on the size of files stands for the full disk: it needs no privileges an
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from storage.rocks import Durability, RocksStore
 from storage.store import StoreFailed
@@ -50,3 +53,22 @@ async def test_store_that_failed_on_a_full_disk_lets_go_of_it(tmp_path: Path) ->
     again.batch.put(b"next", b"3")
     await committed(again)
     again.close()
+
+
+async def test_a_store_that_failed_during_a_backup_is_let_go_after_it(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path / "s", Durability.FSYNC, lambda error: None)
+    for number in range(20_000):
+        store.batch.put(b"%08d" % number, os.urandom(1000))
+    store.write()
+    flushing = asyncio.create_task(asyncio.to_thread(store.flush))
+    while not store._copying.locked():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+    with pytest.raises(StoreFailed, match="a backup is just copying"):
+        store.abandon()
+    await flushing
+    store.abandon()
+
+    RocksStore(tmp_path / "s", Durability.FSYNC, lambda error: None).close()
+    with pytest.raises(StoreFailed, match="failed meanwhile"):
+        store.flush()

@@ -1,0 +1,188 @@
+"""What cannot be read goes on costing its neighbours nothing: after a restart, as messages come and go, as time passes."""
+
+from __future__ import annotations
+
+from cluster.tests.virtual_time import virtual
+from cluster.tests.world import World, pass_time
+from storage.keys import DELAYED, message_key, pair_key
+from visibility.fairness import IN_FLIGHT_MIN
+from visibility.model import QueueCounters, Receipt
+from visibility.outcomes import Deliveries
+from visibility.tests import prepared
+
+Q = prepared.queue_named("q", 1, VisibilityTimeout="30")
+SHORT = prepared.queue_named("short", 2, MessageRetentionPeriod="60")
+SLOW = prepared.queue_named("slow.fifo", 3, FifoQueue="true", DelaySeconds="5")
+QUICK = prepared.queue_named("slow.fifo", 3, FifoQueue="true")
+BODIES = [str(number) for number in range(10)]
+
+
+async def restarted(world: World) -> World:
+    await world.shard.stop()
+    return World(store=world.store, definitions=world.queues).start()
+
+
+# -- standard queues ----------------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_message_passed_by_before_a_restart_is_passed_by_after_it() -> None:
+    world = World().start()
+    for _ in range(3):
+        await world.asked(prepared.send_batch(Q, BODIES))
+    world = await restarted(world)
+    world.store.damage(message_key(1, 25))
+    first = await world.asked(*[prepared.receive(Q, 7) for _ in range(4)])
+    assert [len(asked.bodies) for asked in first] == [7, 7, 7, 7]
+
+    world = await restarted(world)
+    (rest, none) = await world.asked(prepared.receive(Q, 10), prepared.receive(Q, 10))
+    await world.asked(prepared.send_batch(Q, ["a", "b"]))
+    (new, counted) = await world.asked(prepared.receive(Q, 10), prepared.counters(Q))
+
+    assert (rest.bodies, none.bodies, new.bodies) == (["9"], [], ["a", "b"])
+    assert counted.answers == [QueueCounters(1, 31, 0)]
+
+
+@virtual
+async def test_a_block_passed_by_is_found_again_when_it_can_be_read_again() -> None:
+    world = World().start()
+    for _ in range(3):
+        await world.asked(prepared.send_batch(Q, BODIES))
+    world = await restarted(world)
+    world.store.unreadable = {message_key(1, sequence) for sequence in (24, 25)}
+    await world.asked(*[prepared.receive(Q, 9) for _ in range(3)])
+
+    world.store.unreadable = set()
+    world = await restarted(world)
+    (rest, none) = await world.asked(prepared.receive(Q, 10), prepared.receive(Q, 10))
+    await world.asked(prepared.send(Q, "a"))
+    (new,) = await world.asked(prepared.receive(Q, 10))
+
+    assert (sorted(rest.bodies), none.bodies, new.bodies) == (["3", "4", "9"], [], ["a"])
+
+
+@virtual
+async def test_a_message_whose_row_went_bad_while_memory_held_it() -> None:
+    world = World().start()
+    await world.asked(prepared.send_batch(SHORT, BODIES[:3]))
+    world.store.damage(message_key(2, 1))
+    await pass_time(50)
+    await world.asked(prepared.send_batch(SHORT, ["x", "y"]))
+    (held,) = await world.asked(prepared.receive(SHORT, 1, timeout_s=20))
+    assert held.bodies == ["0"], "memory has it still"
+    await pass_time(25)
+
+    received, counted = await world.asked(prepared.receive(SHORT, 10), prepared.counters(SHORT))
+
+    assert received.bodies == ["x", "y"], "the others expired, the damaged one stays"
+    assert counted.answers == [QueueCounters(1, 2, 0)]
+
+
+@virtual
+async def test_a_row_found_bad_before_its_message_is_received_from_memory() -> None:
+    world = World().start()
+    await world.asked(prepared.send_batch(SHORT, BODIES[:1]))
+    world.store.damage(message_key(2, 1))
+    await pass_time(61)  # retention looks at it
+    await world.asked(prepared.send(SHORT, "x"))
+    first, second = await world.asked(
+        prepared.receive(SHORT, 1, timeout_s=5), prepared.receive(SHORT, 1, timeout_s=5)
+    )
+    assert (first.bodies, second.bodies) == (["0"], ["x"])
+    await pass_time(6)
+
+    again, counted = await world.asked(prepared.receive(SHORT, 10), prepared.counters(SHORT))
+
+    assert again.bodies == ["x"]
+    assert counted.answers == [QueueCounters(1, 1, 0)]
+
+
+@virtual
+async def test_messages_expire_beside_one_that_cannot_be_read() -> None:
+    world = World().start()
+    await world.asked(prepared.send_batch(SHORT, BODIES))
+    world = await restarted(world)
+    world.store.damage(message_key(2, 3))
+    await pass_time(70)
+    (counted,) = await world.asked(prepared.counters(SHORT))
+    assert counted.answers == [QueueCounters(1, 0, 0)]
+
+    await world.asked(prepared.send_batch(SHORT, BODIES))
+    await pass_time(150)
+    (counted,) = await world.asked(prepared.counters(SHORT))
+
+    assert counted.answers == [QueueCounters(1, 0, 0)]
+
+
+@virtual
+async def test_messages_with_a_clock_of_their_own_expire_beside_one_that_cannot_be_read() -> None:
+    world = World().start()
+    for body in BODIES:
+        await world.asked(prepared.send(SHORT, body, delay_s=1))
+    await pass_time(2)
+    (counted,) = await world.asked(prepared.counters(SHORT))
+    assert counted.answers == [QueueCounters(10, 0, 0)]
+    first = min(k for k in world.store.durable if k[:9] == message_key(2, 0)[:9])
+    world.store.damage(first)
+
+    await pass_time(70)
+    (counted,) = await world.asked(prepared.counters(SHORT))
+
+    assert counted.answers == [QueueCounters(1, 0, 0)]
+
+
+@virtual
+async def test_a_quiet_group_is_served_beside_its_message_that_cannot_be_read() -> None:
+    world = World().start()
+    for _ in range(4):
+        await world.asked(prepared.send_batch(Q, BODIES, groups=["noisy"] * 10))
+    for _ in range(IN_FLIGHT_MIN // 10):
+        await world.asked(prepared.receive(Q, 10))
+    await world.asked(prepared.send_batch(Q, ["q1", "q2", "q3"], groups=["quiet"] * 3))
+    world.store.damage(message_key(1, 42))
+
+    (received,) = await world.asked(prepared.receive(Q, 2))
+
+    assert received.bodies == ["q1", "q3"]
+
+
+@virtual
+async def test_memory_does_not_grow_behind_a_returned_message_that_cannot_be_read() -> None:
+    world = World().start()
+    await world.asked(prepared.send(Q, "bad"))
+    await world.asked(prepared.receive(Q, timeout_s=1))
+    await pass_time(1.1)
+    world.store.damage(message_key(1, 1))
+    for _ in range(500):
+        await world.asked(prepared.send_batch(Q, BODIES))
+        await world.asked(prepared.receive(Q, 10, timeout_s=0))
+        (again,) = await world.asked(prepared.receive(Q, 10))
+        (answer,) = again.answers
+        assert isinstance(answer, Deliveries)
+        receipts = [Receipt(lease.sequence, lease.receive_count) for lease in answer.leases]
+        await world.asked(prepared.delete_batch(Q, receipts))
+    queue = world.shard.queue(1)
+    assert queue is not None
+
+    assert queue.visible == 1
+    assert len(queue.returned) < 4200, "they came back and were deleted"
+
+
+# -- FIFO queues --------------------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_fifo_queue_goes_on_beside_a_delayed_message_that_cannot_be_read() -> None:
+    world = World().start()
+    await world.asked(prepared.send(SLOW, "0", group="g"), prepared.send(SLOW, "1", group="h"))
+    world.store.damage(pair_key(3, DELAYED, 0, 1))
+    await pass_time(6)
+    (first,) = await world.asked(prepared.receive(SLOW, 10))
+    assert first.bodies == ["1"]
+
+    await world.asked(prepared.send(QUICK, "2", group="i"))
+    await pass_time(2)
+    (second,) = await world.asked(prepared.receive(QUICK, 10))
+
+    assert second.bodies == ["2"]
