@@ -23,6 +23,7 @@ from auth.caller import Caller
 from visibility import operations as op
 from visibility.operations import Operation
 
+FILE_NAME = "audit.log"
 FILE_BYTES_MAX = 16 << 20
 FILES_KEPT = 5
 _WAITING_MAX = 10_000
@@ -47,6 +48,13 @@ AUDITED: frozenset[type[Operation]] = frozenset(
 """What changes more than messages one by one."""
 
 
+def audit_line(wall_s: float, event: str, **fields: Any) -> str:
+    """One line without its end; fields that are None are left out."""
+    at = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds")
+    line = {"time": at, "event": event} | {k: v for k, v in fields.items() if v is not None}
+    return json.dumps(line, default=str)
+
+
 class AuditLog:
     """The file. Belongs to the event loop's thread."""
 
@@ -69,10 +77,8 @@ class AuditLog:
 
     def note(self, event: str, **fields: Any) -> None:
         """Write a line; fields that are None are left out."""
-        at = datetime.fromtimestamp(self._wall_s(), UTC).isoformat(timespec="milliseconds")
-        line = {"time": at, "event": event} | {k: v for k, v in fields.items() if v is not None}
         try:
-            self._lines.put_nowait(json.dumps(line, default=str))
+            self._lines.put_nowait(audit_line(self._wall_s(), event, **fields))
         except queue.Full:
             self.lost += 1
 

@@ -29,6 +29,7 @@ from cluster.router import Router
 from cluster.shard import CatalogOlder, Shard
 from sqs_api.access import Access
 from sqs_api.admin import AdminPages
+from sqs_api.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.audit import AuditLog
 from sqs_api.backups import Backups
 from sqs_api.config import Audience, AuthMode, Settings, Switch
@@ -267,7 +268,7 @@ class Node:
         audit = None
         if settings.audit is Switch.ON:
             try:
-                audit = AuditLog(settings.data / "audit.log", self._clock.wall_s)
+                audit = AuditLog(settings.data / AUDIT_FILE, self._clock.wall_s)
             except OSError as error:
                 raise NodeRefused(f"cannot open the audit log: {error.strerror}") from error
             self._opened.callback(audit.close)

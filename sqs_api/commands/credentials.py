@@ -15,6 +15,7 @@ from sqs_api.commands.options import (
     Lifetime,
     Refused,
     account_of,
+    audited,
     load,
     opened_identities,
     show_key,
@@ -70,15 +71,18 @@ def _state(key: AccessKey, now_s: float) -> str:
 @_USER
 @click.option("--expires-in", type=Lifetime(), help="How long it is valid, such as 90d [for ever].")
 @click.pass_obj
-def add(obj: Any, account: str | None, user_name: str | None, expires_in: float | None) -> None:
+@audited
+def add(obj: Any, account: str | None, user_name: str | None, expires_in: float | None) -> str:
     """Make a key and show its secret once."""
     store, settings = obj
     owner = account_of(settings, account)
     user = None if user_name is None else user_of(store, owner, user_name)
     try:
-        show_key(store.add_key(owner, user, lifetime_s=expires_in))
+        key = store.add_key(owner, user, lifetime_s=expires_in)
     except ValueError as error:
         raise Refused(str(error)) from error
+    show_key(key)
+    return str(key.access_key_id)
 
 
 @credentials.command("session")
@@ -88,7 +92,8 @@ def add(obj: Any, account: str | None, user_name: str | None, expires_in: float 
     "--duration", type=Lifetime(), default="1h", show_default=True, help="How long it is valid."
 )
 @click.pass_obj
-def session(obj: Any, account: str | None, user_name: str | None, duration: float) -> None:
+@audited
+def session(obj: Any, account: str | None, user_name: str | None, duration: float) -> str:
     """Make a temporary key with a session token."""
     store, settings = obj
     if not 0 < duration <= _SESSION_S_MAX:
@@ -101,6 +106,7 @@ def session(obj: Any, account: str | None, user_name: str | None, duration: floa
         raise Refused(str(error)) from error
     show_key(key)
     click.echo(f"# {_state(key, 0.0)}")
+    return str(key.access_key_id)
 
 
 @credentials.command("rotate")
@@ -113,7 +119,8 @@ def session(obj: Any, account: str | None, user_name: str | None, duration: floa
     help="How long the old key stays valid; 0s disables it at once.",
 )
 @click.pass_obj
-def rotate(obj: Any, access_key_id: str, overlap: float) -> None:
+@audited
+def rotate(obj: Any, access_key_id: str, overlap: float) -> str:
     """Make a successor for the same owner; the old key stays valid until everybody has it."""
     try:
         key = obj[0].rotate_key(access_key_id, overlap)
@@ -122,11 +129,13 @@ def rotate(obj: Any, access_key_id: str, overlap: float) -> None:
     if key is None:
         raise Refused(f"no access key {access_key_id}")
     show_key(key)
+    return str(key.access_key_id)
 
 
 @credentials.command("disable")
 @click.argument("access_key_id")
 @click.pass_obj
+@audited
 def disable(obj: Any, access_key_id: str) -> None:
     """Refuse a key from now on."""
     if not obj[0].set_key_enabled(access_key_id, False):
@@ -137,6 +146,7 @@ def disable(obj: Any, access_key_id: str) -> None:
 @credentials.command("enable")
 @click.argument("access_key_id")
 @click.pass_obj
+@audited
 def enable(obj: Any, access_key_id: str) -> None:
     """Allow a disabled key again."""
     if not obj[0].set_key_enabled(access_key_id, True):
@@ -147,6 +157,7 @@ def enable(obj: Any, access_key_id: str) -> None:
 @credentials.command("remove")
 @click.argument("access_key_id")
 @click.pass_obj
+@audited
 def remove(obj: Any, access_key_id: str) -> None:
     """Forget a key."""
     if not obj[0].remove_key(access_key_id):

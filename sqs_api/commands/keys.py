@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from auth.envelope import KEY_BYTES, SealBroken
-from sqs_api.commands.options import CONFIG, DATA, Refused, load, opened_keyring
+from sqs_api.commands.options import CONFIG, DATA, Refused, audited, load, opened_keyring
 
 _NAME = re.compile(r"(?!aws/)[A-Za-z0-9/_-]{1,250}")
 
@@ -41,6 +41,7 @@ def list_keys(obj: Any) -> None:
 @keys.command("add")
 @click.argument("name")
 @click.pass_obj
+@audited
 def add(obj: Any, name: str) -> None:
     """Make a key that queues can name as KmsMasterKeyId: NAME, alias/NAME, or its id."""
     if _NAME.fullmatch(name) is None:
@@ -56,6 +57,7 @@ def add(obj: Any, name: str) -> None:
 @click.argument("name")
 @click.option("--rewrap", is_flag=True, help="Wrap earlier data keys under the new version too.")
 @click.pass_obj
+@audited
 def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
     """Give a key a new version. New messages are sealed under it; earlier ones stay readable."""
     _known(obj, name)
@@ -71,6 +73,7 @@ def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
 @keys.command("disable")
 @click.argument("name")
 @click.pass_obj
+@audited
 def disable(obj: Any, name: str) -> None:
     """Refuse to send and to read messages under a key, until it is enabled."""
     _set_enabled(obj, name, enabled=False)
@@ -79,6 +82,7 @@ def disable(obj: Any, name: str) -> None:
 @keys.command("enable")
 @click.argument("name")
 @click.pass_obj
+@audited
 def enable(obj: Any, name: str) -> None:
     """Allow a disabled key again."""
     _set_enabled(obj, name, enabled=True)
@@ -101,6 +105,7 @@ def _set_enabled(obj: Any, name: str, *, enabled: bool) -> None:
     help="File with the new master key [a new one, in the place of master.key].",
 )
 @click.pass_obj
+@audited
 def change_master(obj: Any, new_file: Path | None) -> None:
     """Wrap all keys under another master key. No message is written again, and a running server goes on.
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sqs_api import config
-from sqs_api.config import ConfigRefused, Settings
+from sqs_api.config import ConfigRefused, Settings, Switch
 from visibility.naming import is_account
 
 if TYPE_CHECKING:
@@ -115,3 +117,36 @@ def user_of(store: IdentityStore, account: str, name: str) -> User:
     if user is None:
         raise Refused(f"no user {name} in account {account}")
     return user
+
+
+def audited(command: Callable[..., object]) -> Callable[..., None]:
+    """Tell the audit log what a command changed, and which user of this machine ran it.
+
+    The command's object ends with the settings; what it returns is noted as what it made.
+    """
+
+    @wraps(command)
+    def run(obj: tuple[Any, ...], **given: Any) -> None:
+        made = command(obj, **given)
+        context = click.get_current_context()
+        parent = context.parent.info_name if context.parent is not None else ""
+        shown = {
+            name: value for name, value in given.items() if isinstance(value, str | float | bool)
+        }
+        _note(obj[-1], f"{parent} {context.info_name}", made=made, **shown)
+
+    return run
+
+
+def _note(settings: Settings, event: str, **fields: Any) -> None:
+    from cluster.clock import SystemClock
+    from sqs_api.audit import FILE_NAME, audit_line
+
+    if settings.audit is Switch.OFF:
+        return
+    line = audit_line(SystemClock().wall_s(), event, uid=os.getuid(), **fields)
+    try:
+        with (settings.data / FILE_NAME).open("a", encoding="utf-8") as log:
+            log.write(line + "\n")
+    except OSError as error:
+        click.echo(f"holdfast: not in the audit log: {error.strerror}", err=True)

@@ -14,6 +14,7 @@ from sqs_api.commands.options import (
     DATA,
     Refused,
     account_of,
+    audited,
     load,
     opened_identities,
     user_of,
@@ -36,7 +37,7 @@ def users(
         return
     may_make = context.invoked_subcommand == "add"
     store = context.with_resource(opened_identities(settings, may_make=may_make))
-    context.obj = (store, account_of(settings, account))
+    context.obj = (store, account_of(settings, account), settings)
 
 
 @users.command("list")
@@ -52,9 +53,10 @@ def list_users(obj: Any) -> None:
 @click.argument("name")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="For aws:PrincipalTag/KEY.")
 @click.pass_obj
+@audited
 def add(obj: Any, name: str, tags: tuple[str, ...]) -> None:
     """Make a user, who may do nothing until a policy says so."""
-    store, account = obj
+    store, account, _ = obj
     if _NAME.fullmatch(name) is None:
         raise Refused("NAME: must be 1 to 64 letters, digits or +=,.@_-")
     try:
@@ -74,9 +76,10 @@ def _tags(given: tuple[str, ...]) -> dict[str, str]:
 @users.command("remove")
 @click.argument("name")
 @click.pass_obj
+@audited
 def remove(obj: Any, name: str) -> None:
     """Forget a user with policies and access keys."""
-    store, account = obj
+    store, account, _ = obj
     user = user_of(store, account, name)
     store.remove_user(user)
     click.echo(f"removed {user.arn}")
@@ -87,7 +90,7 @@ def remove(obj: Any, name: str) -> None:
 @click.pass_obj
 def show(obj: Any, name: str) -> None:
     """Show a user's policies."""
-    store, account = obj
+    store, account, _ = obj
     user = user_of(store, account, name)
     click.echo(f"{user.arn}  {user.user_id}")
     for key, value in user.tags.items():
@@ -101,11 +104,12 @@ def show(obj: Any, name: str) -> None:
 @click.argument("policy_name")
 @click.argument("document", type=click.File())
 @click.pass_obj
+@audited
 def put_policy(obj: Any, name: str, policy_name: str, document: Any) -> None:
     """Give a user the policy in the file DOCUMENT (- for standard input)."""
     from auth.policy_document import PolicyRefused
 
-    store, account = obj
+    store, account, _ = obj
     user = user_of(store, account, name)
     try:
         store.put_policy(user, policy_name, document.read())
@@ -118,9 +122,10 @@ def put_policy(obj: Any, name: str, policy_name: str, document: Any) -> None:
 @click.argument("name")
 @click.argument("policy_name")
 @click.pass_obj
+@audited
 def remove_policy(obj: Any, name: str, policy_name: str) -> None:
     """Take a policy from a user."""
-    store, account = obj
+    store, account, _ = obj
     if not store.remove_policy(user_of(store, account, name), policy_name):
         raise Refused(f"user {name} has no policy {policy_name}")
     click.echo(f"removed {policy_name}")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
+from sqs_api.tests.commands import run
 from sqs_api.tests.serving import Service, running
 
 
@@ -14,3 +17,12 @@ async def service() -> AsyncIterator[Service]:
     """A service over memory in open mode."""
     async with running() as started:
         yield started
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder with one access key."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    assert run("credentials", "--data", folder, "add").status == 0
+    return folder

@@ -15,9 +15,9 @@ import pytest
 
 from sqs_api.config import AuthMode, Settings
 from sqs_api.node import Node, NodeRefused
+from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import Served, filled, names, serving
 from sqs_api.tests.serving import until
-from sqs_api.tests.test_cli import Said, run
 from storage import copies
 from storage.copies import files_below
 from storage.manifest import read_manifest

@@ -13,20 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
-import click
 import pytest
-from click.testing import CliRunner
 from cryptography.fernet import Fernet
 
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.keyring import Keyring
-from cluster.master_key import decode_master_key, folder_master_key, write_master_key
-from sqs_api.__main__ import cli
-from sqs_api.commands.options import opened_identities
+from cluster.master_key import folder_master_key
 from sqs_api.config import Settings
 from sqs_api.node import Node, NodeRefused
+from sqs_api.tests.commands import Said, run
 from storage.appliers import write_queue
 from storage.codec import QueueRow, encode_row
 from storage.folder import open_folder
@@ -37,26 +33,6 @@ from visibility.events import StoredMessage
 
 CHECKOUT = Path(__file__).parents[2]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
-KEY = re.compile(r"AKIA[A-Z2-7]{16}")
-
-
-class Said(NamedTuple):
-    """What a command did."""
-
-    status: int
-    out: str
-    err: str
-
-
-def run(*arguments: object) -> Said:
-    """A command in this process; `main` shows click's refusals as one line and ends with 2."""
-    given = [str(argument) for argument in arguments]
-    result = CliRunner().invoke(cli, given, standalone_mode=False)
-    if isinstance(result.exception, click.ClickException):
-        return Said(2, result.stdout, result.exception.format_message())
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Said(result.exit_code, result.stdout, result.stderr)
 
 
 def _start(*arguments: object) -> subprocess.Popen[str]:
@@ -82,15 +58,6 @@ def _process(*arguments: object) -> Said:
     return Said(process.returncode, out, err)
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A data folder with one access key."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    assert run("credentials", "--data", folder, "add").status == 0
-    return folder
-
-
 # -- in this process --------------------------------------------------------------------------------------------------
 
 
@@ -109,110 +76,6 @@ def test_check_config_shows_every_setting(tmp_path: Path) -> None:
     assert "port = 1" in lines
     assert "auth = open" in lines
     assert len(lines) == len(Settings.model_fields)
-
-
-def test_credentials_are_listed_without_secrets(data: Path) -> None:
-    added = run("credentials", "--data", data, "add", "--account", "123456789012")
-    secret = re.findall(r"SECRET_ACCESS_KEY=(\S+)", added.out)[0]
-
-    listed = run("credentials", "--data", data, "list")
-
-    assert [line.split()[1] for line in listed.out.splitlines()] == ["000000000000", "123456789012"]
-    assert KEY.findall(added.out)[0] in listed.out
-    assert secret not in listed.out
-    files = [file.read_bytes() for file in data.iterdir() if file.is_file()]
-    assert not any(secret.encode() in content for content in files)
-
-
-def test_added_key_is_shown_as_export_lines_and_found_again(data: Path) -> None:
-    said = run("credentials", "--data", data, "add")
-    key_id, secret = re.findall(r"^export \w+=(\S+)$", said.out, re.MULTILINE)
-
-    with opened_identities(Settings(data=data)) as store:
-        kept = {key.access_key_id: key.secret_access_key for key in store.all_keys()}
-    assert kept[key_id] == secret
-
-
-@pytest.mark.parametrize(("overlap", "state"), [("1h", "expires"), ("0s", "disabled")])
-def test_rotated_key_ends_after_the_overlap_and_its_successor_has_its_user(
-    data: Path, overlap: str, state: str
-) -> None:
-    (old,) = KEY.findall(run("credentials", "--data", data, "list").out)
-    new = KEY.findall(run("credentials", "--data", data, "rotate", old, "--overlap", overlap).out)[
-        0
-    ]
-
-    lines = [line.split() for line in run("credentials", "--data", data, "list").out.splitlines()]
-
-    states = {line[0]: (line[2], line[3]) for line in lines}
-    assert {key: state for key, (_, state) in states.items()} == {old: state, new: "enabled"}
-    assert states[old][0] == states[new][0]
-
-
-def test_users_have_keys_and_policies(data: Path, tmp_path: Path) -> None:
-    policy = tmp_path / "policy.json"
-    policy.write_text('{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}')
-    users = ("users", "--data", data)
-
-    assert run(*users, "add", "ann", "--tag", "team=a").out == (
-        "added arn:aws:iam::000000000000:user/ann\n"
-    )
-    assert run(*users, "put-policy", "ann", "all", policy).status == 0
-    key = KEY.findall(run("credentials", "--data", data, "add", "--user", "ann").out)[0]
-    assert (
-        f"{key}  000000000000  user/ann  enabled" in run("credentials", "--data", data, "list").out
-    )
-    assert run(*users, "list").out.endswith("  all\n")
-    shown = run(*users, "show", "ann").out
-    assert "tag team = a" in shown
-    assert policy.read_text() in shown
-    assert run(*users, "remove-policy", "ann", "all").status == 0
-    assert run(*users, "remove", "ann").status == 0
-    assert run(*users, "list").out == ""
-    assert key not in run("credentials", "--data", data, "list").out
-
-
-def test_session_is_a_temporary_key_with_a_token(data: Path) -> None:
-    said = run("credentials", "--data", data, "session", "--duration", "15m")
-
-    assert re.search(
-        r"ACCESS_KEY_ID=ASIA\w{16}\n.*SECRET.*\n.*SESSION_TOKEN=\S{100,}\n# expires", said.out
-    )
-
-
-def test_keys_of_messages_are_added_rotated_and_disabled(data: Path) -> None:
-    keys = ("keys", "--data", data)
-
-    assert run(*keys, "add", "orders").status == 0
-    assert run(*keys, "rotate", "orders", "--rewrap").status == 0
-    assert run(*keys, "disable", "orders").status == 0
-    assert [line.split()[0::2] for line in run(*keys, "list").out.splitlines()] == [
-        ["aws/sqs", "enabled", "version(s)"],
-        ["orders", "disabled", "version(s)"],
-    ]
-    assert run(*keys, "enable", "orders").out == "enabled orders\n"
-
-
-def test_another_master_key_takes_the_place_of_the_old_one(data: Path) -> None:
-    before = (data / "master.key").read_text()
-    listed = run("credentials", "--data", data, "list")
-
-    assert run("keys", "--data", data, "change-master").status == 0
-
-    assert (data / "master.key").read_text() != before
-    assert run("credentials", "--data", data, "list") == listed
-    (data / "master.key").rename(data / "master.key.new")
-    write_master_key(data / "master.key", decode_master_key(before))
-    assert run("credentials", "--data", data, "list") == listed, "a change that was interrupted"
-    assert not (data / "master.key.new").exists()
-
-
-def test_key_can_be_disabled_more_than_once(data: Path) -> None:
-    (key,) = KEY.findall(run("credentials", "--data", data, "list").out)
-    for _ in range(2):
-        assert run("credentials", "--data", data, "disable", key).status == 0
-
-    assert "disabled" in run("credentials", "--data", data, "list").out
 
 
 WRONG_USES = (

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqs_api.config import AuthMode, Settings, Switch
 from sqs_api.node import Node
+from sqs_api.tests.commands import Said, run
 from sqs_api.tests.serving import Client, Service, json_request
-from sqs_api.tests.test_cli import Said, run
 from storage.folder import open_folder
 from storage.rocks import Durability, RocksStore
 from storage.stored_rows import StoredRows

@@ -13,8 +13,8 @@ import pytest
 
 from sqs_api.config import AuthMode, Settings
 from sqs_api.node import Node, NodeRefused
+from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import filled, names, serving
-from sqs_api.tests.test_cli import Said, run
 from storage.copies import files_below
 from storage.keys import message_key
 from storage.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest

@@ -1,0 +1,32 @@
+"""Running `holdfast` commands in this process."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import click
+from click.testing import CliRunner
+
+from sqs_api.__main__ import cli
+
+KEY = re.compile(r"AKIA[A-Z2-7]{16}")
+
+
+class Said(NamedTuple):
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+
+
+def run(*arguments: object) -> Said:
+    """A command in this process; `main` shows click's refusals as one line and ends with 2."""
+    given = [str(argument) for argument in arguments]
+    result = CliRunner().invoke(cli, given, standalone_mode=False)
+    if isinstance(result.exception, click.ClickException):
+        return Said(2, result.stdout, result.exception.format_message())
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Said(result.exit_code, result.stdout, result.stderr)
