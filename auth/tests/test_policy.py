@@ -235,6 +235,7 @@ def _but(**changes: Any) -> Statement:
         _but(Principal={}),
         _but(Principal={"AWS": [1]}),
         _but(Principal={"Nobody": "x"}),
+        _but(Principal={"AWS": f"arn:aws:iam::{HOME}:user/*"}),
         _but(NotPrincipal="*"),
         _but(Sid=7),
         _but(Condition=[]),
