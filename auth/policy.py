@@ -210,6 +210,7 @@ class Authorizer:
         self._read = read
         self._known: dict[tuple[object, ...], Decision] = {}
         self._policies: dict[str, Policy] = {}
+        self._policy_characters = 0
 
     def decide(
         self,
@@ -232,7 +233,7 @@ class Authorizer:
 
         queue = None if queue_policy is None else self._policy(queue_policy)
         decision = decide(asked._replace(keys=keys), identity, queue)
-        if not depends:
+        if not depends and len(asked.resource) <= _KNOWN_RESOURCE_MAX:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             self._known[key] = decision
@@ -241,11 +242,17 @@ class Authorizer:
     def _policy(self, text: str) -> Policy:
         policy = self._policies.get(text)
         if policy is None:
-            if len(self._policies) >= _POLICIES_MAX:
+            self._policy_characters += len(text)
+            if self._policy_characters > _POLICY_CHARACTERS_MAX:
                 self._policies.clear()
+                self._known.clear()  # which has their texts
+                self._policy_characters = len(text)
             policy = self._policies[text] = self._read(text)
         return policy
 
 
 _KNOWN_MAX = 50_000
-_POLICIES_MAX = 10_000
+_KNOWN_RESOURCE_MAX = 256
+"""Characters of an ARN: more than any queue's has. What a client calls one can be a megabyte."""
+_POLICY_CHARACTERS_MAX = 4 << 20
+"""Of all policies that are kept; what they are read into can be a hundred times as large."""

@@ -172,6 +172,10 @@ def _principals(value: object, place: str) -> Principals:
                 everyone = True
             elif account is not None:
                 accounts.add(account[1] or name)
+            elif "*" in name or "?" in name:  # as IAM has it, or a Deny would silently deny nobody
+                raise PolicyRefused(
+                    f"{place}: Principal {name!r} has a wildcard; only * alone is one"
+                )
             else:
                 names.add(name)
     return Principals(everyone, frozenset(accounts), frozenset(names))

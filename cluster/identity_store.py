@@ -136,12 +136,15 @@ class IdentityStore:
     def rotate_key(self, access_key_id: str, overlap_s: float) -> AccessKey | None:
         """Make a successor; the old key ends after `overlap_s`, if it does not end sooner. None if there is no such key.
 
-        Raises ValueError if the key's user is gone: without one, the successor would be the account's own.
+        Raises ValueError for a temporary key, which ends as it was made to; and if the key's user is gone: without one,
+        the successor would be the account's own.
         """
         with self._transaction():
             old = next((key for key in self.all_keys() if key.access_key_id == access_key_id), None)
             if old is None:
                 return None
+            if old.session_token is not None:
+                raise ValueError(f"{access_key_id} is temporary: make another session instead")
             owner = None if old.user is None else self.users().find(old.account, old.user)
             if old.user is not None and owner is None:
                 raise _gone(old.user)

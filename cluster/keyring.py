@@ -78,8 +78,19 @@ class Secrets:
 class Keyring:
     """The keys, by name and by number. Any thread may use it."""
 
-    def __init__(self, file: Path, master: bytes, clock: Clock, entropy: Entropy) -> None:
-        """Open or create the file. Raises KeysUnusable."""
+    def __init__(
+        self,
+        file: Path,
+        master: bytes,
+        clock: Clock,
+        entropy: Entropy,
+        read_master: Callable[[], bytes] | None = None,
+    ) -> None:
+        """Open or create the file. Raises KeysUnusable.
+
+        `read_master` gives the master key once another process has changed it; it may raise KeysUnusable.
+        """
+        self._read_master: Callable[[], bytes] | None = None
         self._clock = clock
         self._entropy = entropy
         self._lock = threading.RLock()
@@ -104,6 +115,7 @@ class Keyring:
             self._database.close()
             raise KeysUnusable(f"cannot read the keys in {file}: {error}") from error
         self._seen_version = self._file_version()
+        self._read_master = read_master
 
     def close(self) -> None:
         """Close the file."""
@@ -291,7 +303,7 @@ class Keyring:
             there.add(version)
             named = self._names[name]
             if version not in self._wrapping:
-                secret = self._master.unwrap(wrapped, _version_of(version))
+                secret = self._unwrap(wrapped, _version_of(version))
                 self._wrapping[version] = (named, WrappingKey(secret))
             named.version = version
             named.versions += 1
@@ -333,7 +345,21 @@ class Keyring:
     def _unwrapped(self, purpose: str) -> bytes:
         query = "SELECT wrapped FROM secrets WHERE purpose = ?"
         (wrapped,) = self._database.execute(query, (purpose,)).fetchone()
-        return self._master.unwrap(wrapped, purpose)
+        return self._unwrap(wrapped, purpose)
+
+    def _unwrap(self, wrapped: bytes, purpose: str) -> bytes:
+        try:
+            return self._master.unwrap(wrapped, purpose)
+        except SealBroken as error:
+            if self._read_master is None:
+                raise
+            try:
+                changed = WrappingKey(self._read_master())
+            except KeysUnusable:
+                raise error from None
+            secret = changed.unwrap(wrapped, purpose)
+            self._master = changed
+            return secret
 
     def _file_version(self) -> int:
         version: int = self._database.execute("PRAGMA data_version").fetchone()[0]

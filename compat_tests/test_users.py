@@ -69,6 +69,13 @@ def test_a_user_gets_in_by_a_policy_and_is_out_without(
     eventually(lambda: _outcome(node, key, url) == "sent")
     assert "decided by: senders, statement 1" in _run(node, *check)
 
+    own = _ALLOW | {"Condition": {"StringEquals": {"aws:username": "${aws:username}"}}}
+    own |= {"Resource": "arn:aws:sqs:*:*:use?s", "Effect": "Deny", "Sid": "Named"}
+    policy.write_text(json.dumps({"Version": "2012-10-17", "Statement": [own]}))
+    _run(node, "users", "put-policy", "ann", "named", str(policy))
+    assert "decided by: named, Named" in _run(node, *check, status=1)
+    _run(node, "users", "remove-policy", "ann", "named")
+
     new = _key(node, _run(node, "credentials", "rotate", key.access_key_id))
     eventually(lambda: _outcome(node, new, url) == "sent")
     assert _outcome(node, key, url) == "sent", "the old key stays valid for a while"

@@ -211,29 +211,37 @@ class _Request:
     def _said(self, queue: QueueDefinition | None) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Condition keys by lower-case name."""
         caller, user = self._caller, self._access.user_of(self._caller)
-        now_s = self._access.now_s()
-        yield "aws:currenttime", (datetime.fromtimestamp(now_s, UTC).isoformat(),)
-        yield "aws:epochtime", (str(int(now_s)),)
+        yield from said_of_caller(
+            caller, user, {} if queue is None else queue.tags, self._access.now_s()
+        )
         yield "aws:sourceip", (self._sender.source_ip,)
         yield "aws:securetransport", ("true" if self._sender.is_secure else "false",)
         yield "aws:useragent", (self._headers.get(b"user-agent", b"").decode("latin-1"),)
         yield "aws:referer", (self._headers.get(b"referer", b"").decode("latin-1"),)
-        yield "aws:requestedregion", (caller.region,)
-        yield "aws:viaawsservice", ("false",)
-        if caller.arn:
-            kind = "Account" if caller.user is None else "User"
-            yield "aws:principalarn", (caller.arn,)
-            yield "aws:principalaccount", (caller.account,)
-            yield "aws:principaltype", (kind,)
-            yield "aws:userid", (caller.account if caller.user is None else caller.principal,)
-            yield "aws:username", (caller.user or "",)
-        else:
-            yield "aws:principaltype", ("Anonymous",)
-        for key, value in (user.tags if user is not None else {}).items():
-            yield f"aws:principaltag/{key.lower()}", (value,)
-        for key, value in (queue.tags if queue is not None else {}).items():
-            yield f"aws:resourcetag/{key.lower()}", (value,)
         yield from _request_tags(self._operation)
+
+
+def said_of_caller(
+    caller: Caller, user: User | None, tags: Mapping[str, str], now_s: float
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The condition keys that say who asks and when, and for a queue with which tags; by lower-case name."""
+    yield "aws:currenttime", (datetime.fromtimestamp(now_s, UTC).isoformat(),)
+    yield "aws:epochtime", (str(int(now_s)),)
+    yield "aws:requestedregion", (caller.region,)
+    yield "aws:viaawsservice", ("false",)
+    if caller.arn:
+        kind = "Account" if caller.user is None else "User"
+        yield "aws:principalarn", (caller.arn,)
+        yield "aws:principalaccount", (caller.account,)
+        yield "aws:principaltype", (kind,)
+        yield "aws:userid", (caller.account if caller.user is None else caller.principal,)
+        yield "aws:username", (caller.user or "",)
+    else:
+        yield "aws:principaltype", ("Anonymous",)
+    for key, value in (user.tags if user is not None else {}).items():
+        yield f"aws:principaltag/{key.lower()}", (value,)
+    for key, value in tags.items():
+        yield f"aws:resourcetag/{key.lower()}", (value,)
 
 
 def _request_tags(operation: Operation) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from cluster.catalog import CATALOG_FILE
@@ -23,16 +24,17 @@ from storage.folder import sync_folder
 def open_keyring(settings: Settings, clock: Clock, entropy: Entropy) -> Keyring:
     """Open or make the keys of the settings' data folder, which exists. Raises KeysUnusable."""
     file = settings.data / FILE_NAME
-    master = _master_key(settings, entropy)
+    read_master = partial(_master_key, settings, entropy)
+    master = read_master()
     try:
-        return Keyring(file, master, clock, entropy)
+        return Keyring(file, master, clock, entropy, read_master)
     except KeysUnusable:
         new = settings.data / NEW_FILE_NAME
         if settings.master_key is not None or settings.master_key_file is not None:
             raise
         if not new.exists():
             raise
-        keyring = Keyring(file, read_master_key(new), clock, entropy)
+        keyring = Keyring(file, read_master_key(new), clock, entropy, read_master)
         new.replace(settings.data / MASTER_FILE)
         sync_folder(settings.data)
         return keyring

@@ -230,6 +230,8 @@ def _checked_policy(name: str, text: str) -> str:
 
 
 def _is_queue_policy(text: str) -> bool:
+    if len(text.encode(errors="replace")) > limits.POLICY_BYTES_MAX:
+        return False
     try:
         read_policy(text, PolicyKind.QUEUE)
     except PolicyRefused:

@@ -46,6 +46,7 @@ RECEIVE_MESSAGE_WAIT_TIME_SECONDS = Range(0, 20, 0)  # seconds; default recorded
 VISIBILITY_TIMEOUT = Range(0, 43_200, 30)  # seconds; high: also the total of one receive
 KMS_DATA_KEY_REUSE_PERIOD_SECONDS = Range(60, DAY, 300)  # seconds
 MAX_RECEIVE_COUNT = Range(1, 1_000)  # receives before a move to the dead-letter queue
+POLICY_BYTES_MAX = 8_192  # of a queue's policy
 REDRIVE_SOURCE_QUEUE_ARNS_MAX = 10  # ARNs in a RedriveAllowPolicy
 
 # -- receiving -----------------------------------------------------------------------------------

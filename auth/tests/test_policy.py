@@ -185,6 +185,19 @@ def test_a_decision_without_conditions_asks_nothing_of_the_request() -> None:
 RECEIVE_ONLY = "sqs:ReceiveMessage"
 
 
+def test_what_is_remembered_is_bounded_in_size() -> None:
+    authorizer = Authorizer(lambda text: read_policy(text, Kind.QUEUE))
+    for number in range(600):
+        text = _text([grant(Sid=f"{number}")]) + " " * 10_000
+        assert authorizer.decide(Asked(NOBODY, SEND, QUEUE, HOME, dict), (), text, 1).allowed
+        asked = Asked(ANN, SEND, f"{number}" * 1000, HOME, dict)
+        assert not authorizer.decide(asked, (), None, 1).allowed
+
+    assert sum(map(len, authorizer._policies)) < 5_000_000
+    remembered = [key for key in authorizer._known if key[3] is not None]
+    assert len(remembered) == len(authorizer._known) <= len(authorizer._policies)
+
+
 # -- texts ------------------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +248,7 @@ def _but(**changes: Any) -> Statement:
         _but(Principal={}),
         _but(Principal={"AWS": [1]}),
         _but(Principal={"Nobody": "x"}),
+        _but(Principal={"AWS": f"arn:aws:iam::{HOME}:user/*"}),
         _but(NotPrincipal="*"),
         _but(Sid=7),
         _but(Condition=[]),

@@ -135,6 +135,16 @@ def test_a_key_whose_user_is_gone_gets_no_successor(opened: Open) -> None:
     assert store.all_keys() == [key]
 
 
+def test_a_temporary_key_gets_no_successor_that_stays(opened: Open) -> None:
+    store = opened()
+    key = store.add_session(ACCOUNT, None, 60.0)
+
+    with pytest.raises(ValueError, match="temporary"):
+        store.rotate_key(key.access_key_id, 60.0)
+
+    assert store.all_keys() == [key]
+
+
 def test_a_change_that_could_not_be_read_is_told_again(opened: Open) -> None:
     store = opened()
     opened().add_key(ACCOUNT)

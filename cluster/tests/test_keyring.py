@@ -35,8 +35,10 @@ class Folder:
         self.entropy = SystemEntropy()
         self._stack = stack
 
-    def open(self, master: bytes = MASTER) -> Keyring:
-        keyring = Keyring(self.file, master, SettableClock(), self.entropy)
+    def open(
+        self, master: bytes = MASTER, read_master: Callable[[], bytes] | None = None
+    ) -> Keyring:
+        keyring = Keyring(self.file, master, SettableClock(), self.entropy, read_master)
         return self._stack.enter_context(closing(keyring))
 
     def bytes(self) -> bytes:
@@ -218,6 +220,20 @@ def test_what_could_not_be_taken_over_is_tried_again(folder: Folder) -> None:
             server.reload_if_changed()
 
     assert (named.enabled, named.version) == (False, added.version - 1)
+
+
+def test_a_server_goes_on_with_the_master_key_that_another_process_put_in_place(
+    folder: Folder,
+) -> None:
+    server, command = folder.open(read_master=lambda: OTHER), folder.open()
+    command.change_master(OTHER)
+    command.rotate(BUILT_IN_KEY)
+    command.add("orders")
+
+    assert server.reload_if_changed()
+    server.add("more")
+
+    assert {key.name for key in folder.open(OTHER).names()} == {BUILT_IN_KEY, "orders", "more"}
 
 
 def test_of_two_changes_of_the_master_key_one_is_refused(tmp_path: Path, folder: Folder) -> None:

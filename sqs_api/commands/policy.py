@@ -9,8 +9,11 @@ from pathlib import Path
 
 import click
 
+from auth.caller import Caller
+from auth.caller import anonymous as nobody
 from auth.policy import Asked, Decision, Principal, decide
 from auth.policy_document import Kind, PolicyRefused, read_policy
+from cluster.clock import SystemClock
 from sqs_api.commands.options import (
     CONFIG,
     DATA,
@@ -62,8 +65,11 @@ def check(
 ) -> None:
     """Say whether a call is allowed and which policy decides. Ends with 1 if it is not.
 
-    Reads the data folder, so a server need not run.
+    Reads the data folder, so a server need not run. Conditions see who asks, the queue's tags and the time of now; what else
+    a request says, such as its address, is given by --condition.
     """
+    from sqs_api.access import said_of_caller
+
     settings = load(config_file, {"data": data})
     name = action.rpartition(":")[2]
     if name not in ACTIONS:
@@ -78,17 +84,19 @@ def check(
         owner = account_of(settings, account)
         user = None if user_name is None else user_of(store, owner, user_name)
     if anonymous:
-        principal = Principal("anonymous", "", "ANONYMOUS")
-    elif user is None:
-        principal = Principal(owner, f"arn:aws:iam::{owner}:root", "")
+        caller = nobody(parsed.region)
     else:
-        principal = Principal(owner, user.arn, user.user_id, user.name)
-    text = _queue_policy(settings, parsed.account, parsed.region, parsed.name)
+        caller = Caller(owner, parsed.region, "" if user is None else user.user_id, user=user_name)
+    principal = Principal(caller.account, caller.arn, caller.principal, caller.user)
+    text, tags = _queue_policy(settings, parsed.account, parsed.region, parsed.name)
     try:
         queue_policy = None if text is None else read_policy(text, Kind.QUEUE)
     except PolicyRefused as error:
         raise Refused(f"the policy of {queue}: {error}") from error
-    keys = {key.lower(): (value,) for key, _, value in (text.partition("=") for text in conditions)}
+    said = {k: v for k, v in said_of_caller(caller, user, tags, SystemClock().wall_s()) if v[0]}
+    keys = said | {
+        key.lower(): (value,) for key, _, value in (text.partition("=") for text in conditions)
+    }
     single = f"sqs:{name.removesuffix('Batch')}"
     asked = Asked(principal, single, resource, parsed.account, lambda: keys)
     decision = decide(asked, () if user is None else user.policies, queue_policy)
@@ -106,12 +114,14 @@ def _explain(asked: Asked, decision: Decision) -> None:
         raise click.exceptions.Exit(_REFUSED)
 
 
-def _queue_policy(settings: Settings, account: str, region: str, name: str) -> str | None:
-    """The queue's policy as the catalog has it now, None if it has none. Raises Refused."""
+def _queue_policy(
+    settings: Settings, account: str, region: str, name: str
+) -> tuple[str | None, dict[str, str]]:
+    """The queue's policy as the catalog has it now, None if it has none; and its tags. Raises Refused."""
     from cluster.catalog import CATALOG_FILE
 
     file = settings.data / CATALOG_FILE
-    query = "SELECT attributes FROM queues WHERE account = ? AND region = ? AND name = ?"
+    query = "SELECT attributes, tags FROM queues WHERE account = ? AND region = ? AND name = ?"
     try:
         with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
             row = database.execute(query, (account, region, name)).fetchone()
@@ -119,5 +129,4 @@ def _queue_policy(settings: Settings, account: str, region: str, name: str) -> s
         raise Refused(f"cannot read {file}: {error}") from error
     if row is None:
         raise Refused(f"there is no queue {name} of account {account} in {region}")
-    policy: str | None = json.loads(row[0]).get("Policy")
-    return policy
+    return json.loads(row[0]).get("Policy"), json.loads(row[1])

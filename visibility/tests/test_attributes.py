@@ -160,6 +160,15 @@ def test_policies_must_be_json_objects(name: str, text: str) -> None:
     assert refusal.value.message.startswith(f"Invalid value for the parameter {name}.")
 
 
+def test_a_policy_has_as_many_bytes_as_awss_quota() -> None:
+    longest = '{"Id": "%s"}' % ("é" * 4_091)
+    assert len(longest.encode()) == 8_192
+
+    initial_attributes("q", {"Policy": longest})
+    with pytest.raises(errors.QueueError):
+        initial_attributes("q", {"Policy": longest + " "})
+
+
 def test_booleans_come_back_in_lower_case() -> None:
     assert (
         initial_attributes("q", {"SqsManagedSseEnabled": "False"})["SqsManagedSseEnabled"]
