@@ -15,7 +15,7 @@ import structlog
 from cluster.clock import Entropy
 from storage.appliers import APPLIERS, Moved, write_queue
 from storage.codec import DamagedRecord, QueueRow
-from storage.keys import MESSAGE, message_key, message_name
+from storage.keys import MESSAGE, group_name, message_key, message_name
 from storage.store import Store, StoreFailed
 from storage.stored_rows import StoredRows
 from visibility import window
@@ -234,10 +234,14 @@ class Turn:
             self.answers.append((ticket, answer))
 
     def _set_aside(self, error: DamagedRecord) -> None:
-        """A message that cannot be read stays where it is, and is passed by from here on. Raises any other error."""
+        """A message that cannot be read stays where it is, and is passed by from here on; so is a group of a FIFO queue.
+
+        Raises any other error.
+        """
         name = message_name(error.key)
         if name is None:
-            raise error
+            self._set_group_aside(error)
+            return
         queue = self._engine.state.queue(name[0])
         is_known = error.key in self._rows.damaged
         if error.key[8:9] == MESSAGE and (name[1] in queue.entries or queue.fifo):
@@ -253,6 +257,17 @@ class Turn:
             return
         self._rows.damaged.add(error.key)
         _log.error("record_damaged", queue_id=name[0], error=str(error))
+
+    def _set_group_aside(self, error: DamagedRecord) -> None:
+        name = group_name(error.key)
+        if name is None:
+            raise error
+        queue = self._engine.state.queue(name[0])
+        if not queue.fifo or name[1] in queue.set_aside_groups:
+            raise error
+        queue.set_aside_groups.add(name[1])
+        self._rows.damaged.add(error.key)
+        _log.error("group_damaged", queue_id=name[0], error=str(error))
 
     def _moved(self, events: tuple[Event, ...]) -> Moved:
         """The messages that these events move. Raises DamagedRecord."""
