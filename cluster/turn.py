@@ -15,13 +15,21 @@ import structlog
 from cluster.clock import Entropy
 from storage.appliers import APPLIERS, Moved, write_queue
 from storage.codec import DamagedRecord, QueueRow
-from storage.keys import MESSAGE, message_key, message_name
+from storage.keys import MESSAGE, group_name, message_key, message_name
 from storage.store import Store, StoreFailed
 from storage.stored_rows import StoredRows
 from visibility import window
 from visibility.engine import DECIDE, Engine
 from visibility.errors import InternalError, QueueDoesNotExist, QueueError
-from visibility.events import Event, IdsRemembered, MessagesMoved, QueueDropped, QueuePurged
+from visibility.events import (
+    Event,
+    IdsRemembered,
+    LeasesEnded,
+    MessagesExpired,
+    MessagesMoved,
+    QueueDropped,
+    QueuePurged,
+)
 from visibility.model import Request
 from visibility.operations import CloseQueue, ReceiveMessage
 from visibility.outcomes import Answer, Deliveries, NoAnswer
@@ -33,6 +41,8 @@ from visibility.waiters import Wait
 NO_MESSAGES = Deliveries([], [])
 PULSES_MAX = 100
 """Queues that get a pulse in one turn: bounds how long the event loop is held."""
+PULSE_MESSAGES_MAX = 1_000
+"""After so many messages that pulses moved or removed, the other queues wait for the next turn, for the same reason."""
 _PULSE_AGAIN_MS = 60_000
 """When a queue is looked at again whose rows could not be read."""
 _NOTHING_MOVED: Moved = {}
@@ -112,9 +122,12 @@ class Turn:
         for wait in engine.advance(self._now_ms):
             self.answers.append((ticket_of(wait), NO_MESSAGES))
         if engine.due:
+            handled = 0
             for queue_id in list(engine.due)[:PULSES_MAX]:
+                if handled >= PULSE_MESSAGES_MAX:
+                    break
                 del engine.due[queue_id]
-                self._pulse(queue_id)
+                handled += self._pulse(queue_id)
         for ticket in deferred:
             self._decide_later(ticket)
         for ticket in tickets:
@@ -153,8 +166,12 @@ class Turn:
     def _stamp(self) -> Stamp:
         return Stamp(self._now_ms, self._entropy.bits128(), self._believed_ms)
 
-    def _pulse(self, queue_id: int) -> None:
-        """Do what time does to a queue, step by step. A step that fails has changed nothing and is tried again."""
+    def _pulse(self, queue_id: int) -> int:
+        """Do what time does to a queue, step by step; how many messages it did something to.
+
+        A step that fails has changed nothing and is tried again.
+        """
+        handled = 0
         for step in STEPS:
             try:
                 events, moved = self._pulse_step(queue_id, step)
@@ -167,6 +184,11 @@ class Turn:
             else:
                 for event in events:
                     self.do(event, moved)
+                    if isinstance(event, MessagesExpired | LeasesEnded):
+                        handled += len(event.leases)
+                    elif isinstance(event, MessagesMoved):
+                        handled += len(event.moves)
+        return handled
 
     def _pulse_step(self, queue_id: int, step: Step) -> tuple[tuple[Event, ...], Moved]:
         while True:
@@ -212,10 +234,14 @@ class Turn:
             self.answers.append((ticket, answer))
 
     def _set_aside(self, error: DamagedRecord) -> None:
-        """A message that cannot be read stays where it is, and is passed by from here on. Raises any other error."""
+        """A message that cannot be read stays where it is, and is passed by from here on; so is a group of a FIFO queue.
+
+        Raises any other error.
+        """
         name = message_name(error.key)
         if name is None:
-            raise error
+            self._set_group_aside(error)
+            return
         queue = self._engine.state.queue(name[0])
         is_known = error.key in self._rows.damaged
         if error.key[8:9] == MESSAGE and (name[1] in queue.entries or queue.fifo):
@@ -231,6 +257,17 @@ class Turn:
             return
         self._rows.damaged.add(error.key)
         _log.error("record_damaged", queue_id=name[0], error=str(error))
+
+    def _set_group_aside(self, error: DamagedRecord) -> None:
+        name = group_name(error.key)
+        if name is None:
+            raise error
+        queue = self._engine.state.queue(name[0])
+        if not queue.fifo or name[1] in queue.set_aside_groups:
+            raise error
+        queue.set_aside_groups.add(name[1])
+        self._rows.damaged.add(error.key)
+        _log.error("group_damaged", queue_id=name[0], error=str(error))
 
     def _moved(self, events: tuple[Event, ...]) -> Moved:
         """The messages that these events move. Raises DamagedRecord."""

@@ -116,6 +116,12 @@ def last_number_of(key: bytes) -> int:
     return number
 
 
+def group_name(key: bytes) -> tuple[int, bytes] | None:
+    """(queue_id, group) of the key of a group's row or of one in its line; None for another key."""
+    is_group = (key[8:9], len(key)) in ((GROUP, 25), (GROUP_LINE, 33))
+    return (queue_of(key), key[9:25]) if is_group else None
+
+
 def message_name(key: bytes) -> tuple[int, int] | None:
     """(queue_id, sequence) of the key of a message, also of a delayed one; None for another key."""
     is_message = (key[8:9], len(key)) in ((MESSAGE, 17), (DELAYED, 25))

@@ -360,6 +360,7 @@ def _empty(shard: ShardState, queue: QueueState) -> None:
         queue.entries,
         queue.returned,
         queue.set_aside,
+        queue.set_aside_groups,
         queue.spans,
         queue.heads,
         queue.groups,

@@ -52,7 +52,11 @@ def _end_leases(
     looked_at = list(islice(queue.ending, STEP_MESSAGES))
     for sequence in looked_at:
         entry = queue.entries.get(sequence)
-        if entry is not None and entry.lease.visible_at_ms <= stamp.now_ms:
+        if (
+            entry is not None
+            and entry.lease.visible_at_ms <= stamp.now_ms
+            and entry.lease.group not in queue.set_aside_groups
+        ):
             leases[sequence] = entry.lease
     book = GroupBook(shard, queue, fifo=True)
     book.settle_all((), leases.values())
@@ -82,7 +86,8 @@ def _end_delays(
             if at_ms > stamp.now_ms or len(moves) == STEP_MESSAGES:
                 again = max(at_ms, stamp.now_ms)
                 break
-            moves.append(_ended_delay(queue, book, due_ms, sequence, message))
+            if message.group not in queue.set_aside_groups:
+                moves.append(_ended_delay(queue, book, due_ms, sequence, message))
             after = (due_ms, sequence)
         wanted = STEP_MESSAGES
     if again is None and fifo and queue.delayed > len(moves):
@@ -219,7 +224,8 @@ def _old_in_line(
             if message.retained_from_ms > last_ms or len(old) >= STEP_MESSAGES:
                 next_ms.append(message.retained_from_ms)
                 return
-            old[sequence] = message
+            if message.group not in queue.set_aside_groups:
+                old[sequence] = message
         after = page.next_sequence
         wanted = STEP_MESSAGES
 

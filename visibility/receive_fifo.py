@@ -58,7 +58,8 @@ def decide_receive_fifo(
     for _, group in queue.heads.in_order(read_heads):
         if len(taking.leases) >= limit or letters.is_full:
             break
-        taking.from_group(group, limit)
+        if group not in queue.set_aside_groups:
+            taking.from_group(group, limit)
     events: list[Event] = []
     if taking.leases:
         events.append(MessagesReceived(queue.queue_id, now_ms, taking.leases))

@@ -67,6 +67,7 @@ class QueueState:
         "remembered_ms",
         "returned",
         "set_aside",
+        "set_aside_groups",
         "spans",
         "tasks",
         "tired",
@@ -97,6 +98,8 @@ class QueueState:
         """Heap of sequences that became visible again; those hidden or gone since are skipped."""
         self.set_aside: set[int] = set()
         """Returned messages that cannot be read: they stay where they are, and receives pass them by."""
+        self.set_aside_groups: set[bytes] = set()
+        """FIFO: groups whose rows cannot be read; receives pass them by; volatile."""
         self.unreadable = 0
         """Untouched messages of a standard queue that cannot be read: they stay where they are, and pages pass them by;
         volatile."""

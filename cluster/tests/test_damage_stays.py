@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
-from storage.keys import DELAYED, message_key, pair_key
+from storage.keys import DELAYED, GROUP, GROUP_LINE, message_key, pair_key
 from visibility.fairness import IN_FLIGHT_MIN
+from visibility.grouping import group_digest
 from visibility.model import QueueCounters, Receipt
 from visibility.outcomes import Deliveries
 from visibility.tests import prepared
@@ -186,3 +189,40 @@ async def test_a_fifo_queue_goes_on_beside_a_delayed_message_that_cannot_be_read
     (second,) = await world.asked(prepared.receive(QUICK, 10))
 
     assert second.bodies == ["2"]
+
+
+@virtual
+@pytest.mark.parametrize("table", [GROUP, GROUP_LINE])
+async def test_a_fifo_group_whose_index_cannot_be_read_keeps_back_no_other(table: bytes) -> None:
+    world = World().start()
+    await world.asked(*[prepared.send(QUICK, group, group=group) for group in "ghi"])
+    world = await restarted(world)
+    keys = [key for key in world.store.durable if key[8:9] == table]
+    (bad,) = [key for key in keys if group_digest("g") in key]
+    if table == GROUP:
+        world.store.damage(bad)
+    else:
+        world.store.unreadable = {bad}
+
+    first, second = await world.asked(prepared.receive(QUICK, 10), prepared.receive(QUICK, 10))
+    await world.asked(prepared.send(QUICK, "later", group="k"))
+    (third,) = await world.asked(prepared.receive(QUICK, 10))
+
+    assert (first.bodies, second.bodies, third.bodies) == (["h", "i"], [], ["later"])
+
+
+@virtual
+async def test_leases_of_a_fifo_queue_end_beside_a_group_whose_index_cannot_be_read() -> None:
+    world = World().start()
+    await world.asked(*[prepared.send(QUICK, group, group=group) for group in "gh"])
+    (first,) = await world.asked(prepared.receive(QUICK, 10, timeout_s=5))
+    assert first.bodies == ["g", "h"]
+    await world.asked(prepared.send(QUICK, "g2", group="g"))
+    world = await restarted(world)
+    keys = [key for key in world.store.durable if key[8:9] == GROUP]
+    world.store.damage(*(key for key in keys if group_digest("g") in key))
+
+    await pass_time(6)
+    (again,) = await world.asked(prepared.receive(QUICK, 10))
+
+    assert again.bodies == ["h"]

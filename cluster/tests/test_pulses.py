@@ -9,7 +9,7 @@ import pytest
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
-from cluster.turn import PULSES_MAX
+from cluster.turn import PULSE_MESSAGES_MAX, PULSES_MAX
 from storage.codec import DamagedRecord
 from storage.keys import DELAYED, pair_key
 from visibility.events import Event, MessagesMoved
@@ -139,3 +139,24 @@ async def test_a_shard_goes_on_at_once_until_no_queue_is_due() -> None:
     await pass_time(3.0006)  # the timer's turn and those that need no time
 
     assert {queue.counters() for queue in world.shard.queues()} == {QueueCounters(1, 0, 0)}
+
+
+@virtual
+async def test_messages_of_many_queues_that_expire_together_do_not_hold_one_turn() -> None:
+    world = World(auto_sync=False).start()
+    queues = [
+        prepared.queue_named(f"q{number}", number, MessageRetentionPeriod="60")
+        for number in range(1, 21)
+    ]
+    for queue in queues:
+        for _ in range(10):
+            world.ask(prepared.send_batch(queue, ["b"] * 10))
+    await world.sync()
+
+    await pass_time(61)
+
+    left = sum(queue.visible for queue in world.shard.queues())
+    assert 2000 - PULSE_MESSAGES_MAX - 100 <= left < 2000, "one turn's, which is not durable yet"
+    for _ in range(3):
+        await world.sync()
+    assert sum(queue.visible for queue in world.shard.queues()) == 0

@@ -179,3 +179,19 @@ async def test_a_start_that_meets_damage_lets_go_of_the_folder(tmp_path: Path) -
         shard.start([1])
 
     RocksStore(tmp_path, Durability.OS, lambda error: None).close()
+
+
+@virtual
+async def test_a_shard_whose_backup_is_not_done_when_it_fails_is_opened_after_it() -> None:
+    world = World().start()
+    world.store.copied_for = 2
+    world.store.fails = True
+    (lost,) = await world.asked(prepared.send(Q, "a"))
+    assert issubclass(lost.refusal, QueueError)
+
+    await pass_time(2.5)
+    assert not is_ready(world)
+    await pass_time(1)
+
+    assert is_ready(world)
+    assert (world.store.abandoned, world.opened) == (1, 2)

@@ -30,6 +30,8 @@ class FragileStore(MemoryStore):
         self.writes_before_refusal = 0
         self._is_committing = False
         self.abandoned = 0
+        self.copied_for = 0
+        """How often it cannot be let go, since a backup copies from it."""
         self.unreadable: set[bytes] = set()
         """Rows in a damaged block."""
         self.reads = 0
@@ -77,6 +79,9 @@ class FragileStore(MemoryStore):
         self.on_failure(StoreFailed("cannot sync: input/output error"))
 
     def abandon(self) -> None:
+        if self.copied_for:
+            self.copied_for -= 1
+            raise StoreFailed("a backup is just copying from it")
         self.crash()
         self.abandoned += 1
 

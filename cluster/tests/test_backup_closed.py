@@ -1,0 +1,28 @@
+"""A backup of a folder that no service uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.backup import back_up_closed
+from storage.answered import AnsweredMark, answered_of
+from storage.folder import open_folder
+from storage.manifest import BackupRefused
+
+
+def test_a_folder_that_came_back_shorter_is_not_backed_up_and_stays_known_as_such(
+    tmp_path: Path,
+) -> None:
+    shard = open_folder(tmp_path / "data")[0]
+    mark = AnsweredMark(shard)
+    mark.write(10)
+    mark.close()
+
+    with pytest.raises(BackupRefused, match="came back shorter"):
+        back_up_closed(
+            tmp_path / "data", tmp_path / "b", version="0", made_at_ms=0, with_master_key=False
+        )
+
+    assert answered_of(shard) == 10
