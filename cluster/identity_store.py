@@ -134,7 +134,7 @@ class IdentityStore:
         )
 
     def rotate_key(self, access_key_id: str, overlap_s: float) -> AccessKey | None:
-        """Make a successor; the old key ends after `overlap_s`, if it does not end sooner. None if there is no such key.
+        """Make a successor that lives as long; the old key ends after `overlap_s`, if not sooner. None if there is no key.
 
         Raises ValueError for a temporary key, which ends as it was made to; and if the key's user is gone: without one,
         the successor would be the account's own.
@@ -148,7 +148,8 @@ class IdentityStore:
             owner = None if old.user is None else self.users().find(old.account, old.user)
             if old.user is not None and owner is None:
                 raise _gone(old.user)
-            new = self.add_key(old.account, owner, principal=old.principal)
+            lifetime_s = self._lifetime_s(old)
+            new = self.add_key(old.account, owner, principal=old.principal, lifetime_s=lifetime_s)
             if overlap_s <= 0:
                 self.set_key_enabled(access_key_id, False)
             else:
@@ -158,6 +159,14 @@ class IdentityStore:
                 )
                 self._database.execute(change, (self._after(overlap_s), access_key_id))
             return new
+
+    def _lifetime_s(self, key: AccessKey) -> float | None:
+        """How long a key was made for; None for one that does not expire."""
+        if key.expires_at_ms is None:
+            return None
+        query = "SELECT created_at_ms FROM access_keys WHERE access_key_id = ?"
+        (created_at_ms,) = self._database.execute(query, (key.access_key_id,)).fetchone()
+        return (key.expires_at_ms - int(created_at_ms)) / 1000
 
     def set_key_enabled(self, access_key_id: str, enabled: bool) -> bool:
         """Refuse or allow a key from now on; False if there is no such key."""

@@ -258,13 +258,19 @@ def _request_tags(operation: Operation) -> Iterator[tuple[str, tuple[str, ...]]]
     yield "aws:tagkeys", tuple(tags) or keys
 
 
+_DENIES_ALL = read_policy(
+    '{"Statement": {"Effect": "Deny", "Principal": "*", "Action": "*", "Resource": "*"}}',
+    Kind.QUEUE,
+)
+
+
 def _read(text: str) -> Policy:
-    """A queue's policy was read when it was set; one that cannot be read lets nobody in."""
+    """A queue's policy was read when it was set; one that cannot be read now may have denied anything, so it does."""
     try:
         return read_policy(text, Kind.QUEUE)
     except PolicyRefused as error:
         structlog.get_logger("access").error("policy_unreadable", error=str(error))
-        return Policy(())
+        return _DENIES_ALL
 
 
 # -- what the actions need that name no queue by its URL --------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import structlog
 
 from auth.credentials import AccessKey
@@ -92,6 +93,8 @@ def _keep(
     principal: str,
     user: str | None = None,
 ) -> None:
+    """A key that is there stays as it is: somebody may have disabled it."""
     key = AccessKey(access_key_id, secret, account, principal, user=user)
-    if key not in store.all_keys():
+    there = next((each for each in store.all_keys() if each.access_key_id == access_key_id), None)
+    if there is None or msgspec.structs.replace(there, enabled=True, expires_at_ms=None) != key:
         store.keep_key(key)

@@ -172,13 +172,18 @@ def test_a_rotated_key_ends_after_the_overlap(opened: Open, clock: SettableClock
     assert store.rotate_key("AKIANONE", 1.0) is None
 
 
-def test_a_rotation_never_prolongs_a_key(opened: Open, clock: SettableClock) -> None:
+def test_a_rotation_never_prolongs_a_key_and_its_successor_expires_too(
+    opened: Open, clock: SettableClock
+) -> None:
     store = opened()
     old = store.add_key(ACCOUNT, lifetime_s=10.0)
 
-    store.rotate_key(old.access_key_id, 3600.0)
+    clock.at_ms += 4_000
+    new = store.rotate_key(old.access_key_id, 3600.0)
 
     assert by_id(store.all_keys())[old.access_key_id].expires_at_ms == old.expires_at_ms
+    assert new is not None
+    assert new.expires_at_ms == clock.at_ms + 10_000, "it lives as long as the old one was made for"
 
 
 def test_a_rotation_without_overlap_disables_the_old_key(opened: Open) -> None:

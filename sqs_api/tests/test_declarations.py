@@ -140,6 +140,14 @@ async def test_a_key_of_the_account_can_be_known_beforehand(
     )
 
 
+async def test_a_declared_key_that_was_disabled_stays_so(tmp_path: Path) -> None:
+    for enabled in (True, False):
+        async with _running(_settings(tmp_path)) as node:
+            (key,) = node._identities.all_keys()
+            assert key.enabled is enabled
+            node._identities.set_key_enabled("AKIAANN", False)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
