@@ -17,6 +17,7 @@ from typing import NamedTuple
 from cluster.catalog import CATALOG_FILE
 from cluster.keyring import FILE_NAME as KEYRING_FILE
 from cluster.restore import difference
+from storage.answered import answered_of
 from storage.codec import DamagedRecord, QueueRow, decode_row
 from storage.consistency import check_queue
 from storage.copies import files_below, hash_file
@@ -64,11 +65,17 @@ class FolderCheck:
             views: dict[int, RocksView] = {}
             for number, folder in self._shard_folders().items():
                 try:
+                    answered = answered_of(
+                        folder
+                    )  # before the view, which may be of a service that goes on
                     views[number] = RocksView(folder)
-                except StoreFailed as error:
+                except (StoreFailed, OSError, ValueError) as error:
                     yield f"shard {number}: {error}"
                 else:
                     opened.callback(views[number].close)
+                    held = views[number].held
+                    if held < answered:
+                        yield f"shard {number}: it holds {held} changes, but answers told of {answered}"
             for database in sorted(self._folder.glob("*.sqlite")):
                 yield from self._check_database(database)
             for number, view in views.items():

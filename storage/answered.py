@@ -21,18 +21,12 @@ class AnsweredMark:
 
     def __init__(self, shard_folder: Path) -> None:
         """Open or create the file. Raises OSError."""
-        self.file = shard_folder.with_name(shard_folder.name + ".answered")
+        self.file = _file_of(shard_folder)
         self._descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o600)
 
     def read(self) -> int | None:
         """The number; None if none was noted. Raises ValueError if it is damaged."""
-        line = os.pread(self._descriptor, 64, 0)
-        if not line:
-            return None
-        found = _LINE.fullmatch(line)
-        if found is None or int(found[2], 16) != crc32(found[1]):
-            raise ValueError(f"{self.file} is damaged")
-        return int(found[1])
+        return _number_in(os.pread(self._descriptor, 64, 0), self.file)
 
     def write(self, number: int) -> None:
         """Note it. Raises OSError."""
@@ -45,11 +39,19 @@ class AnsweredMark:
 
 
 def answered_of(shard_folder: Path) -> int:
-    """What is noted beside a shard; 0 if nothing readable is. Raises OSError."""
-    mark = AnsweredMark(shard_folder)
-    try:
-        return mark.read() or 0
-    except ValueError:
-        return 0
-    finally:
-        mark.close()
+    """What is noted beside a shard, without touching it; 0 if nothing is. Raises OSError, ValueError if it is damaged."""
+    file = _file_of(shard_folder)
+    return _number_in(file.read_bytes(), file) or 0 if file.exists() else 0
+
+
+def _file_of(shard_folder: Path) -> Path:
+    return shard_folder.with_name(shard_folder.name + ".answered")
+
+
+def _number_in(line: bytes, file: Path) -> int | None:
+    if not line:
+        return None
+    found = _LINE.fullmatch(line)
+    if found is None or int(found[2], 16) != crc32(found[1]):
+        raise ValueError(f"{file} is damaged")
+    return int(found[1])

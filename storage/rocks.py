@@ -117,12 +117,12 @@ class RocksStore:
                 rows = Rdict(str(folder), rocks_options())
                 sync_folder(
                     folder.parent
-                )  # RocksDB syncs what is in its folder, not that there is one
+                )  # RocksDB syncs what is in its folder, not that it exists
                 return rows
         except StoreFailed as error:
             if _CORRUPTION not in str(error):
                 raise
-            answered = answered_of(folder)
+            answered = self._answered_before(folder, error)
             held = _held_before_a_hole(folder)
             if held is None:
                 raise
@@ -134,6 +134,15 @@ class RocksStore:
                 opened = Rdict(str(folder), rocks_options(DBRecoveryMode.point_in_time()))
             self._log.error("log_tail_dropped", error=str(error), holds=held, answered=answered)
             return opened
+
+    def _answered_before(self, folder: Path, error: StoreFailed) -> int:
+        """What is noted beside a log with a hole. Raises StoreFailed if nobody knows how much of it may be dropped."""
+        try:
+            return answered_of(folder)
+        except ValueError as damaged:
+            if not self._may_lose:
+                raise StoreFailed(f"{error}, and {damaged}. {_WAYS_OUT}") from error
+            return 0
 
     def _checked_mark(self, folder: Path) -> AnsweredMark:
         """The note of how far answers went, which the database must have reached. Raises StoreFailed."""

@@ -57,6 +57,11 @@ class RocksView:
         links = re.escape(self._scratch.name) + "/[0-9]+"
         return re.sub(links, lambda _: str(self._folder), str(error))
 
+    @property
+    def held(self) -> int:
+        """How many changes it holds: RocksDB's own number of the last one."""
+        return self._rows.latest_sequence_number()
+
     def get(self, key: bytes) -> bytes | None:
         """See `Store.get`."""
         try:

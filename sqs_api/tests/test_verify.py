@@ -15,6 +15,7 @@ from sqs_api.config import AuthMode, Settings
 from sqs_api.node import Node, NodeRefused
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import filled, names, serving
+from storage.answered import AnsweredMark
 from storage.copies import files_below
 from storage.keys import message_key
 from storage.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest
@@ -211,3 +212,19 @@ def test_backup_of_another_version_or_with_strange_paths_is_refused(
     assert said.status == 2
     assert says in said.err
     assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_came_back_shorter_is_named(closed: Path) -> None:
+    note = AnsweredMark(closed / "shard-0")
+    noted = note.read()
+    assert noted
+    assert run("verify", closed).status == 0
+    note.write(noted + 5)
+
+    verified = run("verify", closed)
+
+    assert verified.status == 1
+    assert f"shard 0: it holds {noted} changes, but answers told of {noted + 5}" in verified.out
+    note.file.write_bytes(b"x")
+    assert "is damaged" in run("verify", closed).out
+    note.close()

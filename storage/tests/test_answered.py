@@ -237,3 +237,15 @@ async def test_a_hole_in_what_was_answered_opens_if_the_loss_is_accepted(tmp_pat
     assert 0 < _held(store) < ROWS
     store.close()
     _open(crashed).close()
+
+
+async def test_a_hole_in_the_log_is_not_dropped_where_the_note_is_damaged(tmp_path: Path) -> None:
+    crashed = await _crashed(tmp_path)
+    _flip(_log(crashed))
+    crashed.with_name("crashed.answered").write_bytes(b"x")
+
+    with pytest.raises(StoreFailed, match="answered is damaged"):
+        _open(crashed)
+    store = _open(crashed, accepts_loss=True)
+    assert 0 < _held(store) < ROWS
+    store.close()
