@@ -47,7 +47,7 @@ test: $(CLIENTS) check
 	$(BIN)/python -m pytest $(ARGS)
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest auth visibility storage cluster sqs_api $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
