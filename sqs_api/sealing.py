@@ -21,10 +21,11 @@ from visibility.events import StoredMessage
 from visibility.model import Content, QueueDefinition
 
 _BUILT_IN_REUSE_S = 24 * 3600.0
+_KNOWN_MAX = 10_000
 
 
 class _Sealing(msgspec.Struct):
-    """What new messages under one KmsMasterKeyId are sealed with."""
+    """What new messages under one named key are sealed with; changes in place when its data key is replaced."""
 
     named: NamedKey
     version: int
@@ -41,7 +42,9 @@ class Sealer:
         self._clock = clock
         self._makes_keys = makes_keys
         self._sealing: dict[str, _Sealing] = {}
-        """By KmsMasterKeyId."""
+        """By the key's name."""
+        self._known: dict[str, _Sealing] = {}
+        """By KmsMasterKeyId, which may name a key in several ways. Bounded."""
         self._log = structlog.get_logger("sealing")
         self.digest_key = keyring.digest_key
         """What group and deduplication ids are hashed with."""
@@ -54,7 +57,7 @@ class Sealer:
         for reference in references:
             named = None if reference is None else self._keyring.find(reference)
             if reference is not None and named is not None and named.enabled:
-                self._begin(reference, named)
+                self._begin(named)
 
     def check(self, queue: QueueDefinition) -> None:
         """Raise KmsNotFound or KmsDisabled if the queue's key cannot be used."""
@@ -99,7 +102,7 @@ class Sealer:
             return None
 
     def _current(self, reference: str) -> _Sealing:
-        current = self._sealing.get(reference)
+        current = self._known.get(reference)
         if current is None:
             named = self._keyring.find(reference)
             if named is None and self._makes_keys:
@@ -108,15 +111,18 @@ class Sealer:
                 raise KmsNotFound(f"Invalid keyId {reference}")
             if not named.enabled:
                 raise _disabled(named)
-            current = self._begin(reference, named)
+            current = self._sealing.get(named.name) or self._begin(named)
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[reference] = current
         elif not current.named.enabled:
             raise _disabled(current.named)
         return current
 
-    def _begin(self, reference: str, named: NamedKey) -> _Sealing:
+    def _begin(self, named: NamedKey) -> _Sealing:
         version, now_s = named.version, self._clock.monotonic_s()
         key = self._keyring.new_data_key(named)
-        current = self._sealing[reference] = _Sealing(named, version, key, now_s)
+        current = self._sealing[named.name] = _Sealing(named, version, key, now_s)
         return current
 
     async def renew(self, queues: Iterable[QueueDefinition]) -> None:
@@ -124,20 +130,19 @@ class Sealer:
         reuse_s: dict[str, float] = {}
         for queue in queues:
             reference, settings = queue.settings.encryption, queue.settings
-            if reference is not None and "KmsMasterKeyId" in queue.attributes:
-                shortest = reuse_s.get(reference, _BUILT_IN_REUSE_S)
-                reuse_s[reference] = min(shortest, settings.data_key_reuse_s)
+            known = None if reference is None else self._known.get(reference)
+            if known is not None and "KmsMasterKeyId" in queue.attributes:
+                shortest = reuse_s.get(known.named.name, _BUILT_IN_REUSE_S)
+                reuse_s[known.named.name] = min(shortest, settings.data_key_reuse_s)
         now_s = self._clock.monotonic_s()
-        for reference, current in list(self._sealing.items()):
+        for name, current in list(self._sealing.items()):
             age_s = now_s - current.made_at_s
-            is_old = age_s >= reuse_s.get(reference, _BUILT_IN_REUSE_S) and current.key.count
-            named = self._keyring.find(reference)
-            if named is None or not named.enabled:
-                continue
-            if is_old or named is not current.named or named.version != current.version:
+            is_old = age_s >= reuse_s.get(name, _BUILT_IN_REUSE_S) and current.key.count
+            named = current.named
+            if named.enabled and (is_old or named.version != current.version):
                 version = named.version
-                key = await asyncio.to_thread(self._keyring.new_data_key, named)
-                self._sealing[reference] = _Sealing(named, version, key, now_s)
+                current.key = await asyncio.to_thread(self._keyring.new_data_key, named)
+                current.version, current.made_at_s = version, now_s
 
 
 def _disabled(named: NamedKey) -> KmsDisabled:

@@ -133,6 +133,15 @@ def test_a_damaged_message_opens_to_nothing_and_is_counted(sealing: Sealing) -> 
     assert sealing.sealer.broken == 3
 
 
+def test_a_key_has_one_data_key_however_it_is_named(sealing: Sealing) -> None:
+    key_id = sealing.keyring.add("orders").key_id
+    names = ("orders", "alias/orders", key_id, f"arn:aws:kms:x:1:key/{key_id}")
+
+    numbers = {sealing.seal(queue_with(KmsMasterKeyId=name)).sealed for name in names}
+
+    assert len(numbers) == 1
+
+
 async def test_data_keys_are_replaced_when_they_sealed_long_enough(sealing: Sealing) -> None:
     sealing.keyring.add("orders")
     queues = [MANAGED, KEYED]
