@@ -109,8 +109,12 @@ $(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/.made
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.spark
 	$(HASHED) -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.spark: requirements-spark.lock $(VENV)/.runtime
+	$(HASHED) -r requirements-spark.lock
 	@touch $@
 
 $(VENV)/old-boto3/.installed: $(OLD_BOTO3_LOCK) | $(VENV)/.made
@@ -132,7 +136,7 @@ BUILD_TOOL = sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml
 lock:
 	$(BUILD_TOOL) | $(COMPILE) pyproject.toml - -o requirements.lock
 	$(BUILD_TOOL) | $(COMPILE) --extra dev -c requirements.lock pyproject.toml - -o requirements-dev.lock
-	$(COMPILE) --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
+	$(COMPILE) --extra spark -c requirements-dev.lock pyproject.toml -o requirements-spark.lock
 	printf 'boto3==1.28.80\nbotocore==1.31.80\n' | $(COMPILE) - -o $(OLD_BOTO3_LOCK)
 	echo 'aioboto3' | $(COMPILE) - -o $(AIOBOTO3_LOCK)
 	@! grep -l '://' requirements*.lock

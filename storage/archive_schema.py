@@ -1,0 +1,197 @@
+"""TABLE: what lies in the lake, as the service writes it and the jobs read it. Imports nothing before it is asked to.
+
+    LAKE/segments/SOURCE/shard-N/batch-000000000012.parquet   messages that left their queues: SEGMENT, written once
+    LAKE/snapshots/SOURCE/shard-N/2026-11-21/MS.parquet       what waited at one instant, without bodies: SNAPSHOT
+    LAKE/flows/SOURCE/shard-N/2026-11-21/MS.parquet           what came and left since the last one: FLOW
+    LAKE/archive                                              Delta table: TABLE, by account, queue and day
+    LAKE/queue_age, LAKE/dead_letters                         Delta tables of the jobs
+    LAKE/replays, LAKE/runs, LAKE/reports                     what the jobs remember, and their reports
+
+SOURCE is a data folder; one that is restored from a backup is another. Days are those of UTC. Instants are UTC timestamps
+in milliseconds. The footer of a segment says which batch it is, and how many rows and which checksum it must have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SEGMENTS = "segments"
+SNAPSHOTS = "snapshots"
+FLOWS = "flows"
+ARCHIVE = "archive"
+QUEUE_AGE = "queue_age"
+DEAD_LETTERS = "dead_letters"
+REPLAYS = "replays"
+RUNS = "runs"
+REPORTS = "reports"
+
+EXPIRED = "expired"
+DELETED = "deleted"
+
+Columns = dict[str, str]
+"""Names and types of columns, in order; the types are keys of `_TYPES`."""
+
+SEGMENT: Columns = {
+    "source": "string",
+    "shard": "int32",
+    "batch": "int64",
+    "position": "int64",
+    "account": "string",
+    "region": "string",
+    "queue": "string",
+    "message_id": "string",
+    "reason": "string",
+    "sent_at": "instant",
+    "removed_at": "instant",
+    "first_received_at": "instant",
+    "receive_count": "int32",
+    "size": "int64",
+    "body": "string",
+    "attributes": "attributes",
+    "md5_of_body": "string",
+    "sender_id": "string",
+    "aws_trace_header": "string",
+    "message_group_id": "string",
+    "message_deduplication_id": "string",
+    "sequence_number": "string",
+    "dead_letter_queue_source_arn": "string",
+    "sealed": "binary",
+    "data_key": "int64",
+    "checksum": "int64",
+}
+"""A message that left its queue: AWS's member names in snake case.
+
+`position` counts the shard's archived messages; (source, shard, position) names a message for good. `reason` is "expired"
+or "deleted". `attributes` are the message attributes as {name: {data_type, string_value, binary_value}}, null where there
+are none; `sequence_number` is null in standard queues. Of a message that stays encrypted, `sealed` has the content under the data key
+`data_key` of the source's keyring, and the columns that come from the content are null: body, attributes, md5_of_body,
+sender_id, aws_trace_header, message_group_id, message_deduplication_id. `checksum` is what `row_checksum` says.
+"""
+
+TABLE: Columns = SEGMENT | {"day": "date"}
+"""The archive: `day` is that of `sent_at`."""
+TABLE_PARTITIONS = ("account", "queue", "day")
+
+SNAPSHOT: Columns = {
+    "taken_at": "instant",
+    "account": "string",
+    "region": "string",
+    "queue": "string",
+    "state": "string",
+    "receivable": "bool",
+    "sent_at": "instant",
+    "receive_count": "int32",
+    "size": "int64",
+}
+"""A message that was stored at `taken_at`. `state` is "visible", "in_flight" or "delayed"; `receivable` says whether a
+receive could have taken it: a visible message of a FIFO group with messages in flight could not."""
+
+FLOW: Columns = {
+    "from_at": "instant",
+    "until_at": "instant",
+    "account": "string",
+    "region": "string",
+    "queue": "string",
+    "visible": "int64",
+    "in_flight": "int64",
+    "delayed": "int64",
+    "sent": "int64",
+    "sent_bytes": "int64",
+    "received": "int64",
+    "deleted": "int64",
+    "expired": "int64",
+    "purged": "int64",
+    "moved_in": "int64",
+    "moved_out": "int64",
+    "time_in_queue_buckets": "numbers",
+    "time_in_queue_counts": "numbers",
+}
+"""A queue between two flushes of its shard: how many messages there were at the end, what happened to how many in between,
+and how long those that were deleted had been in it (`bucket_of`; the two lists go together)."""
+
+CHECKSUM_MODULUS = 1 << 62
+"""The checksum of a batch is the sum of its rows' checksums modulo this, so it does not depend on their order."""
+
+
+def row_checksum(message_id: str, content: bytes, attributes: bytes) -> int:
+    """CRC-32 over the message id, the body (or `sealed`), and the attributes as `attribute_bytes` has them."""
+    return crc32(attributes, crc32(content, crc32(message_id.encode())))
+
+
+def attribute_bytes(attributes: list[tuple[str, dict[str, object]]] | None) -> bytes:
+    """Message attributes as one text of bytes, whatever order they come in. Takes what a pyarrow map gives."""
+    parts: list[bytes] = []
+    for name, value in sorted(attributes or (), key=lambda pair: pair[0]):
+        text, data = value["string_value"], value["binary_value"]
+        content = text.encode() if isinstance(text, str) else data or b""
+        assert isinstance(content, bytes)
+        for part in (name.encode(), str(value["data_type"]).encode(), content):
+            parts += (len(part).to_bytes(4, "big"), part)
+    return b"".join(parts)
+
+
+BUCKETS_PER_DOUBLING = 8
+
+
+def bucket_of(milliseconds: float) -> int:
+    """The bucket of a duration: floor(log2(ms) x 8), 0 for a millisecond and less. Bounds the error to 9 %."""
+    from math import log2
+
+    return int(log2(milliseconds) * BUCKETS_PER_DOUBLING) if milliseconds > 1 else 0
+
+
+def bucket_upper_ms(bucket: int) -> float:
+    """Where the bucket ends, in milliseconds."""
+    upper: float = 2.0 ** ((bucket + 1) / BUCKETS_PER_DOUBLING)
+    return upper
+
+
+# -- footers ----------------------------------------------------------------------------------------------------------
+
+FOOTER_KEY = b"holdfast"
+"""Under this key the footer of a segment has JSON: {"format": 1, "source", "shard", "batch", "count", "checksum", "bytes"};
+`bytes` are those of bodies and attributes."""
+SEGMENT_FORMAT = 1
+
+
+def segment_folder(source: str, shard: int) -> str:
+    """Where the segments of a shard lie, relative to the lake."""
+    return f"{SEGMENTS}/{source}/shard-{shard}"
+
+
+def segment_name(batch: int) -> str:
+    """The file of a batch in that folder. Names sort like numbers."""
+    return f"batch-{batch:012d}.parquet"
+
+
+def transaction_id(source: str, shard: int) -> str:
+    """The Delta application transaction whose version is the highest batch of the shard that is in the archive."""
+    return f"holdfast:{source}:{shard}"
+
+
+# -- Arrow ------------------------------------------------------------------------------------------------------------
+
+
+def arrow_schema(columns: Columns) -> pyarrow.Schema:
+    """The columns as pyarrow has them; all may be null."""
+    import pyarrow as pa
+
+    attribute = pa.struct(
+        [("data_type", pa.string()), ("string_value", pa.string()), ("binary_value", pa.binary())]
+    )
+    types: dict[str, pa.DataType] = {
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "bool": pa.bool_(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "date": pa.date32(),
+        "instant": pa.timestamp("us", tz="UTC"),
+        "numbers": pa.list_(pa.int64()),
+        "attributes": pa.map_(pa.string(), attribute),
+    }
+    return pa.schema([(name, types[kind]) for name, kind in columns.items()])

@@ -1,0 +1,218 @@
+"""Lake: a folder or an object store that the service and the jobs share. Files appear whole or not at all.
+
+`url` is a folder or s3://BUCKET/PREFIX. How an object store is reached comes from HOLDFAST_LAKE_* or else AWS_* variables;
+AWS_ENDPOINT_URL is not among them, since it names the queue service.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pyarrow.fs as arrow_fs
+from pyarrow import ArrowException, NativeFile
+
+_CHUNK_BYTES = 8 << 20
+
+
+class LakeUnusable(Exception):
+    """The lake cannot be reached or used; the text says why in one line."""
+
+
+class LakeFile(NamedTuple):
+    """A file by its path relative to the lake, with slashes."""
+
+    path: str
+    size: int
+    modified_s: float
+
+
+class ObjectStore(NamedTuple):
+    """How an object store is reached; None means what the AWS SDKs would use. Can be pickled, for executors."""
+
+    access_key: str | None = None
+    secret_key: str | None = None
+    session_token: str | None = None
+    region: str | None = None
+    endpoint: str | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> ObjectStore:
+        """From HOLDFAST_LAKE_ACCESS_KEY_ID, _SECRET_ACCESS_KEY, _SESSION_TOKEN, _REGION, _ENDPOINT_URL, else AWS_...
+
+        The AWS variable for the endpoint is AWS_ENDPOINT_URL_S3.
+        """
+        own = "HOLDFAST_LAKE_"
+        prefix = own if own + "ACCESS_KEY_ID" in environment else "AWS_"
+        region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+        return cls(
+            environment.get(prefix + "ACCESS_KEY_ID"),
+            environment.get(prefix + "SECRET_ACCESS_KEY"),
+            environment.get(prefix + "SESSION_TOKEN"),
+            environment.get(own + "REGION") or region,
+            environment.get(own + "ENDPOINT_URL") or environment.get("AWS_ENDPOINT_URL_S3"),
+        )
+
+
+class Lake:
+    """Files by their paths relative to the lake. Every method raises LakeUnusable."""
+
+    def __init__(self, url: str, store: ObjectStore = ObjectStore()) -> None:  # noqa: B008
+        self.store = store
+        self.is_local = "://" not in url or url.startswith("file://")
+        if self.is_local:
+            self._root = os.path.abspath(urlsplit(url).path if "://" in url else url)
+            self.url = self._root
+            self._files: arrow_fs.FileSystem = arrow_fs.LocalFileSystem()
+            return
+        parts = urlsplit(url)
+        if parts.scheme not in ("s3", "s3a") or not parts.netloc:
+            raise LakeUnusable(f"lake {url}: must be a folder or s3://BUCKET/PREFIX")
+        self._root = f"{parts.netloc}{parts.path}".rstrip("/")
+        self.url = f"s3://{self._root}"
+        with _named(url):
+            self._files = _object_store(store)
+
+    def __reduce__(self) -> tuple[type[Lake], tuple[str, ObjectStore]]:
+        return type(self), (self.url, self.store)
+
+    @property
+    def files(self) -> arrow_fs.FileSystem:
+        """For pyarrow: takes what `path` returns."""
+        return self._files
+
+    def path(self, relative: str) -> str:
+        """The path of a file for `files`."""
+        return f"{self._root}/{relative}"
+
+    def uri(self, relative: str) -> str:
+        """The address of a file or table for deltalake, and for Spark where the lake is local."""
+        return f"{self.url}/{relative}"
+
+    def storage_options(self) -> dict[str, str]:
+        """What deltalake needs to reach the lake."""
+        if self.is_local:
+            return {}
+        given = {
+            "AWS_ACCESS_KEY_ID": self.store.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.store.secret_key,
+            "AWS_SESSION_TOKEN": self.store.session_token,
+            "AWS_REGION": self.store.region,
+            "AWS_ENDPOINT_URL": self.store.endpoint,
+        }
+        options = {name: value for name, value in given.items() if value}
+        if (self.store.endpoint or "").startswith("http://"):
+            options["AWS_ALLOW_HTTP"] = "true"
+        return options
+
+    def list(self, folder: str) -> list[LakeFile]:
+        """All files below a folder, sorted by path; none if it does not exist. Unfinished ones are left out."""
+        selector = arrow_fs.FileSelector(self.path(folder), allow_not_found=True, recursive=True)
+        with _named(self.uri(folder)):
+            found = self._files.get_file_info(selector)
+        cut = len(self._root) + 1
+        return sorted(
+            LakeFile(info.path[cut:], info.size or 0, info.mtime.timestamp() if info.mtime else 0.0)
+            for info in found
+            if info.type is arrow_fs.FileType.File and not info.base_name.startswith(".")
+        )
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[NativeFile]:
+        """A file to read at any place."""
+        with _named(self.uri(path)), self._files.open_input_file(self.path(path)) as stream:
+            yield stream
+
+    def read(self, path: str) -> bytes | None:
+        """A whole file, None if there is none."""
+        with _named(self.uri(path)):
+            if self._files.get_file_info(self.path(path)).type is not arrow_fs.FileType.File:
+                return None
+            with self._files.open_input_stream(self.path(path)) as stream:
+                return bytes(stream.read())
+
+    def read_json(self, path: str) -> object:
+        """A JSON file, None if there is none."""
+        content = self.read(path)
+        try:
+            return None if content is None else json.loads(content)
+        except ValueError as error:
+            raise LakeUnusable(f"{self.uri(path)} is damaged: {error}") from error
+
+    def write(self, path: str, content: bytes) -> None:
+        """Make or replace a file; durable when it returns."""
+        with self.draft(path) as draft:
+            draft.write_bytes(content)
+
+    @contextmanager
+    def draft(self, path: str) -> Iterator[Path]:
+        """A local file to write; it takes its place, durably, when the block ends without an error."""
+        target = Path(self.path(path))
+        with _named(self.uri(path)):
+            if self.is_local:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            folder = target.parent if self.is_local else None
+            descriptor, name = tempfile.mkstemp(prefix=".draft-", dir=folder)
+            os.close(descriptor)
+        draft = Path(name)
+        try:
+            yield draft
+            with _named(self.uri(path)):
+                self._put(draft, target)
+        finally:
+            with suppress(FileNotFoundError):
+                draft.unlink()
+
+    def _put(self, draft: Path, target: Path) -> None:
+        if not self.is_local:
+            with draft.open("rb") as source, self._files.open_output_stream(str(target)) as copy:
+                while chunk := source.read(_CHUNK_BYTES):
+                    copy.write(chunk)
+            return
+        _sync(draft)
+        draft.replace(target)
+        for folder in (target.parent, *target.parent.parents):  # of folders that were just made
+            _sync(folder)
+            if folder == Path(self._root):
+                return
+
+    def remove(self, path: str) -> None:
+        """Remove a file, which need not exist."""
+        with _named(self.uri(path)), suppress(FileNotFoundError):
+            self._files.delete_file(self.path(path))
+
+
+def _object_store(store: ObjectStore) -> arrow_fs.FileSystem:
+    endpoint = urlsplit(store.endpoint or "")
+    return arrow_fs.S3FileSystem(
+        access_key=store.access_key,
+        secret_key=store.secret_key,
+        session_token=store.session_token,
+        region=store.region,
+        endpoint_override=endpoint.netloc or None,
+        scheme=endpoint.scheme or "https",
+    )
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Say of an error which file it is about."""
+    try:
+        yield
+    except (OSError, ArrowException) as error:
+        text = " ".join(str(error).split())
+        raise LakeUnusable(f"{where}: {text}") from error
