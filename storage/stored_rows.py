@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import structlog
 
-from storage.codec import DamagedRecord, QueueRow, decode_row
+from storage.codec import ArchiveRow, DamagedRecord, QueueRow, decode_row
 from storage.keys import (
     ALIAS,
+    ARCHIVE,
+    BATCH,
     CLOCK,
     DELAYED,
     GROUP,
@@ -39,10 +41,12 @@ from storage.store import Store
 from storage.verify import walk_rows
 from visibility.events import (
     REMEMBER_BUCKET_MS,
+    THE_SHARD,
     GroupRow,
     Lease,
     MoveTask,
     Remembered,
+    SealedBatch,
     StoredMessage,
 )
 from visibility.limits import DEDUPLICATION_WINDOW_SECONDS
@@ -235,7 +239,7 @@ class StoredRows:
 
     def load(self) -> Iterator[StoredQueue]:
         """All queues. O(queues + messages in flight + spans), whatever waits. Raises DamagedRecord."""
-        queue_id = 0
+        queue_id = THE_SHARD + 1
         while True:
             first = next(self._store.scan(queue_range(queue_id)[0], b"\xff" * 8), None)
             if first is None:
@@ -254,6 +258,15 @@ class StoredRows:
                 {number_of(k): decode_row(int, k, v) for k, v in self._table(queue_id, SPAN)},
             )
             queue_id += 1
+
+    def load_archive(self) -> tuple[ArchiveRow | None, list[SealedBatch]]:
+        """What the shard knows of its archive, None if it never had one, and the batches that wait. Raises DamagedRecord."""
+        key = row_key(THE_SHARD, ARCHIVE, 0)
+        value = self._store.get(key)
+        if value is None:
+            return None, []
+        batches = [decode_row(SealedBatch, k, v) for k, v in self._table(THE_SHARD, BATCH)]
+        return decode_row(ArchiveRow, key, value), batches
 
     def _table(self, queue_id: int, table: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._store.scan(*table_range(queue_id, table))
