@@ -25,7 +25,7 @@ from storage.keys import FORMAT_VERSION, queue_key
 from storage.manifest import BackupRefused, CopiedFile, Manifest, read_manifest
 from storage.rocks import Durability, RocksStore
 from storage.store import StoreFailed
-from storage.stored_rows import StoredRows
+from storage.stored_rows import StoredRows, load_archive
 
 SEQUENCES_SKIPPED = 1 << 40
 """More messages than a queue takes between a backup and its restore: a year of 30,000 a second. Sixteen million restores of
@@ -119,7 +119,7 @@ def skip_sequences(data: Path, manifest: Manifest) -> None:
         try:
             rows = {queue_id: QueueRow(1, 1, 0, 0) for queue_id in known.get(int(number), [])}
             rows |= {stored.queue_id: stored.row for stored in StoredRows(store).load()}
-            archive, _ = StoredRows(store).load_archive()
+            archive, _ = load_archive(store)
             if archive is not None:
                 write_archive(store.batch, msgspec.structs.replace(archive, source=""))
             for queue_id, row in rows.items():
