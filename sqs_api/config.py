@@ -27,6 +27,14 @@ from visibility.naming import is_account
 
 _PREFIX = "HOLDFAST_"
 _FILE_VARIABLE = "HOLDFAST_CONFIG"
+_OF_THE_LAKE = {
+    "HOLDFAST_LAKE_ACCESS_KEY_ID",
+    "HOLDFAST_LAKE_SECRET_ACCESS_KEY",
+    "HOLDFAST_LAKE_SESSION_TOKEN",
+    "HOLDFAST_LAKE_REGION",
+    "HOLDFAST_LAKE_ENDPOINT_URL",
+}
+"""How an object store is reached, see `storage.lake.ObjectStore`: read by the process that writes there, and by jobs."""
 _SECRETS = {"master_key", "secret_access_key"}
 """What a file that people share must not hold."""
 _RESTORE_S_MAX = 14 * DAY
@@ -311,7 +319,9 @@ def _from_environment() -> dict[str, Any]:
     return {
         name.removeprefix(_PREFIX).lower(): value
         for name, value in os.environ.items()
-        if name.startswith(_PREFIX) and name != _FILE_VARIABLE and not _is_injected(name, value)
+        if name.startswith(_PREFIX)
+        and name not in {_FILE_VARIABLE, *_OF_THE_LAKE}
+        and not _is_injected(name, value)
     }
 
 

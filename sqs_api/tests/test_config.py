@@ -150,6 +150,14 @@ def test_what_kubernetes_injects_for_a_service_of_our_name_does_not_matter(
     assert load({}, None).port == 9324
 
 
+def test_how_an_object_store_is_reached_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "REGION", "ENDPOINT_URL"):
+        monkeypatch.setenv(f"HOLDFAST_LAKE_{name}", "x")
+    monkeypatch.setenv("HOLDFAST_LAKE", "s3://bucket")
+
+    assert load({}, None).lake == "s3://bucket"
+
+
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load({}, None).port = 1
