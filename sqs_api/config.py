@@ -120,7 +120,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": DAY}
 def seconds_of(duration: str) -> int:
     """A duration such as "90s", "15m", "1h" or "30d", in seconds. Raises ValueError."""
     number, unit = duration[:-1], _UNITS_S.get(duration[-1:])
-    if unit is None or not number.isdecimal() or len(number) > 6:
+    if unit is None or not (number.isascii() and number.isdecimal()) or len(number) > 6:
         raise ValueError('must be a number with s, m, h or d, such as "15m"')
     return int(number) * unit
 
