@@ -96,7 +96,7 @@ def commit(
 def commit_to(
     table: DeltaTable, actions: Sequence[Action], shards: Mapping[ShardId, int], fence_at: int
 ) -> int:
-    """Make the version that follows this very one. Raises NotCommitted, LakeUnusable."""
+    """Make the version that follows this very one; the number of one that has it. Raises NotCommitted, LakeUnusable."""
     versions = {transaction_id(*shard): batch for shard, batch in shards.items()}
     versions[FENCE] = fence_at
     properties = CommitProperties(
@@ -113,6 +113,7 @@ def commit_to(
             )
         except CommitFailedError as error:
             raise NotCommitted(f"{table.table_uri}: {error}") from error
+        table.update_incremental()
         return int(table.version())
 
 
