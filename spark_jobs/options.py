@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
@@ -56,7 +57,11 @@ def _open_lake(context: click.Context, _: click.Parameter, url: str) -> Lake:
 
 def _endpoint(context: click.Context, _: click.Parameter, url: str | None) -> str:
     surroundings = context.find_object(Surroundings) or Surroundings()
-    return (url or surroundings.endpoint).rstrip("/")
+    endpoint = (url or surroundings.endpoint).rstrip("/")
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise click.BadParameter(f"{endpoint} is no http:// or https:// URL")
+    return endpoint
 
 
 _Option = Callable[[Callable[..., Any]], Callable[..., Any]]

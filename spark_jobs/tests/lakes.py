@@ -36,7 +36,7 @@ BEGUN = datetime(2026, 11, 20, 23, 59, 30, tzinfo=UTC)
 def message(
     position: int, *, batch: int = 1, source: str = SOURCE, shard: int = 0, **given: Any
 ) -> Row:
-    """A row of a segment, by default of an expired message with every third having attributes; `given` columns replace others."""
+    """A row of a segment: an expired message, every third with attributes; `given` columns replace others."""
     body = given.get("body", f"body {position}")
     attributes = [
         ("tenant", {"data_type": "String", "string_value": "Ü", "binary_value": None}),
