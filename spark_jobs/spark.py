@@ -11,12 +11,16 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
+
+OpenSession = Callable[[], AbstractContextManager[SparkSession]]
+"""Starts a session when a job knows that it has work for it."""
 
 LOCAL = "local[*,4]"
 """All processors of this machine; a task that fails is tried four times, as on a cluster."""
@@ -55,7 +59,10 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
         try:
             yield session
         finally:
-            session.stop()
+            # A call that a signal interrupted leaves an answer behind, which the next call takes for its own. Java ends
+            # with this process in any case.
+            with suppress(Py4JError):
+                session.stop()
 
 
 def _conf(job: str, master: str | None, scratch: str) -> SparkConf:
