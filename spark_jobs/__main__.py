@@ -1,0 +1,63 @@
+"""The command line of the jobs: `holdfast jobs NAME ...`, or this file given to `spark-submit`.
+
+A job says how far it is on standard error and ends with one line on standard output. Exit status: 0 done, 1 failed (one
+line on standard error says why), 2 wrong use. This is the one place of the jobs that reads the environment.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+
+import click
+
+JOBS = {
+    "archive": "spark_jobs.archive",
+    "compact": "spark_jobs.compact",
+    "dead-letters": "spark_jobs.dead_letters",
+    "queue-age": "spark_jobs.queue_age",
+    "replay": "spark_jobs.replay",
+}
+"""Each job's module has its `command`, and is imported only when it is asked for: Spark takes a while."""
+
+
+class _Jobs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(JOBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = JOBS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = importlib.import_module(module).command
+        return command
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def main() -> None:
+    """Run a job. What ends it early also ends its Spark, and takes back its note among the runs."""
+    from spark_jobs.failures import JobFailed
+    from spark_jobs.options import DEFAULT_ENDPOINT, Surroundings
+    from spark_jobs.spark import SparkUnusable
+    from storage.lake import LakeUnusable, ObjectStore
+
+    signal.signal(signal.SIGTERM, _end)
+    # This one names the queue service, and what reads the lake would take it for the object store.
+    endpoint = os.environ.pop("AWS_ENDPOINT_URL", None) or DEFAULT_ENDPOINT
+    surroundings = Surroundings(ObjectStore.from_environment(os.environ), endpoint)
+    jobs = _Jobs(name="jobs", help="Analyse the archive with Spark.")
+    try:
+        jobs.main(prog_name="holdfast jobs", obj=surroundings)
+    except (JobFailed, LakeUnusable, SparkUnusable) as error:
+        print(f"holdfast: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
