@@ -103,6 +103,8 @@ def _table_files(lake: Lake) -> list[ArchiveFile]:
 def read_archive(session: SparkSession, lake: Lake, files: list[ArchiveFile]) -> DataFrame:
     """The rows of the files, in TABLE's columns."""
     schema = from_arrow_schema(arrow_schema(TABLE))
+    if not files:
+        return session.createDataFrame([], schema)
     if lake.is_local:
         reader = session.read.schema(schema).option("basePath", lake.path(ARCHIVE))
         return reader.parquet(*(lake.path(f"{ARCHIVE}/{file.path}") for file in files))

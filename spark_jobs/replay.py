@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from itertools import islice
 from math import ceil
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -21,6 +22,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.archived import (
+    ArchiveFile,
     Selection,
     Span,
     WrongPredicate,
@@ -205,81 +207,79 @@ def _refuse(message: Message, reason: str, sending: Sending, tally: Tally) -> No
 
 
 class Plan(NamedTuple):
-    """What a run is to do."""
+    """What a run is to do. `files` are those that the selection needs."""
 
     lake: Lake
     selection: Selection
+    files: list[ArchiveFile]
     destination: Destination
-    name: str
-    rate: float | None
-    limit: int | None
-    master: str | None
+    name: str = "default"
+    rate: float | None = None
+    limit: int | None = None
 
     @property
     def folder(self) -> str:
-        """Where the run's ledger is."""
+        """What the replay has in the lake."""
         return f"{REPLAYS}/{self.destination.folder}/{self.name}"
 
+    def claim(self, run: str) -> Claim:
+        """The right to be the one run of this replay."""
+        return Claim(self.lake, f"{self.folder}/claims", run)
 
-def dry_run(plan: Plan) -> str:
+    def rows(self, session: SparkSession, ledger: Ledger) -> DataFrame:
+        """The chosen messages, with a column `replayed`. Raises WrongPredicate."""
+        rows = chosen(read_archive(session, self.lake, self.files), self.selection)
+        return with_replayed(session, rows, ledger.read())
+
+
+def new_run() -> str:
+    """A name that no other run has."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:12]}"
+
+
+def dry_run(session: SparkSession, plan: Plan) -> str:
     """Say what a replay would do; the summary."""
-    files = selected_files(plan.lake, plan.selection)
-    days: list[DayCount] = []
-    if files:
-        with spark_session("replay", plan.master) as session:
-            days = count_by_day(_marked(session, plan, files, Ledger(plan.lake, plan.folder, "")))
+    days = count_by_day(plan.rows(session, Ledger(plan.lake, plan.folder, "dry")))
     for day in days:
         click.echo(
             f"replay: {plan.selection.queue} {day.day}: {day.to_send:,} to send, "
             f"{day.bytes / 1e6:,.1f} MB, {day.replayed:,} were there already, {day.sealed:,} sealed",
             err=True,
         )
-    count = _at_most(_total(days).to_send, plan.limit)
+    total = _total(days)
+    count = _at_most(total.to_send, plan.limit)
     takes = f", {count / plan.rate:,.0f} s at {plan.rate:g} a second" if plan.rate else ""
     return (
-        f"replay: dry run: {count:,} would be sent to {plan.destination.arn}, "
-        f"{_total(days).bytes / 1e6:,.1f} MB{takes}, {_left_out(days)}"
+        f"replay: dry run: {count:,} of {total.bytes / 1e6:,.1f} MB would be sent to "
+        f"{plan.destination.arn}{takes}, {_left_out(total)}"
     )
 
 
-def replay(plan: Plan) -> tuple[str, Tally]:
+def replay(session: SparkSession, plan: Plan, run: str, claim: Claim) -> tuple[str, Tally]:
     """Send what is chosen and was not sent yet; the summary. Raises JobFailed."""
-    files = selected_files(plan.lake, plan.selection)
-    tally = Tally()
-    days: list[DayCount] = []
-    run = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:12]}"
     ledger = Ledger(plan.lake, plan.folder, run)
-    if files:
-        with (
-            Claim(plan.lake, f"{plan.folder}/claims", run) as claim,
-            spark_session("replay", plan.master) as session,
-        ):
-            marked = _marked(session, plan, files, ledger)
-            days = count_by_day(marked)
-            sending = Sending(plan.destination, ledger, claim, Rate(plan.rate), plan.name)
-            _send_chosen(marked, _total(days), plan.limit, sending, tally)
-            ledger.merge()
+    rows = plan.rows(session, ledger)
+    total = _total(count_by_day(rows))
+    sending = Sending(plan.destination, ledger, claim, Rate(plan.rate), plan.name)
+    tally = Tally()
+    _send_chosen(rows, total, plan.limit, sending, tally)
+    ledger.merge()
     held_back = f"{tally.held_back:,} held back behind them, " if tally.held_back else ""
     summary = (
         f"replay: {tally.sent:,} sent to {plan.destination.queue}, {tally.refused:,} refused, "
-        f"{held_back}{_left_out(days)}"
+        f"{held_back}{_left_out(total)}"
     )
     return summary, tally
 
 
-def _marked(session: SparkSession, plan: Plan, files: list[Any], ledger: Ledger) -> DataFrame:
-    rows = chosen(read_archive(session, plan.lake, files), plan.selection)
-    return with_replayed(session, rows, ledger.read())
-
-
 def _send_chosen(
-    marked: DataFrame, total: DayCount, limit: int | None, sending: Sending, tally: Tally
+    rows: DataFrame, total: DayCount, limit: int | None, sending: Sending, tally: Tally
 ) -> None:
     count = _at_most(total.to_send, limit)
     if not count:
         return
-    rows = in_order(marked.where("not replayed and sealed is null"), total.bytes)
-    first = (message for message, _ in zip(messages(rows), range(count), strict=False))
+    ordered = in_order(rows.where("not replayed and sealed is null"), total.bytes)
+    first = islice(messages(ordered), count)
     with Progress("replay", Done(0, count, total.bytes), tally.done):
         send_all(first, sending, tally)
 
@@ -294,8 +294,7 @@ def _total(days: list[DayCount]) -> DayCount:
     return DayCount(None, *map(sum, counts))
 
 
-def _left_out(days: list[DayCount]) -> str:
-    total = _total(days)
+def _left_out(total: DayCount) -> str:
     return f"{total.replayed:,} were there already, {total.sealed:,} sealed"
 
 
@@ -363,21 +362,29 @@ def command(context: click.Context, /, **given: Any) -> None:
     plan = Plan(
         given["lake"],
         selection,
+        selected_files(given["lake"], selection),
         find_destination(given["endpoint"], given["to"] or given["queue"]),
         given["name"],
         given["rate"],
         given["limit"],
-        given["master"],
     )
     try:
-        if given["dry_run"]:
-            click.echo(dry_run(plan))
-            return
-        summary, tally = replay(plan)
+        summary, is_complete = _run(plan, given["master"], is_dry=given["dry_run"])
     except WrongPredicate as error:
         raise click.BadParameter(str(error), param_hint="--where") from error
     except (PySparkException, Py4JError) as error:
         raise JobFailed(f"cannot read the archive: {spark_reason(error)}") from error
     click.echo(summary)
-    if tally.refused:
+    if not is_complete:
         context.exit(1)
+
+
+def _run(plan: Plan, master: str | None, *, is_dry: bool) -> tuple[str, bool]:
+    """The summary, and whether nothing was refused."""
+    if is_dry:
+        with spark_session("replay", master) as session:
+            return dry_run(session, plan), True
+    run = new_run()
+    with plan.claim(run) as claim, spark_session("replay", master) as session:
+        summary, tally = replay(session, plan, run, claim)
+    return summary, tally.refused == 0

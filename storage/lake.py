@@ -70,6 +70,7 @@ class Lake:
             self._root = os.path.abspath(urlsplit(url).path if "://" in url else url)
             self.url = self._root
             self._files: arrow_fs.FileSystem = arrow_fs.LocalFileSystem()
+            self._synced: set[Path] = set()  # folders that are durable in those above them
             return
         parts = urlsplit(url)
         if parts.scheme not in ("s3", "s3a") or not parts.netloc:
@@ -177,10 +178,11 @@ class Lake:
             return
         _sync(draft)
         draft.replace(target)
-        for folder in (target.parent, *target.parent.parents):  # of folders that were just made
+        for folder in (target.parent, *target.parent.parents):
             _sync(folder)
-            if folder == Path(self._root):
-                return
+            if folder == Path(self._root) or target.parent in self._synced:
+                break
+        self._synced.add(target.parent)
 
     def remove(self, path: str) -> None:
         """Remove a file, which need not exist."""
