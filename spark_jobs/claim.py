@@ -71,7 +71,7 @@ class Claim:
 
     def check(self) -> None:
         """Raises JobFailed when this run may not go on."""
-        while self._lost is None and time.monotonic() - self._renewed_s > self._timing.fresh_s:
+        if self._lost is None and time.monotonic() - self._renewed_s > self._timing.fresh_s:
             self._renew()
         if self._lost is not None:
             raise JobFailed(self._lost)
