@@ -107,7 +107,8 @@ def read_archive(session: SparkSession, lake: Lake, files: list[ArchiveFile]) ->
         return session.createDataFrame([], schema)
     if lake.is_local:
         reader = session.read.schema(schema).option("basePath", lake.path(ARCHIVE))
-        return reader.parquet(*(lake.path(f"{ARCHIVE}/{file.path}") for file in files))
+        paths = [lake.path(f"{ARCHIVE}/{file.path}") for file in files]
+        return reader.parquet(*paths).select(*TABLE)  # the partitions' columns came last
     named = session.createDataFrame(files, "path string, account string, queue string, day date")
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
