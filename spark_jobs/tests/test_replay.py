@@ -343,5 +343,5 @@ def test_destination_is_found_by_name_or_url(
 
     assert by_name[1:] == by_url[1:] == orders[1:]
     assert by_name.folder == f"us-east-1/000000000000/{orders.queue}"
-    with pytest.raises(JobFailed, match="cannot find the queue nobody: .*NonExistentQueue"):
+    with pytest.raises(JobFailed, match=r"cannot find the queue nobody: .*NonExistentQueue"):
         find_destination(node.url, "nobody")
