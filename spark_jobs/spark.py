@@ -11,12 +11,15 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
+
+OpenSession = Callable[[], AbstractContextManager[SparkSession]]
+"""Starts a session when a job knows that it has work for it."""
 
 LOCAL = "local[*,4]"
 """All processors of this machine; a task that fails is tried four times, as on a cluster."""

@@ -42,7 +42,7 @@ def main(url: str, queue_url: str, arn: str, count: str) -> None:
         known = remembered(lake)
         wanted = [message(position) for position in range(int(count))]
         to_send = [each for each in wanted if each.name not in known]
-        sending = Sending(destination, ledger, claim, Rate(None), "default")
+        sending = Sending(destination, ledger, claim, Rate(None), "default", sys.exit)
         send_all(to_send, sending, Tally())
         ledger.merge()
 

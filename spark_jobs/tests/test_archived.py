@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
 from spark_jobs.archived import (
@@ -22,7 +18,8 @@ from spark_jobs.archived import (
 )
 from spark_jobs.failures import JobFailed
 from spark_jobs.tests.archives import BEGINNING, archived, attributes, write_archive
-from storage.lake import Lake, ObjectStore
+from spark_jobs.tests.buckets import bucket
+from storage.lake import Lake
 
 DAY = timedelta(days=1)
 ROWS = [
@@ -35,33 +32,16 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = Lake(str(tmp_path_factory.mktemp("lake")))
-    write_archive(lake, ROWS)
-    return lake
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Lake]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    store = ObjectStore("key", "secret", None, "us-east-1", f"http://{host}:{port}")
-    client = boto3.client(
-        "s3",
-        endpoint_url=store.endpoint,
-        aws_access_key_id=store.access_key,
-        aws_secret_access_key=store.secret_key,
-        region_name=store.region,
-    )
-    client.create_bucket(Bucket="lake")
-    client.close()
-    yield Lake("s3://lake/prefix", store)
-    server.stop()
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    folder = Lake(str(tmp_path_factory.mktemp("lake")))
+    write_archive(folder, ROWS)
+    return folder
 
 
 def positions(spark: SparkSession, lake: Lake, selection: Selection) -> set[int]:
-    rows = chosen(read_archive(spark, lake, selected_files(lake, selection)), selection)
+    if not (files := selected_files(lake, selection)):
+        return set()
+    rows = chosen(read_archive(spark, lake, files), selection)
     return {row.position for row in rows.select("position").collect()}
 
 
@@ -85,15 +65,15 @@ def positions(spark: SparkSession, lake: Lake, selection: Selection) -> set[int]
     ],
 )
 def test_selection_means(
-    spark: SparkSession, lake: Lake, given: dict[str, Any], expected: set[int]
+    spark: SparkSession, folder: Lake, given: dict[str, Any], expected: set[int]
 ) -> None:
-    assert positions(spark, lake, Selection(**({"queue": "orders"} | given))) == expected
+    assert positions(spark, folder, Selection(**({"queue": "orders"} | given))) == expected
 
 
 @pytest.mark.parametrize("where", ["nope = 1", "body", "body =", "sum(size) > 1"])
-def test_wrong_predicate_is_said_in_one_line(spark: SparkSession, lake: Lake, where: str) -> None:
+def test_wrong_predicate_is_said_in_one_line(spark: SparkSession, folder: Lake, where: str) -> None:
     selection = Selection("orders", where=where)
-    rows = read_archive(spark, lake, selected_files(lake, selection))
+    rows = read_archive(spark, folder, selected_files(folder, selection))
 
     with pytest.raises(WrongPredicate) as raised:
         chosen(rows, selection)
@@ -101,10 +81,10 @@ def test_wrong_predicate_is_said_in_one_line(spark: SparkSession, lake: Lake, wh
     assert "\n" not in str(raised.value)
 
 
-def test_files_of_other_queues_and_days_are_not_read(lake: Lake) -> None:
+def test_files_of_other_queues_and_days_are_not_read(folder: Lake) -> None:
     span = Span(BEGINNING - DAY, BEGINNING)
 
-    files = selected_files(lake, Selection("orders", sent=span))
+    files = selected_files(folder, Selection("orders", sent=span))
 
     assert {(file.queue, file.day) for file in files} == {
         ("orders", (BEGINNING - DAY).date()),
@@ -112,8 +92,7 @@ def test_files_of_other_queues_and_days_are_not_read(lake: Lake) -> None:
     }
 
 
-def test_account_must_be_named_where_several_have_the_queue(tmp_path: Path) -> None:
-    lake = Lake(str(tmp_path))
+def test_account_must_be_named_where_several_have_the_queue(lake: Lake) -> None:
     write_archive(lake, [archived(1), archived(2, account="111111111111")])
 
     with pytest.raises(JobFailed, match="000000000000, 111111111111"):
@@ -123,22 +102,22 @@ def test_account_must_be_named_where_several_have_the_queue(tmp_path: Path) -> N
     assert file.account == "111111111111"
 
 
-def test_lake_without_an_archive_is_said_in_one_line(tmp_path: Path) -> None:
+def test_lake_without_an_archive_is_said_in_one_line(lake: Lake) -> None:
     with pytest.raises(JobFailed, match="there is no archive in"):
-        selected_files(Lake(str(tmp_path)), Selection("orders"))
+        selected_files(lake, Selection("orders"))
 
 
-def test_object_store_gives_the_rows_that_a_folder_gives(
-    spark: SparkSession, lake: Lake, bucket: Lake
-) -> None:
-    write_archive(bucket, ROWS)
+@pytest.mark.slow
+def test_object_store_gives_the_rows_that_a_folder_gives(spark: SparkSession, folder: Lake) -> None:
     selection = Selection("orders")
-
-    both = [
-        sorted(read_archive(spark, each, selected_files(each, selection)).collect())
-        for each in (lake, bucket)
-    ]
+    with bucket() as store:
+        write_archive(store, ROWS)
+        both = [
+            sorted(read_archive(spark, each, selected_files(each, selection)).collect())
+            for each in (folder, store)
+        ]
+        few = positions(spark, store, Selection("orders", where="receive_count > 2"))
 
     assert both[0] == both[1]
     assert len(both[0]) == 4
-    assert positions(spark, bucket, Selection("orders", where="receive_count > 2")) == {1}
+    assert few == {1}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,9 +15,11 @@ from compat_tests.node_process import NodeProcess
 from spark_jobs.archived import Selection, read_archive, selected_files
 from spark_jobs.claim import Claim, Timing
 from spark_jobs.failures import JobFailed
-from spark_jobs.replay import Plan, Tally, dry_run, in_order, new_run, replay
+from spark_jobs.replay import Plan, Tally, dry_run, in_order, run_replay
 from spark_jobs.sending import Destination, find_destination
+from spark_jobs.spark import OpenSession
 from spark_jobs.tests.archives import BEGINNING, Row, archived, attributes, write_archive
+from spark_jobs.tests.buckets import bucket
 from storage.lake import Lake
 
 _numbers = itertools.count(1)
@@ -36,11 +37,6 @@ def sqs(node: NodeProcess) -> Iterator[Boto3Client]:
     client = Boto3Client(node.url, node.credentials)
     yield client
     client.close()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(str(tmp_path / "lake"))
 
 
 def destination_of(sqs: Boto3Client, url: str) -> Destination:
@@ -61,20 +57,35 @@ def fifo(sqs: Boto3Client) -> Destination:
     return destination_of(sqs, create_fifo_queue(sqs, f"orders-{next(_numbers)}"))
 
 
-def run(
-    spark: SparkSession,
-    lake: Lake,
-    destination: Destination,
-    selection: Selection | None = None,
-    **plan: Any,
-) -> tuple[str, Tally]:
-    """Replay the queue `orders` as the command does; the summary is that of a queue of this name."""
-    chosen = selection or Selection("orders")
-    made = Plan(lake, chosen, selected_files(lake, chosen), destination, **plan)
-    number = new_run()
-    with made.claim(number) as claim:
-        summary, tally = replay(spark, made, number, claim)
-    return summary.replace(destination.queue, "orders"), tally
+class Run(NamedTuple):
+    """What a run said and did. The summary is that of a queue `orders`."""
+
+    summary: str
+    tally: Tally
+    warnings: list[str]
+
+
+Replay = Callable[..., Run]
+
+
+@pytest.fixture
+def replay(open_session: OpenSession, lake: Lake) -> Replay:
+    """Replays the queue `orders`."""
+
+    def run(destination: Destination, selection: Selection | None = None, **plan: Any) -> Run:
+        warnings: list[str] = []
+        made = plan_of(lake, destination, selection, **plan)
+        summary, tally = run_replay(made, open_session, warnings.append)
+        return Run(summary.replace(destination.queue, "orders"), tally, warnings)
+
+    return run
+
+
+def plan_of(
+    lake: Lake, destination: Destination, selection: Selection | None = None, **plan: Any
+) -> Plan:
+    selection = selection or Selection("orders")
+    return Plan(lake, selection, selected_files(lake, selection), destination, **plan)
 
 
 def take_all(sqs: Boto3Client, destination: Destination) -> list[Members]:
@@ -107,7 +118,7 @@ def grouped(position: int, group: str, sequence: int, **columns: Any) -> Row:
 
 
 def test_messages_come_back_as_they_were(
-    spark: SparkSession, lake: Lake, sqs: Boto3Client, orders: Destination
+    replay: Replay, lake: Lake, sqs: Boto3Client, orders: Destination
 ) -> None:
     kinds: dict[str, tuple[str, str | bytes]] = {
         "kind": ("String.foo", "karte ü"),
@@ -122,10 +133,10 @@ def test_messages_come_back_as_they_were(
         ],
     )
 
-    summary, _ = run(spark, lake, orders)
+    summary = replay(orders).summary
 
     first, second = sorted(take_all(sqs, orders), key=lambda message: str(message["Body"]))
-    assert summary == "replay: 2 sent to orders, 0 refused, 0 were there already, 0 sealed"
+    assert summary == "2 sent to orders, 0 refused, 0 were there already, 0 sealed"
     assert first["Body"] == 'body "ä" \U0001f600\n'
     assert first["MessageAttributes"] == {
         "kind": {"DataType": "String.foo", "StringValue": "karte ü"},
@@ -140,31 +151,31 @@ def test_messages_come_back_as_they_were(
 
 
 def test_second_run_sends_what_the_first_did_not(
-    spark: SparkSession, lake: Lake, sqs: Boto3Client, orders: Destination
+    replay: Replay, lake: Lake, sqs: Boto3Client, orders: Destination
 ) -> None:
     write_archive(lake, [archived(position) for position in range(25)])
-    run(spark, lake, orders, limit=12)
+    replay(orders, limit=12)
     first = bodies(take_all(sqs, orders))
 
-    second_summary, _ = run(spark, lake, orders)
+    second_run = replay(orders)
     second = bodies(take_all(sqs, orders))
-    third_summary, tally = run(spark, lake, orders)
+    third_run = replay(orders)
 
     assert set(first) == {f"m-{position}" for position in range(12)}
     assert set(second) == {f"m-{position}" for position in range(12, 25)}
-    assert "13 sent to orders, 0 refused, 12 were there already" in second_summary
-    assert "0 sent to orders, 0 refused, 25 were there already" in third_summary
-    assert tally.requests == 0
+    assert "13 sent to orders, 0 refused, 12 were there already" in second_run.summary
+    assert "0 sent to orders, 0 refused, 25 were there already" in third_run.summary
+    assert third_run.tally.requests == 0
     assert take_all(sqs, orders) == []
 
 
 def test_another_name_or_queue_gets_them_again(
-    spark: SparkSession, lake: Lake, orders: Destination, fifo: Destination
+    replay: Replay, lake: Lake, orders: Destination, fifo: Destination
 ) -> None:
     write_archive(lake, [archived(1)])
 
     sent = [
-        run(spark, lake, destination, name=name)[1].sent
+        replay(destination, name=name).tally.sent
         for destination in (orders, fifo)
         for name in ("default", "default", "again")
     ]
@@ -173,7 +184,7 @@ def test_another_name_or_queue_gets_them_again(
 
 
 def test_groups_of_a_fifo_queue_keep_their_order(
-    spark: SparkSession, lake: Lake, sqs: Boto3Client, fifo: Destination
+    replay: Replay, lake: Lake, sqs: Boto3Client, fifo: Destination
 ) -> None:
     """The numbers have 9, 10 and 20 digits, and the files are written in the wrong order."""
     numbers = [999_999_998, 999_999_999, 1_000_000_000, 18_849_496_460_467_696_128]
@@ -185,7 +196,7 @@ def test_groups_of_a_fifo_queue_keep_their_order(
     write_archive(lake, reversed(rows))
     write_archive(lake, [archived(99, "alone")])
 
-    run(spark, lake, fifo)
+    replay(fifo)
 
     taken = take_all(sqs, fifo)
     of_groups: dict[str, list[str]] = {}
@@ -199,11 +210,10 @@ def test_groups_of_a_fifo_queue_keep_their_order(
 
 
 def test_message_that_sqs_refuses_holds_back_what_follows_in_its_group(
-    spark: SparkSession,
+    replay: Replay,
     lake: Lake,
     sqs: Boto3Client,
     fifo: Destination,
-    capfd: pytest.CaptureFixture[str],
 ) -> None:
     sqs.call("SetQueueAttributes", QueueUrl=fifo.url, Attributes={"MaximumMessageSize": "1024"})
     write_archive(
@@ -216,105 +226,121 @@ def test_message_that_sqs_refuses_holds_back_what_follows_in_its_group(
         ],
     )
 
-    summary, tally = run(spark, lake, fifo)
+    summary, tally, warnings = replay(fifo)
 
     assert bodies(take_all(sqs, fifo)) == ["m-1", "m-4"]
     assert tally.refused == 1
     assert "2 sent to orders, 1 refused, 1 held back behind them, 0 were there" in summary
-    assert "id-2 (position 2) is refused: InvalidParameterValue" in capfd.readouterr().err
+    (warning,) = warnings
+    assert warning.startswith("id-2 (position 2) is refused: InvalidParameterValue")
 
     sqs.call("SetQueueAttributes", QueueUrl=fifo.url, Attributes={"MaximumMessageSize": "4096"})
-    run(spark, lake, fifo)
+    replay(fifo)
     assert bodies(take_all(sqs, fifo)) == ["x" * 2_000, "m-3"]
 
 
 def test_sealed_and_damaged_messages_are_not_sent(
-    spark: SparkSession,
+    replay: Replay,
     lake: Lake,
     sqs: Boto3Client,
     orders: Destination,
-    capfd: pytest.CaptureFixture[str],
 ) -> None:
     sealed = archived(2, sealed=b"\1\2", data_key=7) | {"body": None}
     write_archive(lake, [archived(1), sealed, archived(3, checksum=1), archived(4)])
 
-    summary, tally = run(spark, lake, orders)
+    summary, tally, warnings = replay(orders)
 
-    assert summary == "replay: 2 sent to orders, 1 refused, 0 were there already, 1 sealed"
+    assert summary == "2 sent to orders, 1 refused, 0 were there already, 1 sealed"
     assert tally.refused == 1
     assert sorted(bodies(take_all(sqs, orders))) == ["m-1", "m-4"]
-    assert "id-3 (position 3) is refused: its checksum" in capfd.readouterr().err
+    assert warnings == ["id-3 (position 3) is refused: its checksum in the archive is wrong"]
 
 
 def test_messages_of_the_largest_size_go_one_by_one(
-    spark: SparkSession, lake: Lake, sqs: Boto3Client, orders: Destination
+    replay: Replay, lake: Lake, sqs: Boto3Client, orders: Destination
 ) -> None:
     size = (1 << 20) // 2 + 1
     write_archive(lake, [archived(position, "x" * size) for position in range(3)])
 
-    _, tally = run(spark, lake, orders)
+    tally = replay(orders).tally
 
     assert (tally.sent, tally.requests, tally.bytes) == (3, 3, 3 * size)
     assert [len(body) for body in bodies(take_all(sqs, orders))] == [size] * 3
 
 
 def test_dry_run_counts_and_leaves_everything_alone(
-    spark: SparkSession,
+    replay: Replay,
+    open_session: OpenSession,
     lake: Lake,
     sqs: Boto3Client,
     orders: Destination,
-    capfd: pytest.CaptureFixture[str],
 ) -> None:
     sealed = archived(2, sealed=b"\1\2") | {"body": None}
     write_archive(lake, [archived(1), sealed, *(archived(90_000 + n) for n in range(3))])
-    run(spark, lake, orders, limit=1)
+    replay(orders, limit=1)
     take_all(sqs, orders)
     files_before = lake.list("")
-    plan = Plan(
-        lake,
-        Selection("orders"),
-        selected_files(lake, Selection("orders")),
-        orders,
-        rate=0.5,
-    )
-    capfd.readouterr()
+    plan = plan_of(lake, orders, rate=0.5)
+    said: list[str] = []
 
-    summary = dry_run(spark, plan)
+    summary = dry_run(plan, open_session, said.append)
 
     assert summary == (
-        f"replay: dry run: 3 of 0.0 MB would be sent to {orders.arn}, 6 s at 0.5 a second, "
+        f"dry run: 3 of 0.0 MB would be sent to {orders.arn}, 6 s at 0.5 a second, "
         "1 were there already, 1 sealed"
     )
-    assert capfd.readouterr().err.splitlines() == [
-        "replay: orders 2026-11-20: 0 to send, 0.0 MB, 1 were there already, 1 sealed",
-        "replay: orders 2026-11-21: 3 to send, 0.0 MB, 0 were there already, 0 sealed",
+    assert said == [
+        "orders 2026-11-20: 0 to send, 0.0 MB, 1 were there already, 1 sealed",
+        "orders 2026-11-21: 3 to send, 0.0 MB, 0 were there already, 0 sealed",
     ]
     assert lake.list("") == files_before
     assert take_all(sqs, orders) == []
 
 
+@pytest.mark.slow
+def test_archive_in_an_object_store_is_replayed_once(
+    open_session: OpenSession, sqs: Boto3Client, orders: Destination
+) -> None:
+    kinds: dict[str, tuple[str, str | bytes]] = {"raw": ("Binary", b"\0\1"), "n": ("Number", "1")}
+    with bucket() as store:
+        write_archive(store, [archived(n, attributes=attributes(kinds)) for n in range(15)])
+        sent = [
+            run_replay(plan_of(store, orders, limit=limit), open_session, pytest.fail)[1].sent
+            for limit in (12, None, None)
+        ]
+        files = [file.path.rsplit("/")[-2] for file in store.list("replays")]
+
+    taken = take_all(sqs, orders)
+    assert sent == [12, 3, 0]
+    assert files == ["sent"]
+    assert sorted(bodies(taken)) == sorted(f"m-{n}" for n in range(15))
+    assert taken[0]["MessageAttributes"] == {
+        "raw": {"DataType": "Binary", "BinaryValue": b"\0\1"},
+        "n": {"DataType": "Number", "StringValue": "1"},
+    }
+
+
 def test_run_beside_another_of_the_same_name_is_refused(
-    spark: SparkSession, lake: Lake, orders: Destination
+    replay: Replay, lake: Lake, orders: Destination
 ) -> None:
     write_archive(lake, [archived(1)])
-    chosen = Selection("orders")
-    plan = Plan(lake, chosen, selected_files(lake, chosen), orders)
+    plan = plan_of(lake, orders)
 
     with Claim(lake, f"{plan.folder}/claims", "first", Timing(beat_s=0.05)):
         with pytest.raises(JobFailed, match="another run is at work there"):
-            run(spark, lake, orders)
+            replay(orders)
 
-        assert run(spark, lake, orders, name="another")[1].sent == 1
+        assert replay(orders, name="another").tally.sent == 1
 
 
 def test_queue_that_is_gone_stops_the_run_in_one_line(
-    spark: SparkSession, lake: Lake, sqs: Boto3Client, orders: Destination
+    replay: Replay, lake: Lake, sqs: Boto3Client, orders: Destination
 ) -> None:
     write_archive(lake, [archived(1)])
     sqs.call("DeleteQueue", QueueUrl=orders.url)
 
     with pytest.raises(JobFailed, match=r"takes no more: .*NonExistentQueue.* \(0 were sent"):
-        run(spark, lake, orders)
+        replay(orders)
 
 
 def test_order_holds_across_the_partitions_that_the_driver_takes(
