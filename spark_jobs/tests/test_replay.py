@@ -15,9 +15,11 @@ from compat_tests.node_process import NodeProcess
 from spark_jobs.archived import Selection, read_archive, selected_files
 from spark_jobs.claim import Claim, Timing
 from spark_jobs.failures import JobFailed
-from spark_jobs.replay import Plan, Tally, dry_run, in_order, run_replay
-from spark_jobs.sending import Destination, find_destination
+from spark_jobs.replay import Plan, Sending, Tally, dry_run, in_order, run_replay, send_all
+from spark_jobs.replay_ledger import Ledger
+from spark_jobs.sending import Destination, Message, Rate, find_destination
 from spark_jobs.spark import OpenSession
+from spark_jobs.tests import replaying
 from spark_jobs.tests.archives import BEGINNING, Row, archived, attributes, write_archive
 from spark_jobs.tests.buckets import bucket
 from storage.lake import Lake
@@ -331,6 +333,24 @@ def test_run_beside_another_of_the_same_name_is_refused(
             replay(orders)
 
         assert replay(orders, name="another").tally.sent == 1
+
+
+def test_run_that_was_taken_over_sends_no_more(lake: Lake, orders: Destination) -> None:
+    folder = "replays/orders/default"
+    tally = Tally()
+
+    def taken_over_after_a_request() -> Iterator[Message]:
+        yield from map(replaying.message, range(11))
+        lake.write(f"{folder}/claims/second.json", b'{"state": "holding"}')
+        yield from map(replaying.message, range(11, 30))
+
+    with Claim(lake, f"{folder}/claims", "first", Timing(beat_s=3_600, fresh_s=-1)) as claim:
+        ledger = Ledger(lake, folder, "first")
+        sending = Sending(orders, ledger, claim, Rate(None), "default", pytest.fail)
+        with pytest.raises(JobFailed, match="took over"):
+            send_all(taken_over_after_a_request(), sending, tally)
+
+    assert tally.sent == ledger.read().num_rows == 10
 
 
 def test_queue_that_is_gone_stops_the_run_in_one_line(

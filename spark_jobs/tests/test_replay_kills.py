@@ -123,7 +123,7 @@ def test_killed_replay_repeats_at_most_the_request_in_flight(
         if is_fifo
         else str(sqs.call("CreateQueue", QueueName=name)["QueueUrl"])
     )
-    count, kills = 500, 6
+    count, kills = 400, 4
 
     def run() -> subprocess.Popen[str]:
         arn = arn_of(sqs, url)
