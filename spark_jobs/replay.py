@@ -48,8 +48,8 @@ _NAMED_MAX = 20
 """So many refused messages are named."""
 _REPLAY_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}").fullmatch
 
-
 Tell = Callable[[str], None]
+"""Says something on standard error."""
 
 
 class DayCount(NamedTuple):
@@ -164,8 +164,10 @@ class Sending(NamedTuple):
 
 
 def send_all(to_send: Iterable[Message], sending: Sending, tally: Tally) -> None:
-    """Send the messages, one request after the other. Raises JobFailed when SQS or another run stops it; what was sent until
-    then is in the ledger."""
+    """Send the messages, one request after the other.
+
+    Raises JobFailed when SQS or another run stops it; what was sent until then is in the ledger.
+    """
     destination = sending.destination
     for batch in batches(
         to_send, entries_max=sending.rate.entries_max, is_fifo=destination.is_fifo
@@ -260,8 +262,8 @@ def dry_run(plan: Plan, open_session: OpenSession, tell: Tell) -> str:
     count = _at_most(total.to_send, plan.limit)
     takes = f", {count / plan.rate:,.0f} s at {plan.rate:g} a second" if plan.rate else ""
     return (
-        f"dry run: {count:,} of {total.bytes / 1e6:,.1f} MB would be sent to "
-        f"{plan.destination.arn}{takes}, {_left_out(total)}"
+        f"dry run: {count:,} would be sent to {plan.destination.arn}, "
+        f"{_bytes_of(count, total) / 1e6:,.1f} MB{takes}, {_left_out(total)}"
     )
 
 
@@ -294,12 +296,17 @@ def _send_chosen(
         return
     ordered = in_order(rows.where("not replayed and sealed is null"), total.bytes)
     first = islice(messages(ordered), count)
-    with Progress("replay", Done(0, count, total.bytes), tally.done):
+    with Progress("replay", Done(0, count, _bytes_of(count, total)), tally.done):
         send_all(first, sending, tally)
 
 
 def _at_most(count: int, limit: int | None) -> int:
     return count if limit is None else min(count, limit)
+
+
+def _bytes_of(count: int, total: DayCount) -> int:
+    """About how many bytes so many of the messages to send have."""
+    return total.bytes * count // max(1, total.to_send)
 
 
 def _total(days: list[DayCount]) -> DayCount:

@@ -288,7 +288,7 @@ def test_dry_run_counts_and_leaves_everything_alone(
     summary = dry_run(plan, open_session, said.append)
 
     assert summary == (
-        f"dry run: 3 of 0.0 MB would be sent to {orders.arn}, 6 s at 0.5 a second, "
+        f"dry run: 3 would be sent to {orders.arn}, 0.0 MB, 6 s at 0.5 a second, "
         "1 were there already, 1 sealed"
     )
     assert said == [
