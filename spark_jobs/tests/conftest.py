@@ -13,13 +13,14 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.spark import OpenSession, spark_session
 from spark_jobs.tests import faults
+from spark_jobs.tests.jobs import ArchiveJob
 from spark_jobs.tests.services import FakeService
 from storage.lake import Lake
 
 # Starts in half the time; long jobs would be slower.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 # Executors have our modules without the tests.
-cloudpickle.register_pickle_by_value(faults)
+cloudpickle.register_pickle_by_value(faults)  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +45,8 @@ def lake(tmp_path: Path) -> Lake:
 def service() -> Iterator[FakeService]:
     with FakeService() as fake:
         yield fake
+
+
+@pytest.fixture
+def job(lake: Lake, service: FakeService, open_session: OpenSession) -> ArchiveJob:
+    return ArchiveJob(lake, service, open_session)
