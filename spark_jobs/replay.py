@@ -22,8 +22,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
+from spark_jobs.archive_files import ArchiveFile
 from spark_jobs.archived import (
-    ArchiveFile,
     Selection,
     Span,
     WrongPredicate,
