@@ -38,6 +38,8 @@ STEP_MESSAGES = 250
 """Messages that one step handles; the rest follows in the next turn."""
 _FIRST_LOOK = 16
 _PAGE_BYTES = 4 << 20
+_ARCHIVED_BYTES = 128 << 10
+"""About as much content as one step hands over to the archive, which writes it anew."""
 _REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
 
 Step = Callable[
@@ -184,8 +186,10 @@ def _expire(
     last_ms = stamp.retained_until_ms - retention_ms
     old: dict[int, StoredMessage] = {}
     next_ms: list[int] = []
-    _old_in_line(shard, queue, last_ms, old, next_ms)
+    size = _ARCHIVED_BYTES if takes_expired(shard, definition.settings) else _PAGE_BYTES
+    _old_in_line(shard, queue, last_ms, old, next_ms, size)
     _old_by_clock(shard, queue, last_ms, old, next_ms)
+    _leave_for_later(old, next_ms, size)
     again = None
     if next_ms:
         again = max(stamp.now_ms, min(next_ms) + retention_ms)
@@ -233,20 +237,22 @@ def _old_in_line(
     last_ms: int,
     old: dict[int, StoredMessage],
     next_ms: list[int],
+    size: int,
 ) -> None:
     """Old messages at the beginning, where the order of the queue is that of the clock."""
     after: int | None = queue.floor
     wanted = _FIRST_LOOK
     while after is not None:
         page = shard.rows.line(
-            queue.queue_id, after, queue.next_sequence, messages=wanted, size=_PAGE_BYTES
+            queue.queue_id, after, queue.next_sequence, messages=wanted, size=max(size, 1)
         )
         for sequence, message in page.messages:
-            if message.retained_from_ms > last_ms or len(old) >= STEP_MESSAGES:
+            if message.retained_from_ms > last_ms or len(old) >= STEP_MESSAGES or size <= 0:
                 next_ms.append(message.retained_from_ms)
                 return
             if message.group not in queue.set_aside_groups:
                 old[sequence] = message
+                size -= len(message.data)
         after = page.next_sequence
         wanted = STEP_MESSAGES
 
@@ -268,6 +274,15 @@ def _old_by_clock(
         next_ms.append(clocks[-1][0])
     messages = zip(due, shard.rows.messages(queue.queue_id, due), strict=True)
     old.update({sequence: message for sequence, message in messages if message is not None})
+
+
+def _leave_for_later(old: dict[int, StoredMessage], next_ms: list[int], size: int) -> None:
+    """A step takes so much content at most: it does not hold the loop for long."""
+    for sequence, message in list(old.items()):
+        if size <= 0:
+            del old[sequence]
+            next_ms.append(message.retained_from_ms)
+        size -= len(message.data)
 
 
 def _lease_of(queue: QueueState, sequence: int, message: StoredMessage) -> Lease:

@@ -13,7 +13,7 @@ from storage.keys import ARCHIVED, message_key, row_key
 from storage.memory import MemoryStore
 from visibility.attributes import ARCHIVE_NONE, ARCHIVE_TAG
 from visibility.errors import InvalidParameterValue
-from visibility.events import THE_SHARD
+from visibility.events import THE_SHARD, Event, MessagesHandedOver
 from visibility.model import QueueCounters, QueueDefinition, Receipt
 from visibility.operations import AcknowledgeArchive
 from visibility.tests import prepared
@@ -172,6 +172,17 @@ def test_messages_that_find_no_room_can_be_retained_until_there_is_some() -> Non
 
     assert bodies(shard) == ["two"]
     assert shard.engine.state.archive.discarded == 0
+
+
+def test_large_messages_are_handed_over_a_few_at_a_time() -> None:
+    events: list[Event] = []
+    shard = Driver(QUEUES, archive=LIMITS, on_event=events.append)
+    sent(shard, EXPIRING, *(str(number) * 100_000 for number in range(7)))
+    shard.pass_time(MINUTE_MS)
+
+    handed = [len(event.leases) for event in events if isinstance(event, MessagesHandedOver)]
+    assert handed == [2, 2, 2, 1]
+    assert len(bodies(shard)) == 7
 
 
 def test_what_waits_survives_a_purge_and_the_end_of_its_queue() -> None:
