@@ -115,6 +115,12 @@ def no_queue(lake: Lake) -> str:
     return write_segment(lake, rows)
 
 
+def no_instant(lake: Lake) -> str:
+    rows = messages(20, batch=2)
+    rows[5]["sent_at"] = None
+    return write_segment(lake, rows)
+
+
 def unsafe_queue(lake: Lake) -> str:
     rows = messages(20, batch=2)
     rows[5]["queue"] = "../../other"
@@ -133,8 +139,9 @@ def unsafe_queue(lake: Lake) -> str:
         (rows_of_another_batch, "it has rows of another batch"),
         (cut_file, "its footer cannot be read"),
         (zeroed_page, "batch-000000000002.parquet: "),
-        (no_queue, "it has rows without account, queue or sent_at"),
-        (unsafe_queue, "is no name of a queue"),
+        (no_queue, "it has rows whose queue is None"),
+        (no_instant, "it has rows without sent_at"),
+        (unsafe_queue, "it has rows whose queue is '../../other'"),
     ],
 )
 def test_damaged_segment_is_named_and_holds_back_its_own_shard_only(
