@@ -57,11 +57,10 @@ class Progress:
         """How far it is, how fast, and how long it will take."""
         done, total = self._done(), self._total
         seconds = time.monotonic() - self._begun_s
-        parts = [
-            f"{self._job}: {done.rows:,} of {total.rows:,} rows",
-            f"{done.batches:,} of {total.batches:,} batches",
-            f"{done.bytes / 1e6:,.1f} of {total.bytes / 1e6:,.1f} MB",
-        ]
+        parts = [f"{self._job}: {done.rows:,} of {total.rows:,} rows"]
+        if total.batches:
+            parts.append(f"{done.batches:,} of {total.batches:,} batches")
+        parts.append(f"{done.bytes / 1e6:,.1f} of {total.bytes / 1e6:,.1f} MB")
         if done.rows and seconds:
             rate = done.rows / seconds
             left_s = (total.rows - done.rows) / rate

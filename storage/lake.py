@@ -79,6 +79,7 @@ class Lake:
             self._root = os.path.abspath(urlsplit(url).path if "://" in url else url)
             self.url = self._root
             self._files: arrow_fs.FileSystem = arrow_fs.LocalFileSystem()
+            self._synced: set[Path] = set()  # folders that are durable in those above them
             return
         parts = urlsplit(url)
         if parts.scheme not in ("s3", "s3a") or not parts.netloc:
@@ -147,11 +148,11 @@ class Lake:
 
     def read(self, path: str) -> bytes | None:
         """A whole file, None if there is none."""
-        with _named(self.uri(path)):
-            if self._files.get_file_info(self.path(path)).type is not arrow_fs.FileType.File:
-                return None
-            with self._files.open_input_stream(self.path(path)) as stream:
-                return bytes(stream.read())
+        with _named(self.uri(path)), suppress(FileNotFoundError):
+            if self._files.get_file_info(self.path(path)).type is arrow_fs.FileType.File:
+                with self._files.open_input_stream(self.path(path)) as stream:
+                    return bytes(stream.read())
+        return None
 
     def read_json(self, path: str) -> object:
         """A JSON file, None if there is none."""
@@ -193,10 +194,11 @@ class Lake:
             return
         _sync(draft)
         draft.replace(target)
-        for folder in (target.parent, *target.parent.parents):  # of folders that were just made
+        for folder in (target.parent, *target.parent.parents):
             _sync(folder)
-            if folder == Path(self._root):
-                return
+            if folder == Path(self._root) or target.parent in self._synced:
+                break
+        self._synced.add(target.parent)
 
     def remove(self, path: str) -> None:
         """Remove a file, which need not exist."""

@@ -1,0 +1,117 @@
+"""What a replay has sent already, by the messages' names in the archive: (source, shard, position).
+
+    LAKE/replays/REGION/ACCOUNT/QUEUE/NAME/sent/batch-RUN-000000001.json   one request's messages
+    LAKE/replays/REGION/ACCOUNT/QUEUE/NAME/sent/merged-RUN-000000001.parquet
+
+All files together are the ledger, whatever they are called and however often they name a message. A file is removed only
+after another has what it said, so a crash at any point loses nothing; names are used once. Needs no appends, which S3 lacks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from storage.archive_schema import SEGMENT, arrow_schema
+from storage.lake import Lake, LakeUnusable
+
+_MERGE_EVERY = 500
+"""Batches. A ledger that a crash left is read file by file, so their number is bounded."""
+NAME = ["source", "shard", "position"]
+_SCHEMA = arrow_schema({column: SEGMENT[column] for column in NAME})
+
+
+class Named(NamedTuple):
+    """A message's name in the archive."""
+
+    source: str
+    shard: int
+    position: int
+
+
+class Ledger:
+    """The ledger in a folder of the lake. One run at a time may write to it. Every method raises LakeUnusable."""
+
+    def __init__(self, lake: Lake, folder: str, run: str, merge_every: int = _MERGE_EVERY) -> None:
+        """`run` is a name that no other run has."""
+        self._lake = lake
+        self._folder = f"{folder}/sent"
+        self._run = run
+        self._merge_every = merge_every
+        self._written = 0
+        self._fresh: dict[str, list[Named]] = {}
+
+    def add(self, messages: Iterable[Named]) -> None:
+        """Remember the messages; durable when it returns."""
+        path = self._new_path("batch", "json")
+        names = list(messages)
+        self._lake.write(path, json.dumps(names).encode())
+        self._fresh[path] = names
+        if len(self._fresh) >= self._merge_every:
+            self._merge_fresh()
+
+    def read(self) -> pa.Table:
+        """The messages, some perhaps more than once, in the columns NAME."""
+        return self._read([file.path for file in self._lake.list(self._folder)])
+
+    def merge(self) -> None:
+        """Make one file of all."""
+        paths = [file.path for file in self._lake.list(self._folder)]
+        if len(paths) > 1 or self._fresh:
+            self._replace(paths, self._read(paths))
+
+    def _merge_fresh(self) -> None:
+        names = [name for batch in self._fresh.values() for name in batch]
+        self._replace(list(self._fresh), _table(names))
+
+    def _replace(self, paths: list[str], table: pa.Table) -> None:
+        distinct = (
+            table.group_by(NAME).aggregate([]).sort_by([(name, "ascending") for name in NAME])
+        )
+        with self._lake.draft(self._new_path("merged", "parquet")) as draft:
+            pq.write_table(
+                distinct,
+                draft,
+                compression="zstd",
+                use_dictionary=["source", "shard"],
+                column_encoding={"position": "DELTA_BINARY_PACKED"},
+            )
+        for path in paths:
+            self._lake.remove(path)
+        self._fresh.clear()
+
+    def _read(self, paths: list[str]) -> pa.Table:
+        return pa.concat_tables([_table([]), *map(self._read_file, paths)])
+
+    def _read_file(self, path: str) -> pa.Table:
+        if path.endswith(".parquet"):
+            with self._lake.open(path) as stream:
+                return pq.read_table(stream).cast(_SCHEMA)
+        names = self._lake.read_json(path)
+        try:
+            return _table([Named(*name) for name in names or []])  # type: ignore[attr-defined]
+        except (TypeError, ValueError, pa.ArrowException) as error:
+            raise LakeUnusable(f"{self._lake.uri(path)} is damaged") from error
+
+    def _new_path(self, kind: str, ending: str) -> str:
+        self._written += 1
+        return f"{self._folder}/{kind}-{self._run}-{self._written:09d}.{ending}"
+
+
+def _table(names: list[Named]) -> pa.Table:
+    columns = zip(*names, strict=True) if names else ([], [], [])
+    return pa.table(dict(zip(NAME, map(list, columns), strict=True)), schema=_SCHEMA)
+
+
+def with_replayed(session: SparkSession, rows: DataFrame, ledger: pa.Table) -> DataFrame:
+    """The rows with a column `replayed`: whether the ledger has them."""
+    if not ledger.num_rows:
+        return rows.withColumn("replayed", f.lit(False))
+    known = session.createDataFrame(ledger).distinct().withColumn("known", f.lit(True))
+    return rows.join(known, NAME, "left").withColumn("replayed", f.col("known").isNotNull())
