@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 import click
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from spark_jobs.admin import Refused, Service, ServiceUnusable
@@ -66,13 +67,27 @@ def plan(
 ) -> Plan:
     """What is in the lake and not in the table. `known` has what the service knows to be archived: where batches do not
     begin with 1, an earlier table has the others. Raises LakeUnusable."""
-    files = find_segments(lake)
-    shards = {file.shard for file in files}
-    table = load_table(lake)
-    before = {shard: archived_batch(table, shard) if table else None for shard in shards}
-    done = {shard: max(before[shard] or 0, known.get(shard, 0)) for shard in shards}
-    segments = waiting_segments(lake, files, done, unreadable, warn)
+    while True:
+        warnings: list[str] = []
+        files = find_segments(lake)  # before the table: what another run removes now is in it then
+        table = load_table(lake)
+        shards = {file.shard for file in files}
+        before = {shard: archived_batch(table, shard) if table else None for shard in shards}
+        for shard, batch in before.items():
+            if batch is not None and batch < known.get(shard, 0):
+                missing = f"batches {batch + 1} to {known[shard]} of {shard[0]}"
+                warnings.append(f"{missing} were archived once, and are not in this table")
+        done = {shard: max(before[shard] or 0, known.get(shard, 0)) for shard in shards}
+        segments = waiting_segments(lake, files, done, unreadable, warnings.append)
+        if not warnings or _version(load_table(lake)) == _version(table):
+            break  # else another run may have taken and removed what could not be read
+    for warning in warnings:
+        warn(warning)
     return Plan(segments, before, fence(table) if table else 0)
+
+
+def _version(table: DeltaTable | None) -> int | None:
+    return table.version() if table else None
 
 
 def write(session: SparkSession, lake: Lake, run: str, segments: Sequence[Segment]) -> Written:
@@ -102,9 +117,9 @@ def verify(segments: Sequence[Segment], parts: Sequence[Part]) -> None:
             checksums[batch] += checksum
     for segment in segments:
         batch = (*segment.shard, segment.batch)
-        written = rows.pop(batch, 0), checksums[batch] % CHECKSUM_MODULUS
-        if written != (segment.rows, segment.checksum):
-            raise JobFailed(f"{segment.path}: {written} rows and checksum were written of it")
+        count, checksum = rows.pop(batch, 0), checksums[batch] % CHECKSUM_MODULUS
+        if (count, checksum) != (segment.rows, segment.checksum):
+            raise JobFailed(f"{segment.path}: {count} rows with checksum {checksum} were written")
     if rows:
         raise JobFailed(f"batches were written that nobody asked for: {sorted(rows)}")
 

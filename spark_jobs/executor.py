@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+import pyarrow as pa
 from pyspark import TaskContext
 
-from spark_jobs.parts import COLUMNS, BatchId, Part, Partition, PartWriter
+from spark_jobs.parts import COLUMNS, Part, Partition, PartWriter
 from spark_jobs.segments import Damaged, Segment, read_rows, read_segment, verified_checksum
 from storage.archive_schema import ARCHIVE
 from storage.lake import Lake
-
-_MERGED: BatchId = ("", 0, 0)
-"""Which batches the rows of the table's files came from is not asked."""
 
 
 class TableFile(NamedTuple):
@@ -44,7 +42,7 @@ def write_segments(lake: Lake, run: str, task: tuple[int, Sequence[Segment]]) ->
 
     def write(segment: Segment, writer: PartWriter) -> None:
         for rows in read_segment(lake, segment):
-            writer.add(rows, (*segment.shard, segment.batch))
+            writer.add(rows)
 
     return _written(lake, run, task, write)
 
@@ -57,11 +55,19 @@ def merge_files(lake: Lake, run: str, task: tuple[int, Sequence[TableFile]]) -> 
         for rows in read_rows(lake, f"{ARCHIVE}/{file.path}", COLUMNS):
             verified_checksum(rows)
             count += rows.num_rows
-            writer.add_to(file.partition, rows, _MERGED)
+            writer.add(_with_partition(rows, file.partition))
         if count != file.rows:
             raise Damaged(f"it has {count} rows and not {file.rows}")
 
     return _written(lake, run, task, write)
+
+
+def _with_partition(rows: pa.RecordBatch, partition: Partition) -> pa.RecordBatch:
+    """What the path says, as columns, but for the day, which `sent_at` says."""
+    account, queue, _ = partition
+    values = {"account": account, "queue": queue}
+    columns = [pa.repeat(value, rows.num_rows) for value in values.values()]
+    return pa.RecordBatch.from_arrays([*rows.columns, *columns], [*rows.schema.names, *values])
 
 
 def _written(

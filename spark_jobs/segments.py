@@ -34,6 +34,7 @@ Warn = Callable[[str], None]
 """Takes one line for the user; the job goes on, and ends with status 1."""
 
 _PATH = re.compile(rf"{SEGMENTS}/([^/]+)/shard-(\d+)/batch-(\d{{12,}})\.parquet")
+_SAFE = re.compile(r"[A-Za-z0-9_.-]+")
 _READ_BYTES = 16 << 20
 """So much is decoded at once."""
 _READ_ROWS = 65_536
@@ -125,6 +126,7 @@ def read_segment(lake: Lake, segment: Segment) -> Iterator[pa.RecordBatch]:
         shards = (batch["source"].unique(), batch["shard"].unique(), batch["batch"].unique())
         if [each.to_pylist() for each in shards] != [[each] for each in _identity(segment)]:
             raise Damaged("it has rows of another batch")
+        _check_place(batch)
         rows += batch.num_rows
         checksum = (checksum + verified_checksum(batch)) % CHECKSUM_MODULUS
         if held is not None:
@@ -140,6 +142,16 @@ def _identity(segment: Segment) -> tuple[str, int, int]:
     return *segment.shard, segment.batch
 
 
+def _check_place(rows: pa.RecordBatch) -> None:
+    """That account, queue and day can be the names of folders. Raises Damaged."""
+    for name in ("account", "queue"):
+        for text in rows[name].unique().to_pylist():
+            if not _SAFE.fullmatch(text or ""):
+                raise Damaged(f"it has rows whose {name} is {text!r}")
+    if rows["sent_at"].null_count:
+        raise Damaged("it has rows without sent_at")
+
+
 def read_rows(lake: Lake, path: str, schema: pa.Schema, size: int = 0) -> Iterator[pa.RecordBatch]:
     """The rows of a Parquet file with these columns, in pieces of bounded size. Raises Damaged.
 
@@ -152,7 +164,8 @@ def read_rows(lake: Lake, path: str, schema: pa.Schema, size: int = 0) -> Iterat
             groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
             size = max(size, sum(group.total_byte_size for group in groups), 1)
             at_once = max(1, min(_READ_ROWS, _READ_BYTES * file.metadata.num_rows // size))
-            yield from file.iter_batches(batch_size=at_once, use_threads=False)
+            for group in range(file.num_row_groups):  # all at once would be read ahead
+                yield from file.iter_batches(at_once, [group], use_threads=False)
     except LakeUnusable as error:
         raise Damaged(str(error)) from error
 

@@ -79,6 +79,8 @@ def _conf(job: str, master: str | None, scratch: str) -> SparkConf:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Accounts begin with zeros.
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
     }

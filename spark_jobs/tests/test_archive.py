@@ -8,6 +8,7 @@ from datetime import date
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from spark_jobs.admin import Service
 from spark_jobs.archive import archive, plan, run_archive, take, write
@@ -84,6 +85,23 @@ def test_table_is_partitioned_and_says_what_its_files_span(job: ArchiveJob) -> N
             f"account={ACCOUNT}/queue=orders/day={file['partition.day']}/part-archive-"
         )
         assert file["min.sent_at"].date() == file["max.sent_at"].date() == file["partition.day"]
+
+
+def test_spark_reads_the_files_of_the_table_by_itself(job: ArchiveJob, spark: SparkSession) -> None:
+    rows = write_batches(job.lake, 2, 20)
+    job.run()
+
+    files = load_or_create(job.lake).file_uris()
+    frame = spark.read.option("basePath", job.lake.uri("archive")).parquet(*files)
+
+    found = {row["position"]: row for row in frame.collect()}
+    assert sorted(frame.columns) == sorted([*SEGMENT, "day"])
+    assert len(found) == 40
+    for row in rows:
+        read = found[row["position"]]
+        assert (read["account"], read["queue"]) == (ACCOUNT, "orders")
+        assert (read["body"], read["day"]) == (row["body"], str(row["sent_at"].date()))
+        assert (read["attributes"] or {}).keys() == dict(row["attributes"] or []).keys()
 
 
 def test_rows_of_many_queues_and_days_go_into_their_own_files(job: ArchiveJob) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -49,6 +51,43 @@ def test_batches_begin_where_the_service_says_that_earlier_ones_are_archived(
 
     assert job.run().archived.batches == 1
     assert job.warnings == []
+
+
+def test_table_that_has_forgotten_batches_is_noticed(job: ArchiveJob) -> None:
+    write_batches(job.lake, 1, 5)
+    job.service.sealed[SOURCE, 0] = 8
+    job.run()
+    write_segment(job.lake, messages(5, batch=8))
+    job.service.archived[SOURCE, 0] = 7
+
+    assert job.run().archived.batches == 1
+    assert job.warnings == [
+        f"batches 2 to 7 of {SOURCE} were archived once, and are not in this table"
+    ]
+
+
+def test_segments_that_another_run_archived_and_removed_meanwhile_are_no_damage(
+    job: ArchiveJob,
+) -> None:
+    rows = write_batches(job.lake, 3, 5)
+    job.service.sealed[SOURCE, 0] = 3
+    warnings: list[str] = []
+
+    class Overtaken(Lake):
+        """Another run does it all when this one has looked at the table, and is about to read footers."""
+
+        @contextmanager
+        def open(self, path: str) -> Iterator[pa.NativeFile]:
+            if self.list(SEGMENTS):
+                assert job.run().acknowledged == 3
+            with super().open(path) as stream:
+                yield stream
+
+    planned = plan(Overtaken(job.lake.url), {}, {}, warnings.append)
+
+    assert planned.segments == []
+    assert warnings == []
+    assert names(archived_rows(job.lake)) == names(rows)
 
 
 def test_lake_that_is_not_the_services_is_noticed(job: ArchiveJob) -> None:
@@ -115,6 +154,12 @@ def no_queue(lake: Lake) -> str:
     return write_segment(lake, rows)
 
 
+def no_instant(lake: Lake) -> str:
+    rows = messages(20, batch=2)
+    rows[5]["sent_at"] = None
+    return write_segment(lake, rows)
+
+
 def unsafe_queue(lake: Lake) -> str:
     rows = messages(20, batch=2)
     rows[5]["queue"] = "../../other"
@@ -133,8 +178,9 @@ def unsafe_queue(lake: Lake) -> str:
         (rows_of_another_batch, "it has rows of another batch"),
         (cut_file, "its footer cannot be read"),
         (zeroed_page, "batch-000000000002.parquet: "),
-        (no_queue, "it has rows without account, queue or sent_at"),
-        (unsafe_queue, "is no name of a queue"),
+        (no_queue, "it has rows whose queue is None"),
+        (no_instant, "it has rows without sent_at"),
+        (unsafe_queue, "it has rows whose queue is '../../other'"),
     ],
 )
 def test_damaged_segment_is_named_and_holds_back_its_own_shard_only(

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.parts import COLUMNS, Limits, Part, PartWriter
-from spark_jobs.tests.lakes import message
+from spark_jobs.tests.lakes import SOURCE, message
 from storage.archive_schema import ARCHIVE, SEGMENT, arrow_schema
 from storage.lake import Lake, LakeUnusable
 
-BATCH = ("s", 0, 1)
+BATCH = (SOURCE, 0, 1)
 
 
 def batch_of(rows: int, first: int = 1, queues: int = 5) -> pa.RecordBatch:
@@ -36,17 +36,16 @@ def positions(lake: Lake, parts: list[Part]) -> list[int]:
     [
         Limits(),
         Limits(pending_bytes=0),
-        Limits(pending_bytes=50_000),
-        Limits(row_group_bytes=1),
+        Limits(pending_bytes=200_000),
         Limits(pending_bytes=0, part_bytes=1),
         Limits(pending_bytes=0, open_files=1),
-        Limits(pending_bytes=0, open_files=0),
+        Limits(open_files=3),
     ],
 )
 def test_each_row_is_in_one_part_whatever_the_limits(lake: Lake, limits: Limits) -> None:
     with PartWriter(lake, "part", limits) as writer:
         for first in range(1, 1001, 100):
-            writer.add(batch_of(100, first), BATCH)
+            writer.add(batch_of(100, first))
         parts = writer.finish()
 
     assert Counter(positions(lake, parts)) == Counter(range(1, 1001))
@@ -59,7 +58,7 @@ def test_each_row_is_in_one_part_whatever_the_limits(lake: Lake, limits: Limits)
 
 def test_order_of_rows_is_kept_in_a_part(lake: Lake) -> None:
     with PartWriter(lake, "part") as writer:
-        writer.add(batch_of(500), BATCH)
+        writer.add(batch_of(500))
         parts = writer.finish()
 
     for part in parts:
@@ -71,7 +70,7 @@ def test_part_says_what_its_instants_span_rounded_outwards(lake: Lake) -> None:
     at = datetime(2026, 11, 21, 8, 0, 0, 123_456, tzinfo=UTC)
     rows = [message(i, sent_at=at + timedelta(seconds=i), removed_at=None) for i in range(3)]
     with PartWriter(lake, "part") as writer:
-        writer.add(pa.RecordBatch.from_pylist(rows, arrow_schema(SEGMENT)), BATCH)
+        writer.add(pa.RecordBatch.from_pylist(rows, arrow_schema(SEGMENT)))
         (part,) = writer.finish()
 
     assert json.loads(part.stats) == {
@@ -84,8 +83,8 @@ def test_part_says_what_its_instants_span_rounded_outwards(lake: Lake) -> None:
 
 def test_error_leaves_neither_parts_nor_drafts(lake: Lake) -> None:
     def fail() -> None:
-        with PartWriter(lake, "part", Limits(row_group_bytes=1)) as writer:
-            writer.add(batch_of(100), BATCH)
+        with PartWriter(lake, "part", Limits(pending_bytes=0)) as writer:
+            writer.add(batch_of(100))
             assert len(lake.list_drafts(ARCHIVE)) == 10
             raise LakeUnusable("gone")
 
