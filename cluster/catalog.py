@@ -388,14 +388,15 @@ class Catalog:
     ) -> None:
         """Write the next version; only other attributes count as a modification."""
         attributes = current.attributes if attributes is None else attributes
+        tags = current.tags if tags is None else tags
         modified = attributes != current.attributes
         queue = msgspec.structs.replace(
             current,
             version=current.version + 1,
             modified_at_ms=self._now_ms() if modified else current.modified_at_ms,
             attributes=attributes,
-            tags=current.tags if tags is None else tags,
-            settings=settings_of(attributes),
+            tags=tags,
+            settings=settings_of(attributes, tags),
         )
         await self._rows.update(queue)
         self._keep(queue)

@@ -220,9 +220,9 @@ class CatalogRows:
             receipt_key = self._secrets.decrypt(kept_key, _RECEIPT_KEY)
             attributes: dict[str, str] = json.loads(attributes_text)
             tags: Any = json.loads(tags_text)
-            settings = settings_of(attributes)
             if not isinstance(tags, dict):
                 raise TypeError("tags are no map")
+            settings = settings_of(attributes, tags)
         except (SealBroken, ValueError, TypeError, LookupError, AttributeError) as error:
             text = " ".join(str(error).split())
             raise CatalogUnreadable(f"queue {values[3]!r} cannot be read: {text}") from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from storage.stored_rows import StoredQueue, StoredRows
+from storage.store import Store
+from storage.stored_rows import StoredQueue, StoredRows, load_archive
+from visibility.archive_state import ArchiveState
 from visibility.engine import Engine
 from visibility.model import Definitions
 from visibility.state import SPAN_BITS, QueueState
@@ -17,10 +19,20 @@ def load_engine(
     """
     engine = Engine(purge_interval_ms, rows=rows, definitions=definitions)
     last_stamp_ms = 0
+    _load_archive(engine.state.archive, rows.store)
     for stored in rows.load():
         engine.restore(_queue_state(stored), stored.leases, stored.tasks)
         last_stamp_ms = max(last_stamp_ms, stored.row.stamp_ms)
     return engine, last_stamp_ms
+
+
+def _load_archive(archive: ArchiveState, store: Store) -> None:
+    row, batches = load_archive(store)
+    if row is None:
+        return
+    for name in row.__struct_fields__:
+        setattr(archive, name, getattr(row, name))
+    archive.batches = {batch.number: batch for batch in batches}
 
 
 def _queue_state(stored: StoredQueue) -> QueueState:

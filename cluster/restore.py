@@ -17,6 +17,7 @@ import msgspec
 
 from cluster.backup import queue_ids
 from cluster.catalog import CATALOG_FILE
+from storage.appliers import write_archive
 from storage.codec import DamagedRecord, QueueRow, encode_row
 from storage.copies import FOLDER_MODE, copy_file, sync_folders
 from storage.folder import is_unused, write_format
@@ -24,7 +25,7 @@ from storage.keys import FORMAT_VERSION, queue_key
 from storage.manifest import BackupRefused, CopiedFile, Manifest, read_manifest
 from storage.rocks import Durability, RocksStore
 from storage.store import StoreFailed
-from storage.stored_rows import StoredRows
+from storage.stored_rows import StoredRows, load_archive
 
 SEQUENCES_SKIPPED = 1 << 40
 """More messages than a queue takes between a backup and its restore: a year of 30,000 a second. Sixteen million restores of
@@ -108,6 +109,7 @@ def difference(copied: CopiedFile, size: int, sha256: str) -> DamagedFile | None
 def skip_sequences(data: Path, manifest: Manifest) -> None:
     """Have every queue go on far above the sequences it may have given after the backup, also those without messages.
 
+    To the archive the folder becomes another one: batches that were sealed after the backup are not those that will be.
     Raises sqlite3.Error, StoreFailed, DamagedRecord.
     """
     with closing(sqlite3.connect(data / CATALOG_FILE)) as catalog:
@@ -117,6 +119,9 @@ def skip_sequences(data: Path, manifest: Manifest) -> None:
         try:
             rows = {queue_id: QueueRow(1, 1, 0, 0) for queue_id in known.get(int(number), [])}
             rows |= {stored.queue_id: stored.row for stored in StoredRows(store).load()}
+            archive, _ = load_archive(store)
+            if archive is not None:
+                write_archive(store.batch, msgspec.structs.replace(archive, source=""))
             for queue_id, row in rows.items():
                 skipped = msgspec.structs.replace(
                     row, next_sequence=row.next_sequence + SEQUENCES_SKIPPED

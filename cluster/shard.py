@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import structlog
 
@@ -21,6 +22,7 @@ from storage.histogram import Histogram
 from storage.store import Store, StoreFailed
 from storage.stored_rows import StoredRows
 from visibility.ages import OldestMessages, oldest_messages
+from visibility.archive_state import ArchiveState
 from visibility.engine import Engine
 from visibility.errors import ServiceUnavailable
 from visibility.events import QueueDropped
@@ -35,6 +37,15 @@ TURN_BOUNDS_REQUESTS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 _REOPEN_S = 1.0
 
 OpenStore = Callable[[Callable[[StoreFailed], None]], Store]
+
+
+class ArchiveLimits(NamedTuple):
+    """What a shard hands over to the archive."""
+
+    size_max: int
+    """Bytes on disk that may wait for the archive."""
+    retains: bool
+    """Whether messages that find no room there stay in their queues, instead of being discarded."""
 
 
 class CatalogOlder(Exception):
@@ -53,9 +64,11 @@ class Shard:
         entropy: Entropy,
         purge_interval_ms: int,
         definitions: Definitions,
+        archive: ArchiveLimits | None = None,
     ) -> None:
-        """`definitions` is the catalog's knowledge of queues."""
+        """`definitions` is the catalog's knowledge of queues; without `archive` nothing is handed over to one."""
         self.number = number
+        self._archive = archive
         self._definitions = definitions
         self._open_store = open_store
         self._clock = clock
@@ -112,12 +125,23 @@ class Shard:
         self._clock.continue_from(last_stamp_ms)
         self._store, self._rows, self._engine = store, rows, engine
         sweep = self._turn(self._clock.now_ms(), parks=False)
+        self._begin_archive(sweep)
         for queue_id in engine.state.queues.keys() - set(known_queue_ids):
             counters = engine.state.queue(queue_id).counters()
             self._log.warning("deleted_queue_swept", queue_id=queue_id, visible=counters.visible)
             sweep.do(QueueDropped(queue_id))
         self._commit(sweep)
         self._want_turn()
+
+    def _begin_archive(self, turn: Turn) -> None:
+        if self._archive is None:
+            return
+        archive = self._engine.state.archive
+        archive.is_on = True
+        archive.size_max, archive.retains = self._archive
+        if not archive.source:
+            archive.source = f"{self._entropy.bits128():032x}"
+            turn.note_archive()
 
     def end_long_polls(self) -> None:
         """Answer every parked receive now, with nothing, and park none from here on: the node is stopping."""
@@ -226,6 +250,11 @@ class Shard:
     def queue(self, queue_id: int) -> QueueState | None:
         """What memory knows of a queue, None if it never held a message."""
         return self._engine.state.queues.get(queue_id)
+
+    @property
+    def archive(self) -> ArchiveState:
+        """What waits for the archive."""
+        return self._engine.state.archive
 
     def groups_of(self, queue: QueueState) -> GroupGauges | None:
         """Gauges of a queue that has groups in flight or noisy ones; None for others, and where rows cannot be read."""

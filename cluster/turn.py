@@ -13,8 +13,8 @@ import msgspec
 import structlog
 
 from cluster.clock import Entropy
-from storage.appliers import APPLIERS, Moved, write_queue
-from storage.codec import DamagedRecord, QueueRow
+from storage.appliers import APPLIERS, Moved, write_archive, write_queue
+from storage.codec import ArchiveRow, DamagedRecord, QueueRow
 from storage.keys import MESSAGE, group_name, message_key, message_name
 from storage.store import Store, StoreFailed
 from storage.stored_rows import StoredRows
@@ -22,10 +22,15 @@ from visibility import window
 from visibility.engine import DECIDE, Engine
 from visibility.errors import InternalError, QueueDoesNotExist, QueueError
 from visibility.events import (
+    THE_SHARD,
+    BatchesArchived,
+    BatchSealed,
     Event,
     IdsRemembered,
     LeasesEnded,
+    MessagesDiscarded,
     MessagesExpired,
+    MessagesHandedOver,
     MessagesMoved,
     QueueDropped,
     QueuePurged,
@@ -46,6 +51,7 @@ PULSE_MESSAGES_MAX = 1_000
 _PULSE_AGAIN_MS = 60_000
 """When a queue is looked at again whose rows could not be read."""
 _NOTHING_MOVED: Moved = {}
+_OF_THE_ARCHIVE = (MessagesHandedOver, MessagesDiscarded, BatchSealed, BatchesArchived)
 _log = structlog.get_logger("turn")
 
 OnAnswer = Callable[[Answer | QueueError], None]
@@ -135,8 +141,16 @@ class Turn:
         if engine.stirred:
             self._wake()
 
+    def note_archive(self) -> None:
+        """Have the shard's knowledge of its archive written, though no event changed it."""
+        self._has_events = True
+        self._changed[THE_SHARD] = None
+
     def end_batch(self) -> bool:
         """Add the changed queues' own rows to the batch. Whether the turn has anything to commit."""
+        if THE_SHARD in self._changed:
+            del self._changed[THE_SHARD]
+            self._write_archive()
         for queue_id in self._changed:
             queue = self._engine.state.queue(queue_id)
             spans = {span: queue.spans.get(span, 0) for span in queue.changed_spans}
@@ -156,6 +170,20 @@ class Turn:
             write_queue(self._store.batch, queue_id, row, spans)
         self._changed.clear()
         return self._has_events
+
+    def _write_archive(self) -> None:
+        archive = self._engine.state.archive
+        row = ArchiveRow(
+            archive.source,
+            archive.next_position,
+            archive.next_batch,
+            archive.archived,
+            archive.open_first,
+            archive.open_size,
+            archive.open_since_ms,
+            archive.discarded,
+        )
+        write_archive(self._store.batch, row)
 
     def _write(self) -> None:
         """Have reads see what was decided so far."""
@@ -275,6 +303,9 @@ class Turn:
         for event in events:
             if type(event) is MessagesMoved:
                 moved |= self._read_moved(event)
+            elif type(event) is MessagesHandedOver:
+                sequences = [lease.sequence for lease in event.leases]
+                moved |= self._read_present(event.queue_id, sequences)
         return moved or _NOTHING_MOVED  # type: ignore[return-value]
 
     def _read_moved(self, event: MessagesMoved) -> dict[int, object]:
@@ -287,6 +318,10 @@ class Turn:
             if move.due_ms >= 0
         }
         sequences = [move.lease.sequence for move in event.moves if move.due_ms < 0]
+        return found | self._read_present(queue_id, sequences)
+
+    def _read_present(self, queue_id: int, sequences: list[int]) -> dict[int, object]:
+        found: dict[int, object] = {}
         messages = self._rows.messages(queue_id, sequences)
         for sequence, message in zip(sequences, messages, strict=True):
             if message is None:
@@ -345,6 +380,8 @@ class Turn:
             assert isinstance(event, IdsRemembered)
             for digest, remembered in event.ids:
                 self._rows.fresh[event.queue_id, digest] = remembered
+        elif kind in _OF_THE_ARCHIVE:
+            self._changed[THE_SHARD] = None
         elif kind is QueuePurged:
             self._rows.fresh.clear()
             self._write()  # what is looked up from here on must not find what was removed

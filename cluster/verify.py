@@ -19,7 +19,7 @@ from cluster.keyring import FILE_NAME as KEYRING_FILE
 from cluster.restore import difference
 from storage.answered import answered_of
 from storage.codec import DamagedRecord, QueueRow, decode_row
-from storage.consistency import check_queue
+from storage.consistency import check_archive, check_queue
 from storage.copies import files_below, hash_file
 from storage.folder import check_folder, open_folder
 from storage.keys import queue_key, queue_of
@@ -27,7 +27,7 @@ from storage.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manife
 from storage.rocks_view import RocksView
 from storage.store import StoreFailed
 from storage.verify import Finding, check_rows
-from visibility.events import StoredMessage
+from visibility.events import THE_SHARD, ArchivedMessage, StoredMessage
 
 _QUEUES = "SELECT queue_id, shard, name, attributes, tags FROM {table}"
 
@@ -152,19 +152,26 @@ class FolderCheck:
             else:
                 self.rows += 1
                 queue_ids.setdefault(queue_of(found.key), True)
-                if isinstance(found.says, StoredMessage) and not self._is_openable(found.says):
-                    what = f"the key that sealed it, {found.says.sealed}, is missing"
+                says = found.says
+                message = says.message if isinstance(says, ArchivedMessage) else says
+                if isinstance(message, StoredMessage) and not self._is_openable(message):
+                    what = f"the key that sealed it, {message.sealed}, is missing"
                     yield self._line(number, Finding(found.key, what))
+        self.queues += len(queue_ids.keys() - {THE_SHARD})
         for queue_id, is_sound in queue_ids.items():
-            self.queues += 1
             if is_sound:
                 try:
-                    for finding in self._check_known(number, view, queue_id):
-                        yield self._line(number, finding)
-                    for finding in check_queue(view, queue_id):
+                    for finding in self._check_rows_agree(number, view, queue_id):
                         yield self._line(number, finding)
                 except DamagedRecord as error:
                     yield self._line(number, Finding(error.key, error.reason))
+
+    def _check_rows_agree(self, number: int, view: RocksView, queue_id: int) -> Iterator[Finding]:
+        if queue_id == THE_SHARD:
+            yield from check_archive(view)
+        else:
+            yield from self._check_known(number, view, queue_id)
+            yield from check_queue(view, queue_id)
 
     def _is_openable(self, message: StoredMessage) -> bool:
         """Whether the key is there; nothing is unsealed, so no master key is needed."""

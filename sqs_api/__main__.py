@@ -10,7 +10,9 @@ import click
 
 from sqs_api.commands.backup import backup
 from sqs_api.commands.credentials import credentials
+from sqs_api.commands.jobs import jobs
 from sqs_api.commands.keys import keys
+from sqs_api.commands.lake_export import lake_export
 from sqs_api.commands.policy import policy
 from sqs_api.commands.restore import restore
 from sqs_api.commands.restore_queue import restore_queue
@@ -47,6 +49,8 @@ for command in (
     backup,
     restore,
     verify,
+    jobs,
+    lake_export,
 ):
     cli.add_command(command)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
 from auth.errors import AccessDenied
 from auth.unverified import refuse_browsers
-from sqs_api.backup_page import BACKUPS, make_backup
+from sqs_api.archive_page import ARCHIVE
+from sqs_api.backup_page import BACKUPS, make_backup, read_body
 from sqs_api.backups import Backups
 from sqs_api.deletions import Deletions
 from sqs_api.metrics import Metrics
@@ -26,6 +28,19 @@ _PASSED_ON = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real
 _RESTORE = re.compile(re.escape(_DELETED) + r"/([0-9]{1,18})/restore")
 
 
+class Signed(NamedTuple):
+    """A request whose signature may say who may see a page; names of headers are lower-case."""
+
+    method: bytes
+    target: bytes
+    headers: dict[bytes, bytes]
+    body: bytes
+
+
+ArchivePage = Callable[[BaseRequest, str, bytes], Awaitable[web.StreamResponse]]
+"""Takes the request, its path and its body."""
+
+
 class AdminPages:
     """Answers by path."""
 
@@ -37,11 +52,16 @@ class AdminPages:
         answers_anyone: bool,
         deletions: Deletions | None = None,
         backups: Backups | None = None,
+        archive: ArchivePage | None = None,
+        is_operator: Callable[[Signed], bool] | None = None,
     ) -> None:
         """`answers_anyone`: whether the metrics are for more than clients on this machine.
 
-        `deletions` or `backups` None: there are no pages about deleted queues, or backups.
+        `deletions`, `backups` or `archive` None: there are no pages about deleted queues, backups or the archive.
+        `is_operator`: whether who signed a request from elsewhere may use the pages about the archive.
         """
+        self._archive = archive
+        self._is_operator = is_operator
         self._backups = backups
         self._answers_anyone = answers_anyone
         self._metrics = metrics
@@ -59,6 +79,8 @@ class AdminPages:
             return web.Response(status=503, text="not ready\n")
         if not path.startswith(_RESERVED):
             return None
+        if self._archive is not None and path.startswith(ARCHIVE):
+            return await self._archive_page(request, path, self._archive)
         if not self._answers_anyone and (forbidden := _forbidden_to(request)) is not None:
             return forbidden
         if path == _RESERVED + "metrics":
@@ -69,6 +91,19 @@ class AdminPages:
         if self._backups is not None and path == BACKUPS:
             return _forbidden_to(request) or await make_backup(request, self._backups)
         return _not_found()
+
+    async def _archive_page(
+        self, request: BaseRequest, path: str, page: ArchivePage
+    ) -> web.StreamResponse:
+        """For programs on this machine, and jobs elsewhere whose requests the account's root signed."""
+        body = await read_body(request)
+        forbidden = _forbidden_to(request)
+        if forbidden is not None and self._is_operator is not None:
+            headers = {name.lower(): value for name, value in request.raw_headers}
+            method, target = request.method.encode(), request.raw_path.encode()
+            if self._is_operator(Signed(method, target, headers, body)):
+                forbidden = None
+        return forbidden or await page(request, path, body)
 
 
 def _forbidden_to(request: BaseRequest) -> web.StreamResponse | None:

@@ -28,7 +28,7 @@ async def make_backup(request: BaseRequest, backups: Backups) -> web.StreamRespo
     if request.method != "POST":
         return web.Response(status=405, headers={"Allow": "POST"})
     try:
-        wanted = msgspec.json.decode(await _body(request), type=_Wanted)
+        wanted = msgspec.json.decode(await read_body(request), type=_Wanted)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return web.json_response({"error": f"not a request for a backup: {error}"}, status=400)
     if not wanted.target or "\0" in wanted.target:
@@ -40,7 +40,7 @@ async def make_backup(request: BaseRequest, backups: Backups) -> web.StreamRespo
     return web.json_response(_shown(made))
 
 
-async def _body(request: BaseRequest) -> bytes:
+async def read_body(request: BaseRequest) -> bytes:
     """The body, cut off where it is longer than any that makes sense."""
     body = b""
     async for chunk in request.content.iter_any():

@@ -58,6 +58,22 @@ class Audience(StrEnum):
     """Every client that reaches the port."""
 
 
+class Bodies(StrEnum):
+    """How messages under the built-in key are archived."""
+
+    READABLE = "readable"
+    SEALED = "sealed"
+
+
+class WhenFull(StrEnum):
+    """What becomes of expired messages that the archive has no room for."""
+
+    DISCARD = "discard"
+    """They are removed, as without an archive."""
+    RETAIN = "retain"
+    """They stay in their queues, and can be received, until there is room."""
+
+
 class ConfigRefused(Exception):
     """The settings cannot be used; the text says why in one line."""
 
@@ -87,6 +103,23 @@ def _networks(text: str) -> str:
         raise ValueError(
             f"must be addresses or CIDR blocks, separated by commas: {error}"
         ) from error
+    return text
+
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": DAY}
+
+
+def seconds_of(duration: str) -> int:
+    """A duration such as "90s", "15m", "1h" or "30d", in seconds. Raises ValueError."""
+    number, unit = duration[:-1], _UNITS_S.get(duration[-1:])
+    if unit is None or not number.isdecimal() or len(number) > 6:
+        raise ValueError('must be a number with s, m, h or d, such as "15m"')
+    return int(number) * unit
+
+
+def _duration(text: str | None) -> str | None:
+    if text is not None and not seconds_of(text):
+        raise ValueError("must be longer than nothing")
     return text
 
 
@@ -146,6 +179,22 @@ class Settings(BaseSettings):
     """Requests on the messages of one queue, such as "1000/second". By default any."""
     fifo_quotas: Switch = Switch.OFF
     """Whether AWS's quotas hold: 300 calls a second for each action of a FIFO queue, or for each of its message groups."""
+    lake: str | None = None
+    """Folder or s3://BUCKET/PREFIX of the archive: messages that expire go there instead of being lost. By default none."""
+    archive_bodies: Bodies = Bodies.READABLE
+    """How messages of queues without a KmsMasterKeyId are archived."""
+    archive_keys: str = ""
+    """KMS keys, separated by commas, whose messages are archived readable too, such as "alias/orders"."""
+    archive_max_mib: Annotated[int, Field(ge=1)] = 4096
+    """MiB on disk that may wait for the archive, which a lake that is away fills; from half of it on there are warnings."""
+    archive_when_full: WhenFull = WhenFull.DISCARD
+    """What becomes of expired messages above that: removed without being archived, or kept in their queues."""
+    archive_seal_s: Annotated[int, Field(ge=1)] = 60
+    """Seconds after which what waits for the archive is written to the lake; sooner where it takes 64 MiB."""
+    archive_every: Annotated[str | None, AfterValidator(_duration)] = None
+    """How often the archive and queue-age jobs run on this machine, such as "15m"; by default something else runs them."""
+    snapshot_every_s: Annotated[int, Field(ge=0)] = 300
+    """Seconds between two snapshots of what waits, for the queue-age job; rarer where they take long, 0 for none."""
     log: LogFormat = LogFormat.JSON
     """Form of log lines."""
     audit: Switch = Switch.ON
@@ -217,6 +266,8 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
         raise ConfigRefused(f"{key}: {text.removeprefix('Value error, ')}") from error
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise ConfigRefused("tls_certificate: needs tls_key, and the other way round")
+    if settings.archive_every is not None and settings.lake is None:
+        raise ConfigRefused("archive_every: needs lake")
     if settings.tls_client_ca is not None and settings.tls_certificate is None:
         raise ConfigRefused("tls_client_ca: needs tls_certificate and tls_key")
     if (settings.access_key_id is None) is not (settings.secret_access_key is None):

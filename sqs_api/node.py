@@ -17,6 +17,7 @@ import structlog
 from auth.caller import Caller
 from auth.credentials import AccessKey, CredentialSet
 from auth.envelope import SealBroken
+from auth.errors import AuthError
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
 from cluster.backup import remove_leftovers
@@ -28,7 +29,7 @@ from cluster.master_key import KeysUnusable
 from cluster.router import Router
 from cluster.shard import CatalogOlder, Shard
 from sqs_api.access import Access
-from sqs_api.admin import AdminPages
+from sqs_api.admin import AdminPages, Signed
 from sqs_api.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.audit import AuditLog
 from sqs_api.backups import Backups
@@ -39,6 +40,7 @@ from sqs_api.disk_space import DiskSpace
 from sqs_api.front import FRONT_CHECK_S, Front
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.keys import identities_file, open_keyring
+from sqs_api.lake_side import LakeRefused, LakeSide, archive_limits
 from sqs_api.ledger import Ledger
 from sqs_api.metrics import Metrics
 from sqs_api.prepare import Preparer
@@ -81,6 +83,7 @@ _REFUSALS = (
     KeysUnusable,
     CatalogOlder,
     CatalogUnreadable,
+    LakeRefused,
     DeclarationRefused,
     StoreFailed,
     DamagedRecord,
@@ -129,6 +132,7 @@ class Node:
     async def _start(self) -> str:
         settings = self._settings
         try:
+            self._archive_limits = archive_limits(settings)
             self._front = Front(settings)
             self._folders = folders = open_folder(settings.data)
             self._keyring = open_keyring(settings, self._clock, self._entropy)
@@ -194,6 +198,7 @@ class Node:
             entropy=self._entropy,
             purge_interval_ms=PURGE_INTERVAL_SECONDS * 1000 if waits else 0,
             definitions=self._catalog,
+            archive=self._archive_limits,
         )
 
     async def _listen(self) -> str:
@@ -241,12 +246,23 @@ class Node:
             clock=self._clock,
             version=metadata.version("holdfast"),
         )
+        self._lake: LakeSide | None = None
+        if settings.lake is not None:
+            self._lake = LakeSide(
+                settings,
+                self._router,
+                self._catalog,
+                self._clock,
+                store_of=self._stores.__getitem__,
+            )
         pages = AdminPages(
             self._metrics,
             self._is_ready,
             answers_anyone=settings.metrics is Audience.ANYONE,
             deletions=self._deletions,
             backups=self._backups,
+            archive=None if self._lake is None else self._lake.page,
+            is_operator=self._is_operator,
         )
         try:
             address = await self._front.open(self._gateway, pages, self._metrics)
@@ -256,6 +272,8 @@ class Node:
                 f"cannot listen on {settings.host}:{settings.port}: {reason}"
             ) from error
         self._watch()
+        if self._lake is not None:
+            self._lake.begin(address, self._metrics, self._watches)
         self._ready = True
         gc.collect()
         gc.freeze()
@@ -320,6 +338,18 @@ class Node:
             return claimed(method, target, headers)
 
         return authenticate
+
+    def _is_operator(self, raw: Signed) -> bool:
+        """Whether the root of the configured account signed it, which nobody needs to in open mode."""
+        if self._settings.auth is AuthMode.OPEN:
+            return False
+        try:
+            caller = self._verifier.verify(
+                raw.method, raw.target, raw.headers, raw.body, self._clock.wall_s()
+            )
+        except AuthError:
+            return False
+        return caller.account == self._settings.account and caller.user is None
 
     def _is_ready(self) -> bool:
         return self._ready and self._router.ready
@@ -386,6 +416,8 @@ class Node:
         for shard in self._router.shards.values():
             shard.end_long_polls()
         await self._backups.stop()
+        if self._lake is not None:
+            await self._lake.stop()
         try:
             await asyncio.wait_for(self._gateway.drain(), _STOP_S)
         except TimeoutError:

@@ -11,9 +11,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from storage.codec import QueueRow, encode_row
+from storage.codec import ArchiveRow, QueueRow, encode_row
 from storage.keys import (
     ALIAS,
+    ARCHIVE,
+    ARCHIVED,
+    BATCH,
     CLOCK,
     DELAYED,
     GROUP,
@@ -36,6 +39,10 @@ from storage.keys import (
 )
 from visibility.events import (
     REMEMBER_BUCKET_MS,
+    THE_SHARD,
+    ArchivedMessage,
+    BatchesArchived,
+    BatchSealed,
     Event,
     GroupsChanged,
     IdsForgotten,
@@ -44,7 +51,9 @@ from visibility.events import (
     LeasesEnded,
     MessagesDelayed,
     MessagesDeleted,
+    MessagesDiscarded,
     MessagesExpired,
+    MessagesHandedOver,
     MessagesMoved,
     MessagesReceived,
     MessagesSent,
@@ -57,7 +66,7 @@ from visibility.events import (
 
 _NOTHING = b""
 Moved = Mapping[int, StoredMessage]
-"""The messages that a MessagesMoved moves, by the sequence they had."""
+"""The messages that a MessagesMoved or a MessagesHandedOver moves, by the sequence they had."""
 
 
 class Batch(Protocol):
@@ -82,6 +91,11 @@ def write_queue(batch: Batch, queue_id: int, row: QueueRow, spans: Mapping[int, 
             batch.put(key, encode_row(count))
         else:
             batch.delete(key)
+
+
+def write_archive(batch: Batch, row: ArchiveRow) -> None:
+    """Put what the shard knows of its archive into the batch: once, after its events."""
+    batch.put(row_key(THE_SHARD, ARCHIVE, 0), encode_row(row))
 
 
 def _put_waiting(batch: Batch, queue_id: int, sequence: int, message: StoredMessage) -> None:
@@ -197,6 +211,34 @@ def _queue_dropped(batch: Batch, event: QueueDropped, moved: Moved) -> None:
     batch.delete_range(*queue_range(event.queue_id))
 
 
+def _messages_handed_over(batch: Batch, event: MessagesHandedOver, moved: Moved) -> None:
+    for position, lease in enumerate(event.leases, event.first_position):
+        archived = ArchivedMessage(
+            event.queue_arn,
+            event.reason,
+            event.removed_at_ms,
+            lease.sequence if event.sequence_numbers else 0,
+            lease.receive_count,
+            lease.first_received_at_ms,
+            moved[lease.sequence],
+        )
+        batch.put(row_key(THE_SHARD, ARCHIVED, position), encode_row(archived))
+
+
+def _messages_discarded(batch: Batch, event: MessagesDiscarded, moved: Moved) -> None:
+    """Only the shard's own row says it."""
+
+
+def _batch_sealed(batch: Batch, event: BatchSealed, moved: Moved) -> None:
+    batch.put(row_key(THE_SHARD, BATCH, event.batch.number), encode_row(event.batch))
+
+
+def _batches_archived(batch: Batch, event: BatchesArchived, moved: Moved) -> None:
+    for table, end in ((ARCHIVED, event.until), (BATCH, event.number + 1)):
+        begin, _ = table_range(THE_SHARD, table)
+        batch.delete_range(begin, row_key(THE_SHARD, table, end))
+
+
 APPLIERS: dict[type[Event], Callable[[Batch, Any, Moved], None]] = {
     MessagesSent: _messages_sent,
     MessagesDelayed: _messages_delayed,
@@ -212,5 +254,9 @@ APPLIERS: dict[type[Event], Callable[[Batch, Any, Moved], None]] = {
     MoveTaskChanged: _move_task_changed,
     QueuePurged: _queue_purged,
     QueueDropped: _queue_dropped,
+    MessagesHandedOver: _messages_handed_over,
+    MessagesDiscarded: _messages_discarded,
+    BatchSealed: _batch_sealed,
+    BatchesArchived: _batches_archived,
 }
-"""Puts an event's rows into the batch; the last argument has the messages that a MessagesMoved moves."""
+"""Puts an event's rows into the batch; the last argument has the messages that the event moves."""

@@ -67,8 +67,8 @@ SEGMENT: Columns = {
 
 `position` counts the shard's archived messages; (source, shard, position) names a message for good. `reason` is "expired"
 or "deleted". `attributes` are the message attributes as {name: {data_type, string_value, binary_value}}, null where there
-are none; `sequence_number` is null in standard queues. Of a message that stays encrypted, `sealed` has the content under the data key
-`data_key` of the source's keyring, and the columns that come from the content are null: body, attributes, md5_of_body,
+are none; `sequence_number` is null in standard queues. Of a message that stays encrypted, `sealed` has the content under the
+data key `data_key` of the source's keyring, and what comes from the content is null: body, attributes, md5_of_body,
 sender_id, aws_trace_header, message_group_id, message_deduplication_id. `checksum` is what `row_checksum` says.
 """
 

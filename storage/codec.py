@@ -51,6 +51,19 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stamp_ms: int = 0
 
 
+class ArchiveRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a shard knows of its archive: fields as in `visibility.archive_state.ArchiveState`."""
+
+    source: str
+    next_position: int
+    next_batch: int
+    archived: int
+    open_first: int
+    open_size: int
+    open_since_ms: int
+    discarded: int
+
+
 def encode_row(row: object) -> bytes:
     """The bytes to store."""
     payload = _encode(row)

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import TypeVar
 
-from storage.codec import QueueRow, decode_row
+from storage.codec import ArchiveRow, QueueRow, decode_row
 from storage.keys import (
     ALIAS,
+    ARCHIVE,
+    ARCHIVED,
+    BATCH,
     CLOCK,
     DELAYED,
     GROUP,
@@ -33,7 +36,7 @@ from storage.keys import (
     table_range,
 )
 from storage.verify import Finding, Rows
-from visibility.events import GroupRow, Lease, StoredMessage
+from visibility.events import THE_SHARD, GroupRow, Lease, SealedBatch, StoredMessage
 from visibility.state import SPAN_BITS
 
 _T = TypeVar("_T")
@@ -44,6 +47,36 @@ Expect = Callable[[StoredMessage, int], bytes | None]
 def check_queue(rows: Rows, queue_id: int) -> Iterator[Finding]:
     """What does not agree. O(rows of the queue). Raises DamagedRecord."""
     return _QueueCheck(rows, queue_id).findings()
+
+
+def check_archive(rows: Rows) -> Iterator[Finding]:
+    """Whether every position that waits for the archive has its message. O(messages). Raises DamagedRecord."""
+    own = row_key(THE_SHARD, ARCHIVE, 0)
+    value = rows.get(own)
+    if value is None:
+        yield Finding(own, "messages wait for the archive, but its row is missing")
+        return
+    archive = decode_row(ArchiveRow, own, value)
+    batches = [decode_row(SealedBatch, k, v) for k, v in rows.scan(*table_range(THE_SHARD, BATCH))]
+    at = first = batches[0].first if batches else archive.open_first
+    for batch in batches:
+        key = row_key(THE_SHARD, BATCH, batch.number)
+        if batch.first != at:
+            yield Finding(key, f"it begins at {batch.first}, the one before ends at {at}")
+        if not archive.archived < batch.number < archive.next_batch:
+            yield Finding(key, f"batches {archive.archived + 1} to {archive.next_batch - 1} wait")
+        at = batch.until
+    if at != archive.open_first:
+        yield Finding(
+            own, f"the next batch begins at {archive.open_first}, the one before ends at {at}"
+        )
+    expected = first
+    for key, _ in rows.scan(*table_range(THE_SHARD, ARCHIVED)):
+        if number_of(key) != expected:
+            yield Finding(row_key(THE_SHARD, ARCHIVED, expected), "it is missing")
+        expected = number_of(key) + 1
+    if expected != archive.next_position:
+        yield Finding(row_key(THE_SHARD, ARCHIVED, expected), "it is missing")
 
 
 class _QueueCheck:

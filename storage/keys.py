@@ -19,6 +19,11 @@
     0x30   bucket_ms, digest     what a deduplication or attempt id stands for        Remembered
     0x40   number                a message move task                                  MoveTask
     0x50   span                  how many rows of 0x10 have `sequence >> SPAN_BITS`   count
+    0x60   position              a message that waits for the archive                 ArchivedMessage
+    0x61   number                a batch of them that was sealed                      SealedBatch
+    0x62   0                     what the shard knows of its archive                  ArchiveRow
+
+The last three have the queue id 0: they belong to the shard, whatever becomes of the queues.
 
 Every key begins with the queue, so one range delete forgets a queue, and a queue's own row comes before the rows that
 churn, so finding all queues never walks over deleted messages. Tables between these numbers are free.
@@ -42,6 +47,9 @@ ALIAS = b"\x22"
 REMEMBERED = b"\x30"
 MOVE_TASK = b"\x40"
 SPAN = b"\x50"
+ARCHIVED = b"\x60"
+BATCH = b"\x61"
+ARCHIVE = b"\x62"
 
 OF_MESSAGES = (
     MESSAGE,

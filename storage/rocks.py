@@ -79,6 +79,7 @@ class RocksStore:
         Raises StoreFailed if another process has it, it is damaged, or it came back shorter.
         """
         self.batch = WriteBatch(raw_mode=True)
+        self.folder = folder
         self._durability = durability
         self._monotonic_s = monotonic_s
         self._on_failure = on_failure

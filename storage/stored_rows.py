@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import structlog
 
-from storage.codec import DamagedRecord, QueueRow, decode_row
+from storage.codec import ArchiveRow, DamagedRecord, QueueRow, decode_row
 from storage.keys import (
     ALIAS,
+    ARCHIVE,
+    BATCH,
     CLOCK,
     DELAYED,
     GROUP,
@@ -36,13 +38,15 @@ from storage.keys import (
     table_range,
 )
 from storage.store import Store
-from storage.verify import walk_rows
+from storage.verify import Rows, walk_rows
 from visibility.events import (
     REMEMBER_BUCKET_MS,
+    THE_SHARD,
     GroupRow,
     Lease,
     MoveTask,
     Remembered,
+    SealedBatch,
     StoredMessage,
 )
 from visibility.limits import DEDUPLICATION_WINDOW_SECONDS
@@ -70,7 +74,7 @@ class StoredRows:
     """See `visibility.rows.Rows`."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
         self.before_read: Callable[[], None] = _nothing
         """Called before a read: writes what the running turn has in its batch."""
         self.damaged: set[bytes] = set()
@@ -99,14 +103,14 @@ class StoredRows:
     def _messages(self, keys: list[bytes]) -> list[StoredMessage | None]:
         return [
             None if value is None else decode_row(StoredMessage, key, value)
-            for key, value in zip(keys, self._store.get_many(keys), strict=True)
+            for key, value in zip(keys, self.store.get_many(keys), strict=True)
         ]
 
     def delayed_message(self, queue_id: int, due_ms: int, sequence: int) -> StoredMessage:
         """A delayed message. Raises DamagedRecord, also if it does not exist."""
         self.before_read()
         key = pair_key(queue_id, DELAYED, due_ms, sequence)
-        value = self._store.get(key)
+        value = self.store.get(key)
         if value is None:
             raise DamagedRecord(key, "it is missing")
         return decode_row(StoredMessage, key, value)
@@ -134,7 +138,7 @@ class StoredRows:
 
     def _readable(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows that can be read; those of a damaged block are passed by, and reported once."""
-        for found in walk_rows(self._store, begin, end):
+        for found in walk_rows(self.store, begin, end):
             if not isinstance(found, DamagedRecord):
                 yield found
             elif found.key not in self.unreadable:
@@ -166,7 +170,7 @@ class StoredRows:
         """See `Rows.clocks`."""
         self.before_read()
         begin = pair_key(queue_id, CLOCK, after[0], after[1] + 1)
-        rows = self._store.scan(begin, table_range(queue_id, CLOCK)[1])
+        rows = self.store.scan(begin, table_range(queue_id, CLOCK)[1])
         pairs = (pair_of(key) for key, _ in rows)
         sound = (pair for pair in pairs if message_key(queue_id, pair[1]) not in self.damaged)
         return list(islice(sound, limit))
@@ -175,7 +179,7 @@ class StoredRows:
         """See `Rows.group`."""
         self.before_read()
         key = group_key(queue_id, GROUP, group)
-        value = self._store.get(key)
+        value = self.store.get(key)
         return None if value is None else decode_row(GroupRow, key, value)
 
     def group_line(
@@ -187,7 +191,7 @@ class StoredRows:
         end = group_line_key(queue_id, GROUP_LINE, group, _NO_END)
         return [
             (last_number_of(key), decode_row(Lease, key, value) if value else None)
-            for key, value in islice(self._store.scan(begin, end), limit)
+            for key, value in islice(self.store.scan(begin, end), limit)
         ]
 
     def heads(self, queue_id: int, from_order: int, limit: int) -> list[tuple[int, bytes]]:
@@ -195,14 +199,14 @@ class StoredRows:
         self.before_read()
         begin, end = row_key(queue_id, HEAD, from_order), table_range(queue_id, HEAD)[1]
         return [
-            (number_of(key), group) for key, group in islice(self._store.scan(begin, end), limit)
+            (number_of(key), group) for key, group in islice(self.store.scan(begin, end), limit)
         ]
 
     def alias(self, queue_id: int, handle_sequence: int) -> int | None:
         """See `Rows.alias`."""
         self.before_read()
         key = row_key(queue_id, ALIAS, handle_sequence)
-        value = self._store.get(key)
+        value = self.store.get(key)
         return None if value is None else decode_row(int, key, value)
 
     def remembered(
@@ -218,7 +222,7 @@ class StoredRows:
             for digest in digests
         ]
         found: dict[bytes, Remembered] = {}
-        values = self._store.get_many([key for key, _ in names])
+        values = self.store.get_many([key for key, _ in names])
         for (key, digest), value in zip(names, values, strict=True):
             if value is not None:
                 remembered = decode_row(Remembered, key, value)
@@ -235,9 +239,9 @@ class StoredRows:
 
     def load(self) -> Iterator[StoredQueue]:
         """All queues. O(queues + messages in flight + spans), whatever waits. Raises DamagedRecord."""
-        queue_id = 0
+        queue_id = THE_SHARD + 1
         while True:
-            first = next(self._store.scan(queue_range(queue_id)[0], b"\xff" * 8), None)
+            first = next(self.store.scan(queue_range(queue_id)[0], b"\xff" * 8), None)
             if first is None:
                 return
             key, value = first
@@ -256,7 +260,17 @@ class StoredRows:
             queue_id += 1
 
     def _table(self, queue_id: int, table: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return self._store.scan(*table_range(queue_id, table))
+        return self.store.scan(*table_range(queue_id, table))
+
+
+def load_archive(rows: Rows) -> tuple[ArchiveRow | None, list[SealedBatch]]:
+    """What a shard knows of its archive, None if it never had one, and the batches that wait. Raises DamagedRecord."""
+    key = row_key(THE_SHARD, ARCHIVE, 0)
+    value = rows.get(key)
+    if value is None:
+        return None, []
+    batches = rows.scan(*table_range(THE_SHARD, BATCH))
+    return decode_row(ArchiveRow, key, value), [decode_row(SealedBatch, k, v) for k, v in batches]
 
 
 def _nothing() -> None:

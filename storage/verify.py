@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from storage.codec import DamagedRecord, QueueRow, decode_row
+from storage.codec import ArchiveRow, DamagedRecord, QueueRow, decode_row
 from storage.keys import (
     ALIAS,
+    ARCHIVE,
+    ARCHIVED,
+    BATCH,
     CLOCK,
     DELAYED,
     GROUP,
@@ -27,10 +30,12 @@ from storage.keys import (
 )
 from visibility.events import (
     REMEMBER_BUCKET_MS,
+    ArchivedMessage,
     GroupRow,
     Lease,
     MoveTask,
     Remembered,
+    SealedBatch,
     StoredMessage,
 )
 
@@ -73,6 +78,9 @@ TABLES = {
     REMEMBERED: Table("remembered", 33, Remembered),
     MOVE_TASK: Table("move task", 17, MoveTask),
     SPAN: Table("span", 17, int),
+    ARCHIVED: Table("archived", 17, ArchivedMessage),
+    BATCH: Table("batch", 17, SealedBatch),
+    ARCHIVE: Table("archive", 17, ArchiveRow),
 }
 
 
@@ -167,7 +175,7 @@ def _check_names(key: bytes, row: object) -> None:
     """A row that says which one it is says what its key says."""
     if isinstance(row, Lease):
         is_own = row.sequence == int.from_bytes(key[-8:])
-    elif isinstance(row, MoveTask):
+    elif isinstance(row, MoveTask | SealedBatch):
         is_own = row.number == number_of(key)
     elif isinstance(row, Remembered):
         is_own = row.at_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS == number_of(key)

@@ -12,7 +12,10 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from visibility import window
+from visibility.counts import bucket_of
 from visibility.events import (
+    BatchesArchived,
+    BatchSealed,
     Event,
     GroupsChanged,
     IdsForgotten,
@@ -21,7 +24,9 @@ from visibility.events import (
     LeasesEnded,
     MessagesDelayed,
     MessagesDeleted,
+    MessagesDiscarded,
     MessagesExpired,
+    MessagesHandedOver,
     MessagesMoved,
     MessagesReceived,
     MessagesSent,
@@ -154,8 +159,12 @@ def _count(queue: QueueState, sequences: range) -> None:
 def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
     queue = shard.queue(event.queue_id)
     queue.counts.deleted += len(event.leases)
+    times = queue.times_in_queue
     for lease in event.leases:
         _leave(shard, queue, lease)
+        if lease.sent_at_ms:
+            bucket = bucket_of(event.deleted_at_ms - lease.sent_at_ms)
+            times[bucket] = times.get(bucket, 0) + 1
         if lease.group and not queue.fifo:
             busy_ms = max(0, event.deleted_at_ms - lease.received_at_ms)
             queue.fairness.finished(lease.group, busy_ms, event.deleted_at_ms)
@@ -266,6 +275,33 @@ def _queue_dropped(shard: ShardState, event: QueueDropped) -> None:
     if queue is not None:
         _empty(shard, queue)
         del shard.queues[event.queue_id]
+
+
+def _messages_handed_over(shard: ShardState, event: MessagesHandedOver) -> None:
+    archive = shard.archive
+    if archive.open_first == archive.next_position:
+        archive.open_since_ms = event.removed_at_ms
+    archive.next_position = event.first_position + len(event.leases)
+    archive.open_size += event.size
+    archive.handed_over += len(event.leases)
+
+
+def _messages_discarded(shard: ShardState, event: MessagesDiscarded) -> None:
+    shard.archive.discarded += event.messages
+
+
+def _batch_sealed(shard: ShardState, event: BatchSealed) -> None:
+    archive, batch = shard.archive, event.batch
+    archive.batches[batch.number] = batch
+    archive.next_batch = batch.number + 1
+    archive.open_first = batch.until
+    archive.open_size = 0
+
+
+def _batches_archived(shard: ShardState, event: BatchesArchived) -> None:
+    archive = shard.archive
+    archive.archived = event.number
+    archive.batches = {n: batch for n, batch in archive.batches.items() if n > event.number}
 
 
 def restore_lease(shard: ShardState, queue: QueueState, lease: Lease) -> None:
@@ -391,5 +427,9 @@ APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
     MoveTaskChanged: _move_task_changed,
     QueuePurged: _queue_purged,
     QueueDropped: _queue_dropped,
+    MessagesHandedOver: _messages_handed_over,
+    MessagesDiscarded: _messages_discarded,
+    BatchSealed: _batch_sealed,
+    BatchesArchived: _batches_archived,
 }
 """Changes the state as the event says."""

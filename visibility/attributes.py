@@ -345,8 +345,19 @@ def _comparable(row: Attribute, value: str) -> object:
     return _json_object(value) if row.kind is Kind.POLICY and value else value
 
 
-def settings_of(attributes: Mapping[str, str]) -> QueueSettings:
-    """What decisions need of complete attributes, in our units."""
+ARCHIVE_TAG = "holdfast:archive"
+"""The tag that says which messages go to the archive; SQS has no attribute for it, and every client can set a tag."""
+ARCHIVE_EXPIRED = "expired"
+"""Those that were older than the queue's retention. What also any other value of the tag means, and none."""
+ARCHIVE_ALL = "all"
+"""Those that consumers deleted, too."""
+ARCHIVE_NONE = "none"
+
+
+def settings_of(
+    attributes: Mapping[str, str], tags: Mapping[str, str] | None = None
+) -> QueueSettings:
+    """What decisions need of complete attributes, and of tags, in our units."""
     redrive = attributes.get("RedrivePolicy")
     managed = BUILT_IN_KEY if attributes.get("SqsManagedSseEnabled") == "true" else None
     reuse_s = attributes.get("KmsDataKeyReusePeriodSeconds")
@@ -361,6 +372,7 @@ def settings_of(attributes: Mapping[str, str]) -> QueueSettings:
         content_based_deduplication=attributes.get("ContentBasedDeduplication") == "true",
         encryption=attributes.get("KmsMasterKeyId") or managed,
         data_key_reuse_s=int(reuse_s or limits.KMS_DATA_KEY_REUSE_PERIOD_SECONDS.default or 0),
+        archive=(tags or {}).get(ARCHIVE_TAG, ARCHIVE_EXPIRED),
     )
 
 

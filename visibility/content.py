@@ -319,6 +319,13 @@ def _remembered_selection(key: tuple[tuple[str, ...], tuple[str, ...]]) -> Selec
     return selection
 
 
+def unpack(data: bytes) -> tuple[str, str, Extras]:
+    """A message's stored content: the MD5 of its body in hexadecimal digits, the body, and the rest."""
+    end = _BODY_AT + int.from_bytes(data[16:_BODY_AT], "big")
+    assert end < len(data), "layout version 0, and extras behind the body"
+    return data[:16].hex(), data[_BODY_AT:end].decode(), _decode_extras(data[end:])
+
+
 def message_of(delivery: Delivery, selection: Selection) -> Message:
     """The message as the client sees it; the MD5 of attributes covers only the returned ones."""
     data = delivery.data

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from math import log2
+
 import msgspec
+
+BUCKETS_PER_DOUBLING = 8
+"""How fine durations are told apart: the ends of a bucket differ by 9 %."""
+
+
+def bucket_of(duration_ms: int) -> int:
+    """The bucket of a log-scale histogram that a duration falls into; 0 for a millisecond and less."""
+    return int(log2(duration_ms) * BUCKETS_PER_DOUBLING) if duration_ms > 1 else 0
 
 
 class Counts(msgspec.Struct):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from visibility.apply import APPLY, restore_lease, show
+from visibility.archive import decide_acknowledge_archive, decide_seal_archive
 from visibility.browse import decide_browse_messages
 from visibility.events import (
     Event,
@@ -32,6 +33,7 @@ from visibility.move_tasks import (
     decide_start_message_move_task,
 )
 from visibility.operations import (
+    AcknowledgeArchive,
     BrowseMessages,
     CancelMessageMoveTask,
     ChangeMessageVisibility,
@@ -49,6 +51,7 @@ from visibility.operations import (
     ReceiveMessage,
     ResendMessage,
     ReturnMessages,
+    SealArchive,
     SendMessage,
     SendMessageBatch,
     StartMessageMoveTask,
@@ -105,6 +108,8 @@ DECIDE: dict[type[Operation], Decide] = {
     BrowseMessages: decide_browse_messages,
     MoveSelected: decide_move_selected,
     ResendMessage: decide_resend_message,
+    SealArchive: decide_seal_archive,
+    AcknowledgeArchive: decide_acknowledge_archive,
 }
 """What to answer and what changes by it. Each raises QueueError for a refusal, and changes nothing itself."""
 

@@ -46,7 +46,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """When a message that was received may be received again, and its history in this queue.
 
     `base_count` is the part of `receive_count` from other queues. `received_at_ms` is the latest receive (0: none), from
-    which the 12 hours of visibility are counted. `group`, `clock_ms` and `handle_sequence` are the message's.
+    which the 12 hours of visibility are counted. `group`, `clock_ms`, `handle_sequence` and `sent_at_ms` are the message's.
     """
 
     sequence: int
@@ -58,6 +58,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group: bytes = b""
     clock_ms: int = 0
     handle_sequence: int = 0
+    sent_at_ms: int = 0
 
 
 class GroupRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -132,6 +133,31 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     def is_active(self) -> bool:
         """Whether it still has something to do."""
         return self.status in ("RUNNING", "CANCELLING")
+
+
+class ArchivedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message that left its queue and waits for the archive, with its history. `sequence` is 0 in standard queues."""
+
+    queue_arn: str
+    reason: str
+    removed_at_ms: int
+    sequence: int
+    receive_count: int
+    first_received_at_ms: int
+    message: StoredMessage
+
+
+class SealedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A numbered part of the shard's archived messages, which never changes: positions `first` to before `until`.
+
+    `size` is about what they take on disk, in bytes.
+    """
+
+    number: int
+    first: int
+    until: int
+    size: int
+    sealed_at_ms: int
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True):
@@ -244,5 +270,44 @@ class MoveTaskChanged(Event, frozen=True, tag=14):
     forgotten: int = 0
 
 
+class MessagesHandedOver(Event, frozen=True, tag=15):
+    """Messages that leave the queue wait for the archive from now on, under successive positions of the shard.
+
+    Comes before the event by which they leave. `sequence_numbers`: whether the queue is a FIFO queue.
+    """
+
+    removed_at_ms: int
+    reason: str
+    queue_arn: str
+    sequence_numbers: bool
+    first_position: int
+    size: int
+    leases: list[Lease]
+
+
+class MessagesDiscarded(Event, frozen=True, tag=16, gc=False):
+    """So many messages left the queue without being archived, since the archive had no room."""
+
+    messages: int
+
+
+class BatchSealed(Event, frozen=True, tag=17):
+    """What waited for the archive is one batch from now on. The queue is THE_SHARD."""
+
+    batch: SealedBatch
+
+
+class BatchesArchived(Event, frozen=True, tag=18, gc=False):
+    """The batches up to `number` are in the archive for good; their messages, before position `until`, are forgotten.
+
+    The queue is THE_SHARD.
+    """
+
+    number: int
+    until: int
+
+
+THE_SHARD = 0
+"""Stands in the place of a queue's id for what belongs to the shard; ids start at 1."""
 REMEMBER_BUCKET_MS = 300_000
 """Ids are remembered in buckets of this many milliseconds, so that forgetting one is one range."""

@@ -18,6 +18,7 @@ def first_lease(sequence: int, message: StoredMessage, visible_at_ms: int, now_m
         message.group,
         message.clock_ms,
         message.handle_sequence,
+        message.sent_at_ms,
     )
 
 
@@ -33,6 +34,7 @@ def next_lease(ended: Lease, visible_at_ms: int, now_ms: int) -> Lease:
         ended.group,
         ended.clock_ms,
         ended.handle_sequence,
+        ended.sent_at_ms,
     )
 
 
@@ -49,4 +51,5 @@ def no_lease(sequence: int, message: StoredMessage) -> Lease:
         message.group,
         message.clock_ms,
         message.handle_sequence,
+        message.sent_at_ms,
     )

@@ -26,7 +26,8 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     """The attributes of a queue that decisions need, parsed once and in our units.
 
     `encryption` is the KmsMasterKeyId or the built-in key's name, None where messages are stored as they are;
-    `data_key_reuse_s` is how long one data key seals the messages of a KmsMasterKeyId.
+    `data_key_reuse_s` is how long one data key seals the messages of a KmsMasterKeyId. `archive` says which messages go to
+    the archive when they leave, where there is one (see `archive.py`); it comes from a tag.
     """
 
     visibility_timeout_ms: int
@@ -39,6 +40,7 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     content_based_deduplication: bool = False
     encryption: str | None = None
     data_key_reuse_s: int = 0
+    archive: str = "expired"
 
 
 class QueueDefinition(msgspec.Struct, frozen=True):

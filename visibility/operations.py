@@ -378,6 +378,20 @@ class QueueChanged(Operation, frozen=True):
     """Look at a queue's delays and retention again, since its settings changed; answers None."""
 
 
+class SealArchive(Operation, frozen=True):
+    """Make a batch of the messages that wait for the archive; answers None. The request's queue is `archive.the_shard`."""
+
+
+class AcknowledgeArchive(Operation, frozen=True):
+    """Forget the messages of `source`'s batches up to `batch`, which are in the archive for good; answers None.
+
+    The request's queue is `archive.the_shard`.
+    """
+
+    source: str = ""
+    batch: int = 0
+
+
 class ReturnMessages(Operation, frozen=True):
     """Give back messages whose answer could not be written, without counting the receive; answers None.
 

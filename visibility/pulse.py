@@ -13,12 +13,14 @@ from itertools import islice
 import msgspec
 
 from visibility.apply import TIRED_RECEIVES
+from visibility.archive import EXPIRED, hand_over, takes_expired
 from visibility.events import (
     REMEMBER_BUCKET_MS,
     Event,
     IdsForgotten,
     Lease,
     LeasesEnded,
+    MessagesDiscarded,
     MessagesExpired,
     MessagesMoved,
     Move,
@@ -193,13 +195,32 @@ def _expire(
         again = stamp.now_ms + _DAMAGED_AGAIN_MS
     if not old:
         return (), again
+    return _expired(shard, queue, definition, stamp, old, again)
+
+
+def _expired(
+    shard: ShardState,
+    queue: QueueState,
+    definition: QueueDefinition,
+    stamp: Stamp,
+    old: dict[int, StoredMessage],
+    again: int | None,
+) -> tuple[tuple[Event, ...], int | None]:
+    """These messages leave; they stay where there is an archive without room for them, if that is what is wanted."""
     leases = [_lease_of(queue, sequence, message) for sequence, message in old.items()]
+    archived: tuple[Event, ...] = ()
+    if takes_expired(shard, definition.settings):
+        archived = hand_over(shard, definition, leases, old, reason=EXPIRED, now_ms=stamp.now_ms)
+        if shard.archive.retains and any(type(e) is MessagesDiscarded for e in archived):
+            return (), stamp.now_ms + _NO_ROOM_AGAIN_MS
     book = GroupBook(shard, queue, fifo=definition.settings.fifo)
     _leave_groups(queue, book, leases)
     expired = MessagesExpired(queue.queue_id, stamp.now_ms, leases)
-    return (*book.events(), expired), again
+    return (*archived, *book.events(), expired), again
 
 
+_NO_ROOM_AGAIN_MS = 15_000
+"""How soon expired messages are offered to the archive again that it had no room for."""
 _BELIEVE_AGAIN_MS = 60_000
 """How soon a queue is looked at again while the clock is not believed."""
 _DAMAGED_AGAIN_MS = MESSAGE_RETENTION_PERIOD.low * 1000

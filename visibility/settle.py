@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from visibility import limits
+from visibility.archive import hand_over_deleted, takes_deleted
 from visibility.errors import InvalidParameterValue, QueueError
 from visibility.events import (
     Event,
@@ -46,10 +47,11 @@ _VISIBILITY_MAX_MS = limits.VISIBILITY_TIMEOUT.high * 1000
 class _Settling:
     """What one request settles, as it comes together."""
 
-    __slots__ = ("_fifo", "_now_ms", "_queue", "_shard", "changed", "deleted", "ended")
+    __slots__ = ("_fifo", "_now_ms", "_queue", "_request", "_shard", "changed", "deleted", "ended")
 
     def __init__(self, shard: ShardState, request: Request, stamp: Stamp) -> None:
         self._shard = shard
+        self._request = request
         self._queue = shard.queue(request.queue.queue_id)
         self._fifo = request.queue.settings.fifo
         self._now_ms = stamp.now_ms
@@ -151,6 +153,8 @@ class _Settling:
         changed = [lease for lease in self.changed.values() if lease.sequence not in self.deleted]
         ended = [lease for lease in self.ended.values() if lease.sequence not in self.deleted]
         events: list[Event] = []
+        if deleted and takes_deleted(self._shard, self._request.queue.settings):
+            events += hand_over_deleted(self._shard, self._request, deleted, now_ms)
         if self._fifo or queue.aliases:
             if self._fifo:
                 book = GroupBook(self._shard, queue, fifo=True)
@@ -194,7 +198,12 @@ def decide_delete_message(shard: ShardState, request: Request, stamp: Stamp) -> 
     assert isinstance(receipt, Receipt)
     queue = shard.queue(request.queue.queue_id)
     entry = queue.entries.get(receipt.sequence)
-    if entry is not None and not queue.fifo and entry.lease.receive_count == receipt.delivery:
+    if (
+        entry is not None
+        and not queue.fifo
+        and entry.lease.receive_count == receipt.delivery
+        and not takes_deleted(shard, request.queue.settings)
+    ):
         return None, (MessagesDeleted(queue.queue_id, stamp.now_ms, [entry.lease]),)
     settling = _Settling(shard, request, stamp)
     settling.delete(receipt, operation.receipt_handle or "")

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
+from visibility.archive_state import ArchiveState
 from visibility.counts import Counts
 from visibility.deadlines import DeadlineHeap
 from visibility.events import GroupRow, Lease, MoveTask, StoredMessage
@@ -70,6 +71,7 @@ class QueueState:
         "set_aside_groups",
         "spans",
         "tasks",
+        "times_in_queue",
         "tired",
         "unreadable",
         "waiting",
@@ -81,6 +83,8 @@ class QueueState:
         self.queue_id = queue_id
         self.counts = Counts()
         """What happened since the start; volatile."""
+        self.times_in_queue: dict[int, int] = {}
+        """How many of the deleted messages had been there for how long, by `counts.bucket_of`; volatile."""
         self.next_sequence = 1
         self.low_water = 1
         """Every untouched waiting message has a sequence of at least this. Invariant: low_water <= head."""
@@ -194,6 +198,7 @@ class ShardState:
     """All queues of a shard, its deadlines and its long polls."""
 
     __slots__ = (
+        "archive",
         "deadlines",
         "definitions",
         "hidden",
@@ -218,6 +223,7 @@ class ShardState:
         self.window_bytes = 0
         """Content held in all windows together."""
         self.waits = WaitList()
+        self.archive = ArchiveState()
 
     def queue(self, queue_id: int) -> QueueState:
         """The queue's state; a shard needs no create, so an unknown one is empty."""

@@ -27,7 +27,6 @@ DATA = click.option("--data", type=click.Path(path_type=Path), help="Data folder
 
 
 ACCOUNT = click.option("--account", help="Account, 12 digits [the configured one].")
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
 
 class Refused(click.ClickException):
@@ -62,10 +61,10 @@ class Lifetime(click.ParamType[float]):
         """See click."""
         if isinstance(value, int | float):
             return value
-        number, unit = value[:-1], _UNITS_S.get(value[-1:])
-        if unit is None or not number.isdigit() or len(number) > 6:
-            self.fail("must be a number with s, m, h or d, such as 1h", param, context)
-        return int(number) * unit
+        try:
+            return config.seconds_of(value)
+        except ValueError as error:
+            self.fail(str(error), param, context)
 
 
 @contextmanager

@@ -8,8 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage import keys
-from storage.codec import DamagedRecord, QueueRow, decode_row, encode_row
-from visibility.events import GroupRow, Lease, MoveTask, Remembered, StoredMessage
+from storage.codec import ArchiveRow, DamagedRecord, QueueRow, decode_row, encode_row
+from visibility.events import (
+    ArchivedMessage,
+    GroupRow,
+    Lease,
+    MoveTask,
+    Remembered,
+    SealedBatch,
+    StoredMessage,
+)
 
 MESSAGE_ID = "01234567-89ab-4def-8123-456789abcdef"
 GROUP = bytes(range(16))
@@ -18,7 +26,7 @@ DEAD_LETTER = StoredMessage(
     MESSAGE_ID, 1, 5, b"hello", 7, "arn:aws:sqs:r:0:q", 3, 2, GROUP, 1_700_000_000_001, 300, 4
 )
 LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001)
-MOVED_LEASE = Lease(300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000)
+MOVED_LEASE = Lease(300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000, 1_700_000_000_003)
 QUEUE = QueueRow(70_000, 12, 9, 0)
 FIFO_QUEUE = QueueRow(70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001)
 GROUP_ROW = GroupRow(3, 300, 70_000, 2)
@@ -29,6 +37,11 @@ ENDED_TASK = MoveTask(
     1, "task", "arn:s", "arn:d", 0, 5, 4, 300, 9, 3, "FAILED", "no such queue", [7, 300]
 )
 COUNT = 4_096
+ARCHIVED = ArchivedMessage("arn:q", "expired", 1_700_000_000_000, 300, 2, 5, MESSAGE)
+BATCH = SealedBatch(300, 70_000, 70_001, 9, 1_700_000_000_000)
+ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
+OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
+"""As written before leases knew when their message was sent."""
 
 GOLDEN: dict[str, tuple[object, str]] = {
     "message": (
@@ -50,14 +63,14 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "lease": (
         LEASE,
-        "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000",
+        "01b07501f89acd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c400000000",
     ),
     "moved lease": (
         MOVED_LEASE,
         "01"
-        "6e4a0810"
-        "99cd012c0002010506c410000102030405060708090a0b0c0d0e0fcf0000018b"
-        "cfe56802ce00011170",
+        "c3b5e794"
+        "9acd012c0002010506c410000102030405060708090a0b0c0d0e0fcf0000018b"
+        "cfe56802ce00011170cf0000018bcfe56803",
     ),
     "queue": (
         QUEUE,
@@ -100,9 +113,36 @@ GOLDEN: dict[str, tuple[object, str]] = {
         COUNT,
         "012cf4ce50cd1000",
     ),
+    "archived": (
+        ARCHIVED,
+        "01"
+        "8102e5f1"
+        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c02059cd924"
+        "30313233343536372d383961622d346465662d383132332d3435363738396162"
+        "63646566cf0000018bcfe5680005c40568656c6c6f00c00000c400000000",
+    ),
+    "batch": (
+        BATCH,
+        "011a8bf62795cd012cce00011170ce0001117109cf0000018bcfe56800",
+    ),
+    "archive": (
+        ARCHIVE,
+        "01c1d4107e98a23566ce00011170cd012ccd012bce0001116f09cf0000018bcfe5680004",
+    ),
 }
 rows = pytest.mark.parametrize(("row", "golden"), GOLDEN.values(), ids=GOLDEN)
-KINDS = (StoredMessage, Lease, QueueRow, GroupRow, Remembered, MoveTask, int)
+KINDS = (
+    StoredMessage,
+    Lease,
+    QueueRow,
+    GroupRow,
+    Remembered,
+    MoveTask,
+    ArchivedMessage,
+    SealedBatch,
+    ArchiveRow,
+    int,
+)
 KEY = b"key"
 
 
@@ -125,6 +165,10 @@ def test_no_field_can_be_added_or_change_its_place_unseen(kind: type[msgspec.Str
         values = [getattr(row, field.name) for row in of_kind]
         default = [] if field.name == "deliveries" else field.default
         assert any(value != default for value in values), field.name
+
+
+def test_a_lease_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
+    assert decode_row(Lease, KEY, bytes.fromhex(OLD_LEASE)) == LEASE
 
 
 @rows

@@ -1,0 +1,44 @@
+"""`holdfast lake-export`: the process that a running service starts to write to the lake. Not for people."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+from pydantic import SecretStr
+
+from sqs_api import config
+from sqs_api.commands.options import Refused
+
+_NICE = 10
+
+
+@click.command("lake-export", hidden=True)
+def lake_export() -> None:
+    """Read what is wanted from standard input, do it, and say on standard output what was done."""
+    from cluster.clock import SystemClock, SystemEntropy
+    from cluster.lake_export import ExportFailed, export
+    from cluster.master_key import KeysUnusable
+    from sqs_api.keys import open_keyring
+    from storage.export_task import ExportTask
+    from storage.lake import Lake, LakeUnusable, ObjectStore
+
+    os.nice(_NICE)  # requests come first
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=ExportTask)
+    file = task.master_key_file
+    settings = config.Settings(
+        data=Path(task.data),
+        master_key=SecretStr(task.master_key) if task.master_key is not None else None,
+        master_key_file=Path(file) if file is not None else None,
+    )
+    try:
+        lake = Lake(task.export.lake, ObjectStore.from_environment(config.environment()))
+        done = export(
+            task.export, lake, lambda: open_keyring(settings, SystemClock(), SystemEntropy())
+        )
+    except (ExportFailed, LakeUnusable, KeysUnusable) as error:
+        raise Refused(str(error)) from error
+    click.echo(msgspec.json.encode(done))

@@ -1,0 +1,262 @@
+"""HandOver: brings messages that left their queues to the lake, and snapshots of what waits.
+
+The shard decides (`visibility/archive.py`): it seals batches and forgets those that are archived. What is on disk is then
+written to the lake by a process of its own, so that no request waits for it. One at a time; a failure is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from auth.caller import Caller
+from cluster.catalog import Catalog
+from cluster.clock import Clock
+from cluster.router import Router
+from cluster.shard import Shard
+from sqs_api.config import Bodies, Settings
+from sqs_api.flows import Flows
+from sqs_api.queue_actions import ask
+from storage.export_task import Export, Exported, ExportTask, QueuePlace, ShardExport, readable_keys
+from storage.rocks import RocksStore
+from storage.store import StoreFailed
+from visibility.archive import the_shard
+from visibility.errors import QueueError
+from visibility.model import Request
+from visibility.operations import AcknowledgeArchive, SealArchive
+
+HAND_OVER_CHECK_S = 1.0
+BATCH_BYTES = 64 << 20
+"""What waits is sealed once it takes so much on disk, or once it has waited for `archive_seal_s`."""
+_SNAPSHOT_SHARE = 10
+"""A snapshot may take a tenth of the time at most: after one that took long the next comes later."""
+_AGAIN_S = (1.0, 60.0)
+"""How soon a failed export is tried again, at first and at last."""
+_FILLING = 0.5
+"""From this part of its limit on, what waits for the archive is warned of."""
+_OPERATOR = Caller("", "", "operator")
+_WORKER = [sys.executable, "-EP", "-m", "sqs_api", "lake-export"]
+
+
+class ExportFailed(Exception):
+    """The process that writes to the lake failed; the text says why in one line."""
+
+
+class InLake(NamedTuple):
+    """What a shard's batches are called, and up to which one all are in the lake."""
+
+    source: str
+    shard: int
+    batch: int
+
+
+class HandOver:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        router: Router,
+        catalog: Catalog,
+        clock: Clock,
+        *,
+        store_of: Callable[[int], RocksStore],
+    ) -> None:
+        """`store_of` gives the store that a shard uses now. The settings name a lake."""
+        self._settings = settings
+        self._router = router
+        self._clock = clock
+        self._store_of = store_of
+        self._catalog = catalog
+        self._flows = Flows(catalog, clock)
+        self._log = structlog.get_logger("hand_over")
+        self._running = asyncio.Lock()
+        self._worker: asyncio.subprocess.Process | None = None
+        self._is_stopping = False
+        self._is_filling = False
+        self._snapshot_due_s = clock.monotonic_s()
+        self._again_s = 0.0
+        """When a failed export is tried again."""
+        self._wait_s = 0.0
+        self.in_lake: dict[int, int] = {}
+        """By shard: all batches up to this one are in the lake, as far as is known."""
+        self.segments = 0
+        self.damaged = 0
+        self.failures = 0
+        self.succeeded_at_s = 0.0
+        """When the lake was last written to or found up to date, as an instant of the wall clock; 0 for never."""
+        self.queue_ages: object = None
+        """What the queue-age job found last, see `lake_export.QUEUE_AGES`."""
+
+    # -- again and again --------------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Do what is due."""
+        self._warn()
+        now_s = self._clock.monotonic_s()
+        if self._running.locked() or now_s < self._again_s:
+            return
+        takes_snapshot = bool(self._settings.snapshot_every_s) and now_s >= self._snapshot_due_s
+        if not takes_snapshot and not any(map(self._is_due, self._router.shards.values())):
+            return
+        with suppress(ExportFailed):  # logged, and tried again
+            await self._run(takes_snapshot=takes_snapshot)
+
+    def _is_due(self, shard: Shard) -> bool:
+        archive = shard.archive
+        if not shard.ready:
+            return False
+        if archive.batches and max(archive.batches) > self.in_lake.get(shard.number, 0):
+            return True
+        if archive.open_first == archive.next_position:
+            return False
+        waited_ms = self._clock.now_ms() - archive.open_since_ms
+        return archive.open_size >= BATCH_BYTES or waited_ms >= self._settings.archive_seal_s * 1000
+
+    def _warn(self) -> None:
+        shards = self._router.shards.values()
+        filling = any(s.archive.size >= s.archive.size_max * _FILLING for s in shards if s.ready)
+        if filling and not self._is_filling:
+            waiting = sum(shard.archive.size for shard in shards)
+            self._log.warning("archive_filling", bytes=waiting, lake=self._settings.lake)
+        self._is_filling = filling
+
+    # -- what jobs ask for ------------------------------------------------------------------------------------------------
+
+    async def seal(self) -> list[InLake]:
+        """Bring all that waits to the lake now. Raises ExportFailed, and QueueError if a shard does not answer."""
+        await self._run(takes_snapshot=False)
+        shards = self._router.shards.values()
+        return [
+            InLake(shard.archive.source, shard.number, self.in_lake.get(shard.number, 0))
+            for shard in shards
+        ]
+
+    async def acknowledge(self, place: InLake) -> int:
+        """The archive has these batches for good: forget their messages, and return how many. Raises QueueError."""
+        shard = self._router.shards[place.shard]
+        before = shard.archive.messages
+        operation = AcknowledgeArchive(source=place.source, batch=place.batch)
+        await self._ask(shard, operation)
+        return max(0, before - shard.archive.messages)
+
+    async def _ask(self, shard: Shard, operation: SealArchive | AcknowledgeArchive) -> None:
+        request = Request(operation, the_shard(shard.number), _OPERATOR, "hand-over")
+        await ask(self._router, request)
+
+    # -- the export -------------------------------------------------------------------------------------------------------
+
+    async def _run(self, *, takes_snapshot: bool) -> None:
+        async with self._running:
+            begun_s = self._clock.monotonic_s()
+            try:
+                done = await self._export(takes_snapshot=takes_snapshot)
+            except (ExportFailed, QueueError, StoreFailed, OSError) as error:
+                self._failed(str(error))
+                raise ExportFailed(str(error)) from error
+            self._note(done)
+            if takes_snapshot:
+                took_s = self._clock.monotonic_s() - begun_s
+                pause_s = max(self._settings.snapshot_every_s, took_s * _SNAPSHOT_SHARE)
+                self._snapshot_due_s = begun_s + pause_s
+
+    async def _export(self, *, takes_snapshot: bool) -> Exported:
+        shards = [shard for shard in self._router.shards.values() if shard.ready]
+        for shard in shards:
+            await self._ask(shard, SealArchive())
+        stores = [self._store_of(shard.number) for shard in shards]
+        for (
+            store
+        ) in stores:  # what was sealed survives even a power failure, before the lake has it
+            await asyncio.to_thread(store.flush)
+        wanted = Export(
+            self._settings.lake or "",
+            [
+                ShardExport(shard.number, str(store.folder), shard.archive.source)
+                for shard, store in zip(shards, stores, strict=True)
+            ],
+            readable_keys(
+                self._settings.archive_bodies is Bodies.READABLE, self._settings.archive_keys
+            ),
+        )
+        if takes_snapshot:
+            await self._add_snapshot(wanted, shards)
+        done = await self._work(wanted)
+        if takes_snapshot:
+            self._flows.written()
+        return done
+
+    async def _add_snapshot(self, wanted: Export, shards: list[Shard]) -> None:
+        wanted.snapshot_at_ms = wanted.until_ms = self._clock.now_ms()
+        for shard, export in zip(shards, wanted.shards, strict=True):
+            export.flows = await self._flows.read(shard, wanted.until_ms)
+        wanted.queues = {
+            queue.queue_id: QueuePlace(queue.account, queue.region, queue.name, queue.settings.fifo)
+            for queue in self._catalog
+        }
+
+    async def _work(self, wanted: Export) -> Exported:
+        """Have the other process do it."""
+        if self._is_stopping:
+            raise ExportFailed("the service stops")
+        settings = self._settings
+        key = settings.master_key.get_secret_value() if settings.master_key is not None else None
+        file = str(settings.master_key_file) if settings.master_key_file is not None else None
+        task = ExportTask(wanted, str(settings.data), key, file)
+        pipe = asyncio.subprocess.PIPE
+        self._worker = worker = await asyncio.create_subprocess_exec(
+            *_WORKER, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        output, errors = await worker.communicate(msgspec.json.encode(task))
+        if worker.returncode:
+            lines = errors.decode(errors="replace").strip().splitlines() or ["it was ended"]
+            raise ExportFailed(lines[-1].removeprefix("holdfast: "))
+        return msgspec.json.decode(output, type=Exported)
+
+    def _note(self, done: Exported) -> None:
+        for shard in done.shards:
+            if shard.batch:
+                self.in_lake[shard.number] = shard.batch
+            self.segments += shard.segments
+            self.damaged += len(shard.damaged)
+            for text in shard.damaged:
+                self._log.error("archived_message_damaged", shard=shard.number, error=text)
+            if shard.segments:
+                self._log.info(
+                    "segments_written",
+                    shard=shard.number,
+                    segments=shard.segments,
+                    messages=shard.messages,
+                )
+        with suppress(msgspec.DecodeError):
+            self.queue_ages = msgspec.json.decode(done.queue_ages)
+        self.succeeded_at_s = self._clock.wall_s()
+        if self._wait_s:
+            self._log.warning("lake_is_back", lake=self._settings.lake)
+        self._again_s = self._wait_s = 0.0
+
+    def _failed(self, reason: str) -> None:
+        if self._is_stopping:
+            return
+        self.failures += 1
+        first_s, last_s = _AGAIN_S
+        self._wait_s = min(last_s, self._wait_s * 2 or first_s)
+        self._again_s = self._clock.monotonic_s() + self._wait_s
+        self._log.error(
+            "export_failed", lake=self._settings.lake, reason=reason, again_in_s=self._wait_s
+        )
+
+    async def stop(self) -> None:
+        """End the export that runs; what it was to write is written after the next start."""
+        self._is_stopping = True
+        if self._worker is not None and self._worker.returncode is None:
+            with suppress(ProcessLookupError):
+                self._worker.kill()
+        async with self._running:
+            pass

@@ -1,0 +1,79 @@
+"""LakeSide: what a node with a lake has beside one without: the hand-over, scheduled jobs, their pages and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from aiohttp import web
+from aiohttp.web_request import BaseRequest
+
+from cluster.catalog import Catalog
+from cluster.clock import Clock
+from cluster.router import Router
+from cluster.shard import ArchiveLimits
+from sqs_api.archive_metrics import ArchiveMetrics
+from sqs_api.archive_page import archive_page
+from sqs_api.config import Settings, WhenFull, seconds_of
+from sqs_api.hand_over import HAND_OVER_CHECK_S, HandOver
+from sqs_api.metrics import Metrics
+from sqs_api.schedule import Schedule
+from sqs_api.watches import Watches
+from storage.rocks import RocksStore
+
+
+class LakeRefused(Exception):
+    """The node cannot use a lake; the text says why in one line."""
+
+
+def archive_limits(settings: Settings) -> ArchiveLimits | None:
+    """What a shard hands over; None without a lake. Raises LakeRefused."""
+    if settings.lake is None:
+        return None
+    packages = ("pyarrow",) if settings.archive_every is None else ("pyarrow", "pyspark")
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise LakeRefused(f"lake: needs {', '.join(missing)}: pip install 'holdfast[spark]'")
+    retains = settings.archive_when_full is WhenFull.RETAIN
+    return ArchiveLimits(settings.archive_max_mib << 20, retains)
+
+
+class LakeSide:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        router: Router,
+        catalog: Catalog,
+        clock: Clock,
+        *,
+        store_of: Callable[[int], RocksStore],
+    ) -> None:
+        """The settings name a lake; `store_of` gives the store that a shard uses now."""
+        self._settings = settings
+        self._router = router
+        self._clock = clock
+        self._hand_over = HandOver(settings, router, catalog, clock, store_of=store_of)
+        self._schedule: Schedule | None = None
+
+    def begin(self, address: str, metrics: Metrics, watches: Watches) -> None:
+        """Work from now on; `address` is where the node answers."""
+        every, lake = self._settings.archive_every, self._settings.lake
+        watches.every(HAND_OVER_CHECK_S, self._hand_over.look)
+        if every is not None and lake is not None:
+            schedule = self._schedule = Schedule(lake, address, self._clock)
+            watches.every(seconds_of(every), schedule.run)
+        now_ms = self._clock.now_ms
+        metrics.attach(ArchiveMetrics(self._hand_over, self._router, self._schedule, now_ms))
+
+    async def page(self, request: BaseRequest, path: str, body: bytes) -> web.StreamResponse:
+        """See `archive_page`."""
+        lake = self._settings.lake or ""
+        return await archive_page(request, path, body, self._hand_over, self._router, lake)
+
+    async def stop(self) -> None:
+        """End the processes that work for the node."""
+        await self._hand_over.stop()
+        if self._schedule is not None:
+            await self._schedule.stop()
