@@ -1,0 +1,77 @@
+"""Histograms of durations on a logarithmic scale: eight buckets to a doubling, as `archive_schema.bucket_of` has them.
+
+A histogram is two lists that go together, PREFIX_buckets in ascending order and PREFIX_counts. Those of two hours, or of two
+shards, merge into that of both by adding counts; percentiles do not merge. A percentile here is the upper end of the bucket
+that has it, so it is never below the exact one, and above it by 9.1 % at most.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from storage.archive_schema import BUCKETS_PER_DOUBLING
+
+PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
+Numbers = np.ndarray[Any, Any]
+
+
+def buckets_of(durations_ms: Numbers) -> Numbers:
+    """`bucket_of` of each."""
+    scaled = np.log2(np.maximum(durations_ms, 1)) * BUCKETS_PER_DOUBLING
+    return scaled.astype(np.int64)
+
+
+def exploded(rows: DataFrame, keys: list[str], prefix: str) -> DataFrame:
+    """The histograms as rows of (keys, bucket, count)."""
+    pairs = f.explode(f.arrays_zip(f"{prefix}_buckets", f"{prefix}_counts")).alias("pair")
+    return rows.select(*keys, pairs).select(
+        *keys,
+        f.col(f"pair.{prefix}_buckets").alias("bucket"),
+        f.col(f"pair.{prefix}_counts").alias("count"),
+    )
+
+
+def collected(rows: DataFrame, keys: list[str], prefix: str) -> DataFrame:
+    """Histogram and percentiles for each of the keys, from rows of (keys, bucket, count); buckets may repeat."""
+    sums = rows.groupBy(*keys, "bucket").agg(f.sum("count").alias("count"))
+    return ranked(sums, keys).groupBy(*keys).agg(*histogram(prefix))
+
+
+def merged(rows: DataFrame, keys: list[str], prefix: str) -> DataFrame:
+    """The histograms of rows with the same keys as one, with its percentiles."""
+    return collected(exploded(rows, keys, prefix), keys, prefix)
+
+
+def ranked(sums: DataFrame, keys: list[str]) -> DataFrame:
+    """Rows of (keys, bucket, count), each bucket once, with `total`, and with how many are in it or below: `seen`."""
+    of_keys = Window.partitionBy(*keys)
+    upto = of_keys.orderBy("bucket").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return sums.withColumns(
+        {"seen": f.sum("count").over(upto), "total": f.sum("count").over(of_keys)}
+    )
+
+
+def histogram(prefix: str, condition: Column | None = None) -> list[Column]:
+    """Aggregates of ranked rows where the condition holds: the two lists; p50, p90, p99 and the end of the last bucket in
+    seconds, null where nothing was counted."""
+    holds = f.lit(True) if condition is None else condition
+    pairs = f.sort_array(f.collect_list(f.when(holds, f.struct("bucket", "count"))))
+    found = {
+        name: f.min(
+            f.when(holds & (f.col("seen") * 100 >= f.col("total") * percent), f.col("bucket"))
+        )
+        for name, percent in PERCENTILES.items()
+    }
+    return [
+        pairs["bucket"].cast("array<bigint>").alias(f"{prefix}_buckets"),
+        pairs["count"].alias(f"{prefix}_counts"),
+        *(_upper_s(bucket).alias(f"{prefix}_{name}_s") for name, bucket in found.items()),
+    ]
+
+
+def _upper_s(bucket: Column) -> Column:
+    return f.pow(f.lit(2.0), (bucket + 1) / BUCKETS_PER_DOUBLING) / 1000

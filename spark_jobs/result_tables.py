@@ -1,0 +1,58 @@
+"""The Delta tables that jobs write their results to. A commit replaces some rows, all at once or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from storage.archive_schema import Columns, arrow_schema
+from storage.lake import Lake, LakeUnusable
+
+
+class NotCommitted(Exception):
+    """Another run has changed the table since it was read; the text is Delta's."""
+
+
+def load(lake: Lake, name: str, columns: Columns) -> DeltaTable:
+    """The table as it is now, which is made if it is missing, by `day`. Raises LakeUnusable."""
+    uri, options = lake.uri(name), lake.storage_options()
+    with _named(uri):
+        if not DeltaTable.is_deltatable(uri, options):
+            with suppress(CommitFailedError):  # another run has just made it
+                DeltaTable.create(
+                    uri,
+                    arrow_schema(columns),
+                    mode="ignore",
+                    partition_by=["day"],
+                    name=name,
+                    storage_options=options,
+                )
+        return DeltaTable(uri, storage_options=options)
+
+
+def replace(table: DeltaTable, rows: pa.Table, predicate: str) -> None:
+    """Have these rows instead of those that fit the predicate. Raises NotCommitted, LakeUnusable."""
+    with _named(table.table_uri):
+        try:
+            write_deltalake(table, rows, mode="overwrite", predicate=predicate)
+        except CommitFailedError as error:
+            raise NotCommitted(str(error)) from error
+
+
+def read(table: DeltaTable, columns: list[str], since_day: str) -> pa.Table:
+    """Columns of the rows of this day and later ones. Raises LakeUnusable."""
+    with _named(table.table_uri):
+        rows = table.to_pyarrow_dataset(partitions=[("day", ">=", since_day)])
+        return rows.to_table(columns=columns)
+
+
+@contextmanager
+def _named(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        raise LakeUnusable(f"{uri}: {' '.join(str(error).split())}") from error

@@ -1,0 +1,291 @@
+"""Snapshots and flows as the service writes them: which there are for each hour, and how tasks read them.
+
+What is noted at a full hour belongs to the hour that ends. A snapshot is counted where it is read, in Arrow and NumPy:
+only counts by queue and bucket go to Spark, which is faster than to bring it the messages, and the same for a folder and
+an object store.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from spark_jobs.histograms import buckets_of
+from storage.archive_schema import CHECKSUM_MODULUS, FLOW, FLOWS, SNAPSHOTS, Columns, arrow_schema
+from storage.lake import Lake, LakeFile
+
+HOUR_MS = 3_600_000
+_BATCH_ROWS = 1 << 17
+_TASK_BYTES = 8 << 20
+"""About a million messages, so that an hour of one large shard is work for several processors."""
+_CELLS_MAX = 1 << 20
+"""So many counts are kept before they are added up."""
+_READ = ["taken_at", "account", "region", "queue", "receivable", "sent_at", "receive_count"]
+_NAMES = ["account", "region", "queue"]
+
+RECEIVE_CLASSES = (0, 1, 2, 3, 4, 10)
+"""Messages are counted by how often they were received: 0, 1, 2, 3, 4 to 9, 10 or more times."""
+
+CELL: Columns = {
+    "account": "string",
+    "region": "string",
+    "queue": "string",
+    "hour": "instant",
+    "snapshots": "int32",
+    "is_last": "bool",
+    "bucket": "int64",
+    "count": "int64",
+    "oldest_ms": "int64",
+    "oldest_receivable_ms": "int64",
+}
+"""So many messages of a queue had an age in this bucket, in any of the hour's snapshots of the shard; where `is_last` holds,
+so many were of this class of RECEIVE_CLASSES in the last of them. `snapshots` is how many there were."""
+
+MOVEMENT: Columns = FLOW | {"hour": "instant", "begun_at": "instant", "ended_at": "instant"}
+"""A flow with its hour. The shard was watched in it from `begun_at`, null where it is not known, until `ended_at`, which is
+the hour's last flow of the shard."""
+
+Numbers = np.ndarray[Any, Any]
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class ShardHour:
+    """The files of a shard and an hour, in order of time."""
+
+    hour_ms: int
+    snapshots: list[LakeFile] = field(default_factory=list)
+    flows: list[LakeFile] = field(default_factory=list)
+    begun_ms: int | None = None
+    """When the shard was looked at last before this hour, if that was in the hour before."""
+
+
+@dataclass(slots=True)
+class Hour:
+    """The files of an hour."""
+
+    shards: dict[str, ShardHour] = field(default_factory=dict)
+
+    @property
+    def paths(self) -> list[str]:
+        """All of them."""
+        return [f.path for shard in self.shards.values() for f in (*shard.snapshots, *shard.flows)]
+
+    @property
+    def checksum(self) -> int:
+        """Tells whether these are other files than those of a run before."""
+        return sum(crc32(path.encode()) for path in self.paths) % CHECKSUM_MODULUS
+
+
+def find_hours(lake: Lake) -> dict[int, Hour]:
+    """The hours that the lake has files of, by their beginning in epoch milliseconds. Raises LakeUnusable."""
+    hours: dict[int, Hour] = defaultdict(Hour)
+    instants: dict[str, set[int]] = defaultdict(set)
+    for kind in (SNAPSHOTS, FLOWS):
+        for file in lake.list(kind):
+            folder, _, name = file.path.removeprefix(f"{kind}/").rpartition("/")
+            instant = name.removesuffix(".parquet")
+            if not instant.isdecimal():
+                continue
+            shard, at_ms = folder.rpartition("/")[0], int(instant)
+            hour_ms = hour_of(at_ms)
+            files = hours[hour_ms].shards.setdefault(shard, ShardHour(hour_ms))
+            (files.snapshots if kind == SNAPSHOTS else files.flows).append(file)
+            instants[shard].add(at_ms)
+    for shard, found in instants.items():
+        for before_ms, at_ms in pairwise(sorted(found)):
+            hour_ms = hour_of(at_ms)
+            if hour_of(before_ms) == hour_ms - HOUR_MS:
+                hours[hour_ms].shards[shard].begun_ms = before_ms
+    return dict(hours)
+
+
+def hour_of(at_ms: int) -> int:
+    """The beginning of the hour that an instant belongs to."""
+    return (at_ms - 1) // HOUR_MS * HOUR_MS
+
+
+# -- for Spark --------------------------------------------------------------------------------------------------------
+
+
+class _SnapshotTask(NamedTuple):
+    paths: list[str]
+    hour_ms: int
+    snapshots: int
+    last: str | None
+    """The last snapshot of the hour, if it is among these."""
+
+
+def snapshot_cells(session: SparkSession, lake: Lake, hours: Sequence[Hour]) -> DataFrame:
+    """CELL of the hours' snapshots."""
+    tasks = [
+        task for hour in hours for shard in hour.shards.values() for task in _snapshot_tasks(shard)
+    ]
+    return _frame(session, tasks, CELL, partial(_count_snapshots, lake))
+
+
+def movements(session: SparkSession, lake: Lake, hours: Sequence[Hour]) -> DataFrame:
+    """MOVEMENT of the hours' flows."""
+    tasks = [shard for hour in hours for shard in hour.shards.values() if shard.flows]
+    return _frame(session, tasks, MOVEMENT, partial(_read_flows, lake))
+
+
+def _frame(
+    session: SparkSession,
+    tasks: Sequence[T],
+    columns: Columns,
+    read: Callable[[T], Iterator[pa.RecordBatch]],
+) -> DataFrame:
+    """What is read for the tasks, each of which is one of Spark's."""
+    schema = from_arrow_schema(arrow_schema(columns))
+    if not tasks:
+        return session.createDataFrame([], schema)
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read(tasks[number])
+
+    return session.range(0, len(tasks), 1, len(tasks)).mapInArrow(rows, schema)
+
+
+def _snapshot_tasks(shard: ShardHour) -> Iterator[_SnapshotTask]:
+    if not shard.snapshots:
+        return
+    last = shard.snapshots[-1].path
+    paths: list[str] = []
+    taken_bytes = 0
+    for file in shard.snapshots:
+        paths.append(file.path)
+        taken_bytes += file.size
+        if taken_bytes >= _TASK_BYTES or file.path == last:
+            ends_hour = last if file.path == last else None
+            yield _SnapshotTask(paths, shard.hour_ms, len(shard.snapshots), ends_hour)
+            paths, taken_bytes = [], 0
+
+
+# -- in tasks ---------------------------------------------------------------------------------------------------------
+
+
+def _count_snapshots(lake: Lake, task: _SnapshotTask) -> Iterator[pa.RecordBatch]:
+    queues = _Queues()
+    cells: list[pa.Table] = []
+    kept = 0
+    for path in task.paths:
+        for rows in _batches(lake, path):
+            numbered = _numbered(rows, queues)
+            cells.append(
+                _counted(numbered, buckets_of(numbered["oldest_ms"].to_numpy()), is_last=False)
+            )
+            if path == task.last:
+                receives = rows.column("receive_count").to_numpy()
+                classes = np.searchsorted(RECEIVE_CLASSES, receives, "right") - 1
+                cells.append(_counted(numbered, classes, is_last=True))
+            kept += sum(map(len, cells[-2:]))
+            if kept > _CELLS_MAX:
+                cells, kept = [_summed(cells)], 0
+    if cells:
+        yield from _named(_summed(cells), queues, task).to_batches()
+
+
+class _Queues:
+    """Numbers for the queues of a task, since numbers are grouped faster than names."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, ...], int] = {}
+
+    def numbers(self, rows: pa.RecordBatch) -> Numbers:
+        """The number of each row's queue."""
+        columns = [rows.column(name) for name in _NAMES]
+        codes = np.zeros(rows.num_rows, np.int64)
+        for column in columns:
+            codes = codes * len(column.dictionary) + column.indices.to_numpy()
+        found, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        named = zip(*(column.take(first).to_pylist() for column in columns), strict=True)
+        known = [self._numbers.setdefault(names, len(self._numbers)) for names in named]
+        assert len(found) == len(known)
+        return np.array(known, np.int64)[inverse]
+
+    def names(self) -> dict[str, pa.Array]:
+        """Their names, in order of the numbers."""
+        columns = zip(*self._numbers, strict=True)
+        return {name: pa.array(column) for name, column in zip(_NAMES, columns, strict=True)}
+
+
+def _batches(lake: Lake, path: str) -> Iterator[pa.RecordBatch]:
+    with lake.open(path) as stream:
+        file = pq.ParquetFile(stream, read_dictionary=_NAMES)
+        yield from file.iter_batches(_BATCH_ROWS, columns=_READ, use_threads=False)
+
+
+def _numbered(rows: pa.RecordBatch, queues: _Queues) -> pa.Table:
+    """Of each message: its queue's number, its age, and that again if it could be received."""
+    taken_at, sent_at = (rows.column(name).cast(pa.int64()) for name in ("taken_at", "sent_at"))
+    age_ms = np.maximum(taken_at.to_numpy() - sent_at.to_numpy(), 0) // 1000
+    ages = pa.array(age_ms)
+    return pa.table(
+        {
+            "queue": queues.numbers(rows),
+            "oldest_ms": ages,
+            "oldest_receivable_ms": pc.if_else(rows.column("receivable"), ages, None),
+        }
+    )
+
+
+def _counted(numbered: pa.Table, buckets: Numbers, *, is_last: bool) -> pa.Table:
+    """Cells of one batch, with the queues' numbers."""
+    rows = pa.table(
+        {
+            "queue": numbered["queue"],
+            "is_last": pa.repeat(is_last, len(numbered)),
+            "bucket": buckets,
+            "count": pa.repeat(1, len(numbered)),
+            "oldest_ms": numbered["oldest_ms"],
+            "oldest_receivable_ms": numbered["oldest_receivable_ms"],
+        }
+    )
+    return _summed([rows])
+
+
+def _summed(cells: list[pa.Table]) -> pa.Table:
+    groups = pa.concat_tables(cells).group_by(["queue", "is_last", "bucket"], use_threads=False)
+    sums = [("count", "sum"), ("oldest_ms", "max"), ("oldest_receivable_ms", "max")]
+    return groups.aggregate(sums).rename_columns(cells[0].column_names)
+
+
+def _named(cells: pa.Table, queues: _Queues, task: _SnapshotTask) -> pa.Table:
+    """CELL, from cells with the queues' numbers."""
+    names = {name: column.take(cells["queue"]) for name, column in queues.names().items()}
+    schema = arrow_schema(CELL)
+    constant = {
+        "hour": pa.scalar(task.hour_ms * 1000, schema.field("hour").type),
+        "snapshots": pa.scalar(task.snapshots, pa.int32()),
+    }
+    same = {name: pa.repeat(value, len(cells)) for name, value in constant.items()}
+    columns = {name: cells[name] for name in cells.column_names if name != "queue"}
+    return pa.table(names | same | columns).select(schema.names).cast(schema)
+
+
+def _read_flows(lake: Lake, shard: ShardHour) -> Iterator[pa.RecordBatch]:
+    schema = arrow_schema(MOVEMENT)
+    ended_ms = int(shard.flows[-1].path.rpartition("/")[2].removesuffix(".parquet"))
+    instants = {"hour": shard.hour_ms, "begun_at": shard.begun_ms, "ended_at": ended_ms}
+    for file in shard.flows:
+        with lake.open(file.path) as stream:
+            rows = pq.read_table(stream, schema=arrow_schema(FLOW))
+        for name, at_ms in instants.items():
+            value = pa.scalar(at_ms and at_ms * 1000, schema.field(name).type)
+            rows = rows.append_column(schema.field(name), pa.repeat(value, len(rows)))
+        yield from rows.to_batches()
