@@ -69,7 +69,7 @@ AGE: Columns = {
 """A queue in an hour of UTC, over all shards and sources that had it. Times are in seconds.
 
 `age_...` are those of stored messages (taken_at - sent_at) over all `snapshots` of the hour, so that a message counts once
-in each (`messages` in all); `age_max_s` is also the age of the oldest. Percentiles are at most 9.1 % too high (`histograms`).
+in each (`messages` in all); `age_max_s` is also the age of the oldest. Percentiles are at most 9.1 % too high.
 `oldest_receivable_max_s` is the age of the oldest message that a receive could have taken, over the hour's snapshots.
 As of the hour's last snapshot: `stored`, `oldest_stored_s`, `oldest_receivable_s`, and in `receive_counts` how many messages
 had been received 0, 1, 2, 3, 4 to 9, and 10 or more times.

@@ -1,7 +1,7 @@
 """queue-age: how old the messages of each queue were, hour by hour, into the Delta table LAKE/queue_age.
 
-Only hours with files that no run has seen are computed, from all their files, and one commit for each day replaces them. So
-a rerun changes nothing, a run that dies has changed nothing or whole days, and of two runs at once one begins anew. An hour
+Only hours with files that no run has seen are computed, from all their files, and one commit replaces them. So a rerun
+changes nothing, a run that dies has changed nothing or whole hours, and of two runs at once one begins anew. An hour
 some of whose files are gone stays as it is. The newest hour is also in LAKE/queue_age_latest.json, which the service reads,
 and LAKE/reports/queue-age.html shows two days.
 """
@@ -9,6 +9,7 @@ and LAKE/reports/queue-age.html shows two days.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -25,7 +26,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.ages import AGE, QUEUE, queue_hours
 from spark_jobs.failures import JobFailed, spark_reason
 from spark_jobs.instants import Instant
-from spark_jobs.options import lake_option, master_option
+from spark_jobs.options import endpoint_option, lake_option, master_option
 from spark_jobs.queue_age_report import REPORT_COLUMNS, REPORT_HOURS, queue_age_report
 from spark_jobs.report import duration
 from spark_jobs.result_tables import NotCommitted, load, read, replace
@@ -52,6 +53,7 @@ _LATEST = [
     "arrivals_per_s",
     "departures_per_s",
 ]
+_LOAD_BYTES = 256 << 20
 _TRIES = 5
 
 
@@ -92,7 +94,7 @@ def _is_due(hour: Hour, used: Used | None) -> bool:
     """New files come one by one, and old ones go by age: where there are fewer than were used, nothing new can be learnt."""
     if used is None:
         return True
-    return len(hour.paths) >= used.files and hour.checksum != used.checksum
+    return len(hour.files) >= used.files and hour.checksum != used.checksum
 
 
 def _used(table: DeltaTable, since_ms: int) -> dict[int, Used]:
@@ -102,6 +104,21 @@ def _used(table: DeltaTable, since_ms: int) -> dict[int, Used]:
         int(row["hour"].timestamp() * 1000): Used(row["files"], row["files_checksum"])
         for row in rows.to_pylist()
     }
+
+
+def loads(hours: dict[int, Hour]) -> Iterator[dict[int, Hour]]:
+    """The hours in portions that are computed and committed one after the other: whole days, so that each rewrites few files
+    of the table, and not too many, so that its result fits into memory."""
+    some: dict[int, Hour] = {}
+    size = 0
+    for hour_ms, hour in hours.items():
+        if size >= _LOAD_BYTES and _day(hour_ms) != _day(max(some)):
+            yield some
+            some, size = {}, 0
+        some[hour_ms] = hour
+        size += sum(file.size for file in hour.files)
+    if some:
+        yield some
 
 
 def compute(session: SparkSession, lake: Lake, hours: dict[int, Hour]) -> pa.Table:
@@ -115,16 +132,16 @@ def compute(session: SparkSession, lake: Lake, hours: dict[int, Hour]) -> pa.Tab
         raise JobFailed(f"cannot compute queue ages: {spark_reason(error)}") from error
     hour_ms = pc.divide(ages["hour"].cast(pa.int64()), 1000).to_pylist()
     ages = ages.append_column("day", ages["hour"].cast(pa.date32()))
-    ages = ages.append_column("files", pa.array([len(hours[ms].paths) for ms in hour_ms]))
+    ages = ages.append_column("files", pa.array([len(hours[ms].files) for ms in hour_ms]))
     ages = ages.append_column("files_checksum", pa.array([hours[ms].checksum for ms in hour_ms]))
     return ages.select(list(HOURLY)).cast(arrow_schema(HOURLY))
 
 
 def commit(table: DeltaTable, hours: dict[int, Hour], rows: pa.Table) -> None:
-    """Have these rows for the hours, which are of one day. Raises NotCommitted, LakeUnusable."""
-    day = _day(min(hours))
+    """Have these rows for the hours. Raises NotCommitted, LakeUnusable."""
+    days = ", ".join(f"'{day}'" for day in sorted({_day(hour_ms) for hour_ms in hours}))
     listed = ", ".join(f"'{_instant(hour_ms):%Y-%m-%dT%H:%M:%SZ}'" for hour_ms in hours)
-    replace(table, rows, f"day = '{day}' and hour in ({listed})")
+    replace(table, rows, f"day in ({days}) and hour in ({listed})")
 
 
 def publish(lake: Lake, table: DeltaTable, now: datetime) -> dict[str, Any] | None:
@@ -161,13 +178,13 @@ def run_queue_age(
             if hours and session is None:
                 session = stack.enter_context(spark_session("queue-age", master))
             try:
-                for day in sorted({_day(hour_ms) for hour_ms in hours}):
+                for some in loads(hours):
                     assert session is not None
-                    of_day = {ms: hour for ms, hour in hours.items() if _day(ms) == day}
-                    click.echo(_says(day, of_day), err=True)
-                    rows = compute(session, lake, of_day)
-                    commit(load(lake, QUEUE_AGE, HOURLY) if done.hours else table, of_day, rows)
-                    _note(done, of_day, rows)
+                    click.echo(_says(some), err=True)
+                    rows = compute(session, lake, some)
+                    commit(table, some, rows)
+                    _note(done, some, rows)
+                    table = load(lake, QUEUE_AGE, HOURLY)
                 break
             except NotCommitted:  # another run was faster: see what is left
                 click.echo("queue-age: another run has changed the table, beginning anew", err=True)
@@ -176,17 +193,11 @@ def run_queue_age(
     return _summary(done, publish(lake, load(lake, QUEUE_AGE, HOURLY), datetime.now(UTC)))
 
 
-def _says(day: str, hours: dict[int, Hour]) -> str:
-    files = [
-        file
-        for hour in hours.values()
-        for shard in hour.shards.values()
-        for file in (*shard.snapshots, *shard.flows)
-    ]
-    size = sum(file.size for file in files) / 1e6
-    return (
-        f"queue-age: {day}: {_counted(len(hours), 'hour')} of {len(files):,} files, {size:,.1f} MB"
-    )
+def _says(hours: dict[int, Hour]) -> str:
+    sizes = [file.size for hour in hours.values() for file in hour.files]
+    begin, end = (f"{_instant(each):%Y-%m-%d %H:%M}" for each in (min(hours), max(hours) + HOUR_MS))
+    size = f"{len(sizes):,} files, {sum(sizes) / 1e6:,.1f} MB"
+    return f"queue-age: {begin} to {end} UTC: {size}"
 
 
 def _note(done: Done, hours: dict[int, Hour], rows: pa.Table) -> None:
@@ -230,11 +241,17 @@ def _day(hour_ms: int) -> str:
 
 @click.command("queue-age")
 @lake_option
+@endpoint_option
 @master_option
 @click.option("--since", type=Instant(), help="Leave earlier hours alone; a time, or 2h or 3d ago.")
 @click.option("--hours", type=click.IntRange(1), help="Look at this many hours up to now only.")
-def command(lake: Lake, master: str | None, since: datetime | None, hours: int | None) -> None:
-    """How old the messages of each queue were, hour by hour: table, metrics and a report."""
+def command(
+    lake: Lake, endpoint: str, master: str | None, since: datetime | None, hours: int | None
+) -> None:
+    """How old the messages of each queue were, hour by hour: table, metrics and a report.
+
+    The service is not asked: --endpoint is there since all jobs have it.
+    """
     if since is not None and hours is not None:
         raise click.UsageError("--since and --hours both say where to begin")
     if hours is not None:

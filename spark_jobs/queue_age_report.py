@@ -24,6 +24,9 @@ from spark_jobs.report import (
 )
 
 REPORT_HOURS = 48
+_GROWTH = 0.1
+_WAIT_S = 60.0
+"""A queue falls behind that grows by a tenth of its backlog in an hour, while messages wait for a minute or longer."""
 _CARDS_MAX = 24
 _ROWS_MAX = 500
 _CLASSES = ("never", "once", "twice", "3 times", "4 to 9 times", "10 times or more")
@@ -142,15 +145,18 @@ def _worst(histories: list[_History], labels: tuple[str, str]) -> list[Html]:
 def _card(history: _History, labels: tuple[str, str]) -> Html:
     row = history.latest
     growth = row["growth_per_hour"] or 0.0
-    badges = [badge(f"oldest {duration(row['oldest_receivable_s'])}", "bad" if growth > 0 else "")]
+    oldest_s = row["oldest_receivable_s"] or 0.0
+    falls_behind = growth > _GROWTH * (row["backlog"] or 0) and oldest_s > _WAIT_S
+    badges = [badge(f"oldest {duration(oldest_s)}", "bad" if falls_behind else "")]
     if growth:
-        badges.append(badge(f"{signed(growth)} an hour", "bad" if growth > 0 else "good"))
+        kind = "bad" if falls_behind else "good" if growth < 0 else ""
+        badges.append(badge(f"{signed(growth)} an hour", kind))
     badges.append(badge(f"{number(row['backlog'])} stored"))
     badges.append(
         badge(f"{number(row['arrivals_per_s'])} in, {number(row['departures_per_s'])} out a second")
     )
     if row["expired_per_s"]:
-        badges.append(badge(f"{number(row['expired_per_s'] * 3600)} expired", "bad"))
+        badges.append(badge(f"{number(row['expired_per_s'] * 3600)} expired an hour", "bad"))
     if not history.is_current:
         badges.append(badge(f"last seen {row['hour']:%d %b %H:%M}"))
     ages = [("s2", history.line("age_p99_s")), ("s1", history.line("age_p50_s"))]
@@ -184,30 +190,25 @@ def _receives(counts: list[int]) -> Html:
         for count, name, shade, opacity in zip(counts, _CLASSES, _SHADES, _OPACITY, strict=True)
         if count
     )
-    often = sum(counts[4:])
-    said = [
-        f"received never {counts[0] / total:.0%}",
-        f"1 to 3 times {sum(counts[1:4]) / total:.0%}",
-    ]
-    said.append(f"more often {often / total:.1%}" if often else "more often none")
+    said = [f"never {counts[0] / total:.0%}", f"1–3 times {sum(counts[1:4]) / total:.0%}"]
+    if often := sum(counts[4:]):
+        said.append(f"more {often / total:.1%}")
     return html(
-        '<div class="shares" style="margin-top:8px">{}</div><div class="soft small" style="margin-top:4px">{}</div>\n',
+        '<div class="shares" style="margin:8px 0 4px">{}</div><div class="soft small">received: {}</div>\n',
         shares,
-        " · ".join(said),
+        ", ".join(said),
     )
 
 
 def _numbers(histories: list[_History]) -> list[Html]:
     columns = [
-        ("Queue", "text"),
-        ("Account", "text"),
-        ("Region", "text"),
-        ("Oldest receivable", ""),
-        ("Oldest stored", ""),
+        ("Queue", "text long"),
+        ("Oldest", ""),
+        ("receivable", ""),
         ("Age p50", ""),
         ("p90", ""),
         ("p99", ""),
-        ("Time in queue p50", ""),
+        ("Stay p50", ""),
         ("p99", ""),
         ("Backlog", ""),
         ("In flight", ""),
@@ -218,8 +219,8 @@ def _numbers(histories: list[_History]) -> list[Html]:
     rows = [history.latest for history in histories if history.is_current]
     cells = [
         [
-            *(row[name] for name in ("queue", "account", "region")),
-            *map(duration, (row["oldest_receivable_s"], row["oldest_stored_s"])),
+            _named(row),
+            *map(duration, (row["oldest_stored_s"], row["oldest_receivable_s"])),
             *map(duration, (row["age_p50_s"], row["age_p90_s"], row["age_p99_s"])),
             *map(duration, (row["time_in_queue_p50_s"], row["time_in_queue_p99_s"])),
             *map(number, (row["backlog"], row["in_flight"])),
@@ -228,10 +229,16 @@ def _numbers(histories: list[_History]) -> list[Html]:
         ]
         for row in rows[:_ROWS_MAX]
     ]
-    said = "All numbers of this hour. Percentiles are at most 9.1 % too high."
+    said = "Of this hour. Stay: how long deleted messages had been there. Percentiles are at most 9.1 % too high."
     if len(rows) > _ROWS_MAX:
         said = f"The worst {_ROWS_MAX} of {len(rows):,} queues. " + said
     return [
         html('<h2>Numbers</h2>\n<p class="soft small">{}</p>\n', said),
         table(columns, cells),
     ]
+
+
+def _named(row: Row) -> Html:
+    return html(
+        '{}<br><span class="soft small">{} · {}</span>', row["queue"], row["account"], row["region"]
+    )

@@ -42,11 +42,11 @@ svg text { font: 10.5px system-ui, sans-serif; fill: var(--soft); }
 .key.k1 { background: var(--first); } .key.k2 { background: var(--second); } .key.k3 { background: var(--third); }
 .scroll { overflow-x: auto; background: var(--card); border: 1px solid var(--line); border-radius: 10px;
   margin-top: 14px; } .card .scroll { border: 0; margin-top: 0; border-radius: 0; }
-table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
-th, td { padding: 7px 12px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; }
+th, td { padding: 7px 9px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 .card th, .card td { padding: 5px 12px 5px 0; } tbody tr:last-child td { border-bottom: 0; }
 th { color: var(--soft); font-weight: 600; } th.text, td.text { text-align: left; }
-td.long { white-space: normal; overflow-wrap: anywhere; min-width: 240px; } td.bar { width: 90px; min-width: 90px; }
+td.long { white-space: normal; overflow-wrap: anywhere; min-width: 200px; } td.bar { width: 90px; min-width: 90px; }
 .track { display: block; height: 7px; border-radius: 4px; background: var(--track); overflow: hidden; }
 .track i { display: block; height: 100%; background: var(--first); border-radius: 4px; }
 .shares { display: flex; height: 9px; border-radius: 5px; overflow: hidden; background: var(--track); gap: 1px; }

@@ -28,7 +28,7 @@ from storage.lake import Lake, LakeFile
 
 HOUR_MS = 3_600_000
 _BATCH_ROWS = 1 << 17
-_TASK_BYTES = 8 << 20
+_PART_BYTES = 8 << 20
 """About a million messages, so that an hour of one large shard is work for several processors."""
 _CELLS_MAX = 1 << 20
 """So many counts are kept before they are added up."""
@@ -79,14 +79,14 @@ class Hour:
     shards: dict[str, ShardHour] = field(default_factory=dict)
 
     @property
-    def paths(self) -> list[str]:
+    def files(self) -> list[LakeFile]:
         """All of them."""
-        return [f.path for shard in self.shards.values() for f in (*shard.snapshots, *shard.flows)]
+        return [f for shard in self.shards.values() for f in (*shard.snapshots, *shard.flows)]
 
     @property
     def checksum(self) -> int:
         """Tells whether these are other files than those of a run before."""
-        return sum(crc32(path.encode()) for path in self.paths) % CHECKSUM_MODULUS
+        return sum(crc32(file.path.encode()) for file in self.files) % CHECKSUM_MODULUS
 
 
 def find_hours(lake: Lake) -> dict[int, Hour]:
@@ -120,8 +120,8 @@ def hour_of(at_ms: int) -> int:
 # -- for Spark --------------------------------------------------------------------------------------------------------
 
 
-class _SnapshotTask(NamedTuple):
-    paths: list[str]
+class _SnapshotPart(NamedTuple):
+    files: list[LakeFile]
     hour_ms: int
     snapshots: int
     last: str | None
@@ -130,66 +130,68 @@ class _SnapshotTask(NamedTuple):
 
 def snapshot_cells(session: SparkSession, lake: Lake, hours: Sequence[Hour]) -> DataFrame:
     """CELL of the hours' snapshots."""
-    tasks = [
-        task for hour in hours for shard in hour.shards.values() for task in _snapshot_tasks(shard)
+    parts = [
+        part for hour in hours for shard in hour.shards.values() for part in _snapshot_parts(shard)
     ]
-    return _frame(session, tasks, CELL, partial(_count_snapshots, lake))
+    size = sum(file.size for part in parts for file in part.files)
+    return _frame(session, parts, size, CELL, partial(_count_snapshots, lake))
 
 
 def movements(session: SparkSession, lake: Lake, hours: Sequence[Hour]) -> DataFrame:
     """MOVEMENT of the hours' flows."""
-    tasks = [shard for hour in hours for shard in hour.shards.values() if shard.flows]
-    return _frame(session, tasks, MOVEMENT, partial(_read_flows, lake))
+    parts = [shard for hour in hours for shard in hour.shards.values() if shard.flows]
+    size = sum(file.size for part in parts for file in part.flows)
+    return _frame(session, parts, size, MOVEMENT, partial(_read_flows, lake))
 
 
 def _frame(
     session: SparkSession,
-    tasks: Sequence[T],
+    parts: Sequence[T],
+    size: int,
     columns: Columns,
     read: Callable[[T], Iterator[pa.RecordBatch]],
 ) -> DataFrame:
-    """What is read for the tasks, each of which is one of Spark's."""
+    """What is read of the parts, which have so many bytes in all."""
     schema = from_arrow_schema(arrow_schema(columns))
-    if not tasks:
+    if not parts:
         return session.createDataFrame([], schema)
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from read(tasks[number])
+                yield from read(parts[number])
 
-    return session.range(0, len(tasks), 1, len(tasks)).mapInArrow(rows, schema)
+    tasks = max(size // _PART_BYTES, session.sparkContext.defaultParallelism)
+    return session.range(0, len(parts), 1, min(tasks, len(parts))).mapInArrow(rows, schema)
 
 
-def _snapshot_tasks(shard: ShardHour) -> Iterator[_SnapshotTask]:
+def _snapshot_parts(shard: ShardHour) -> Iterator[_SnapshotPart]:
     if not shard.snapshots:
         return
     last = shard.snapshots[-1].path
-    paths: list[str] = []
-    taken_bytes = 0
+    files: list[LakeFile] = []
     for file in shard.snapshots:
-        paths.append(file.path)
-        taken_bytes += file.size
-        if taken_bytes >= _TASK_BYTES or file.path == last:
+        files.append(file)
+        if sum(each.size for each in files) >= _PART_BYTES or file.path == last:
             ends_hour = last if file.path == last else None
-            yield _SnapshotTask(paths, shard.hour_ms, len(shard.snapshots), ends_hour)
-            paths, taken_bytes = [], 0
+            yield _SnapshotPart(files, shard.hour_ms, len(shard.snapshots), ends_hour)
+            files = []
 
 
 # -- in tasks ---------------------------------------------------------------------------------------------------------
 
 
-def _count_snapshots(lake: Lake, task: _SnapshotTask) -> Iterator[pa.RecordBatch]:
+def _count_snapshots(lake: Lake, part: _SnapshotPart) -> Iterator[pa.RecordBatch]:
     queues = _Queues()
     cells: list[pa.Table] = []
     kept = 0
-    for path in task.paths:
-        for rows in _batches(lake, path):
+    for file in part.files:
+        for rows in _batches(lake, file.path):
             numbered = _numbered(rows, queues)
             cells.append(
                 _counted(numbered, buckets_of(numbered["oldest_ms"].to_numpy()), is_last=False)
             )
-            if path == task.last:
+            if file.path == part.last:
                 receives = rows.column("receive_count").to_numpy()
                 classes = np.searchsorted(RECEIVE_CLASSES, receives, "right") - 1
                 cells.append(_counted(numbered, classes, is_last=True))
@@ -197,11 +199,11 @@ def _count_snapshots(lake: Lake, task: _SnapshotTask) -> Iterator[pa.RecordBatch
             if kept > _CELLS_MAX:
                 cells, kept = [_summed(cells)], 0
     if cells:
-        yield from _named(_summed(cells), queues, task).to_batches()
+        yield from _named(_summed(cells), queues, part).to_batches()
 
 
 class _Queues:
-    """Numbers for the queues of a task, since numbers are grouped faster than names."""
+    """Numbers for the queues of a part, since numbers are grouped faster than names."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {}
@@ -265,13 +267,13 @@ def _summed(cells: list[pa.Table]) -> pa.Table:
     return groups.aggregate(sums).rename_columns(cells[0].column_names)
 
 
-def _named(cells: pa.Table, queues: _Queues, task: _SnapshotTask) -> pa.Table:
+def _named(cells: pa.Table, queues: _Queues, part: _SnapshotPart) -> pa.Table:
     """CELL, from cells with the queues' numbers."""
     names = {name: column.take(cells["queue"]) for name, column in queues.names().items()}
     schema = arrow_schema(CELL)
     constant = {
-        "hour": pa.scalar(task.hour_ms * 1000, schema.field("hour").type),
-        "snapshots": pa.scalar(task.snapshots, pa.int32()),
+        "hour": pa.scalar(part.hour_ms * 1000, schema.field("hour").type),
+        "snapshots": pa.scalar(part.snapshots, pa.int32()),
     }
     same = {name: pa.repeat(value, len(cells)) for name, value in constant.items()}
     columns = {name: cells[name] for name in cells.column_names if name != "queue"}
