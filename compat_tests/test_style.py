@@ -23,6 +23,7 @@ PRINTING = {
     "sqs_api/__main__.py": "the command line speaks on standard output",
     "spark_jobs/__main__.py": "the command line speaks on standard output",
     "compat_tests/benchmarks/": "commands of their own",
+    "spark_jobs/benchmarks/": "commands of their own",
 }
 CLOCK_AND_CHANCE = {
     "cluster/clock.py": "the one place that reads the clock and draws random bits",

@@ -12,19 +12,16 @@ from datetime import date, datetime
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.failures import JobFailed
+from spark_jobs.segments import read_rows
+from spark_jobs.table import load_table, table_files
 from storage.archive_schema import ARCHIVE, TABLE, TABLE_PARTITIONS, arrow_schema
 from storage.lake import Lake
-
-_BATCH_ROWS = 1_000
 
 
 class WrongPredicate(Exception):
@@ -89,25 +86,20 @@ def _may_hold(day: date, sent: Span) -> bool:
 
 def _table_files(lake: Lake) -> list[ArchiveFile]:
     """All files of the newest version of the table."""
-    try:
-        table = DeltaTable(lake.uri(ARCHIVE), storage_options=lake.storage_options())
-        actions = pa.table(table.get_add_actions(flatten=True))
-    except TableNotFoundError:
-        raise JobFailed(f"there is no archive in {lake.url} yet") from None
-    except (DeltaError, OSError) as error:
-        raise JobFailed(f"cannot read {lake.uri(ARCHIVE)}: {first_line(error)}") from error
+    table = load_table(lake)
+    if table is None:
+        raise JobFailed(f"there is no archive in {lake.url} yet")
     wanted = ["path", *(f"partition.{name}" for name in TABLE_PARTITIONS)]
-    return [ArchiveFile(*row.values()) for row in actions.select(wanted).to_pylist()]
+    return [ArchiveFile(*row.values()) for row in table_files(table).select(wanted).to_pylist()]
 
 
 def read_archive(session: SparkSession, lake: Lake, files: list[ArchiveFile]) -> DataFrame:
-    """The rows of the files, in TABLE's columns."""
+    """The rows of the files, of which there is at least one, in TABLE's columns."""
     schema = from_arrow_schema(arrow_schema(TABLE))
-    if not files:
-        return session.createDataFrame([], schema)
     if lake.is_local:
         reader = session.read.schema(schema).option("basePath", lake.path(ARCHIVE))
-        return reader.parquet(*(lake.path(f"{ARCHIVE}/{file.path}") for file in files))
+        paths = [lake.path(f"{ARCHIVE}/{file.path}") for file in files]
+        return reader.parquet(*paths).select(*TABLE)  # the partitions' columns came last
     named = session.createDataFrame(files, "path string, account string, queue string, day date")
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -121,20 +113,14 @@ def read_archive(session: SparkSession, lake: Lake, files: list[ArchiveFile]) ->
 def _file_rows(lake: Lake, file: ArchiveFile) -> Iterator[pa.RecordBatch]:
     """The rows of a file; the columns that its path says are put in."""
     schema = arrow_schema(TABLE)
-    with lake.open(f"{ARCHIVE}/{file.path}") as stream:
-        for batch in pq.ParquetFile(stream).iter_batches(_BATCH_ROWS):
-            columns = {
-                name: pa.repeat(pa.scalar(value, schema.field(name).type), batch.num_rows)
-                for name, value in file._asdict().items()
-                if name in TABLE_PARTITIONS
-            }
-            yield pa.RecordBatch.from_arrays(
-                [
-                    columns[name] if name in columns else batch.column(name).cast(kind)
-                    for name, kind in zip(schema.names, schema.types, strict=True)
-                ],
-                schema=schema,
-            )
+    stored = pa.schema([column for column in schema if column.name not in TABLE_PARTITIONS])
+    for batch in read_rows(lake, f"{ARCHIVE}/{file.path}", stored):
+        said = {
+            name: pa.repeat(pa.scalar(getattr(file, name), schema.field(name).type), batch.num_rows)
+            for name in TABLE_PARTITIONS
+        }
+        columns = [said[name] if name in said else batch.column(name) for name in schema.names]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def chosen(rows: DataFrame, selection: Selection) -> DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
@@ -23,6 +24,26 @@ class Surroundings(NamedTuple):
     endpoint: str = DEFAULT_ENDPOINT
 
 
+class Notes:
+    """What a job says on standard error, each line once. A warning makes the exit status 1."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._said: set[str] = set()
+        self.status = 0
+
+    def tell(self, text: str) -> None:
+        """Say it."""
+        if text not in self._said:
+            self._said.add(text)
+            click.echo(f"{self._job}: {text}", err=True)
+
+    def warn(self, text: str) -> None:
+        """Say that something was not done."""
+        self.status = 1
+        self.tell(text)
+
+
 def _open_lake(context: click.Context, _: click.Parameter, url: str) -> Lake:
     surroundings = context.find_object(Surroundings) or Surroundings()
     try:
@@ -36,7 +57,11 @@ def _open_lake(context: click.Context, _: click.Parameter, url: str) -> Lake:
 
 def _endpoint(context: click.Context, _: click.Parameter, url: str | None) -> str:
     surroundings = context.find_object(Surroundings) or Surroundings()
-    return (url or surroundings.endpoint).rstrip("/")
+    endpoint = (url or surroundings.endpoint).rstrip("/")
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise click.BadParameter(f"{endpoint} is no http:// or https:// URL")
+    return endpoint
 
 
 _Option = Callable[[Callable[..., Any]], Callable[..., Any]]

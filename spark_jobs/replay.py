@@ -7,7 +7,8 @@ run that is killed repeats at most one request, and a run after a completed one 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from itertools import islice
@@ -33,11 +34,11 @@ from spark_jobs.archived import (
 from spark_jobs.claim import Claim
 from spark_jobs.failures import JobFailed, spark_reason
 from spark_jobs.instants import Instant
-from spark_jobs.options import endpoint_option, lake_option, master_option
+from spark_jobs.options import Notes, endpoint_option, lake_option, master_option
 from spark_jobs.progress import Done, Progress
 from spark_jobs.replay_ledger import Ledger, Named, with_replayed
 from spark_jobs.sending import Destination, Message, Rate, batches, find_destination, group_of, send
-from spark_jobs.spark import spark_session
+from spark_jobs.spark import OpenSession, spark_session
 from storage.archive_schema import DELETED, EXPIRED, REPLAYS
 from storage.lake import Lake
 
@@ -46,6 +47,9 @@ _PARTITION_BYTES = 32 << 20
 _NAMED_MAX = 20
 """So many refused messages are named."""
 _REPLAY_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}").fullmatch
+
+Tell = Callable[[str], None]
+"""Says something on standard error."""
 
 
 class DayCount(NamedTuple):
@@ -61,6 +65,9 @@ class DayCount(NamedTuple):
     def to_send(self) -> int:
         """How many a replay would send."""
         return self.messages - self.replayed - self.sealed
+
+
+_NOTHING = DayCount(None, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -153,11 +160,14 @@ class Sending(NamedTuple):
     claim: Claim
     rate: Rate
     replay: str
+    warn: Tell
 
 
 def send_all(to_send: Iterable[Message], sending: Sending, tally: Tally) -> None:
-    """Send the messages, one request after the other. Raises JobFailed when SQS or another run stops it; what was sent until
-    then is in the ledger."""
+    """Send the messages, one request after the other.
+
+    Raises JobFailed when SQS or another run stops it; what was sent until then is in the ledger.
+    """
     destination = sending.destination
     for batch in batches(
         to_send, entries_max=sending.rate.entries_max, is_fifo=destination.is_fifo
@@ -198,9 +208,9 @@ def _refuse(message: Message, reason: str, sending: Sending, tally: Tally) -> No
         tally.stopped_groups.add(group_of(message))
     if tally.refused <= _NAMED_MAX:
         name = f"{message.message_id} (position {message.name.position})"
-        click.echo(f"replay: {name} is refused: {reason}", err=True)
+        sending.warn(f"{name} is refused: {reason}")
     elif tally.refused == _NAMED_MAX + 1:
-        click.echo("replay: more are refused, which are not named", err=True)
+        sending.warn("more are refused, which are not named")
 
 
 # -- the job ----------------------------------------------------------------------------------------------------------
@@ -237,36 +247,42 @@ def new_run() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:12]}"
 
 
-def dry_run(session: SparkSession, plan: Plan) -> str:
-    """Say what a replay would do; the summary."""
-    days = count_by_day(plan.rows(session, Ledger(plan.lake, plan.folder, "dry")))
-    for day in days:
-        click.echo(
-            f"replay: {plan.selection.queue} {day.day}: {day.to_send:,} to send, "
-            f"{day.bytes / 1e6:,.1f} MB, {day.replayed:,} were there already, {day.sealed:,} sealed",
-            err=True,
-        )
-    total = _total(days)
+def dry_run(plan: Plan, open_session: OpenSession, tell: Tell) -> str:
+    """Say what a replay would do; the summary. Raises WrongPredicate."""
+    total = _NOTHING
+    if plan.files:
+        with open_session() as session:
+            days = count_by_day(plan.rows(session, Ledger(plan.lake, plan.folder, "dry")))
+        total = _total(days)
+        for day in days:
+            tell(
+                f"{plan.selection.queue} {day.day}: {day.to_send:,} to send, "
+                f"{day.bytes / 1e6:,.1f} MB, {_left_out(day)}"
+            )
     count = _at_most(total.to_send, plan.limit)
     takes = f", {count / plan.rate:,.0f} s at {plan.rate:g} a second" if plan.rate else ""
     return (
-        f"replay: dry run: {count:,} of {total.bytes / 1e6:,.1f} MB would be sent to "
-        f"{plan.destination.arn}{takes}, {_left_out(total)}"
+        f"dry run: {count:,} would be sent to {plan.destination.arn}, "
+        f"{_bytes_of(count, total) / 1e6:,.1f} MB{takes}, {_left_out(total)}"
     )
 
 
-def replay(session: SparkSession, plan: Plan, run: str, claim: Claim) -> tuple[str, Tally]:
-    """Send what is chosen and was not sent yet; the summary. Raises JobFailed."""
-    ledger = Ledger(plan.lake, plan.folder, run)
-    rows = plan.rows(session, ledger)
-    total = _total(count_by_day(rows))
-    sending = Sending(plan.destination, ledger, claim, Rate(plan.rate), plan.name)
-    tally = Tally()
-    _send_chosen(rows, total, plan.limit, sending, tally)
-    ledger.merge()
+def run_replay(plan: Plan, open_session: OpenSession, warn: Tell) -> tuple[str, Tally]:
+    """Send what is chosen and was not sent yet; the summary. Raises WrongPredicate, JobFailed."""
+    tally, total = Tally(), _NOTHING
+    if plan.files:
+        run = new_run()
+        ledger = Ledger(plan.lake, plan.folder, run)
+        with plan.claim(run) as claim, open_session() as session:
+            rows = plan.rows(session, ledger)
+            total = _total(count_by_day(rows))
+            rate = Rate(plan.rate)
+            sending = Sending(plan.destination, ledger, claim, rate, plan.name, warn)
+            _send_chosen(rows, total, plan.limit, sending, tally)
+            ledger.merge()
     held_back = f"{tally.held_back:,} held back behind them, " if tally.held_back else ""
     summary = (
-        f"replay: {tally.sent:,} sent to {plan.destination.queue}, {tally.refused:,} refused, "
+        f"{tally.sent:,} sent to {plan.destination.queue}, {tally.refused:,} refused, "
         f"{held_back}{_left_out(total)}"
     )
     return summary, tally
@@ -280,7 +296,7 @@ def _send_chosen(
         return
     ordered = in_order(rows.where("not replayed and sealed is null"), total.bytes)
     first = islice(messages(ordered), count)
-    with Progress("replay", Done(0, count, total.bytes), tally.done):
+    with Progress("replay", Done(0, count, _bytes_of(count, total)), tally.done):
         send_all(first, sending, tally)
 
 
@@ -288,10 +304,16 @@ def _at_most(count: int, limit: int | None) -> int:
     return count if limit is None else min(count, limit)
 
 
+def _bytes_of(count: int, total: DayCount) -> int:
+    """About how many bytes so many of the messages to send have."""
+    return total.bytes * count // max(1, total.to_send)
+
+
 def _total(days: list[DayCount]) -> DayCount:
-    columns = zip(*days, strict=True) if days else ([] for _ in DayCount._fields)
-    _, *counts = columns
-    return DayCount(None, *map(sum, counts))
+    if not days:
+        return _NOTHING
+    _, *columns = zip(*days, strict=True)
+    return DayCount(None, *map(sum, columns))
 
 
 def _left_out(total: DayCount) -> str:
@@ -368,23 +390,19 @@ def command(context: click.Context, /, **given: Any) -> None:
         given["rate"],
         given["limit"],
     )
+    notes = Notes("replay")
+
+    def open_session() -> AbstractContextManager[SparkSession]:
+        return spark_session("replay", given["master"])
+
     try:
-        summary, is_complete = _run(plan, given["master"], is_dry=given["dry_run"])
+        if given["dry_run"]:
+            summary = dry_run(plan, open_session, notes.tell)
+        else:
+            summary, _ = run_replay(plan, open_session, notes.warn)
     except WrongPredicate as error:
         raise click.BadParameter(str(error), param_hint="--where") from error
     except (PySparkException, Py4JError) as error:
         raise JobFailed(f"cannot read the archive: {spark_reason(error)}") from error
-    click.echo(summary)
-    if not is_complete:
-        context.exit(1)
-
-
-def _run(plan: Plan, master: str | None, *, is_dry: bool) -> tuple[str, bool]:
-    """The summary, and whether nothing was refused."""
-    if is_dry:
-        with spark_session("replay", master) as session:
-            return dry_run(session, plan), True
-    run = new_run()
-    with plan.claim(run) as claim, spark_session("replay", master) as session:
-        summary, tally = replay(session, plan, run, claim)
-    return summary, tally.refused == 0
+    click.echo(f"replay: {summary}")
+    context.exit(notes.status)

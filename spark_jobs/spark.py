@@ -11,12 +11,16 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from pyspark import SparkConf
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+
+OpenSession = Callable[[], AbstractContextManager[SparkSession]]
+"""Starts a session when a job knows that it has work for it."""
 
 LOCAL = "local[*,4]"
 """All processors of this machine; a task that fails is tried four times, as on a cluster."""
@@ -51,6 +55,9 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise SparkUnusable(f"cannot start Spark: {reason[0]}") from error
         session.sparkContext.setLogLevel("ERROR")
+        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(
+            "CRITICAL"
+        )  # it says every error twice
         session.sparkContext.addPyFile(str(_own_packages(Path(scratch))))
         try:
             yield session

@@ -19,6 +19,7 @@ import pyarrow.fs as arrow_fs
 from pyarrow import ArrowException, NativeFile
 
 _CHUNK_BYTES = 8 << 20
+_DRAFT = ".draft-"
 
 
 class LakeUnusable(Exception):
@@ -31,6 +32,14 @@ class LakeFile(NamedTuple):
     path: str
     size: int
     modified_s: float
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+
+LakeFiles = list[LakeFile]
 
 
 class ObjectStore(NamedTuple):
@@ -112,8 +121,15 @@ class Lake:
             options["AWS_ALLOW_HTTP"] = "true"
         return options
 
-    def list(self, folder: str) -> list[LakeFile]:
-        """All files below a folder, sorted by path; none if it does not exist. Unfinished ones are left out."""
+    def list(self, folder: str) -> LakeFiles:
+        """All files below a folder, sorted by path; none if it does not exist. Drafts are left out."""
+        return [file for file in self._list(folder) if not file.name.startswith(".")]
+
+    def list_drafts(self, folder: str) -> LakeFiles:
+        """The files below a folder that are being written, or were when their writer died."""
+        return [file for file in self._list(folder) if file.name.startswith(_DRAFT)]
+
+    def _list(self, folder: str) -> LakeFiles:
         selector = arrow_fs.FileSelector(self.path(folder), allow_not_found=True, recursive=True)
         with _named(self.uri(folder)):
             found = self._files.get_file_info(selector)
@@ -121,7 +137,7 @@ class Lake:
         return sorted(
             LakeFile(info.path[cut:], info.size or 0, info.mtime.timestamp() if info.mtime else 0.0)
             for info in found
-            if info.type is arrow_fs.FileType.File and not info.base_name.startswith(".")
+            if info.type is arrow_fs.FileType.File
         )
 
     @contextmanager
@@ -132,11 +148,11 @@ class Lake:
 
     def read(self, path: str) -> bytes | None:
         """A whole file, None if there is none."""
-        with _named(self.uri(path)):
-            if self._files.get_file_info(self.path(path)).type is not arrow_fs.FileType.File:
-                return None
-            with self._files.open_input_stream(self.path(path)) as stream:
-                return bytes(stream.read())
+        with _named(self.uri(path)), suppress(FileNotFoundError):
+            if self._files.get_file_info(self.path(path)).type is arrow_fs.FileType.File:
+                with self._files.open_input_stream(self.path(path)) as stream:
+                    return bytes(stream.read())
+        return None
 
     def read_json(self, path: str) -> object:
         """A JSON file, None if there is none."""
@@ -159,7 +175,7 @@ class Lake:
             if self.is_local:
                 target.parent.mkdir(parents=True, exist_ok=True)
             folder = target.parent if self.is_local else None
-            descriptor, name = tempfile.mkstemp(prefix=".draft-", dir=folder)
+            descriptor, name = tempfile.mkstemp(prefix=_DRAFT, dir=folder)
             os.close(descriptor)
         draft = Path(name)
         try:
@@ -188,6 +204,11 @@ class Lake:
         """Remove a file, which need not exist."""
         with _named(self.uri(path)), suppress(FileNotFoundError):
             self._files.delete_file(self.path(path))
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder, which need not exist, and all that is in it."""
+        with _named(self.uri(folder)), suppress(FileNotFoundError):
+            self._files.delete_dir(self.path(folder))
 
 
 def _object_store(store: ObjectStore) -> arrow_fs.FileSystem:

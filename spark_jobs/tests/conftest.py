@@ -1,20 +1,46 @@
-"""One Spark for the whole run."""
+"""One Spark for all tests of the jobs: it takes seconds to start."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from spark_jobs.spark import spark_session
+from spark_jobs.spark import OpenSession, spark_session
+from spark_jobs.tests import faults
+from spark_jobs.tests.services import FakeService
+from storage.lake import Lake
+
+# Starts in half the time; long jobs would be slower.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+# Executors have our modules without the tests.
+cloudpickle.register_pickle_by_value(faults)
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A small local Spark that starts fast."""
-    os.environ["JDK_JAVA_OPTIONS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    """Two processors, and four tries for a task."""
     with spark_session("tests", "local[2,4]") as session:
-        session.conf.set("spark.sql.shuffle.partitions", "1")
+        session.conf.set("spark.sql.shuffle.partitions", "2")
         yield session
+
+
+@pytest.fixture
+def open_session(spark: SparkSession) -> OpenSession:
+    return lambda: nullcontext(spark)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(str(tmp_path))
+
+
+@pytest.fixture
+def service() -> Iterator[FakeService]:
+    with FakeService() as fake:
+        yield fake

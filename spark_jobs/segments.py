@@ -1,0 +1,193 @@
+"""Segments: what the service left in the lake to be archived. They are found, put in order, and verified as they are read.
+
+Damage is a value here, not the end of the job: the batches of a shard are archived up to the damaged one, and those of
+other shards in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from storage.archive_schema import (
+    CHECKSUM_MODULUS,
+    FOOTER_KEY,
+    SEGMENT,
+    SEGMENT_FORMAT,
+    SEGMENTS,
+    arrow_schema,
+    attribute_bytes,
+    row_checksum,
+)
+from storage.lake import Lake, LakeUnusable
+
+ShardId = tuple[str, int]
+"""A source and the number of one of its shards."""
+Warn = Callable[[str], None]
+"""Takes one line for the user; the job goes on, and ends with status 1."""
+
+_PATH = re.compile(rf"{SEGMENTS}/([^/]+)/shard-(\d+)/batch-(\d{{12,}})\.parquet")
+_READ_BYTES = 16 << 20
+"""So much is decoded at once."""
+_READ_ROWS = 65_536
+
+
+class SegmentFile(NamedTuple):
+    """A segment by its name."""
+
+    path: str
+    shard: ShardId
+    batch: int
+
+
+class Segment(NamedTuple):
+    """A segment, and what its footer says of it. `bytes` are those of bodies and attributes."""
+
+    path: str
+    shard: ShardId
+    batch: int
+    rows: int
+    checksum: int
+    bytes: int
+
+
+class Damaged(Exception):
+    """A segment cannot be read, or is not what it says; the text has no path."""
+
+
+def find_segments(lake: Lake) -> list[SegmentFile]:
+    """All segments in the lake, by shard and batch. Raises LakeUnusable."""
+    found = (_PATH.fullmatch(file.path) for file in lake.list(SEGMENTS))
+    files = (SegmentFile(m[0], (m[1], int(m[2])), int(m[3])) for m in found if m)
+    return sorted(files, key=lambda file: (file.shard, file.batch))
+
+
+def waiting_segments(
+    lake: Lake,
+    files: list[SegmentFile],
+    archived: Mapping[ShardId, int],
+    unreadable: Mapping[str, str],
+    warn: Warn,
+) -> list[Segment]:
+    """What comes after the batches that are `archived`: for each shard up to the first that is missing or `unreadable`."""
+    segments: list[Segment] = []
+    ended: set[ShardId] = set()
+    expected = {shard: batch + 1 for shard, batch in archived.items()}
+    for file in files:
+        next_batch = expected.get(file.shard, 1)
+        if file.shard in ended or file.batch < next_batch:
+            continue
+        source, shard = file.shard
+        ended.add(file.shard)
+        if file.batch > next_batch:
+            missing = f"batch {next_batch}"
+            if file.batch > next_batch + 1:
+                missing = f"batches {next_batch} to {file.batch - 1}"
+            warn(f"{missing} of {source}, shard {shard}, missing in the lake: later ones must wait")
+            continue
+        try:
+            if file.path in unreadable:
+                raise Damaged(unreadable[file.path])
+            segments.append(_described(lake, file))
+        except Damaged as error:
+            warn(f"{lake.uri(file.path)} cannot be archived: {error}")
+            continue
+        ended.discard(file.shard)
+        expected[file.shard] = file.batch + 1
+    return segments
+
+
+def _described(lake: Lake, file: SegmentFile) -> Segment:
+    try:
+        with lake.open(file.path) as stream:
+            footer = (pq.read_metadata(stream).metadata or {}).get(FOOTER_KEY, b"")
+        said = json.loads(footer)
+        identity = said["format"], said["source"], said["shard"], said["batch"]
+        if identity != (SEGMENT_FORMAT, *file.shard, file.batch):
+            raise Damaged(f"it says that it is {footer.decode()}")
+        return Segment(*file, int(said["count"]), int(said["checksum"]), int(said["bytes"]))
+    except (LakeUnusable, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"its footer cannot be read: {error}") from error
+
+
+def read_segment(lake: Lake, segment: Segment) -> Iterator[pa.RecordBatch]:
+    """The rows, some at a time, each verified; the last ones come only if all are there. Raises Damaged."""
+    rows = checksum = 0
+    held: pa.RecordBatch | None = None
+    for batch in read_rows(lake, segment.path, arrow_schema(SEGMENT), segment.bytes):
+        shards = (batch["source"].unique(), batch["shard"].unique(), batch["batch"].unique())
+        if [each.to_pylist() for each in shards] != [[each] for each in _identity(segment)]:
+            raise Damaged("it has rows of another batch")
+        rows += batch.num_rows
+        checksum = (checksum + verified_checksum(batch)) % CHECKSUM_MODULUS
+        if held is not None:
+            yield held
+        held = batch
+    if (rows, checksum) != (segment.rows, segment.checksum):
+        raise Damaged(f"{rows} rows with checksum {checksum}, not as its footer says")
+    if held is not None:
+        yield held
+
+
+def _identity(segment: Segment) -> tuple[str, int, int]:
+    return *segment.shard, segment.batch
+
+
+def read_rows(lake: Lake, path: str, schema: pa.Schema, size: int = 0) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file with these columns, in pieces of bounded size. Raises Damaged.
+
+    `size` is that of its content, where its encoding may hide how large it is.
+    """
+    try:
+        with lake.open(path) as stream, pq.ParquetFile(stream) as file:
+            if not file.schema_arrow.equals(schema):
+                raise Damaged("its columns are other ones")
+            groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+            size = max(size, sum(group.total_byte_size for group in groups), 1)
+            at_once = max(1, min(_READ_ROWS, _READ_BYTES * file.metadata.num_rows // size))
+            yield from file.iter_batches(batch_size=at_once, use_threads=False)
+    except LakeUnusable as error:
+        raise Damaged(str(error)) from error
+
+
+def verified_checksum(rows: pa.RecordBatch) -> int:
+    """The sum of the rows' checksums, after computing each anew. Raises Damaged where one differs."""
+    ids = rows["message_id"].to_pylist()
+    contents = pc.coalesce(rows["body"].cast(pa.binary()), rows["sealed"]).to_pylist()
+    computed = [
+        row_checksum(message_id or "", content or b"", attributes)
+        for message_id, content, attributes in zip(ids, contents, _attributes(rows), strict=True)
+    ]
+    stored = rows["checksum"].to_pylist()
+    if computed != stored:
+        row = next(
+            i for i, pair in enumerate(zip(computed, stored, strict=True)) if len({*pair}) > 1
+        )
+        raise Damaged(f"message {ids[row]} does not have its checksum")
+    return sum(computed) % CHECKSUM_MODULUS
+
+
+def _attributes(rows: pa.RecordBatch) -> list[bytes]:
+    """Of each row, what `attribute_bytes` says. Column by column, since rows as Python values take ten times as long."""
+    column = rows["attributes"]
+    if column.null_count == rows.num_rows:
+        return [b""] * rows.num_rows
+    ends = column.offsets.to_pylist()
+    begin, length = ends[0], ends[-1] - ends[0]
+    values = column.items.slice(begin, length).flatten()
+    names = column.keys.slice(begin, length).to_pylist()
+    fields = [field.name for field in column.type.item_type]
+    named = zip(names, *(each.to_pylist() for each in values), strict=True)
+    pairs = [(name, dict(zip(fields, value, strict=True))) for name, *value in named]
+    offsets = [end - begin for end in ends]
+    return [
+        attribute_bytes(pairs[start:end]) if end > start else b""
+        for start, end in pairwise(offsets)
+    ]

@@ -1,0 +1,80 @@
+"""A stand-in for the service's admin endpoint: it knows what it sealed, and believes what it is told is archived."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+
+class FakeService:
+    """Listens on loopback while its block lasts."""
+
+    def __init__(self) -> None:
+        self.sealed: dict[tuple[str, int], int] = {}
+        self.archived: dict[tuple[str, int], int] = {}
+        self.told: list[dict[str, Any]] = []
+        self.signed_by: list[str | None] = []
+        self.fails: set[str] = set()
+        """Paths that are answered 503."""
+        service = self
+
+        class Answering(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                service.answer(self, None)
+
+            def do_POST(self) -> None:
+                length = int(self.headers.get("Content-Length", 0))
+                service.answer(self, json.loads(self.rfile.read(length)))
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+        self.port: int = self._server.server_address[1]
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    def __enter__(self) -> FakeService:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def answer(self, request: BaseHTTPRequestHandler, body: Any) -> None:
+        status, content = self._result(request.path, body)
+        self.signed_by.append(request.headers.get("Authorization"))
+        encoded = json.dumps(content).encode()
+        request.send_response(status)
+        request.send_header("Content-Length", str(len(encoded)))
+        request.end_headers()
+        request.wfile.write(encoded)
+
+    def _result(self, path: str, body: Any) -> tuple[int, dict[str, Any]]:
+        if path in self.fails:
+            return 503, {"error": "the disk is full"}
+        if path == "/_holdfast/archive/seal":
+            return 200, {"shards": self._shards("batch", self.sealed)}
+        if path == "/_holdfast/archive":
+            known = {shard: self.archived.get(shard, 0) for shard in self.sealed}
+            return 200, {"lake": "here", "shards": self._shards("archived", known)}
+        shard = body["source"], body["shard"]
+        if body["batch"] > self.sealed.get(shard, 0):
+            return 409, {"error": "there is no such batch"}
+        removed = body["batch"] - self.archived.get(shard, 0)
+        self.archived[shard] = body["batch"]
+        self.told.append(body)
+        return 200, {"removed": removed}
+
+    def _shards(self, name: str, batches: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
+        return [{"source": s, "shard": n, name: batch} for (s, n), batch in batches.items()]

@@ -1,0 +1,213 @@
+"""The compact job makes the lake smaller, and loses neither messages nor what was archived up to where."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.archive import archive, plan, take, write
+from spark_jobs.compact import Keep, TableFile, bins, files_of, first_wave, run_compact
+from spark_jobs.runs import Run
+from spark_jobs.spark import OpenSession
+from spark_jobs.sweep import sweep
+from spark_jobs.table import archived_batch, load_or_create, removed_files
+from spark_jobs.tests.lakes import (
+    SOURCE,
+    archived_rows,
+    messages,
+    names,
+    orphans,
+    write_segment,
+)
+from storage.archive_schema import ARCHIVE
+from storage.lake import Lake
+
+RUN = "archive-" + "0" * 32
+TODAY = date(2026, 11, 25)
+ALL = Keep(None, 168, 35)
+
+
+class Compaction:
+    """The job on a lake whose archive has five batches in ten files, of two days."""
+
+    def __init__(self, lake: Lake, open_session: OpenSession) -> None:
+        self.lake = lake
+        self.open_session = open_session
+        self.rows: list[dict[str, Any]] = []
+        self.warnings: list[str] = []
+        for batch in range(1, 6):
+            self.archive(batch)
+
+    def archive(self, batch: int) -> None:
+        rows = messages(4, batch=batch)
+        for row in rows:
+            row["sent_at"] = row["sent_at"].replace(day=20 + row["position"] % 2)
+        write_segment(self.lake, rows)
+        assert archive(self.lake, RUN, self.open_session, {}, print).batches == 1
+        self.rows += rows
+
+    def run(self, keep: Keep = ALL) -> str:
+        self.warnings = []
+        return run_compact(
+            self.lake, self.open_session, keep=keep, today=TODAY, warn=self.warnings.append
+        )
+
+
+@pytest.fixture
+def compaction(lake: Lake, open_session: OpenSession) -> Compaction:
+    return Compaction(lake, open_session)
+
+
+def no_session() -> Any:
+    raise AssertionError("Spark is not started when there is nothing to do")
+
+
+def test_small_files_become_one_for_each_partition(compaction: Compaction) -> None:
+    before = archived_rows(compaction.lake)
+
+    summary = compaction.run()
+
+    assert summary.startswith("10 files merged into 2, 0 dropped by age, 0 vacuumed, 0 orphans")
+    assert len(files_of(load_or_create(compaction.lake))) == 2
+    assert archived_rows(compaction.lake) == before
+    assert names(before) == names(compaction.rows)
+    compaction.open_session = no_session
+    assert compaction.run().startswith("0 files merged")
+
+
+def test_what_was_archived_up_to_where_outlives_checkpoints_and_the_log(
+    compaction: Compaction,
+) -> None:
+    lake = compaction.lake
+    load_or_create(lake).alter.set_table_properties(
+        {
+            "delta.logRetentionDuration": "interval 0 seconds",
+            "delta.deletedFileRetentionDuration": "interval 0 seconds",
+        }
+    )
+    compaction.run(Keep(None, 0, 0))
+    compaction.run(Keep(None, 0, 0))
+    log = [file.name for file in lake.list(f"{ARCHIVE}/_delta_log")]
+
+    assert "00000000000000000001.json" not in log
+    assert archived_batch(load_or_create(lake), (SOURCE, 0)) == 5
+    assert plan(lake, {}, {}, print).segments == []
+    compaction.archive(6)
+    assert names(archived_rows(lake)) == names(compaction.rows)
+
+
+def test_replaced_files_stay_for_readers_until_they_are_vacuumed(compaction: Compaction) -> None:
+    lake = compaction.lake
+    compaction.run()
+    assert len(removed_files(load_or_create(lake))) == 10
+    with Run(lake, "archive") as run:
+        assert sweep(lake, run) == 0
+
+    assert "10 vacuumed" in compaction.run(Keep(None, 0, 35))
+
+    assert len([file for file in lake.list(ARCHIVE) if file.name.startswith("part-")]) == 2
+    assert names(archived_rows(lake)) == names(compaction.rows)
+
+
+def test_only_days_that_are_too_old_are_dropped(compaction: Compaction) -> None:
+    assert "0 dropped" in compaction.run(Keep(5, 168, 35))
+    assert names(archived_rows(compaction.lake)) == names(compaction.rows)
+
+    assert "1 dropped by age" in compaction.run(Keep(4, 168, 35))
+
+    kept = [row for row in compaction.rows if row["sent_at"].day == 21]
+    assert names(archived_rows(compaction.lake)) == names(kept)
+    assert archived_batch(load_or_create(compaction.lake), (SOURCE, 0)) == 5
+
+
+def test_archive_run_that_began_before_a_compaction_still_commits(
+    compaction: Compaction, spark: SparkSession
+) -> None:
+    lake = compaction.lake
+    rows = messages(4, batch=6)
+    write_segment(lake, rows)
+    planned = plan(lake, {}, {}, print)
+    parts = write(spark, lake, RUN, planned.segments).parts
+    with Run(lake, "archive"):
+        assert compaction.run().startswith("10 files merged into 2")
+
+        assert take(lake, planned, parts) is not None
+
+    assert names(archived_rows(lake)) == names(compaction.rows + rows)
+
+
+def test_compaction_that_another_one_overtook_changes_nothing(compaction: Compaction) -> None:
+    lake, first = compaction.lake, compaction.open_session
+
+    def overtaken() -> Any:
+        compaction.open_session = first
+        compaction.run()
+        return first()
+
+    compaction.open_session = overtaken
+    # The first reads its table before it opens its session.
+    assert compaction.run().startswith("0 files merged into 0")
+
+    assert len(files_of(load_or_create(lake))) == 2
+    assert names(archived_rows(lake)) == names(compaction.rows)
+    assert orphans(lake) == []
+
+
+def test_damaged_file_of_the_table_is_named_and_left_as_it_is(compaction: Compaction) -> None:
+    lake = compaction.lake
+    damaged = files_of(load_or_create(lake))[0].path
+    path = Path(lake.path(f"{ARCHIVE}/{damaged}"))
+    table = pq.ParquetFile(path).read()
+    bodies = pa.array(["something else"] * table.num_rows)
+    pq.write_table(table.set_column(table.schema.get_field_index("body"), "body", bodies), path)
+
+    summary = compaction.run()
+
+    assert summary.startswith("9 files merged into 2")
+    assert len(compaction.warnings) == 1
+    assert damaged in compaction.warnings[0]
+    assert damaged in {file.path for file in files_of(load_or_create(lake))}
+
+
+def test_old_days_of_snapshots_and_flows_are_removed(lake: Lake, open_session: OpenSession) -> None:
+    for day in ("2026-10-20", "2026-10-21", "2026-11-25"):
+        lake.write(f"snapshots/{SOURCE}/shard-0/{day}/1.parquet", b"")
+        lake.write(f"flows/{SOURCE}/shard-1/{day}/1.parquet", b"")
+
+    summary = run_compact(lake, open_session, keep=ALL, today=TODAY, warn=print)
+
+    assert "2 days of snapshots removed" in summary
+    left = [*lake.list("snapshots"), *lake.list("flows")]
+    assert sorted({file.path.split("/")[3] for file in left}) == ["2026-10-21", "2026-11-25"]
+
+
+def file(path: str, size: int, queue: str = "q") -> TableFile:
+    return TableFile(path, size, 1, ("1", queue, "2026-11-21"))
+
+
+def test_bins_hold_small_files_of_one_partition_up_to_a_full_one() -> None:
+    mb = 1 << 20
+    small = [file(f"a{i}", 60 * mb) for i in range(6)]
+    other = [file("b0", 1, "r"), file("b1", 200 * mb, "r"), file("b2", 63 * mb, "r")]
+
+    found = bins([*small, *other, file("alone", 1, "s")])
+
+    assert [[each.path for each in one] for one in found] == [
+        ["a0", "a1", "a2", "a3"],
+        ["a4", "a5"],
+        ["b0", "b2"],
+    ]
+    assert bins([file("x", 64 * mb), file("y", 64 * mb)]) == []
+
+
+def test_wave_has_at_least_one_bin() -> None:
+    large = [file("a", 9 << 30), file("b", 1)]
+
+    assert first_wave([large, large]) == [large]
+    assert first_wave([]) == []

@@ -1,0 +1,117 @@
+"""The sweep takes nothing that a table version within reach has, or that a run could still commit."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.archive import Plan, plan, take, write
+from spark_jobs.parts import Part
+from spark_jobs.runs import Run
+from spark_jobs.sweep import sweep
+from spark_jobs.table import NotCommitted, commit_to, fence, load_or_create
+from spark_jobs.tests.lakes import archived_rows, names, orphans, write_batches
+from storage.archive_schema import ARCHIVE, RUNS
+from storage.lake import Lake
+
+PAUSED = "archive-" + "0" * 32
+
+
+@pytest.fixture
+def written(lake: Lake, spark: SparkSession) -> tuple[Plan, list[Part]]:
+    """A run that wrote its parts, and has not committed them yet; to others it looks dead."""
+    load_or_create(lake)
+    write_batches(lake, 2, 5)
+    planned = plan(lake, {}, {}, print)
+    return planned, write(spark, lake, PAUSED, planned.segments).parts
+
+
+def age(lake: Lake, path: str, seconds: float) -> None:
+    at = time.time() - seconds
+    os.utime(lake.path(path), (at, at))
+
+
+def test_run_whose_parts_were_swept_cannot_commit_them(
+    lake: Lake, written: tuple[Plan, list[Part]]
+) -> None:
+    with Run(lake, "archive") as run:
+        assert sweep(lake, run) == len(written[1]) > 0
+
+    assert take(lake, *written) is None
+    assert archived_rows(lake) == []
+    assert len(plan(lake, {}, {}, print).segments) == 2
+
+
+def test_run_that_commits_while_the_sweep_looks_keeps_its_parts(
+    lake: Lake, written: tuple[Plan, list[Part]]
+) -> None:
+    seen_by_sweep = load_or_create(lake)
+
+    assert take(lake, *written) is not None
+    with pytest.raises(NotCommitted):
+        commit_to(seen_by_sweep, [], {}, fence(seen_by_sweep) + 1)
+
+    with Run(lake, "archive") as run:
+        assert sweep(lake, run) == 0
+    assert len(archived_rows(lake)) == 10
+
+
+def test_run_that_looked_before_a_sweep_is_refused_by_delta_itself(
+    lake: Lake, written: tuple[Plan, list[Part]]
+) -> None:
+    seen_by_run = load_or_create(lake)
+    with Run(lake, "archive") as run:
+        sweep(lake, run)
+
+    with pytest.raises(NotCommitted):
+        commit_to(seen_by_run, [], written[0].after, written[0].fence)
+
+
+def test_parts_stay_while_another_run_lives(lake: Lake, written: tuple[Plan, list[Part]]) -> None:
+    with Run(lake, "archive") as other, Run(lake, "archive") as run:
+        age(lake, f"{RUNS}/{other.name}.json", 500)
+        assert sweep(lake, run) == 0
+
+    assert len(orphans(lake)) == len(written[1])
+    assert take(lake, *written) is not None
+
+
+def test_run_without_a_heartbeat_for_ten_minutes_is_dead(
+    lake: Lake, written: tuple[Plan, list[Part]]
+) -> None:
+    note = f"{RUNS}/archive-of-the-dead.json"
+    lake.write(note, b"{}")
+    age(lake, note, 700)
+
+    with Run(lake, "archive") as run:
+        assert sweep(lake, run) == len(written[1])
+
+    assert lake.list(RUNS) == []
+
+
+def test_drafts_of_killed_writers_go_and_what_is_not_ours_stays(
+    lake: Lake, written: tuple[Plan, list[Part]]
+) -> None:
+    assert take(lake, *written) is not None
+    folder = Path(lake.path(ARCHIVE)) / "account=1/queue=q/day=2026-11-21"
+    folder.mkdir(parents=True)
+    (folder / ".draft-abc").write_bytes(b"half")
+    (folder / "part-00000-c000.parquet").write_bytes(b"of another writer")
+
+    with Run(lake, "archive") as run:
+        assert sweep(lake, run) == 1
+
+    assert [path.name for path in folder.iterdir()] == ["part-00000-c000.parquet"]
+    assert names(archived_rows(lake)) == names(write_batches(lake, 2, 5))
+
+
+def test_note_of_a_run_is_there_while_it_lasts(lake: Lake) -> None:
+    with Run(lake, "compact") as run:
+        assert [file.path for file in lake.list(RUNS)] == [f"{RUNS}/{run.name}.json"]
+        assert run.others() == ([], [])
+
+    assert lake.list(RUNS) == []
