@@ -1,11 +1,13 @@
 # The verbs people and continuous integration share. A machine needs Python 3.11 to 3.13 and make; everything else is
 # installed into .venv, from locks with hashes. A second run finds everything in place and starts at once.
 #
-#   make serve ARGS="--port 9324"   run the service
+#   make serve ARGS="--port 9324"   run the service; with --lake it installs what the lake needs, too
+#   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
 #   make test                       check, then all tests but the long ones
 #   make quick                      the packages' own tests, without clients and processes (half a minute)
 #   make check                      format, lint, types, import contracts, style
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
+#   make kill9-archive ROUNDS=20    the same for the archive: the service and its jobs are killed (minutes)
 #   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
 #   make damage ROUNDS=300          flip bits and cut files of a closed folder, then start on it (minutes)
 #   make disk-faults ROUNDS=30      a disk that is full or fails under load; needs root, libfiu (minutes)
@@ -37,11 +39,14 @@ OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
 AIOBOTO3_LOCK := requirements-aioboto3.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed
 
-.PHONY: serve test quick check format kill9 power-loss damage disk-faults soak wire-fuzz fuzz bench size retention lock clean
+.PHONY: serve jobs test quick check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz fuzz bench size retention lock clean
 .DELETE_ON_ERROR:
 
-serve: $(VENV)/.runtime
+serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast serve $(ARGS)
+
+jobs: $(VENV)/.spark
+	@exec $(BIN)/holdfast jobs $(ARGS)
 
 test: $(CLIENTS) check
 	$(BIN)/python -m pytest $(ARGS)
@@ -64,6 +69,9 @@ kill9: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.kill9 --rounds $(ROUNDS) $(ARGS)
 	$(BIN)/python -m compat_tests.kill9_fifo --rounds $(ROUNDS) $(ARGS)
 	$(BIN)/python -m compat_tests.kill9_moves --rounds $(ROUNDS) $(ARGS)
+
+kill9-archive: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.kill9_archive --rounds $(ROUNDS) $(ARGS)
 
 power-loss: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.power_loss --rounds $(ROUNDS) $(ARGS)

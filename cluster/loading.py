@@ -33,6 +33,7 @@ def _load_archive(archive: ArchiveState, store: Store) -> None:
     for name in row.__struct_fields__:
         setattr(archive, name, getattr(row, name))
     archive.batches = {batch.number: batch for batch in batches}
+    archive.sealed_size = sum(batch.size for batch in batches)
 
 
 def _queue_state(stored: StoredQueue) -> QueueState:

@@ -12,9 +12,10 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -62,7 +63,10 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
         try:
             yield session
         finally:
-            session.stop()
+            # A call that a signal interrupted leaves an answer behind, which the next call takes for its own. Java ends
+            # with this process in any case.
+            with suppress(Py4JError):
+                session.stop()
 
 
 def _conf(job: str, master: str | None, scratch: str) -> SparkConf:

@@ -43,7 +43,7 @@ class ArchiveMetrics:
         archives = [shard.archive for shard in self._router.shards.values()]
         oldest_ms = min(
             (
-                *(a.open_since_ms for a in archives if a.open_first < a.next_position),
+                *(a.open_since_ms for a in archives if a.has_open),
                 *(batch.sealed_at_ms for a in archives for batch in a.batches.values()),
             ),
             default=self._now_ms(),

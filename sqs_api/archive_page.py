@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import msgspec
@@ -21,6 +22,9 @@ ARCHIVE = "/_holdfast/archive"
 _SEAL = ARCHIVE + "/seal"
 _ARCHIVED = ARCHIVE + "/archived"
 _log = structlog.get_logger("archive")
+
+Note = Callable[..., None]
+"""Takes an event's name and its fields: `AuditLog.note`."""
 
 
 class _Archived(msgspec.Struct):
@@ -43,7 +47,13 @@ class _Waiting:
 
 
 async def archive_page(
-    request: BaseRequest, path: str, body: bytes, hand_over: HandOver, router: Router, lake: str
+    request: BaseRequest,
+    path: str,
+    body: bytes,
+    hand_over: HandOver,
+    router: Router,
+    lake: str,
+    note: Note,
 ) -> web.StreamResponse:
     """The page, or an object with an `error`."""
     pages = {ARCHIVE: "GET", _SEAL: "POST", _ARCHIVED: "POST"}
@@ -57,13 +67,15 @@ async def archive_page(
             places = await hand_over.seal()
             return web.json_response({"shards": [place._asdict() for place in places]})
         if path == _ARCHIVED:
-            return await _archived(body, hand_over, router)
+            return await _archived(body, hand_over, router, note)
     except (ExportFailed, QueueError) as error:
         return _refused(503, error.message if isinstance(error, QueueError) else str(error))
     return web.json_response({"lake": lake, "shards": [asdict(each) for each in _waiting(router)]})
 
 
-async def _archived(body: bytes, hand_over: HandOver, router: Router) -> web.StreamResponse:
+async def _archived(
+    body: bytes, hand_over: HandOver, router: Router, note: Note
+) -> web.StreamResponse:
     try:
         said = msgspec.json.decode(body, type=_Archived)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -74,14 +86,10 @@ async def _archived(body: bytes, hand_over: HandOver, router: Router) -> web.Str
         removed = await hand_over.acknowledge(InLake(said.source, said.shard, said.batch))
     except InvalidParameterValue as refusal:
         return _refused(409, refusal.message)
-    _log.info(
-        "batches_archived",
-        shard=said.shard,
-        batch=said.batch,
-        messages=removed,
-        table=said.table,
-        version=said.version,
-    )
+    fields = msgspec.structs.asdict(said) | {"messages": removed}
+    _log.info("batches_archived", **fields)
+    if removed:
+        note("batches_archived", **fields)
     return web.json_response({"removed": removed})
 
 

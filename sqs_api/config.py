@@ -27,6 +27,14 @@ from visibility.naming import is_account
 
 _PREFIX = "HOLDFAST_"
 _FILE_VARIABLE = "HOLDFAST_CONFIG"
+_OF_THE_LAKE = {
+    "HOLDFAST_LAKE_ACCESS_KEY_ID",
+    "HOLDFAST_LAKE_SECRET_ACCESS_KEY",
+    "HOLDFAST_LAKE_SESSION_TOKEN",
+    "HOLDFAST_LAKE_REGION",
+    "HOLDFAST_LAKE_ENDPOINT_URL",
+}
+"""How an object store is reached, see `storage.lake.ObjectStore`: read by the process that writes there, and by jobs."""
 _SECRETS = {"master_key", "secret_access_key"}
 """What a file that people share must not hold."""
 _RESTORE_S_MAX = 14 * DAY
@@ -112,7 +120,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": DAY}
 def seconds_of(duration: str) -> int:
     """A duration such as "90s", "15m", "1h" or "30d", in seconds. Raises ValueError."""
     number, unit = duration[:-1], _UNITS_S.get(duration[-1:])
-    if unit is None or not number.isdecimal() or len(number) > 6:
+    if unit is None or not (number.isascii() and number.isdecimal()) or len(number) > 6:
         raise ValueError('must be a number with s, m, h or d, such as "15m"')
     return int(number) * unit
 
@@ -311,7 +319,9 @@ def _from_environment() -> dict[str, Any]:
     return {
         name.removeprefix(_PREFIX).lower(): value
         for name, value in os.environ.items()
-        if name.startswith(_PREFIX) and name != _FILE_VARIABLE and not _is_injected(name, value)
+        if name.startswith(_PREFIX)
+        and name not in {_FILE_VARIABLE, *_OF_THE_LAKE}
+        and not _is_injected(name, value)
     }
 
 

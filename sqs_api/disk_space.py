@@ -25,6 +25,10 @@ class DiskSpace:
         self.refused = 0
         """Requests that were refused for it."""
 
+    def is_shorter_than(self, reserves: float) -> bool:
+        """Whether less than so many times the reserve is free."""
+        return self.free_bytes < self._reserve_bytes * reserves
+
     def look(self) -> None:
         """Look how much is free: some microseconds."""
         try:

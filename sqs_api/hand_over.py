@@ -21,6 +21,7 @@ from cluster.clock import Clock
 from cluster.router import Router
 from cluster.shard import Shard
 from sqs_api.config import Bodies, Settings
+from sqs_api.disk_space import DiskSpace
 from sqs_api.flows import Flows
 from sqs_api.queue_actions import ask
 from storage.export_task import Export, Exported, ExportTask, QueuePlace, ShardExport, readable_keys
@@ -38,6 +39,8 @@ _SNAPSHOT_SHARE = 10
 """A snapshot may take a tenth of the time at most: after one that took long the next comes later."""
 _AGAIN_S = (1.0, 60.0)
 """How soon a failed export is tried again, at first and at last."""
+_RESERVES = 2.0
+"""Below so many times the disk's reserve of free space nothing more is handed over."""
 _FILLING = 0.5
 """From this part of its limit on, what waits for the archive is warned of."""
 _OPERATOR = Caller("", "", "operator")
@@ -67,17 +70,20 @@ class HandOver:
         clock: Clock,
         *,
         store_of: Callable[[int], RocksStore],
+        disk: DiskSpace,
     ) -> None:
         """`store_of` gives the store that a shard uses now. The settings name a lake."""
         self._settings = settings
         self._router = router
         self._clock = clock
         self._store_of = store_of
+        self._disk = disk
         self._catalog = catalog
         self._flows = Flows(catalog, clock)
         self._log = structlog.get_logger("hand_over")
         self._running = asyncio.Lock()
         self._worker: asyncio.subprocess.Process | None = None
+        self._tasks: set[asyncio.Task[list[InLake]]] = set()
         self._is_stopping = False
         self._is_filling = False
         self._snapshot_due_s = clock.monotonic_s()
@@ -98,6 +104,7 @@ class HandOver:
 
     async def look(self) -> None:
         """Do what is due."""
+        self._make_room()
         self._warn()
         now_s = self._clock.monotonic_s()
         if self._running.locked() or now_s < self._again_s:
@@ -112,16 +119,28 @@ class HandOver:
         archive = shard.archive
         if not shard.ready:
             return False
-        if archive.batches and max(archive.batches) > self.in_lake.get(shard.number, 0):
+        if self._is_behind(shard):
             return True
-        if archive.open_first == archive.next_position:
+        if not archive.has_open:
             return False
         waited_ms = self._clock.now_ms() - archive.open_since_ms
         return archive.open_size >= BATCH_BYTES or waited_ms >= self._settings.archive_seal_s * 1000
 
+    def _is_behind(self, shard: Shard) -> bool:
+        """Whether batches were sealed that are not in the lake, as far as is known."""
+        batches = shard.archive.batches
+        return bool(batches) and next(reversed(batches)) > self.in_lake.get(shard.number, 0)
+
+    def _make_room(self) -> None:
+        """A disk that is nearly full takes no more for the archive: sends are refused only at half of that."""
+        limit = self._settings.archive_max_mib << 20
+        for shard in self._router.shards.values():
+            shard.archive.size_max = 0 if self._disk.is_shorter_than(_RESERVES) else limit
+
     def _warn(self) -> None:
         shards = self._router.shards.values()
-        filling = any(s.archive.size >= s.archive.size_max * _FILLING for s in shards if s.ready)
+        limit = self._settings.archive_max_mib << 20
+        filling = any(shard.archive.size >= limit * _FILLING for shard in shards)
         if filling and not self._is_filling:
             waiting = sum(shard.archive.size for shard in shards)
             self._log.warning("archive_filling", bytes=waiting, lake=self._settings.lake)
@@ -130,9 +149,17 @@ class HandOver:
     # -- what jobs ask for ------------------------------------------------------------------------------------------------
 
     async def seal(self) -> list[InLake]:
-        """Bring all that waits to the lake now. Raises ExportFailed, and QueueError if a shard does not answer."""
+        """Bring all that waits to the lake now, also if the caller is cancelled meanwhile. Raises ExportFailed."""
+        task = asyncio.create_task(self._seal())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _seal(self) -> list[InLake]:
         await self._run(takes_snapshot=False)
         shards = self._router.shards.values()
+        if any(shard.archive.has_open for shard in shards):  # older batches went first
+            await self._run(takes_snapshot=False)
         return [
             InLake(shard.archive.source, shard.number, self.in_lake.get(shard.number, 0))
             for shard in shards
@@ -169,7 +196,8 @@ class HandOver:
     async def _export(self, *, takes_snapshot: bool) -> Exported:
         shards = [shard for shard in self._router.shards.values() if shard.ready]
         for shard in shards:
-            await self._ask(shard, SealArchive())
+            if not self._is_behind(shard) or shard.archive.open_size >= BATCH_BYTES:
+                await self._ask(shard, SealArchive())
         stores = [self._store_of(shard.number) for shard in shards]
         for (
             store

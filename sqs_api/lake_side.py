@@ -13,8 +13,9 @@ from cluster.clock import Clock
 from cluster.router import Router
 from cluster.shard import ArchiveLimits
 from sqs_api.archive_metrics import ArchiveMetrics
-from sqs_api.archive_page import archive_page
+from sqs_api.archive_page import Note, archive_page
 from sqs_api.config import Settings, WhenFull, seconds_of
+from sqs_api.disk_space import DiskSpace
 from sqs_api.hand_over import HAND_OVER_CHECK_S, HandOver
 from sqs_api.metrics import Metrics
 from sqs_api.schedule import Schedule
@@ -49,13 +50,16 @@ class LakeSide:
         clock: Clock,
         *,
         store_of: Callable[[int], RocksStore],
+        disk: DiskSpace,
+        note: Note,
     ) -> None:
-        """The settings name a lake; `store_of` gives the store that a shard uses now."""
+        """The settings name a lake; `store_of` gives the store that a shard uses now, `note` is the audit log's."""
         self._settings = settings
         self._router = router
         self._clock = clock
-        self._hand_over = HandOver(settings, router, catalog, clock, store_of=store_of)
+        self._hand_over = HandOver(settings, router, catalog, clock, store_of=store_of, disk=disk)
         self._schedule: Schedule | None = None
+        self._note = note
 
     def begin(self, address: str, metrics: Metrics, watches: Watches) -> None:
         """Work from now on; `address` is where the node answers."""
@@ -70,7 +74,9 @@ class LakeSide:
     async def page(self, request: BaseRequest, path: str, body: bytes) -> web.StreamResponse:
         """See `archive_page`."""
         lake = self._settings.lake or ""
-        return await archive_page(request, path, body, self._hand_over, self._router, lake)
+        return await archive_page(
+            request, path, body, self._hand_over, self._router, lake, self._note
+        )
 
     async def stop(self) -> None:
         """End the processes that work for the node."""

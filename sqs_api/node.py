@@ -254,6 +254,8 @@ class Node:
                 self._catalog,
                 self._clock,
                 store_of=self._stores.__getitem__,
+                disk=self._disk,
+                note=self._note,
             )
         pages = AdminPages(
             self._metrics,
@@ -294,10 +296,10 @@ class Node:
         self._ledger = self._gateway.ledger = Ledger(usage, audit)
         self._opened.push_async_callback(self._ledger.write)
 
-    def _note(self, event: str) -> None:
+    def _note(self, event: str, **fields: object) -> None:
         """Tell the audit log of what happened to the node itself."""
         if self._ledger.audit is not None:
-            self._ledger.audit.note(event)
+            self._ledger.audit.note(event, **fields)
 
     def _show_metrics(self, rates: Rates) -> None:
         settings = self._settings

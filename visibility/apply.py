@@ -279,7 +279,7 @@ def _queue_dropped(shard: ShardState, event: QueueDropped) -> None:
 
 def _messages_handed_over(shard: ShardState, event: MessagesHandedOver) -> None:
     archive = shard.archive
-    if archive.open_first == archive.next_position:
+    if not archive.has_open:
         archive.open_since_ms = event.removed_at_ms
     archive.next_position = event.first_position + len(event.leases)
     archive.open_size += event.size
@@ -295,6 +295,7 @@ def _batch_sealed(shard: ShardState, event: BatchSealed) -> None:
     archive.batches[batch.number] = batch
     archive.next_batch = batch.number + 1
     archive.open_first = batch.until
+    archive.sealed_size += batch.size
     archive.open_size = 0
 
 
@@ -302,6 +303,7 @@ def _batches_archived(shard: ShardState, event: BatchesArchived) -> None:
     archive = shard.archive
     archive.archived = event.number
     archive.batches = {n: batch for n, batch in archive.batches.items() if n > event.number}
+    archive.sealed_size = sum(batch.size for batch in archive.batches.values())
 
 
 def restore_lease(shard: ShardState, queue: QueueState, lease: Lease) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from visibility.archive_state import ROW_BYTES
 from visibility.attributes import ARCHIVE_ALL, ARCHIVE_NONE
 from visibility.errors import InvalidParameterValue
 from visibility.events import (
@@ -31,6 +30,8 @@ from visibility.state import ShardState
 
 EXPIRED = "expired"
 DELETED = "deleted"
+ROW_BYTES = 200
+"""About what a message takes on disk beside its content."""
 
 
 def the_shard(number: int) -> QueueDefinition:
@@ -97,7 +98,7 @@ def decide_seal_archive(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     """What waits becomes a batch, if anything does."""
     assert isinstance(request.operation, SealArchive)
     archive = shard.archive
-    if archive.open_first == archive.next_position:
+    if not archive.has_open:
         return None, ()
     batch = SealedBatch(
         archive.next_batch,

@@ -6,9 +6,6 @@ import msgspec
 
 from visibility.events import SealedBatch
 
-ROW_BYTES = 200
-"""About what a message takes on disk beside its content."""
-
 
 class ArchiveState(msgspec.Struct):
     """What a shard knows of the messages that wait for the archive. Changed by `apply.py` and at start only."""
@@ -28,6 +25,8 @@ class ArchiveState(msgspec.Struct):
     """Messages that were not archived since there was no room."""
     batches: dict[int, SealedBatch] = {}
     """Sealed and not archived, by number, ascending: archived < number < next_batch."""
+    sealed_size: int = 0
+    """The sizes of all of them."""
     is_on: bool = False
     """Whether there is an archive; volatile, like the limits."""
     size_max: int = 0
@@ -40,15 +39,15 @@ class ArchiveState(msgspec.Struct):
     @property
     def size(self) -> int:
         """About what waits, in bytes on disk."""
-        return self.open_size + sum(batch.size for batch in self.batches.values())
+        return self.open_size + self.sealed_size
 
     @property
-    def is_full(self) -> bool:
-        """Whether not even a small message has room."""
-        return self.size + ROW_BYTES >= self.size_max
+    def has_open(self) -> bool:
+        """Whether messages wait that are in no batch yet."""
+        return self.open_first < self.next_position
 
     @property
     def messages(self) -> int:
         """How many messages wait."""
-        first = min((batch.first for batch in self.batches.values()), default=self.open_first)
+        first = next(iter(self.batches.values())).first if self.batches else self.open_first
         return self.next_position - first

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from storage.codec import QueueRow, decode_row
-from storage.consistency import check_queue
+from storage.consistency import check_archive, check_queue
 from storage.keys import (
     GROUP,
     LEASE,
@@ -19,7 +19,7 @@ from storage.keys import (
     queue_of,
 )
 from storage.memory import MemoryStore
-from visibility.events import GroupRow, Lease, MoveTask, StoredMessage
+from visibility.events import THE_SHARD, GroupRow, Lease, MoveTask, StoredMessage
 from visibility.state import QueueState, ShardState
 
 
@@ -52,7 +52,10 @@ def rows_by_queue(store: MemoryStore) -> dict[int, QueueRows]:
 
 def check_rows(store: MemoryStore, shard: ShardState) -> None:
     """Assert that every queue's rows agree with each other and with memory. O(rows)."""
-    for queue_id, rows in rows_by_queue(store).items():
+    by_queue = rows_by_queue(store)
+    if by_queue.pop(THE_SHARD, None) is not None:
+        assert list(check_archive(store)) == []
+    for queue_id, rows in by_queue.items():
         queue = shard.queues.get(queue_id)
         assert queue is not None, f"queue {queue_id} has rows and is not in memory"
         assert list(check_queue(store, queue_id)) == []

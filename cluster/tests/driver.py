@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cluster.loading import load_engine
+from cluster.shard import ArchiveLimits
 from cluster.turn import Ticket, Turn
 from storage.memory import MemoryStore
 from storage.stored_rows import StoredRows
@@ -80,12 +81,17 @@ class Driver:
         now_ms: int = START_MS,
         on_event: Callable[[Event], None] | None = None,
         seed: int = 0,
+        archive: ArchiveLimits | None = None,
     ) -> None:
         """`on_event` is told every event, as a follower is. A restart with the same `seed` repeats its chance."""
         self.queues = queues
         self.store = store or MemoryStore()
         self.rows = StoredRows(self.store)
         self.engine, _ = load_engine(self.rows, queues, 60_000)
+        if archive is not None:
+            state = self.engine.state.archive
+            state.is_on, state.source = True, state.source or "source"
+            state.size_max, state.retains = archive
         self.now_ms = now_ms
         self.believed_ms = 0
         self.turns = 0

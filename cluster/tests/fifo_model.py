@@ -65,6 +65,8 @@ class FifoModel:
         default_factory=dict
     )
     purged_at_ms: dict[int, int] = field(default_factory=dict)
+    archived: dict[bytes, str] = field(default_factory=dict)
+    """Why they left, by body, until the archive has them."""
     handles: list[FifoHandle] = field(default_factory=list)
     numbers: int = 0
 
@@ -77,6 +79,7 @@ class FifoModel:
             ids=dict(self.ids),
             attempts=dict(self.attempts),
             purged_at_ms=dict(self.purged_at_ms),
+            archived=dict(self.archived),
             handles=list(self.handles),
         )
 
@@ -169,6 +172,7 @@ class FifoModel:
             ]
             for message in old:
                 del self.messages[message.body]
+                self.archived[message.body] = "expired"
             self._settle(old)
 
     # -- what clients do ------------------------------------------------------------------------------------------------
@@ -279,6 +283,7 @@ class FifoModel:
         gone = {m.body: m for m in found if m is not None}
         for body in gone:
             del self.messages[body]
+            self.archived[body] = "deleted"
         self._settle(gone.values())
         return [m is not None or not was for m, was in zip(found, here, strict=True)]
 

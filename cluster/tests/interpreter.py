@@ -23,6 +23,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from cluster.tests.driver import Driver, Reply
+from visibility.attributes import ARCHIVE_TAG
 from visibility.events import Lease, MessagesReceived, StoredMessage
 from visibility.limits import VISIBILITY_TIMEOUT
 from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
@@ -127,11 +128,13 @@ class Interpreter:
         target = options.pop("dead-letters-to", None)
         most = int(options.pop("max", "1"))
         known = self.queues.get(words[0])
+        archive = options.pop("archive", None)
         defined = prepared.queue_named(
             words[0],
             known.queue_id if known else len(self.queues) + 1,
             dead_letters_to=self.queues[target] if target else None,
             max_receive_count=most,
+            tags={ARCHIVE_TAG: archive} if archive else None,
             **options,
         )
         if known:  # the scope of the creation stays

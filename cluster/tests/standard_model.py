@@ -71,6 +71,8 @@ class Model:
     purged_at_ms: dict[int, int] = field(default_factory=dict)
     handles: list[Handle] = field(default_factory=list)
     gone: set[bytes] = field(default_factory=set)
+    archived: dict[bytes, str] = field(default_factory=dict)
+    """Why they left, by body, until the archive has them."""
     arrivals: int = 0
 
     def copy(self) -> Model:
@@ -80,6 +82,7 @@ class Model:
             purged_at_ms=dict(self.purged_at_ms),
             handles=list(self.handles),
             gone=set(self.gone),
+            archived=dict(self.archived),
         )
 
     def _next(self) -> int:
@@ -125,6 +128,7 @@ class Model:
         for message in list(self.messages.values()):
             if not message.due_ms and self._expires_ms(message) <= now_ms:
                 self._end(message)
+                self.archived[message.body] = "expired"
 
     def _tired(self, message: ModelMessage) -> bool:
         """Received three times, and not about to become a dead letter."""
@@ -205,6 +209,7 @@ class Model:
         message = self._named(handle)
         if message is not None and message.receive_count == handle.receipt.delivery:
             self._end(message)
+            self.archived[message.body] = "deleted"
 
     def change(self, handle: Handle, timeout_s: int) -> bool:
         """False if it is refused: the message is not here any more, or would be hidden for over 12 hours.

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cluster.loading import load_engine
+from cluster.tests.archive_rules import LIMITS, TAGS, ArchiveRules
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.fifo_model import FifoHandle, FifoModel, Taken
@@ -45,7 +46,7 @@ timeouts_s = st.sampled_from((0, 0, 1, 1, 5, 30))
 picks = st.lists(st.integers(0, 4) | st.integers(0, 10_000), min_size=1, max_size=10)
 
 
-class FifoQueue(RuleBasedStateMachine):
+class FifoQueue(ArchiveRules, RuleBasedStateMachine):
     """Two FIFO queues; messages of the first may leave for the second."""
 
     def __init__(self) -> None:
@@ -77,7 +78,9 @@ class FifoQueue(RuleBasedStateMachine):
         if max_receives is not None:
             self.model.limits[SOURCE_ID] = (TARGET_ID, max_receives)
         self.define()
-        self.driver = Driver(self.known, store=self.store, on_event=self.follower.apply)
+        self.driver = Driver(
+            self.known, store=self.store, on_event=self.follower.apply, archive=LIMITS
+        )
         self.durable = self.model.copy()
 
     def define(self) -> None:
@@ -92,6 +95,7 @@ class FifoQueue(RuleBasedStateMachine):
                     max_receive_count=self.max_receives or 1,
                     DelaySeconds=str(self.delays_s[queue_id]),
                     MessageRetentionPeriod=str(self.retention_s),
+                    tags=TAGS,
                     VisibilityTimeout=str(QUEUE_TIMEOUT_S[queue_id]),
                     DeduplicationScope=self.scope,
                 )
@@ -318,7 +322,11 @@ class FifoQueue(RuleBasedStateMachine):
     def restart(self) -> None:
         self.follower, _ = load_engine(StoredRows(self.store), self.known, 60_000)
         self.driver = Driver(
-            self.known, store=self.store, now_ms=self.model.now_ms, on_event=self.follower.apply
+            self.known,
+            store=self.store,
+            now_ms=self.model.now_ms,
+            on_event=self.follower.apply,
+            archive=LIMITS,
         )
         self.sync()
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cluster.loading import load_engine
+from cluster.tests.archive_rules import LIMITS, TAGS, ArchiveRules
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.standard_model import Handle, Model, Taken
@@ -52,7 +53,7 @@ delays_s = st.sampled_from((None, None, 0, 1, 5, 900))
 groups = st.sampled_from((None, None, "g", "h"))
 
 
-class StandardQueue(RuleBasedStateMachine):
+class StandardQueue(ArchiveRules, RuleBasedStateMachine):
     """Two queues; messages of the first may leave for the second. No group becomes noisy: see test_fair_model."""
 
     def __init__(self) -> None:
@@ -65,7 +66,9 @@ class StandardQueue(RuleBasedStateMachine):
         """Knows events only, as a follower does: no requests, no pages."""
         self.target = prepared.queue_named("target", TARGET_ID, VisibilityTimeout="3")
         self.queues = prepared.KnownQueues(self.target)
-        self.driver = Driver(self.queues, store=self.store, on_event=self.follower.apply)
+        self.driver = Driver(
+            self.queues, store=self.store, on_event=self.follower.apply, archive=LIMITS
+        )
         self.model = Model(START_MS)
         self.durable = self.model.copy()
         self.source = prepared.queue_named("source", SOURCE_ID)
@@ -85,7 +88,7 @@ class StandardQueue(RuleBasedStateMachine):
         self.durable = self.model.copy()
         period = str(retention_s)
         self.target = prepared.queue_named(
-            "target", TARGET_ID, VisibilityTimeout="3", MessageRetentionPeriod=period
+            "target", TARGET_ID, VisibilityTimeout="3", MessageRetentionPeriod=period, tags=TAGS
         )
         self.queues.define(self.target)
         self.source = prepared.queue_named(
@@ -95,6 +98,7 @@ class StandardQueue(RuleBasedStateMachine):
             max_receive_count=max_receives or 1,
             DelaySeconds=str(queue_delay_s),
             MessageRetentionPeriod=period,
+            tags=TAGS,
         )
         self.queues.define(self.source)
 
@@ -299,6 +303,7 @@ class StandardQueue(RuleBasedStateMachine):
             store=self.store,
             now_ms=self.model.now_ms,
             on_event=self.follower.apply,
+            archive=LIMITS,
         )
         self.sync()
 

@@ -15,8 +15,10 @@ import random
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,11 +141,12 @@ def main() -> None:
         took: dict[str, list[float]] = {"floor": [], "archive": []}
         with spark_session("benchmark") as session:
             target = Path(folder, "floor")
+            turns: dict[str, Callable[[], None]] = {
+                "floor": partial(floor, session, lake, target),
+                "archive": partial(ours, session, lake, options.rows),
+            }
             for _ in range(options.rounds):
-                for name, run in (
-                    ("floor", lambda: floor(session, lake, target)),
-                    ("archive", lambda: ours(session, lake, options.rows)),
-                ):
+                for name, run in turns.items():
                     begun = time.perf_counter()
                     run()
                     took[name].append(time.perf_counter() - begun)

@@ -19,7 +19,7 @@ from storage.lake import Lake
 # Starts in half the time; long jobs would be slower.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 # Executors have our modules without the tests.
-cloudpickle.register_pickle_by_value(faults)
+cloudpickle.register_pickle_by_value(faults)  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(scope="session")

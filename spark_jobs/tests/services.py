@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -19,6 +21,8 @@ class FakeService:
         self.signed_by: list[str | None] = []
         self.fails: set[str] = set()
         """Paths that are answered 503."""
+        self.stall = ""
+        """A path whose answers wait until this is another one."""
         service = self
 
         class Answering(BaseHTTPRequestHandler):
@@ -54,11 +58,14 @@ class FakeService:
     def answer(self, request: BaseHTTPRequestHandler, body: Any) -> None:
         status, content = self._result(request.path, body)
         self.signed_by.append(request.headers.get("Authorization"))
+        while request.path == self.stall:
+            time.sleep(0.01)
         encoded = json.dumps(content).encode()
-        request.send_response(status)
-        request.send_header("Content-Length", str(len(encoded)))
-        request.end_headers()
-        request.wfile.write(encoded)
+        with suppress(OSError):  # the client may have been killed
+            request.send_response(status)
+            request.send_header("Content-Length", str(len(encoded)))
+            request.end_headers()
+            request.wfile.write(encoded)
 
     def _result(self, path: str, body: Any) -> tuple[int, dict[str, Any]]:
         if path in self.fails:

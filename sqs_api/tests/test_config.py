@@ -34,6 +34,14 @@ DEFAULTS = {
     "account_rate": None,
     "queue_rate": None,
     "fifo_quotas": Switch.OFF,
+    "lake": None,
+    "archive_bodies": "readable",
+    "archive_keys": "",
+    "archive_max_mib": 4096,
+    "archive_when_full": "discard",
+    "archive_seal_s": 60,
+    "archive_every": None,
+    "snapshot_every_s": 300,
     "log": "json",
     "audit": Switch.ON,
     "usage_days": 400,
@@ -89,7 +97,7 @@ def test_flags_win_over_environment_over_file_over_default(
     assert settings.host == DEFAULTS["host"]
 
 
-PAIRED = {"tls_certificate", "tls_key", "tls_client_ca", "access_key_id"}
+PAIRED = {"tls_certificate", "tls_key", "tls_client_ca", "access_key_id", "archive_every"}
 """Settings that only go with another one."""
 
 
@@ -114,6 +122,13 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "account_rate": "3000/second",
         "queue_rate": "5/minute",
         "fifo_quotas": "on",
+        "lake": "/lake",
+        "archive_bodies": "sealed",
+        "archive_keys": "alias/orders,alias/other",
+        "archive_max_mib": "10",
+        "archive_when_full": "retain",
+        "archive_seal_s": "5",
+        "snapshot_every_s": "0",
         "log": "console",
         "audit": "off",
         "usage_days": "7",
@@ -150,6 +165,14 @@ def test_what_kubernetes_injects_for_a_service_of_our_name_does_not_matter(
     assert load({}, None).port == 9324
 
 
+def test_how_an_object_store_is_reached_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "REGION", "ENDPOINT_URL"):
+        monkeypatch.setenv(f"HOLDFAST_LAKE_{name}", "x")
+    monkeypatch.setenv("HOLDFAST_LAKE", "s3://bucket")
+
+    assert load({}, None).lake == "s3://bucket"
+
+
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load({}, None).port = 1
@@ -164,6 +187,12 @@ BAD_VALUES = {
     "public_url": ("", "h", "ftp://h", "http://", "http://h?x", "http://h/ x", "http://h\n"),
     "aws_waits": ("yes", "true"),
     "restore_deleted_s": ("-1", "1209601", "", "1.5", "day"),
+    "archive_bodies": ("", "encrypted"),
+    "archive_max_mib": ("0", "-1", ""),
+    "archive_when_full": ("", "keep"),
+    "archive_seal_s": ("0", "1m"),
+    "archive_every": ("", "0s", "15", "m", "1.5h", "15 m", "1234567s", "٣m"),
+    "snapshot_every_s": ("-1", ""),
     "log": ("xml",),
 }
 

@@ -72,6 +72,7 @@ def queue_named(
     *,
     dead_letters_to: QueueDefinition | None = None,
     max_receive_count: int = 1,
+    tags: dict[str, str] | None = None,
     **attributes: str,
 ) -> QueueDefinition:
     """A queue's definition; attributes under AWS's names."""
@@ -95,8 +96,8 @@ def queue_named(
         modified_at_ms=0,
         receipt_key=queue_id.to_bytes(32, "big"),
         attributes=complete,
-        tags={},
-        settings=settings_of(complete),
+        tags=tags or {},
+        settings=settings_of(complete, tags),
         deduplication_scope=complete.get("DeduplicationScope", ""),
     )
 

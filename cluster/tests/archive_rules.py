@@ -1,0 +1,83 @@
+"""The archive in the models: what expired or was deleted waits for it exactly once, until it is acknowledged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis.stateful import invariant, rule
+
+from cluster.shard import ArchiveLimits
+from cluster.tests.driver import Driver
+from storage.codec import decode_row
+from storage.keys import ARCHIVED, table_range
+from storage.memory import MemoryStore
+from visibility.archive import the_shard
+from visibility.attributes import ARCHIVE_ALL, ARCHIVE_TAG
+from visibility.engine import Engine
+from visibility.events import THE_SHARD, ArchivedMessage
+from visibility.operations import AcknowledgeArchive, SealArchive
+from visibility.tests import prepared
+
+LIMITS = ArchiveLimits(1 << 40, retains=False)
+TAGS = {ARCHIVE_TAG: ARCHIVE_ALL}
+SHARD = the_shard(0)
+
+
+def waiting(store: MemoryStore) -> list[ArchivedMessage]:
+    """What waits for the archive, in order."""
+    rows = store.scan(*table_range(THE_SHARD, ARCHIVED))
+    return [decode_row(ArchivedMessage, key, value) for key, value in rows]
+
+
+def acknowledge(driver: Driver, batch: int) -> None:
+    source = driver.engine.state.archive.source
+    assert driver.submit(
+        prepared.prepared(SHARD, AcknowledgeArchive(source=source, batch=batch))
+    ).answers == [None]
+
+
+def seal(driver: Driver) -> None:
+    assert driver.submit(prepared.prepared(SHARD, SealArchive())).answers == [None]
+
+
+class ArchiveRules:
+    """For a machine whose queues have TAGS, and whose model notes in `archived` what left by a delete or by its age."""
+
+    driver: Driver
+    store: MemoryStore
+    model: Any
+    follower: Engine
+
+    @rule()
+    def seal(self) -> None:
+        seal(self.driver)
+
+    @rule()
+    def acknowledge(self) -> None:
+        seal(self.driver)
+        acknowledge(self.driver, self.driver.engine.state.archive.next_batch - 1)
+        self.archived.clear()
+
+    @property
+    def archived(self) -> dict[bytes, str]:
+        """Reasons by body."""
+        found: dict[bytes, str] = self.model.archived
+        return found
+
+    @invariant()
+    def what_left_waits_for_the_archive_once(self) -> None:
+        rows = waiting(self.store)
+        assert {row.message.data: row.reason for row in rows} == self.archived
+        assert len(rows) == len(self.archived)
+
+    @invariant()
+    def a_follower_knows_what_waits(self) -> None:
+        ours = self.driver.engine.state.archive
+        theirs = self.follower.state.archive
+        assert (theirs.next_position, theirs.next_batch, theirs.open_first, theirs.size) == (
+            ours.next_position,
+            ours.next_batch,
+            ours.open_first,
+            ours.size,
+        )
+        assert theirs.batches == ours.batches

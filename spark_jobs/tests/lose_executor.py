@@ -1,0 +1,33 @@
+"""Archives a lake on a cluster whose executors are killed at their first task.
+
+python -m spark_jobs.tests.lose_executor LAKE
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark import cloudpickle
+
+from spark_jobs.archive import archive
+from spark_jobs.runs import Run
+from spark_jobs.spark import spark_session
+from spark_jobs.tests import faults
+
+
+def main() -> None:
+    """End with status 0 when the lake is archived."""
+    cloudpickle.register_pickle_by_value(faults)  # type: ignore[no-untyped-call]
+    lake = faults.ExecutorKilledOnce(sys.argv[1])
+    with Run(lake, "archive") as run:
+        archive(
+            lake,
+            run.name,
+            lambda: spark_session("archive", "local-cluster[2,1,1024]"),
+            {},
+            sys.exit,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""The jobs as processes: on clusters, killed at every step, and by their command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.tests.lakes import (
+    SOURCE,
+    archived_rows,
+    message,
+    messages,
+    names,
+    orphans,
+    write_batches,
+    write_segment,
+)
+from spark_jobs.tests.processes import (
+    ended,
+    environment,
+    job,
+    kill_when,
+    standalone_cluster,
+    wait,
+)
+from spark_jobs.tests.services import FakeService
+from storage.archive_schema import ARCHIVE, RUNS
+from storage.lake import Lake
+
+LARGE = "x" * 500_000
+"""Bodies that make a batch worth a task of its own."""
+
+
+def forget_runs(lake: Lake) -> None:
+    """What ten minutes do: runs that were killed are known to be dead."""
+    at = time.time() - 700
+    for note in lake.list(RUNS):
+        os.utime(lake.path(note.path), (at, at))
+
+
+@pytest.mark.slow
+def test_job_that_is_killed_at_any_step_loses_and_repeats_nothing(
+    lake: Lake, service: FakeService
+) -> None:
+    rows = []
+    for batch in range(1, 4):
+        body = f"{batch}{LARGE}"
+        written = [
+            message(i, batch=batch, body=body) for i in range(50 * batch - 49, 50 * batch + 1)
+        ]
+        write_segment(lake, written)
+        rows += written
+    service.sealed[SOURCE, 0] = 4
+    place = ("--lake", lake.url, "--endpoint", service.endpoint)
+    arguments = ("archive", *place, "--master", "local[2,4]")
+
+    # While its tasks write.
+    kill_when(job(*arguments), lambda: any("part-" in file.path for file in lake.list(ARCHIVE)))
+    assert archived_rows(lake) == []
+
+    # While it commits, or right after that.
+    log = Path(lake.path(f"{ARCHIVE}/_delta_log"))
+    kill_when(job(*arguments), lambda: (log / f"{1:020d}.json").exists())
+    assert names(archived_rows(lake)) == names(rows)
+
+    # When the service has taken the acknowledgement, and before the answer comes.
+    fourth = messages(50, batch=4)
+    write_segment(lake, fourth)
+    service.stall = "/_holdfast/archive/archived"
+    kill_when(job(*arguments), lambda: bool(service.told))
+    service.stall = ""
+    assert service.archived == {(SOURCE, 0): 4}
+    assert names(archived_rows(lake)) == names(rows + fourth)
+
+    forget_runs(lake)
+    status, output, error = ended(job(*arguments))
+
+    assert status == 0, error
+    assert output.startswith("archive: nothing to archive, 4 segments acknowledged, ")
+    assert names(archived_rows(lake)) == names(rows + fourth)
+    assert orphans(lake) == []
+    assert lake.list(RUNS) == []
+
+
+@pytest.mark.slow
+def test_lost_executors_cost_time_only(lake: Lake, service: FakeService) -> None:
+    rows = write_batches(lake, 4, 25)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "spark_jobs.tests.lose_executor", lake.url],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "ExecutorLostFailure" not in done.stderr.splitlines()[-1]
+    assert names(archived_rows(lake)) == names(rows)
+    assert orphans(lake)
+    status, _, error = ended(
+        job("archive", "--no-seal", "--lake", lake.url, "--endpoint", service.endpoint)
+    )
+    assert status == 0, error
+    assert orphans(lake) == []
+
+
+@pytest.mark.slow
+def test_standalone_cluster_archives(
+    lake: Lake, service: FakeService, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rows = write_batches(lake, 6, 25)
+    service.sealed[SOURCE, 0] = 6
+
+    with standalone_cluster(tmp_path_factory.mktemp("cluster"), workers=2) as master:
+        status, output, error = ended(
+            job(
+                "archive",
+                "--lake",
+                lake.url,
+                "--master",
+                master,
+                variables={"AWS_ENDPOINT_URL": service.endpoint},
+            )
+        )
+
+    assert status == 0, error
+    assert output == (
+        "archive: 150 messages of 6 batches are in version 1 of the table, "
+        "6 segments acknowledged, 0 orphans removed\n"
+    )
+    assert names(archived_rows(lake)) == names(rows)
+
+
+@pytest.mark.slow
+def test_job_that_is_asked_to_end_leaves_no_note_and_no_java(
+    lake: Lake, service: FakeService
+) -> None:
+    rows = [message(i, body=f"{i}{LARGE}") for i in range(1, 100)]
+    write_segment(lake, rows)
+    process = job("archive", "--lake", lake.url, "--endpoint", service.endpoint)
+    wait(lambda: bool(lake.list_drafts(ARCHIVE)))
+
+    process.terminate()
+    status, output, error = ended(process)
+
+    assert (status, output) == (143, ""), error
+    assert "Traceback" not in error
+    assert lake.list(RUNS) == []
+    wait(lambda: not is_alive(process.pid))
+    assert archived_rows(lake) == []
+
+
+def is_alive(group: int) -> bool:
+    """Whether any process of the group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+def test_service_that_is_away_is_said_in_one_line_and_by_the_exit_status(lake: Lake) -> None:
+    status, output, error = ended(
+        job("archive", "--lake", lake.url, "--endpoint", "http://127.0.0.1:9")
+    )
+
+    assert status == 1
+    assert output == "archive: nothing to archive, 0 segments acknowledged, 0 orphans removed\n"
+    assert [line.split(";")[1] for line in error.splitlines()] == [
+        " what lies in the lake is archived all the same"
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["archive"], "--lake"),
+        (["archive", "--lake", "/nowhere"], "there is no folder /nowhere"),
+        (["archive", "--lake", "ftp://x/y"], "must be a folder or s3://"),
+        (["archive", "--lake", ".", "--endpoint", "nine"], "no http:// or https:// URL"),
+        (["compact", "--lake", ".", "--keep-days", "-1"], "--keep-days"),
+        (["unheard-of"], "unheard-of"),
+    ],
+)
+def test_wrong_use_is_status_2(arguments: list[str], said: str) -> None:
+    status, output, error = ended(job(*arguments))
+
+    assert (status, output) == (2, "")
+    assert said in error

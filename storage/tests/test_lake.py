@@ -1,0 +1,106 @@
+"""Files of a lake appear whole, replace each other whole, and are found by their folders."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from storage.lake import Lake, LakeFile, LakeUnusable, ObjectStore
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(str(tmp_path / "lake"))
+
+
+def paths(files: list[LakeFile]) -> list[str]:
+    return [file.path for file in files]
+
+
+def test_a_file_is_read_as_it_was_written_last(lake: Lake) -> None:
+    lake.write("a/b/c", b"one")
+    lake.write("a/b/c", b"two!")
+
+    assert lake.read("a/b/c") == b"two!"
+    assert lake.read("a/b") is None
+    assert lake.read("nothing") is None
+    (file,) = lake.list("a")
+    assert (file.path, file.size) == ("a/b/c", 4)
+
+
+def test_a_draft_that_fails_leaves_nothing_and_is_not_listed_while_it_is_written(
+    lake: Lake,
+) -> None:
+    lake.write("folder/old", b"old")
+
+    def fail_half_way() -> None:
+        with lake.draft("folder/new") as draft:
+            draft.write_bytes(b"half")
+            assert paths(lake.list("folder")) == ["folder/old"]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_half_way()
+
+    assert paths(lake.list("")) == ["folder/old"]
+    assert [path.name for path in Path(lake.path("folder")).iterdir()] == ["old"]
+
+
+def test_folders_that_do_not_exist_are_empty_and_removing_nothing_is_no_error(lake: Lake) -> None:
+    assert lake.list("nowhere") == []
+    lake.remove("nowhere/file")
+
+
+def test_what_cannot_be_used_is_named(lake: Lake, tmp_path: Path) -> None:
+    Path(lake.url).write_text("a file")
+    with pytest.raises(LakeUnusable, match="lake/folder/file"):
+        lake.write("folder/file", b"")
+    with pytest.raises(LakeUnusable, match="must be a folder or s3://"):
+        Lake("http://somewhere/else")
+    Path(lake.url).unlink()
+    lake.write("damaged.json", b"{")
+    with pytest.raises(LakeUnusable, match=r"damaged\.json is damaged"):
+        lake.read_json("damaged.json")
+
+
+def test_a_lake_can_be_sent_to_executors(tmp_path: Path) -> None:
+    lake = Lake(f"file://{tmp_path}")
+    again = pickle.loads(pickle.dumps(lake))
+    lake.write("x", b"1")
+
+    assert again.read("x") == b"1"
+    store = ObjectStore("key", "secret", None, "eu-west-1", "http://127.0.0.1:1")
+    assert pickle.loads(pickle.dumps(Lake("s3://bucket/prefix", store))).url == "s3://bucket/prefix"
+
+
+def test_the_lakes_own_variables_go_before_those_of_the_queue_service() -> None:
+    queues = {
+        "AWS_ACCESS_KEY_ID": "queues",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9324",
+    }
+    own = {
+        "HOLDFAST_LAKE_ACCESS_KEY_ID": "lake",
+        "HOLDFAST_LAKE_SECRET_ACCESS_KEY": "t",
+        "HOLDFAST_LAKE_ENDPOINT_URL": "http://127.0.0.1:9000",
+    }
+
+    assert ObjectStore.from_environment(queues) == ObjectStore("queues", "s", None, "us-east-1")
+    assert ObjectStore.from_environment(queues | own) == ObjectStore(
+        "lake", "t", None, "us-east-1", "http://127.0.0.1:9000"
+    )
+
+
+def test_delta_is_told_how_to_reach_an_object_store_and_nothing_of_a_folder(tmp_path: Path) -> None:
+    assert Lake(str(tmp_path)).storage_options() == {}
+    store = ObjectStore("key", "secret", None, "eu-west-1", "http://127.0.0.1:1")
+    assert Lake("s3://bucket/prefix", store).storage_options() == {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "eu-west-1",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ALLOW_HTTP": "true",
+    }

@@ -1,0 +1,173 @@
+"""A batch as a Parquet file: every message of it, in order, with what it takes to check that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+
+from storage import segments
+from storage.archive_schema import (
+    CHECKSUM_MODULUS,
+    FOOTER_KEY,
+    attribute_bytes,
+    bucket_of,
+    row_checksum,
+)
+from storage.codec import encode_row
+from storage.keys import ARCHIVED, row_key
+from storage.lake import Lake
+from storage.memory import MemoryStore
+from storage.segments import Written, write_segment
+from visibility import counts
+from visibility.content import contents_of
+from visibility.events import THE_SHARD, ArchivedMessage, SealedBatch, StoredMessage
+from visibility.model import Content
+from visibility.operations import MessageAttributeValue, SendMessage
+from visibility.tests.prepared import queue_named
+
+Q = queue_named("q", 1)
+BATCH = SealedBatch(7, 3, 6, 0, 1_700_000_000_000)
+
+
+def stored(body: str, **members: Any) -> StoredMessage:
+    operation = SendMessage(queue_url="", message_body=body, **members)
+    (content,) = contents_of(operation, Q, "sender", "Root=1-5759e988-bd862e3fe1be46a994272793")
+    assert isinstance(content, Content)
+    return StoredMessage(f"id of {body}", 1_700_000_000_123, content.size, content.data)
+
+
+def archived(message: StoredMessage) -> ArchivedMessage:
+    return ArchivedMessage(Q.arn, "expired", 1_700_000_060_000, 0, 2, 1_700_000_001_000, message)
+
+
+ATTRIBUTES: Mapping[str, MessageAttributeValue] = {
+    "b": MessageAttributeValue(data_type="Binary.x", binary_value=b"\x00\xff"),
+    "a": MessageAttributeValue(data_type="Number", string_value="7"),
+}
+MESSAGES = (
+    stored("one"),
+    stored("zwölf", message_attributes=dict(ATTRIBUTES)),
+    StoredMessage("secret", 1_700_000_000_123, 6, b"ciphertext", 9),
+)
+
+
+@pytest.fixture
+def rows() -> MemoryStore:
+    """Three messages of the batch, between those of others."""
+    store = MemoryStore()
+    for position, message in enumerate((stored("before"), *MESSAGES, stored("behind")), 2):
+        store.batch.put(row_key(THE_SHARD, ARCHIVED, position), encode_row(archived(message)))
+    store.write()
+    return store
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(str(tmp_path))
+
+
+def opened(message: StoredMessage) -> bytes | None:
+    return None if message.sealed else message.data
+
+
+def write(lake: Lake, rows: MemoryStore) -> Written | None:
+    return write_segment(lake, rows, "source", 0, BATCH, opened)
+
+
+def read(lake: Lake, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = parquet.ParquetFile(lake.path(path)).read().to_pylist()
+    return found
+
+
+def test_a_segment_has_the_messages_of_its_batch_and_no_others(
+    lake: Lake, rows: MemoryStore
+) -> None:
+    written = write(lake, rows)
+
+    assert written is not None
+    assert (written.messages, written.damaged) == (3, [])
+    one, two, three = read(lake, written.path)
+    assert [row["position"] for row in (one, two, three)] == [3, 4, 5]
+    assert (one["body"], one["attributes"], one["sender_id"]) == ("one", None, "sender")
+    assert one["md5_of_body"] == "f97c5d29941bfb1b2fdab0874906ab82"
+    assert one["aws_trace_header"] == "Root=1-5759e988-bd862e3fe1be46a994272793"
+    assert two["body"] == "zwölf"
+    assert dict(two["attributes"]) == {
+        "b": {"data_type": "Binary.x", "string_value": None, "binary_value": b"\x00\xff"},
+        "a": {"data_type": "Number", "string_value": "7", "binary_value": None},
+    }
+    assert (three["body"], three["sealed"], three["data_key"]) == (None, b"ciphertext", 9)
+    assert one["sent_at"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
+    assert one["removed_at"].isoformat() == "2023-11-14T22:14:20+00:00"
+
+
+def test_its_footer_and_its_rows_say_what_they_must_be(lake: Lake, rows: MemoryStore) -> None:
+    written = write(lake, rows)
+    assert written is not None
+    found = read(lake, written.path)
+
+    said = json.loads(parquet.read_metadata(lake.path(written.path)).metadata[FOOTER_KEY])
+
+    assert said == {
+        "format": 1,
+        "source": "source",
+        "shard": 0,
+        "batch": 7,
+        "count": 3,
+        "bytes": sum(message.size for message in MESSAGES),
+        "checksum": sum(row["checksum"] for row in found) % CHECKSUM_MODULUS,
+    }
+    for row in found:
+        content = row["sealed"] if row["body"] is None else row["body"].encode()
+        checksum = row_checksum(row["message_id"], content, attribute_bytes(row["attributes"]))
+        assert row["checksum"] == checksum
+
+
+def test_a_batch_that_is_there_is_left_alone_and_one_that_is_not_is_the_same_again(
+    lake: Lake, rows: MemoryStore
+) -> None:
+    written = write(lake, rows)
+    assert written is not None
+    before = Path(lake.path(written.path)).read_bytes()
+
+    assert write(lake, rows) is None
+
+    lake.remove(written.path)
+    assert write(lake, rows) == written
+    assert Path(lake.path(written.path)).read_bytes() == before
+
+
+def test_a_large_batch_is_written_in_parts(
+    lake: Lake, rows: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 2)
+
+    written = write(lake, rows)
+
+    assert written is not None
+    assert parquet.read_metadata(lake.path(written.path)).num_row_groups == 2
+    assert [row["position"] for row in read(lake, written.path)] == [3, 4, 5]
+
+
+def test_a_damaged_message_is_named_and_the_others_are_archived(
+    lake: Lake, rows: MemoryStore
+) -> None:
+    key = row_key(THE_SHARD, ARCHIVED, 4)
+    rows.batch.put(key, b"\x01rubbish")
+    rows.write()
+
+    written = write(lake, rows)
+
+    assert written is not None
+    assert [error.key for error in written.damaged] == [key]
+    assert [row["position"] for row in read(lake, written.path)] == [3, 5]
+
+
+@pytest.mark.parametrize("duration_ms", [0, 1, 2, 3, 999, 60_000, 86_400_000, 1_209_600_000])
+def test_shard_and_jobs_mean_the_same_by_a_bucket(duration_ms: int) -> None:
+    assert counts.bucket_of(duration_ms) == bucket_of(duration_ms)
