@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -29,9 +30,10 @@ from spark_jobs.instants import Instant
 from spark_jobs.options import endpoint_option, lake_option, master_option
 from spark_jobs.queue_age_report import REPORT_COLUMNS, REPORT_HOURS, queue_age_report
 from spark_jobs.report import duration
-from spark_jobs.result_tables import NotCommitted, load, read, replace
+from spark_jobs.result_tables import load, read, replace
 from spark_jobs.snapshots import HOUR_MS, Hour, find_hours, hour_of, movements, snapshot_cells
-from spark_jobs.spark import spark_session
+from spark_jobs.spark import OpenSession, spark_session
+from spark_jobs.table import NotCommitted
 from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST, REPORTS, Columns, arrow_schema
 from storage.lake import Lake
 
@@ -166,20 +168,17 @@ def publish(lake: Lake, table: DeltaTable, now: datetime) -> dict[str, Any] | No
 # -- the job ----------------------------------------------------------------------------------------------------------
 
 
-def run_queue_age(
-    lake: Lake, session: SparkSession | None, master: str | None, since: datetime | None
-) -> str:
-    """The summary. Starts Spark when there is something to do and none is given. Raises JobFailed, LakeUnusable."""
+def run_queue_age(lake: Lake, open_session: OpenSession, since: datetime | None = None) -> str:
+    """The summary. Raises JobFailed, LakeUnusable, SparkUnusable."""
     done = Done()
     with ExitStack() as stack:
+        session: SparkSession | None = None
         for _ in range(_TRIES):
             table = load(lake, QUEUE_AGE, HOURLY)
             hours = plan(lake, table, since)
-            if hours and session is None:
-                session = stack.enter_context(spark_session("queue-age", master))
             try:
                 for some in loads(hours):
-                    assert session is not None
+                    session = session or stack.enter_context(open_session())
                     click.echo(_says(some), err=True)
                     rows = compute(session, lake, some)
                     commit(table, some, rows)
@@ -256,4 +255,4 @@ def command(
         raise click.UsageError("--since and --hours both say where to begin")
     if hours is not None:
         since = datetime.now(UTC) - timedelta(milliseconds=hours * HOUR_MS)
-    click.echo(run_queue_age(lake, None, master, since))
+    click.echo(run_queue_age(lake, partial(spark_session, "queue-age", master), since))

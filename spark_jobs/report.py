@@ -51,6 +51,8 @@ td.long { white-space: normal; overflow-wrap: anywhere; min-width: 200px; } td.b
 .track i { display: block; height: 100%; background: var(--first); border-radius: 4px; }
 .shares { display: flex; height: 9px; border-radius: 5px; overflow: hidden; background: var(--track); gap: 1px; }
 .shares i { min-width: 2px; } code { font: 12.5px ui-monospace, SFMono-Regular, Menlo, monospace; }
+.commons { display: grid; grid-template-columns: repeat(auto-fill, minmax(330px, 1fr)); gap: 0 28px; }
+.chart { max-width: 430px; } .commons td.long { min-width: 120px; }
 @media print { body { background: #fff; } .card, .figure { break-inside: avoid; } }
 """
 

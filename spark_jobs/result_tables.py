@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 
+from spark_jobs.table import NotCommitted, named
 from storage.archive_schema import Columns, arrow_schema
-from storage.lake import Lake, LakeUnusable
-
-
-class NotCommitted(Exception):
-    """Another run has changed the table since it was read; the text is Delta's."""
+from storage.lake import Lake
 
 
 def load(lake: Lake, name: str, columns: Columns) -> DeltaTable:
     """The table as it is now, which is made if it is missing, by `day`. Raises LakeUnusable."""
     uri, options = lake.uri(name), lake.storage_options()
-    with _named(uri):
+    with named(uri):
         if not DeltaTable.is_deltatable(uri, options):
             with suppress(CommitFailedError):  # another run has just made it
                 DeltaTable.create(
@@ -36,7 +32,7 @@ def load(lake: Lake, name: str, columns: Columns) -> DeltaTable:
 
 def replace(table: DeltaTable, rows: pa.Table, predicate: str) -> None:
     """Have these rows instead of those that fit the predicate. Raises NotCommitted, LakeUnusable."""
-    with _named(table.table_uri):
+    with named(table):
         try:
             write_deltalake(table, rows, mode="overwrite", predicate=predicate)
         except CommitFailedError as error:
@@ -45,14 +41,6 @@ def replace(table: DeltaTable, rows: pa.Table, predicate: str) -> None:
 
 def read(table: DeltaTable, columns: list[str], since_day: str) -> pa.Table:
     """Columns of the rows of this day and later ones. Raises LakeUnusable."""
-    with _named(table.table_uri):
+    with named(table):
         rows = table.to_pyarrow_dataset(partitions=[("day", ">=", since_day)])
         return rows.to_table(columns=columns)
-
-
-@contextmanager
-def _named(uri: str) -> Iterator[None]:
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        raise LakeUnusable(f"{uri}: {' '.join(str(error).split())}") from error
