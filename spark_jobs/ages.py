@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.histograms import histogram, merged, ranked
-from spark_jobs.snapshots import RECEIVE_CLASSES
+from spark_jobs.histograms import histogram, ranked
+from spark_jobs.snapshots import AGES, RECEIVE_CLASSES, RECEIVES, TIMES
 from storage.archive_schema import Columns
 
 QUEUE = ["account", "region", "queue"]
@@ -84,30 +84,26 @@ those at the hour's end; `growth_per_hour` is by how much the backlog grew, by t
 
 def queue_hours(cells: DataFrame, movements: DataFrame) -> DataFrame:
     """AGE from CELL and MOVEMENT (`snapshots`)."""
-    ages = stored_ages(cells)
-    both = ages.join(flow_sums(movements), _KEYS, "full").join(
-        times_in_queue(movements), _KEYS, "left"
-    )
-    zeros = f.array(*[f.lit(0).cast("bigint")] * len(RECEIVE_CLASSES))
-    empty = f.array().cast("array<bigint>")
-    filled = both.withColumns(
-        {name: f.coalesce(name, f.lit(0).cast("bigint")) for name in ("messages", "stored")}
-        | {
-            name: f.coalesce(name, empty)
-            for prefix in ("age", "time_in_queue")
-            for name in (f"{prefix}_buckets", f"{prefix}_counts")
-        }
-        | {"receive_counts": f.coalesce("receive_counts", zeros)}
-    )
+    both = counted(cells).join(flow_sums(movements), _KEYS, "full")
+    defaults = {
+        "messages": _none(),
+        "stored": _none(),
+        "receive_counts": f.array(*[_none()] * len(RECEIVE_CLASSES)),
+    }
+    for prefix in ("age", "time_in_queue"):
+        defaults |= dict.fromkeys(
+            (f"{prefix}_buckets", f"{prefix}_counts"), f.array().cast("array<bigint>")
+        )
+    filled = both.withColumns({name: f.coalesce(name, value) for name, value in defaults.items()})
     exact = {name: f.least(name, "oldest_ever_s") for name in _AGE_PERCENTILES}
     return filled.withColumns(exact).withColumns(_rates()).select(*AGE)
 
 
-def stored_ages(cells: DataFrame) -> DataFrame:
-    """The columns of AGE that come from snapshots, but the percentiles."""
+def counted(cells: DataFrame) -> DataFrame:
+    """The columns of AGE that come from cells."""
     sums = (
-        cells.repartition(*_KEYS)
-        .groupBy(*_KEYS, "is_last", "bucket")
+        cells.repartition(*_KEYS)  # so that all that follows stays where it is
+        .groupBy(*_KEYS, "kind", "bucket")
         .agg(
             f.sum("count").alias("count"),
             f.max("oldest_ms").alias("oldest_ms"),
@@ -115,29 +111,29 @@ def stored_ages(cells: DataFrame) -> DataFrame:
             f.max("snapshots").alias("snapshots"),
         )
     )
-    last = f.col("is_last")
+    ages, receives, times = (f.col("kind") == kind for kind in (AGES, RECEIVES, TIMES))
     classes = [
-        f.coalesce(
-            f.sum(f.when(last & (f.col("bucket") == number), f.col("count"))),
-            f.lit(0).cast("bigint"),
-        )
+        f.coalesce(f.sum(f.when(receives & (f.col("bucket") == number), f.col("count"))), _none())
         for number in range(len(RECEIVE_CLASSES))
     ]
-    return (
-        ranked(sums, [*_KEYS, "is_last"])
-        .groupBy(*_KEYS)
-        .agg(
-            f.max("snapshots").alias("snapshots"),
-            f.sum(f.when(~last, f.col("count"))).alias("messages"),
-            *histogram("age", ~last),
-            _seconds("oldest_ms", ~last).alias("oldest_ever_s"),
-            _seconds("oldest_receivable_ms", ~last).alias("oldest_receivable_max_s"),
-            f.sum(f.when(last, f.col("count"))).alias("stored"),
-            _seconds("oldest_ms", last).alias("oldest_stored_s"),
-            _seconds("oldest_receivable_ms", last).alias("oldest_receivable_s"),
-            f.array(*classes).alias("receive_counts"),
-        )
+    ranks = ranked(sums, [*_KEYS, "kind"])
+    return ranks.groupBy(*_KEYS).agg(
+        f.max("snapshots").alias("snapshots"),
+        f.sum(f.when(ages, f.col("count"))).alias("messages"),
+        *histogram("age", ages),
+        _seconds("oldest_ms", ages).alias("oldest_ever_s"),
+        _seconds("oldest_receivable_ms", ages).alias("oldest_receivable_max_s"),
+        f.sum(f.when(receives, f.col("count"))).alias("stored"),
+        _seconds("oldest_ms", receives).alias("oldest_stored_s"),
+        _seconds("oldest_receivable_ms", receives).alias("oldest_receivable_s"),
+        f.array(*classes).alias("receive_counts"),
+        *histogram("time_in_queue", times),
     )
+
+
+def _none() -> Column:
+    """Spark's literals cannot be made before its session."""
+    return f.lit(0).cast("bigint")
 
 
 def _seconds(milliseconds: str, condition: Column) -> Column:
@@ -156,11 +152,6 @@ def flow_sums(movements: DataFrame) -> DataFrame:
     return movements.groupBy(*_KEYS).agg(
         *(f.sum(name).alias(name) for name in _SUMMED), *at_ends, watched.alias("watched_s")
     )
-
-
-def times_in_queue(movements: DataFrame) -> DataFrame:
-    """How long the messages had been there that were deleted in the hour."""
-    return merged(movements, _KEYS, "time_in_queue")
 
 
 def _rates() -> dict[str, Column]:

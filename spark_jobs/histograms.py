@@ -25,27 +25,6 @@ def buckets_of(durations_ms: Numbers) -> Numbers:
     return scaled.astype(np.int64)
 
 
-def exploded(rows: DataFrame, keys: list[str], prefix: str) -> DataFrame:
-    """The histograms as rows of (keys, bucket, count)."""
-    pairs = f.explode(f.arrays_zip(f"{prefix}_buckets", f"{prefix}_counts")).alias("pair")
-    return rows.select(*keys, pairs).select(
-        *keys,
-        f.col(f"pair.{prefix}_buckets").alias("bucket"),
-        f.col(f"pair.{prefix}_counts").alias("count"),
-    )
-
-
-def collected(rows: DataFrame, keys: list[str], prefix: str) -> DataFrame:
-    """Histogram and percentiles for each of the keys, from rows of (keys, bucket, count); buckets may repeat."""
-    sums = rows.groupBy(*keys, "bucket").agg(f.sum("count").alias("count"))
-    return ranked(sums, keys).groupBy(*keys).agg(*histogram(prefix))
-
-
-def merged(rows: DataFrame, keys: list[str], prefix: str) -> DataFrame:
-    """The histograms of rows with the same keys as one, with its percentiles."""
-    return collected(exploded(rows, keys, prefix), keys, prefix)
-
-
 def ranked(sums: DataFrame, keys: list[str]) -> DataFrame:
     """Rows of (keys, bucket, count), each bucket once, with `total`, and with how many are in it or below: `seen`."""
     of_keys = Window.partitionBy(*keys)
@@ -55,14 +34,13 @@ def ranked(sums: DataFrame, keys: list[str]) -> DataFrame:
     )
 
 
-def histogram(prefix: str, condition: Column | None = None) -> list[Column]:
-    """Aggregates of ranked rows where the condition holds: the two lists; p50, p90, p99 and the end of the last bucket in
-    seconds, null where nothing was counted."""
-    holds = f.lit(True) if condition is None else condition
-    pairs = f.sort_array(f.collect_list(f.when(holds, f.struct("bucket", "count"))))
+def histogram(prefix: str, condition: Column) -> list[Column]:
+    """Aggregates of those ranked rows: the two lists; p50, p90, p99 and the end of the last bucket in seconds, null where
+    nothing was counted."""
+    pairs = f.sort_array(f.collect_list(f.when(condition, f.struct("bucket", "count"))))
     found = {
         name: f.min(
-            f.when(holds & (f.col("seen") * 100 >= f.col("total") * percent), f.col("bucket"))
+            f.when(condition & (f.col("seen") * 100 >= f.col("total") * percent), f.col("bucket"))
         )
         for name, percent in PERCENTILES.items()
     }

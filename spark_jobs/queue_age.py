@@ -31,7 +31,7 @@ from spark_jobs.options import endpoint_option, lake_option, master_option
 from spark_jobs.queue_age_report import REPORT_COLUMNS, REPORT_HOURS, queue_age_report
 from spark_jobs.report import duration
 from spark_jobs.result_tables import load, read, replace
-from spark_jobs.snapshots import HOUR_MS, Hour, find_hours, hour_of, movements, snapshot_cells
+from spark_jobs.snapshots import HOUR_MS, Hour, count_cells, find_hours, hour_of, movements
 from spark_jobs.spark import OpenSession, spark_session
 from spark_jobs.table import NotCommitted
 from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST, REPORTS, Columns, arrow_schema
@@ -128,7 +128,7 @@ def compute(session: SparkSession, lake: Lake, hours: dict[int, Hour]) -> pa.Tab
     wanted = list(hours.values())
     try:
         ages = queue_hours(
-            snapshot_cells(session, lake, wanted), movements(session, lake, wanted)
+            count_cells(session, lake, wanted), movements(session, lake, wanted)
         ).toArrow()
     except (PySparkException, Py4JError) as error:
         raise JobFailed(f"cannot compute queue ages: {spark_reason(error)}") from error

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -28,12 +28,13 @@ from storage.lake import Lake, LakeFile
 
 HOUR_MS = 3_600_000
 _BATCH_ROWS = 1 << 17
-_PART_BYTES = 8 << 20
-"""About a million messages, so that an hour of one large shard is work for several processors."""
+_PART_BYTES = 16 << 20
+"""About two million messages, so that an hour of one large shard is work for several processors."""
 _CELLS_MAX = 1 << 20
 """So many counts are kept before they are added up."""
 _READ = ["taken_at", "account", "region", "queue", "receivable", "sent_at", "receive_count"]
 _NAMES = ["account", "region", "queue"]
+_TIMES_IN_QUEUE = ["time_in_queue_buckets", "time_in_queue_counts"]
 
 RECEIVE_CLASSES = (0, 1, 2, 3, 4, 10)
 """Messages are counted by how often they were received: 0, 1, 2, 3, 4 to 9, 10 or more times."""
@@ -44,21 +45,23 @@ CELL: Columns = {
     "queue": "string",
     "hour": "instant",
     "snapshots": "int32",
-    "is_last": "bool",
+    "kind": "int32",
     "bucket": "int64",
     "count": "int64",
     "oldest_ms": "int64",
     "oldest_receivable_ms": "int64",
 }
-"""So many messages of a queue had an age in this bucket, in any of the hour's snapshots of the shard; where `is_last` holds,
-so many were of this class of RECEIVE_CLASSES in the last of them. `snapshots` is how many there were."""
+"""So many messages of a queue and an hour, in one shard; `kind` says which. AGES: their ages are in this bucket, in any of
+the hour's snapshots. RECEIVES: they are of this class of RECEIVE_CLASSES, in the last of them. TIMES: they were deleted, and
+had been there for so long. `snapshots` is how many the hour has."""
+AGES, RECEIVES, TIMES = range(3)
 
 MOVEMENT: Columns = FLOW | {"hour": "instant", "begun_at": "instant", "ended_at": "instant"}
 """A flow with its hour. The shard was watched in it from `begun_at`, null where it is not known, until `ended_at`, which is
 the hour's last flow of the shard."""
 
 Numbers = np.ndarray[Any, Any]
-T = TypeVar("T")
+_Read = Callable[[Lake], Iterator[pa.RecordBatch]]
 
 
 @dataclass(slots=True)
@@ -128,41 +131,41 @@ class _SnapshotPart(NamedTuple):
     """The last snapshot of the hour, if it is among these."""
 
 
-def snapshot_cells(session: SparkSession, lake: Lake, hours: Sequence[Hour]) -> DataFrame:
-    """CELL of the hours' snapshots."""
-    parts = [
-        part for hour in hours for shard in hour.shards.values() for part in _snapshot_parts(shard)
+def count_cells(session: SparkSession, lake: Lake, hours: Sequence[Hour]) -> DataFrame:
+    """CELL of the hours' snapshots and flows."""
+    shards = [shard for hour in hours for shard in hour.shards.values()]
+    reads = [
+        *(partial(_count_snapshots, part) for shard in shards for part in _snapshot_parts(shard)),
+        *(partial(_count_times, shard) for shard in shards if shard.flows),
     ]
-    size = sum(file.size for part in parts for file in part.files)
-    return _frame(session, parts, size, CELL, partial(_count_snapshots, lake))
+    return _frame(
+        session, lake, reads, CELL, sum(file.size for hour in hours for file in hour.files)
+    )
 
 
 def movements(session: SparkSession, lake: Lake, hours: Sequence[Hour]) -> DataFrame:
     """MOVEMENT of the hours' flows."""
-    parts = [shard for hour in hours for shard in hour.shards.values() if shard.flows]
-    size = sum(file.size for part in parts for file in part.flows)
-    return _frame(session, parts, size, MOVEMENT, partial(_read_flows, lake))
+    shards = [shard for hour in hours for shard in hour.shards.values() if shard.flows]
+    reads = [partial(_read_flows, shard) for shard in shards]
+    size = sum(file.size for shard in shards for file in shard.flows)
+    return _frame(session, lake, reads, MOVEMENT, size)
 
 
 def _frame(
-    session: SparkSession,
-    parts: Sequence[T],
-    size: int,
-    columns: Columns,
-    read: Callable[[T], Iterator[pa.RecordBatch]],
+    session: SparkSession, lake: Lake, reads: Sequence[_Read], columns: Columns, size: int
 ) -> DataFrame:
-    """What is read of the parts, which have so many bytes in all."""
+    """The rows that are read, of so many bytes in all."""
     schema = from_arrow_schema(arrow_schema(columns))
-    if not parts:
+    if not reads:
         return session.createDataFrame([], schema)
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from read(parts[number])
+                yield from reads[number](lake)
 
     tasks = max(size // _PART_BYTES, session.sparkContext.defaultParallelism)
-    return session.range(0, len(parts), 1, min(tasks, len(parts))).mapInArrow(rows, schema)
+    return session.range(0, len(reads), 1, min(tasks, len(reads))).mapInArrow(rows, schema)
 
 
 def _snapshot_parts(shard: ShardHour) -> Iterator[_SnapshotPart]:
@@ -181,7 +184,7 @@ def _snapshot_parts(shard: ShardHour) -> Iterator[_SnapshotPart]:
 # -- in tasks ---------------------------------------------------------------------------------------------------------
 
 
-def _count_snapshots(lake: Lake, part: _SnapshotPart) -> Iterator[pa.RecordBatch]:
+def _count_snapshots(part: _SnapshotPart, lake: Lake) -> Iterator[pa.RecordBatch]:
     queues = _Queues()
     cells: list[pa.Table] = []
     kept = 0
@@ -189,12 +192,12 @@ def _count_snapshots(lake: Lake, part: _SnapshotPart) -> Iterator[pa.RecordBatch
         for rows in _batches(lake, file.path):
             numbered = _numbered(rows, queues)
             cells.append(
-                _counted(numbered, buckets_of(numbered["oldest_ms"].to_numpy()), is_last=False)
+                _counted(numbered, buckets_of(numbered["oldest_ms"].to_numpy()), kind=AGES)
             )
             if file.path == part.last:
                 receives = rows.column("receive_count").to_numpy()
                 classes = np.searchsorted(RECEIVE_CLASSES, receives, "right") - 1
-                cells.append(_counted(numbered, classes, is_last=True))
+                cells.append(_counted(numbered, classes, kind=RECEIVES))
             kept += sum(map(len, cells[-2:]))
             if kept > _CELLS_MAX:
                 cells, kept = [_summed(cells)], 0
@@ -246,12 +249,12 @@ def _numbered(rows: pa.RecordBatch, queues: _Queues) -> pa.Table:
     )
 
 
-def _counted(numbered: pa.Table, buckets: Numbers, *, is_last: bool) -> pa.Table:
+def _counted(numbered: pa.Table, buckets: Numbers, *, kind: int) -> pa.Table:
     """Cells of one batch, with the queues' numbers."""
     rows = pa.table(
         {
             "queue": numbered["queue"],
-            "is_last": pa.repeat(is_last, len(numbered)),
+            "kind": pa.repeat(pa.scalar(kind, pa.int32()), len(numbered)),
             "bucket": buckets,
             "count": pa.repeat(1, len(numbered)),
             "oldest_ms": numbered["oldest_ms"],
@@ -262,7 +265,7 @@ def _counted(numbered: pa.Table, buckets: Numbers, *, is_last: bool) -> pa.Table
 
 
 def _summed(cells: list[pa.Table]) -> pa.Table:
-    groups = pa.concat_tables(cells).group_by(["queue", "is_last", "bucket"], use_threads=False)
+    groups = pa.concat_tables(cells).group_by(["queue", "kind", "bucket"], use_threads=False)
     sums = [("count", "sum"), ("oldest_ms", "max"), ("oldest_receivable_ms", "max")]
     return groups.aggregate(sums).rename_columns(cells[0].column_names)
 
@@ -270,17 +273,40 @@ def _summed(cells: list[pa.Table]) -> pa.Table:
 def _named(cells: pa.Table, queues: _Queues, part: _SnapshotPart) -> pa.Table:
     """CELL, from cells with the queues' numbers."""
     names = {name: column.take(cells["queue"]) for name, column in queues.names().items()}
+    counted = {name: cells[name] for name in cells.column_names if name != "queue"}
+    return _completed(pa.table(counted | names), part.hour_ms, snapshots=part.snapshots)
+
+
+def _completed(cells: pa.Table, hour_ms: int, **same: int) -> pa.Table:
+    """CELL: what is not there is the same in all rows, or null."""
     schema = arrow_schema(CELL)
-    constant = {
-        "hour": pa.scalar(part.hour_ms * 1000, schema.field("hour").type),
-        "snapshots": pa.scalar(part.snapshots, pa.int32()),
-    }
-    same = {name: pa.repeat(value, len(cells)) for name, value in constant.items()}
-    columns = {name: cells[name] for name in cells.column_names if name != "queue"}
-    return pa.table(names | same | columns).select(schema.names).cast(schema)
+    values = {"hour": hour_ms * 1000} | same
+    return pa.table(
+        [
+            cells[column.name].cast(column.type)
+            if column.name in cells.column_names
+            else pa.repeat(pa.scalar(values.get(column.name), column.type), len(cells))
+            for column in schema
+        ],
+        schema=schema,
+    )
 
 
-def _read_flows(lake: Lake, shard: ShardHour) -> Iterator[pa.RecordBatch]:
+def _count_times(shard: ShardHour, lake: Lake) -> Iterator[pa.RecordBatch]:
+    rows: list[pa.Table] = []
+    for file in shard.flows:
+        with lake.open(file.path) as stream:
+            flows = pq.read_table(stream, columns=[*_NAMES, *_TIMES_IN_QUEUE])
+        buckets, counts = (flows[name].combine_chunks() for name in _TIMES_IN_QUEUE)
+        names = flows.select(_NAMES).take(pc.list_parent_indices(buckets))
+        pairs = {"bucket": pc.list_flatten(buckets), "count": pc.list_flatten(counts)}
+        rows.append(pa.table(dict(zip(_NAMES, names.columns, strict=True)) | pairs))
+    sums = pa.concat_tables(rows).group_by([*_NAMES, "bucket"], use_threads=False)
+    cells = sums.aggregate([("count", "sum")]).rename_columns([*_NAMES, "bucket", "count"])
+    yield from _completed(cells, shard.hour_ms, kind=TIMES, snapshots=0).to_batches()
+
+
+def _read_flows(shard: ShardHour, lake: Lake) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(MOVEMENT)
     ended_ms = int(shard.flows[-1].path.rpartition("/")[2].removesuffix(".parquet"))
     instants = {"hour": shard.hour_ms, "begun_at": shard.begun_ms, "ended_at": ended_ms}
