@@ -101,7 +101,7 @@ def _is_due(hour: Hour, used: Used | None) -> bool:
 
 def _used(table: DeltaTable, since_ms: int) -> dict[int, Used]:
     columns = ["hour", "files", "files_checksum"]
-    rows = read(table, columns, _day(since_ms)).group_by(columns).aggregate([])
+    rows = read(table, columns, _instant(since_ms).date()).group_by(columns).aggregate([])
     return {
         int(row["hour"].timestamp() * 1000): Used(row["files"], row["files_checksum"])
         for row in rows.to_pylist()
@@ -155,7 +155,7 @@ def publish(lake: Lake, table: DeltaTable, now: datetime) -> dict[str, Any] | No
     newest_day = max(day["day"] for day in days)
     since = datetime.fromisoformat(newest_day) - timedelta(hours=REPORT_HOURS)
     columns = list(dict.fromkeys(["hour", *_LATEST, *REPORT_COLUMNS]))
-    rows = read(table, columns, since.date().isoformat())
+    rows = read(table, columns, since.date())
     newest: datetime = pc.max(rows["hour"]).as_py()
     latest = rows.filter(pc.equal(rows["hour"], pa.scalar(newest, rows["hour"].type)))
     latest = latest.select(_LATEST).sort_by([(name, "ascending") for name in QUEUE])

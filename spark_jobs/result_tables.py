@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import date
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
@@ -39,8 +41,7 @@ def replace(table: DeltaTable, rows: pa.Table, predicate: str) -> None:
             raise NotCommitted(str(error)) from error
 
 
-def read(table: DeltaTable, columns: list[str], since_day: str) -> pa.Table:
+def read(table: DeltaTable, columns: list[str], since: date) -> pa.Table:
     """Columns of the rows of this day and later ones. Raises LakeUnusable."""
     with named(table):
-        rows = table.to_pyarrow_dataset(partitions=[("day", ">=", since_day)])
-        return rows.to_table(columns=columns)
+        return table.to_pyarrow_dataset().to_table(columns, filter=pc.field("day") >= since)
