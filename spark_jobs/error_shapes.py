@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from pyspark.sql import Column
@@ -49,27 +50,35 @@ _LAST_RESORT = "message"
 NO_ERROR = "(no error text)"
 SEALED = "(sealed)"
 
+_LINE = r"(?s)\A\s*(?:Traceback \(most recent call last\).*[\r\n]\s*)?([^\r\n]+)"
+"""The line that tells most: the first, but of Python's tracebacks the last."""
+_CODE_RANK = 100
+
 
 def plain(name: Column) -> Column:
     """A name without case, and without what separates its words."""
     return f.lower(f.regexp_replace(name, "[^A-Za-z0-9]", ""))
 
 
-def error_shape(attributes: Column, fields: Column) -> Column:
-    """The shape of the error that message attributes, or else the fields of a JSON body (both {name: text}) tell of."""
-    texts = [_named(attributes, name) for name in MESSAGES]
-    texts += [_inner(_named(fields, name)) for name in (*MESSAGES, _LAST_RESORT)]
-    codes = [_named(values, name) for values in (attributes, fields) for name in CODES]
-    shapes = shape(f.coalesce(*texts))
-    return f.coalesce(shapes, f.left(f.coalesce(*codes), f.lit(SHAPE_MAX)), f.lit(NO_ERROR))
+def told(attributes: Column, fields: Column) -> Column:
+    """What message attributes, or else the fields of a JSON body (both {name: text}), say of an error: (rank, text) of the
+    best, null where there is none."""
+    of_attributes = _candidates(attributes, 0, MESSAGES, lambda value: value)
+    of_fields = _candidates(fields, len(MESSAGES), (*MESSAGES, _LAST_RESORT), _inner)
+    return f.array_min(f.concat(of_attributes, of_fields))
+
+
+def error_shape(told: Column) -> Column:
+    """The shape of the error, from `told`."""
+    text, is_code = told["text"], told["rank"] >= _CODE_RANK
+    return f.when(is_code, f.left(text, f.lit(SHAPE_MAX))).otherwise(
+        f.coalesce(shape(text), f.lit(NO_ERROR))
+    )
 
 
 def shape(text: Column) -> Column:
     """The text's telling line with placeholders; null where it is empty."""
-    trimmed = f.trim(text)
-    lines = f.split(trimmed, r"[\r\n]+")
-    is_python = trimmed.startswith("Traceback (most recent call last)")
-    line = f.when(is_python, f.element_at(lines, -1)).otherwise(f.element_at(lines, 1))
+    line = f.trim(f.regexp_extract(text, _LINE, 1))
     replaced = reduce(
         lambda so_far, each: f.regexp_replace(so_far, f.lit(each[0]), f.lit(each[1])),
         REPLACED,
@@ -78,15 +87,26 @@ def shape(text: Column) -> Column:
     return f.nullif(f.trim(f.left(replaced, f.lit(SHAPE_MAX))), f.lit(""))
 
 
-def _named(values: Column, name: str) -> Column:
-    """The value of that name, null where there is none."""
-    found = f.filter(f.map_entries(values), lambda entry: plain(entry["key"]) == name)
-    return f.nullif(f.trim(f.get(found, f.lit(0))["value"]), f.lit(""))
+def _candidates(
+    values: Column, first_rank: int, names: Sequence[str], said: Callable[[Column], Column]
+) -> Column:
+    """Of these names, the texts with their ranks; the codes' come after all others."""
+    ranks = {name: first_rank + place for place, name in enumerate(names)}
+    ranks |= {name: _CODE_RANK + first_rank + place for place, name in enumerate(CODES)}
+    known = f.create_map(*(f.lit(part) for item in ranks.items() for part in item))
+    found = f.transform(
+        f.map_entries(values),
+        lambda entry: f.struct(
+            f.try_element_at(known, plain(entry["key"])).alias("rank"),
+            said(entry["value"]).alias("text"),
+        ),
+    )
+    useful = f.filter(found, lambda each: each["rank"].isNotNull() & each["text"].rlike(r"\S"))
+    return f.coalesce(useful, f.array().cast("array<struct<rank:int,text:string>>"))
 
 
 def _inner(value: Column) -> Column:
     """What an object says of itself; null for other structures."""
-    told = f.coalesce(
-        *(f.get_json_object(value, f"$.{name}") for name in ("message", "errorMessage", "type"))
-    )
-    return f.when(value.startswith("{"), told).when(~value.startswith("["), value)
+    members = f.from_json(value, "message string, errorMessage string, type string")
+    text = f.coalesce(members["message"], members["errorMessage"], members["type"])
+    return f.when(value.startswith("{"), text).when(~value.startswith("["), value)

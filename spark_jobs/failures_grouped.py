@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from spark_jobs.error_shapes import CODES, MESSAGES, SEALED, error_shape, plain
+from spark_jobs.error_shapes import CODES, MESSAGES, SEALED, error_shape, plain, told
 from storage.archive_schema import Columns
 
 ALL, ATTRIBUTE, FIELD, ERROR = "all", "attribute", "field", "error"
@@ -91,13 +91,11 @@ def _grouped(letters: DataFrame, asked: Asked) -> DataFrame:
     """A row for each group that a message is in, in columns that `_counted` takes."""
     hour = f.date_trunc("hour", "sent_at") if asked.by_hour else f.lit(None).cast("timestamp")
     texts = f.transform_values("attributes", lambda _, value: value["string_value"])
-    read = letters.select(
-        "*",
-        texts.alias("texts"),
-        f.from_json("body", "map<string,string>").alias("members"),
-    )
+    read = letters.withColumns(
+        {"texts": texts, "members": f.from_json("body", "map<string,string>")}
+    ).withColumn("told", told(f.col("texts"), f.col("members")))
     is_sealed = f.col("body").isNull() & f.col("sealed").isNotNull()
-    error = f.when(is_sealed, SEALED).otherwise(error_shape(f.col("texts"), f.col("members")))
+    error = f.when(is_sealed, SEALED).otherwise(error_shape(f.col("told")))
     groups = f.concat(
         f.array(_group(ALL, f.lit(""), f.lit("")), _group(ERROR, f.lit(""), error)),
         _attribute_groups(asked),
@@ -137,10 +135,10 @@ def _group(kind: str, name: Column, value: Column) -> Column:
 
 
 def _attribute_groups(asked: Asked) -> Column:
-    told = [*MESSAGES, *CODES]
+    errors = [*MESSAGES, *CODES]
 
     def is_wanted(name: Column, value: Column) -> Column:
-        wanted = name.isin(*asked.attributes) if asked.attributes else ~plain(name).isin(*told)
+        wanted = name.isin(*asked.attributes) if asked.attributes else ~plain(name).isin(*errors)
         return wanted & value.isNotNull()
 
     return _groups_of(ATTRIBUTE, f.map_filter("texts", is_wanted))
