@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import boto3
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
+from moto.server import ThreadedMotoServer
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.conftest import NodeFactory
@@ -130,6 +132,51 @@ def test_a_lake_that_is_away_costs_nobody_anything_and_gets_everything_when_it_i
     lake.unlink()
     assert ask(node, "/seal", {})[0] == 200
     assert sorted(row["body"] for row in rows(lake)) == ["one", "two"]
+
+
+def test_the_lake_can_be_an_object_store(tmp_path: Path) -> None:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    variables = {
+        "HOLDFAST_LAKE_ACCESS_KEY_ID": "lake",
+        "HOLDFAST_LAKE_SECRET_ACCESS_KEY": "secret",
+        "HOLDFAST_LAKE_REGION": "us-east-1",
+        "HOLDFAST_LAKE_ENDPOINT_URL": url,
+    }
+    store = boto3.client(
+        "s3",
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id="lake",
+        aws_secret_access_key="secret",
+    )
+    node = NodeProcess(
+        tmp_path,
+        "--lake",
+        "s3://bucket/some/prefix",
+        "--snapshot-every-s",
+        "0",
+        variables=variables,
+    )
+    try:
+        node.start()
+        used(node, "one", "two")
+        assert ask(node, "/seal", {})[0] == 503  # there is no such bucket
+        store.create_bucket(Bucket="bucket")
+
+        assert ask(node, "/seal", {})[0] == 200
+
+        (found,) = store.list_objects_v2(Bucket="bucket")["Contents"]
+        assert found["Key"].startswith("some/prefix/segments/")
+        content = store.get_object(Bucket="bucket", Key=found["Key"])["Body"].read()
+        (tmp_path / "copy.parquet").write_bytes(content)
+        assert footer(tmp_path / "copy.parquet")["count"] == 2
+    finally:
+        node.close()
+        store.close()
+        server.stop()
 
 
 def test_messages_under_a_kms_key_stay_sealed_unless_the_archive_has_it(

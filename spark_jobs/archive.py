@@ -18,24 +18,17 @@ import click
 from pyspark.sql import SparkSession
 
 from spark_jobs.admin import Refused, Service, ServiceUnusable
+from spark_jobs.executor import Written, write_segments
 from spark_jobs.failures import JobFailed
 from spark_jobs.options import Notes, endpoint_option, lake_option, master_option
-from spark_jobs.parts import BatchId, Part, PartWriter, Written
+from spark_jobs.parts import BatchId, Part
 from spark_jobs.progress import Done
 from spark_jobs.runs import Run
-from spark_jobs.segments import (
-    Damaged,
-    Segment,
-    ShardId,
-    Warn,
-    find_segments,
-    read_segment,
-    waiting_segments,
-)
+from spark_jobs.segments import Segment, ShardId, Warn, find_segments, waiting_segments
 from spark_jobs.spark import OpenSession, spark_session
 from spark_jobs.sweep import sweep
 from spark_jobs.table import added, archived_batch, commit, fence, load_or_create, load_table
-from spark_jobs.tasks import attempt, cut, run_tasks
+from spark_jobs.tasks import cut, run_tasks
 from storage.archive_schema import ARCHIVE, CHECKSUM_MODULUS
 from storage.lake import Lake
 
@@ -85,30 +78,18 @@ def plan(
 def write(session: SparkSession, lake: Lake, run: str, segments: Sequence[Segment]) -> Written:
     """Have Spark write the segments as parts. Raises JobFailed."""
     processors = session.sparkContext.defaultParallelism
-    tasks = list(enumerate(cut(segments, lambda segment: segment.bytes, processors)))
-    results = run_tasks(session, "archive", tasks, _work, partial(write_task, lake, run))
+    tasks = [(task, _work(task)) for task in cut(segments, _bytes, processors)]
+    results = run_tasks(session, "archive", tasks, partial(write_segments, lake, run))
     damaged = {path: text for result in results for path, text in result.damaged.items()}
     return Written([part for result in results for part in result.parts], damaged)
 
 
-def write_task(lake: Lake, run: str, task: tuple[int, list[Segment]]) -> Written:
-    """A task: write segments as parts. Raises LakeUnusable, so that Spark tries it again."""
-    number, segments = task
-    path = ""
-    try:
-        with PartWriter(lake, f"part-{run}-{number}-{attempt()}") as writer:
-            for segment in segments:
-                path = segment.path
-                for rows in read_segment(lake, segment):
-                    writer.add(rows, (*segment.shard, segment.batch))
-            return Written(writer.finish(), {})
-    except Damaged as error:
-        return Written([], {path: str(error)})
+def _bytes(segment: Segment) -> int:
+    return segment.bytes
 
 
-def _work(task: tuple[int, list[Segment]]) -> Done:
-    _, segments = task
-    return Done(len(segments), sum(s.rows for s in segments), sum(s.bytes for s in segments))
+def _work(segments: Sequence[Segment]) -> Done:
+    return Done(len(segments), sum(s.rows for s in segments), sum(map(_bytes, segments)))
 
 
 def verify(segments: Sequence[Segment], parts: Sequence[Part]) -> None:

@@ -6,19 +6,18 @@ Spark's own reader. An object store is read through pyarrow, since Spark needs J
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import partial
 from typing import NamedTuple
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_jobs.archive_files import ArchiveFile, rows_of
 from spark_jobs.failures import JobFailed
-from spark_jobs.segments import read_rows
 from spark_jobs.table import load_table, table_files
 from storage.archive_schema import ARCHIVE, TABLE, TABLE_PARTITIONS, arrow_schema
 from storage.lake import Lake
@@ -26,15 +25,6 @@ from storage.lake import Lake
 
 class WrongPredicate(Exception):
     """The predicate cannot be used; the text says why in one line."""
-
-
-class ArchiveFile(NamedTuple):
-    """A file of the table; `path` is relative to the table."""
-
-    path: str
-    account: str
-    queue: str
-    day: date
 
 
 class Span(NamedTuple):
@@ -102,25 +92,7 @@ def read_archive(session: SparkSession, lake: Lake, files: list[ArchiveFile]) ->
         return reader.parquet(*paths).select(*TABLE)  # the partitions' columns came last
     named = session.createDataFrame(files, "path string, account string, queue string, day date")
 
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for file in batch.to_pylist():
-                yield from _file_rows(lake, ArchiveFile(**file))
-
-    return named.repartition(len(files)).mapInArrow(rows, schema)
-
-
-def _file_rows(lake: Lake, file: ArchiveFile) -> Iterator[pa.RecordBatch]:
-    """The rows of a file; the columns that its path says are put in."""
-    schema = arrow_schema(TABLE)
-    stored = pa.schema([column for column in schema if column.name not in TABLE_PARTITIONS])
-    for batch in read_rows(lake, f"{ARCHIVE}/{file.path}", stored):
-        said = {
-            name: pa.repeat(pa.scalar(getattr(file, name), schema.field(name).type), batch.num_rows)
-            for name in TABLE_PARTITIONS
-        }
-        columns = [said[name] if name in said else batch.column(name) for name in schema.names]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    return named.repartition(len(files)).mapInArrow(partial(rows_of, lake), schema)
 
 
 def chosen(rows: DataFrame, selection: Selection) -> DataFrame:

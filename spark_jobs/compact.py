@@ -13,18 +13,20 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import click
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from spark_jobs.executor import TableFile, merge_files
 from spark_jobs.failures import JobFailed
 from spark_jobs.options import Notes, lake_option, master_option
-from spark_jobs.parts import COLUMNS, PART_BYTES, BatchId, Part, Partition, PartWriter, Written
+from spark_jobs.parts import PART_BYTES, Part, Partition
 from spark_jobs.progress import Done
 from spark_jobs.runs import Run
-from spark_jobs.segments import Damaged, Warn, read_rows, verified_checksum
+from spark_jobs.segments import Warn
 from spark_jobs.spark import OpenSession, spark_session
 from spark_jobs.sweep import sweep
 from spark_jobs.table import (
@@ -37,7 +39,7 @@ from spark_jobs.table import (
     removed,
     table_files,
 )
-from spark_jobs.tasks import attempt, cut, run_tasks
+from spark_jobs.tasks import cut, run_tasks
 from storage.archive_schema import ARCHIVE, FLOWS, SNAPSHOTS
 from storage.lake import Lake
 
@@ -49,17 +51,6 @@ _RETENTION = "delta.deletedFileRetentionDuration"
 _RETENTION_OF_DELTA = "interval 168 hours"
 """What holds where the table does not say."""
 _DAY = re.compile(r"[^/]+/[^/]+/[^/]+/(\d{4}-\d{2}-\d{2})(?=/)")
-_MERGED: BatchId = ("", 0, 0)
-"""Which batches the rows came from is not asked here."""
-
-
-class TableFile(NamedTuple):
-    """A file of the table."""
-
-    path: str
-    size: int
-    rows: int
-    partition: Partition
 
 
 Bin = list[TableFile]
@@ -94,7 +85,7 @@ def bins(files: Iterable[TableFile]) -> list[Bin]:
     for small in by_partition.values():
         current: Bin = []
         for file in small:
-            if sum(each.size for each in current) + file.size > PART_BYTES:
+            if _bytes(current) + file.size > PART_BYTES:
                 found.append(current)
                 current = []
             current.append(file)
@@ -107,36 +98,15 @@ def first_wave(found: Sequence[Bin]) -> list[Bin]:
     wave: list[Bin] = []
     size = 0
     for each in found:
-        size += sum(file.size for file in each)
+        size += _bytes(each)
         if size > _WAVE_BYTES and wave:
             break
         wave.append(each)
     return wave
 
 
-def merge_task(lake: Lake, run: str, task: tuple[int, list[Bin]]) -> Written:
-    """A task: write the rows of each bin anew, every one verified by its checksum. Raises LakeUnusable, for another
-    try."""
-    number, found = task
-    path = ""
-    try:
-        with PartWriter(lake, f"part-{run}-{number}-{attempt()}") as writer:
-            for path, file in ((file.path, file) for files in found for file in files):
-                rows = 0
-                for batch in read_rows(lake, f"{ARCHIVE}/{path}", COLUMNS):
-                    verified_checksum(batch)
-                    rows += batch.num_rows
-                    writer.add_to(file.partition, batch, _MERGED)
-                if rows != file.rows:
-                    raise Damaged(f"it has {rows} rows and not {file.rows}")
-            return Written(writer.finish(), {})
-    except Damaged as error:
-        return Written([], {path: str(error)})
-
-
-def _work(task: tuple[int, list[Bin]]) -> Done:
-    files = [file for each in task[1] for file in each]
-    return Done(len(files), sum(file.rows for file in files), sum(file.size for file in files))
+def _bytes(files: Bin) -> int:
+    return sum(file.size for file in files)
 
 
 # -- the steps --------------------------------------------------------------------------------------------------------
@@ -165,18 +135,15 @@ def merge(lake: Lake, run: str, open_session: OpenSession, warn: Warn) -> tuple[
                 break
             session = session or stack.enter_context(open_session())
             processors = session.sparkContext.defaultParallelism
-            tasks = list(enumerate(cut(wave, lambda files: sum(f.size for f in files), processors)))
-            results = run_tasks(session, "compact", tasks, _work, partial(merge_task, lake, run))
+            tasks = [list(chain(*task)) for task in cut(wave, _bytes, processors)]
+            work = [Done(len(task), sum(f.rows for f in task), _bytes(task)) for task in tasks]
+            pairs = list(zip(tasks, work, strict=True))
+            results = run_tasks(session, "compact", pairs, partial(merge_files, lake, run))
             for path, text in (item for result in results for item in result.damaged.items()):
                 damaged[path] = text
                 warn(f"{lake.uri(ARCHIVE)}/{path} is not merged: {text}")
-            files = [
-                file
-                for (_, task), result in zip(tasks, results, strict=True)
-                if not result.damaged
-                for each in task
-                for file in each
-            ]
+            done = [task for task, result in zip(tasks, results, strict=True) if not result.damaged]
+            files = [file for task in done for file in task]
             parts = [part for result in results for part in result.parts]
             if sum(file.rows for file in files) != sum(part.rows for part in parts):
                 raise JobFailed(

@@ -30,11 +30,17 @@ Partition = tuple[str, str, str]
 
 PART_BYTES = 256 << 20
 """About as large a file becomes."""
-PENDING_BYTES = 96 << 20
-"""Of rows that a task keeps in memory, since many at a time make better row groups."""
-ROW_GROUP_BYTES = 24 << 20
-OPEN_MAX = 200
-"""Files that a task has open."""
+
+
+class Limits(NamedTuple):
+    """What bounds a task's memory and its files."""
+
+    part_bytes: int = PART_BYTES
+    pending_bytes: int = 96 << 20
+    """Of rows that wait in memory, since many at a time make better row groups."""
+    row_group_bytes: int = 24 << 20
+    open_files: int = 200
+
 
 COLUMNS: pa.Schema = arrow_schema(
     {name: kind for name, kind in SEGMENT.items() if name not in TABLE_PARTITIONS}
@@ -70,17 +76,11 @@ class Part(NamedTuple):
     batches: dict[BatchId, tuple[int, int]]
 
 
-class Written(NamedTuple):
-    """What a task wrote, or which file it could not read and why; then it left no parts."""
-
-    parts: list[Part]
-    damaged: dict[str, str]
-
-
 class PartWriter:
     """Splits rows among parts. Leaves nothing behind where its block ends with an error."""
 
-    def __init__(self, lake: Lake, name: str) -> None:
+    def __init__(self, lake: Lake, name: str, limits: Limits = Limits()) -> None:  # noqa: B008
+        self._limits = limits
         self._lake = lake
         self._name = name
         self._open: dict[Partition, _OpenPart] = {}
@@ -110,13 +110,13 @@ class PartWriter:
         if part is None:
             part = self._open[partition] = self._begin(partition)
         part.add(rows, batch)
-        if part.pending_bytes >= ROW_GROUP_BYTES:
+        if part.pending_bytes >= self._limits.row_group_bytes:
             part.flush()
-        if part.written_bytes >= PART_BYTES:
+        if part.written_bytes >= self._limits.part_bytes:
             self._finish(partition)
-        while sum(each.pending_bytes for each in self._open.values()) > PENDING_BYTES:
+        while sum(each.pending_bytes for each in self._open.values()) > self._limits.pending_bytes:
             max(self._open.values(), key=lambda each: each.pending_bytes).flush()
-        while sum(each.has_file for each in self._open.values()) > OPEN_MAX:
+        while sum(each.has_file for each in self._open.values()) > self._limits.open_files:
             self._finish(next(key for key, each in self._open.items() if each.has_file))
 
     def finish(self) -> list[Part]:

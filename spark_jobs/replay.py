@@ -22,8 +22,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
+from spark_jobs.archive_files import ArchiveFile
 from spark_jobs.archived import (
-    ArchiveFile,
     Selection,
     Span,
     WrongPredicate,
@@ -366,7 +366,7 @@ def command(context: click.Context, /, **given: Any) -> None:
     Credentials and region come from where the AWS SDK finds them; a URL in --to says where the service is, too. What was
     sent is remembered in the lake by the queue's ARN and --name: a second run sends only what the first did not. A run that
     is killed repeats at most one request of ten messages; a FIFO queue drops these for five minutes. One run at a time may
-    use a name.
+    use a name. A message that was replayed and expires again is archived again, as another one.
 
     The order is that of sending; in FIFO queues that of each group. No request has two messages of a group, so that a
     message that SQS refuses, or whose checksum is wrong, holds back the later ones of its group. Others go on. The status

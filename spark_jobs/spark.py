@@ -56,9 +56,8 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise SparkUnusable(f"cannot start Spark: {reason[0]}") from error
         session.sparkContext.setLogLevel("ERROR")
-        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(
-            "CRITICAL"
-        )  # it says every error twice
+        # What it logs of a query is also in the exception.
+        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
         session.sparkContext.addPyFile(str(_own_packages(Path(scratch))))
         try:
             yield session

@@ -1,4 +1,4 @@
-"""Tasks: how the work of a job is cut for Spark, and run by it."""
+"""Tasks: how the work of a job is cut for Spark, and run by it. What they do there is in `executor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from py4j.protocol import Py4JError
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -35,35 +34,33 @@ def cut(work: Sequence[In], size: Callable[[In], int], processors: int) -> list[
     return [task for task in tasks if task]
 
 
-def attempt() -> int:
-    """The number of this attempt at a task; no other one of the application has it."""
-    context = TaskContext.get()
-    return int(context.taskAttemptId()) if context else 0
-
-
 def run_tasks(
     session: SparkSession,
     job: str,
-    tasks: Sequence[In],
-    work: Callable[[In], Done],
-    function: Callable[[In], Out],
+    tasks: Sequence[tuple[In, Done]],
+    function: Callable[[tuple[int, In]], Out],
 ) -> list[Out]:
-    """What the function returns for each task, in order; shows how far it is. Raises JobFailed."""
+    """What the function returns for each task and its number, in order; shows how far it is. Raises JobFailed.
+
+    Executors import what the function's module imports, and no more.
+    """
     sums = [session.sparkContext.accumulator(0) for _ in Done._fields]
 
-    def counted(task: In) -> Out:
-        result = function(task)
-        for total, value in zip(sums, work(task), strict=True):
+    def counted(numbered: tuple[int, tuple[In, Done]]) -> Out:
+        number, (task, work) = numbered
+        result = function((number, task))
+        for total, value in zip(sums, work, strict=True):
             total.add(value)
         return result
 
-    total = Done(*(sum(column) for column in zip(*map(work, tasks), strict=True)))
+    total = Done(*map(sum, zip(*(work for _, work in tasks), strict=True)))
     with (
         _named(),
         Progress(job, total, lambda: Done(*(each.value for each in sums))),
     ):
-        rows = session.sparkContext.parallelize(tasks, len(tasks)).map(counted)
-        collected: list[Out] = rows.collect()
+        numbered = list(enumerate(tasks))
+        results = session.sparkContext.parallelize(numbered, len(tasks)).map(counted)
+        collected: list[Out] = results.collect()
         return collected
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.spark import OpenSession, spark_session
 from spark_jobs.tests import faults
+from spark_jobs.tests.jobs import ArchiveJob
 from spark_jobs.tests.services import FakeService
 from storage.lake import Lake
 
@@ -44,3 +45,8 @@ def lake(tmp_path: Path) -> Lake:
 def service() -> Iterator[FakeService]:
     with FakeService() as fake:
         yield fake
+
+
+@pytest.fixture
+def job(lake: Lake, service: FakeService, open_session: OpenSession) -> ArchiveJob:
+    return ArchiveJob(lake, service, open_session)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+import sys
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from spark_jobs.admin import Service
-from spark_jobs.archive import Summary, archive, plan, run_archive, take, verify, write
+from spark_jobs.archive import archive, plan, run_archive, take, write
 from spark_jobs.failures import JobFailed
 from spark_jobs.runs import Run
 from spark_jobs.segments import Segment
@@ -19,6 +18,7 @@ from spark_jobs.spark import OpenSession
 from spark_jobs.sweep import sweep
 from spark_jobs.table import load_or_create, load_table, table_files
 from spark_jobs.tests.faults import FailingAlways, FailingOnce, KilledOnce
+from spark_jobs.tests.jobs import ArchiveJob
 from spark_jobs.tests.lakes import (
     ACCOUNT,
     SOURCE,
@@ -30,39 +30,11 @@ from spark_jobs.tests.lakes import (
     write_batches,
     write_segment,
 )
-from spark_jobs.tests.services import FakeService
 from storage.archive_schema import DELETED, SEGMENT, SEGMENTS
 from storage.lake import Lake
 
 RUN = "archive-" + "0" * 32
 """A run that is not noted: to others it is dead."""
-
-
-class Job:
-    """The job on a lake, and what it said."""
-
-    def __init__(self, lake: Lake, service: FakeService, open_session: OpenSession) -> None:
-        self.lake = lake
-        self.service = service
-        self.open_session = open_session
-        self.warnings: list[str] = []
-        self.told: list[str] = []
-
-    def run(self, *, seal: bool = True) -> Summary:
-        self.warnings, self.told = [], []
-        return run_archive(
-            self.lake,
-            Service(self.service.endpoint),
-            self.open_session,
-            seal=seal,
-            warn=self.warnings.append,
-            tell=self.told.append,
-        )
-
-
-@pytest.fixture
-def job(lake: Lake, service: FakeService, open_session: OpenSession) -> Job:
-    return Job(lake, service, open_session)
 
 
 def no_session() -> Any:
@@ -72,7 +44,7 @@ def no_session() -> Any:
 # -- what the table has -----------------------------------------------------------------------------------------------
 
 
-def test_each_message_is_in_the_table_once_with_all_its_columns(job: Job) -> None:
+def test_each_message_is_in_the_table_once_with_all_its_columns(job: ArchiveJob) -> None:
     rows = [
         *messages(
             30, queue="orders.fifo", message_group_id="g", sequence_number="18446744073709551615"
@@ -96,7 +68,7 @@ def test_each_message_is_in_the_table_once_with_all_its_columns(job: Job) -> Non
     assert job.warnings == []
 
 
-def test_table_is_partitioned_and_says_what_its_files_span(job: Job) -> None:
+def test_table_is_partitioned_and_says_what_its_files_span(job: ArchiveJob) -> None:
     write_batches(job.lake, 2, 20)
 
     job.run()
@@ -114,7 +86,7 @@ def test_table_is_partitioned_and_says_what_its_files_span(job: Job) -> None:
         assert file["min.sent_at"].date() == file["max.sent_at"].date() == file["partition.day"]
 
 
-def test_rows_of_many_queues_and_days_go_into_their_own_files(job: Job) -> None:
+def test_rows_of_many_queues_and_days_go_into_their_own_files(job: ArchiveJob) -> None:
     rows = [message(i, queue=f"q{i % 7}", account=f"{i % 2:012d}") for i in range(1, 400)]
     write_segment(job.lake, rows)
 
@@ -128,7 +100,7 @@ def test_rows_of_many_queues_and_days_go_into_their_own_files(job: Job) -> None:
         )
 
 
-def test_second_run_changes_nothing_and_needs_no_spark(job: Job) -> None:
+def test_second_run_changes_nothing_and_needs_no_spark(job: ArchiveJob) -> None:
     rows = write_batches(job.lake, 3, 5)
     job.run(seal=False)
     version = load_or_create(job.lake).version()
@@ -141,7 +113,7 @@ def test_second_run_changes_nothing_and_needs_no_spark(job: Job) -> None:
     assert load_or_create(job.lake).version() == version
 
 
-def test_later_batches_are_added(job: Job) -> None:
+def test_later_batches_are_added(job: ArchiveJob) -> None:
     rows = write_batches(job.lake, 1, 5)
     job.run()
     rows += write_batches(job.lake, 3, 5)[5:]
@@ -152,151 +124,10 @@ def test_later_batches_are_added(job: Job) -> None:
     assert names(archived_rows(job.lake)) == names(rows)
 
 
-# -- order and damage -------------------------------------------------------------------------------------------------
-
-
-def test_missing_batch_holds_back_its_own_shard_only(job: Job) -> None:
-    kept = write_batches(job.lake, 2, 5)
-    write_segment(job.lake, messages(5, batch=5))
-    kept += write_batches(job.lake, 1, 5, shard=1)
-
-    job.run()
-
-    assert names(archived_rows(job.lake)) == names(kept)
-    assert job.warnings == [
-        f"batches 3 to 4 of {SOURCE}, shard 0, missing in the lake: later ones must wait"
-    ]
-
-
-def test_batches_begin_where_the_service_says_that_earlier_ones_are_archived(job: Job) -> None:
-    write_segment(job.lake, messages(5, batch=8))
-    job.service.sealed[SOURCE, 0] = 8
-    job.service.archived[SOURCE, 0] = 7
-
-    assert job.run().archived.batches == 1
-    assert job.warnings == []
-
-
-def test_lake_that_is_not_the_services_is_noticed(job: Job) -> None:
-    job.service.sealed[SOURCE, 0] = 3
-
-    job.run()
-
-    assert job.warnings == [
-        f"the service has written batch 3 of {SOURCE}, but not to {job.lake.url}"
-    ]
-
-
-def changed_body(lake: Lake) -> str:
-    rows = messages(20, batch=2)
-    rows[13]["body"] = "something else"
-    return write_segment(lake, rows)
-
-
-def changed_checksum(lake: Lake) -> str:
-    rows = messages(20, batch=2)
-    rows[19] |= {"body": "else", "checksum": None}
-    return write_segment(lake, [*rows[:19], message(40, batch=2, checksum=5)])
-
-
-def missing_row(lake: Lake) -> str:
-    return write_segment(lake, messages(20, batch=2), count=21)
-
-
-def other_sum(lake: Lake) -> str:
-    return write_segment(lake, messages(20, batch=2), checksum=5)
-
-
-def other_identity(lake: Lake) -> str:
-    return write_segment(lake, messages(20, batch=2), batch=3)
-
-
-def later_format(lake: Lake) -> str:
-    return write_segment(lake, messages(20, batch=2), format=2)
-
-
-def rows_of_another_batch(lake: Lake) -> str:
-    rows = messages(20, batch=2)
-    rows[7]["batch"] = 1
-    return write_segment(lake, rows)
-
-
-def cut_file(lake: Lake) -> str:
-    path = Path(lake.path(missing_row(lake)))
-    path.write_bytes(path.read_bytes()[:-300])
-    return f"{SEGMENTS}/{SOURCE}/shard-0/{path.name}"
-
-
-def zeroed_page(lake: Lake) -> str:
-    written = write_segment(lake, messages(20, batch=2))
-    path = Path(lake.path(written))
-    content = path.read_bytes()
-    path.write_bytes(content[:600] + bytes(300) + content[900:])
-    return written
-
-
-def no_queue(lake: Lake) -> str:
-    rows = messages(20, batch=2)
-    rows[5]["queue"] = None
-    return write_segment(lake, rows)
-
-
-def unsafe_queue(lake: Lake) -> str:
-    rows = messages(20, batch=2)
-    rows[5]["queue"] = "../../other"
-    return write_segment(lake, rows)
-
-
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (changed_body, f"message {SOURCE}-0-34 does not have its checksum"),
-        (changed_checksum, f"message {SOURCE}-0-40 does not have its checksum"),
-        (missing_row, "20 rows with checksum"),
-        (other_sum, "20 rows with checksum"),
-        (other_identity, "it says that it is {"),
-        (later_format, "it says that it is {"),
-        (rows_of_another_batch, "it has rows of another batch"),
-        (cut_file, "its footer cannot be read"),
-        (zeroed_page, "batch-000000000002.parquet: "),
-        (no_queue, "it has rows without account, queue or sent_at"),
-        (unsafe_queue, "is no name of a queue"),
-    ],
-)
-def test_damaged_segment_is_named_and_holds_back_its_own_shard_only(
-    damage: Callable[[Lake], str], reason: str, job: Job
-) -> None:
-    kept = [*write_batches(job.lake, 1, 20), *write_batches(job.lake, 1, 20, shard=1)]
-    path = damage(job.lake)
-    write_segment(job.lake, messages(20, batch=3))
-
-    job.run()
-
-    assert names(archived_rows(job.lake)) == names(kept)
-    assert [path in warning and reason in warning for warning in set(job.warnings)] == [True]
-    assert orphans(job.lake) == []
-    assert job.lake.read(path) is not None
-
-
-def test_rows_that_were_written_twice_or_not_at_all_are_not_committed(
-    lake: Lake, spark: SparkSession
-) -> None:
-    write_batches(lake, 2, 5)
-    segments = plan(lake, {}, {}, print).segments
-    parts = write(spark, lake, RUN, segments).parts
-
-    verify(segments, parts)
-    for wrong in (parts[1:], [*parts, parts[0]]):
-        with pytest.raises(JobFailed):
-            verify(segments, wrong)
-    with pytest.raises(JobFailed):
-        verify(segments[1:], parts)
-
-
 # -- acknowledging ----------------------------------------------------------------------------------------------------
 
 
-def test_service_is_told_the_table_and_version_and_the_segments_go(job: Job) -> None:
+def test_service_is_told_the_table_and_version_and_the_segments_go(job: ArchiveJob) -> None:
     write_batches(job.lake, 3, 5)
     job.service.sealed[SOURCE, 0] = 3
 
@@ -316,7 +147,7 @@ def test_service_is_told_the_table_and_version_and_the_segments_go(job: Job) -> 
 
 
 @pytest.mark.parametrize("path", ["/_holdfast/archive", "/_holdfast/archive/archived"])
-def test_lost_acknowledgement_is_made_up_for_by_the_next_run(job: Job, path: str) -> None:
+def test_lost_acknowledgement_is_made_up_for_by_the_next_run(job: ArchiveJob, path: str) -> None:
     rows = write_batches(job.lake, 2, 5)
     job.service.sealed[SOURCE, 0] = 2
     job.service.fails = {path}
@@ -332,7 +163,7 @@ def test_lost_acknowledgement_is_made_up_for_by_the_next_run(job: Job, path: str
     assert names(archived_rows(job.lake)) == names(rows)
 
 
-def test_refused_acknowledgement_keeps_the_segments(job: Job) -> None:
+def test_refused_acknowledgement_keeps_the_segments(job: ArchiveJob) -> None:
     write_batches(job.lake, 2, 5)
     job.service.sealed[SOURCE, 0] = 1
 
@@ -345,7 +176,7 @@ def test_refused_acknowledgement_keeps_the_segments(job: Job) -> None:
     ]
 
 
-def test_segments_of_another_service_are_archived_and_stay(job: Job) -> None:
+def test_segments_of_another_service_are_archived_and_stay(job: ArchiveJob) -> None:
     rows = [*write_batches(job.lake, 1, 5, source="other"), *write_batches(job.lake, 1, 5)]
     job.service.sealed[SOURCE, 0] = 1
 
@@ -381,7 +212,9 @@ def test_service_that_is_away_does_not_keep_the_lake_from_being_archived(
 # -- ended at every step ----------------------------------------------------------------------------------------------
 
 
-def test_run_that_ended_before_its_commit_leaves_orphans_that_the_next_one_sweeps(job: Job) -> None:
+def test_run_that_ended_before_its_commit_leaves_orphans_that_the_next_one_sweeps(
+    job: ArchiveJob,
+) -> None:
     rows = write_batches(job.lake, 3, 5)
     load_or_create(job.lake)
     with job.open_session() as session:
@@ -396,7 +229,7 @@ def test_run_that_ended_before_its_commit_leaves_orphans_that_the_next_one_sweep
     assert names(archived_rows(job.lake)) == names(rows)
 
 
-def test_run_that_ended_after_its_commit_is_finished_by_the_next_one(job: Job) -> None:
+def test_run_that_ended_after_its_commit_is_finished_by_the_next_one(job: ArchiveJob) -> None:
     rows = write_batches(job.lake, 3, 5)
     job.service.sealed[SOURCE, 0] = 3
     archive(job.lake, RUN, job.open_session, {}, print)
@@ -410,7 +243,7 @@ def test_run_that_ended_after_its_commit_is_finished_by_the_next_one(job: Job) -
 
 @pytest.mark.parametrize("fault", [FailingOnce, KilledOnce])
 def test_task_that_fails_or_is_killed_is_tried_again_and_leaves_orphans_only(
-    job: Job, fault: type[Lake]
+    job: ArchiveJob, fault: type[Lake]
 ) -> None:
     rows = write_batches(job.lake, 3, 20)
     job.lake = fault(job.lake.url)
@@ -422,7 +255,7 @@ def test_task_that_fails_or_is_killed_is_tried_again_and_leaves_orphans_only(
     assert orphans(job.lake) == []
 
 
-def test_task_that_fails_again_and_again_ends_the_job_with_its_reason(job: Job) -> None:
+def test_task_that_fails_again_and_again_ends_the_job_with_its_reason(job: ArchiveJob) -> None:
     write_batches(job.lake, 1, 5)
     lake = job.lake
     job.lake = FailingAlways(lake.url)
@@ -435,7 +268,7 @@ def test_task_that_fails_again_and_again_ends_the_job_with_its_reason(job: Job) 
     assert orphans(lake) == []
 
 
-def test_of_two_runs_that_write_the_same_batches_one_commits(job: Job) -> None:
+def test_of_two_runs_that_write_the_same_batches_one_commits(job: ArchiveJob) -> None:
     rows = write_batches(job.lake, 3, 5)
     load_or_create(job.lake)
     plans = [plan(job.lake, {}, {}, print) for _ in range(2)]
@@ -455,7 +288,7 @@ def test_of_two_runs_that_write_the_same_batches_one_commits(job: Job) -> None:
     assert names(archived_rows(job.lake)) == names(rows)
 
 
-def test_runs_with_different_batches_both_commit(job: Job) -> None:
+def test_runs_with_different_batches_both_commit(job: ArchiveJob) -> None:
     rows = write_batches(job.lake, 1, 5)
     load_or_create(job.lake)
     first = plan(job.lake, {}, {}, print)
@@ -470,7 +303,7 @@ def test_runs_with_different_batches_both_commit(job: Job) -> None:
     assert names(archived_rows(job.lake)) == names(rows)
 
 
-def test_plan_reads_no_more_than_what_is_not_in_the_table(job: Job) -> None:
+def test_plan_reads_no_more_than_what_is_not_in_the_table(job: ArchiveJob) -> None:
     write_batches(job.lake, 2, 5)
     job.run(seal=False)
     path = write_segment(job.lake, messages(5, batch=3))
@@ -480,3 +313,15 @@ def test_plan_reads_no_more_than_what_is_not_in_the_table(job: Job) -> None:
     assert [segment.path for segment in segments] == [path]
     assert isinstance(segments[0], Segment)
     assert (segments[0].rows, segments[0].batch) == (5, 3)
+
+
+def test_executors_need_no_package_but_pyarrow() -> None:
+    ours = {"boto3", "botocore", "click", "deltalake", "pandas"}
+    program = "import sys, spark_jobs.executor; print(*sys.modules)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert "pyarrow" in done.stdout.split()
+    assert not ours & set(done.stdout.split())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -121,3 +123,13 @@ def test_object_store_gives_the_rows_that_a_folder_gives(spark: SparkSession, fo
     assert both[0] == both[1]
     assert len(both[0]) == 4
     assert few == {1}
+
+
+def test_executors_need_pyarrow_only() -> None:
+    program = "import sys, spark_jobs.archive_files; print(*sys.modules)"
+
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert not {"pyspark", "deltalake", "boto3", "click"} & set(said.split())

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.archive import archive, plan, take, write
-from spark_jobs.compact import Keep, TableFile, bins, files_of, first_wave, run_compact
+from spark_jobs.compact import Keep, bins, files_of, first_wave, run_compact
+from spark_jobs.executor import TableFile
 from spark_jobs.runs import Run
 from spark_jobs.spark import OpenSession
 from spark_jobs.sweep import sweep

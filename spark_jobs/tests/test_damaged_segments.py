@@ -1,0 +1,167 @@
+"""Batches are archived in order, and only if they are what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.archive import plan, verify, write
+from spark_jobs.failures import JobFailed
+from spark_jobs.tests.jobs import ArchiveJob
+from spark_jobs.tests.lakes import (
+    SOURCE,
+    archived_rows,
+    message,
+    messages,
+    names,
+    orphans,
+    write_batches,
+    write_segment,
+)
+from storage.archive_schema import SEGMENTS
+from storage.lake import Lake
+
+RUN = "archive-" + "0" * 32
+
+
+def test_missing_batch_holds_back_its_own_shard_only(job: ArchiveJob) -> None:
+    kept = write_batches(job.lake, 2, 5)
+    write_segment(job.lake, messages(5, batch=5))
+    kept += write_batches(job.lake, 1, 5, shard=1)
+
+    job.run()
+
+    assert names(archived_rows(job.lake)) == names(kept)
+    assert job.warnings == [
+        f"batches 3 to 4 of {SOURCE}, shard 0, missing in the lake: later ones must wait"
+    ]
+
+
+def test_batches_begin_where_the_service_says_that_earlier_ones_are_archived(
+    job: ArchiveJob,
+) -> None:
+    write_segment(job.lake, messages(5, batch=8))
+    job.service.sealed[SOURCE, 0] = 8
+    job.service.archived[SOURCE, 0] = 7
+
+    assert job.run().archived.batches == 1
+    assert job.warnings == []
+
+
+def test_lake_that_is_not_the_services_is_noticed(job: ArchiveJob) -> None:
+    job.service.sealed[SOURCE, 0] = 3
+
+    job.run()
+
+    assert job.warnings == [
+        f"the service has written batch 3 of {SOURCE}, but not to {job.lake.url}"
+    ]
+
+
+def changed_body(lake: Lake) -> str:
+    rows = messages(20, batch=2)
+    rows[13]["body"] = "something else"
+    return write_segment(lake, rows)
+
+
+def changed_checksum(lake: Lake) -> str:
+    rows = messages(20, batch=2)
+    rows[19] |= {"body": "else", "checksum": None}
+    return write_segment(lake, [*rows[:19], message(40, batch=2, checksum=5)])
+
+
+def missing_row(lake: Lake) -> str:
+    return write_segment(lake, messages(20, batch=2), count=21)
+
+
+def other_sum(lake: Lake) -> str:
+    return write_segment(lake, messages(20, batch=2), checksum=5)
+
+
+def other_identity(lake: Lake) -> str:
+    return write_segment(lake, messages(20, batch=2), batch=3)
+
+
+def later_format(lake: Lake) -> str:
+    return write_segment(lake, messages(20, batch=2), format=2)
+
+
+def rows_of_another_batch(lake: Lake) -> str:
+    rows = messages(20, batch=2)
+    rows[7]["batch"] = 1
+    return write_segment(lake, rows)
+
+
+def cut_file(lake: Lake) -> str:
+    path = Path(lake.path(missing_row(lake)))
+    path.write_bytes(path.read_bytes()[:-300])
+    return f"{SEGMENTS}/{SOURCE}/shard-0/{path.name}"
+
+
+def zeroed_page(lake: Lake) -> str:
+    written = write_segment(lake, messages(20, batch=2))
+    path = Path(lake.path(written))
+    content = path.read_bytes()
+    path.write_bytes(content[:600] + bytes(300) + content[900:])
+    return written
+
+
+def no_queue(lake: Lake) -> str:
+    rows = messages(20, batch=2)
+    rows[5]["queue"] = None
+    return write_segment(lake, rows)
+
+
+def unsafe_queue(lake: Lake) -> str:
+    rows = messages(20, batch=2)
+    rows[5]["queue"] = "../../other"
+    return write_segment(lake, rows)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (changed_body, f"message {SOURCE}-0-34 does not have its checksum"),
+        (changed_checksum, f"message {SOURCE}-0-40 does not have its checksum"),
+        (missing_row, "20 rows with checksum"),
+        (other_sum, "20 rows with checksum"),
+        (other_identity, "it says that it is {"),
+        (later_format, "it says that it is {"),
+        (rows_of_another_batch, "it has rows of another batch"),
+        (cut_file, "its footer cannot be read"),
+        (zeroed_page, "batch-000000000002.parquet: "),
+        (no_queue, "it has rows without account, queue or sent_at"),
+        (unsafe_queue, "is no name of a queue"),
+    ],
+)
+def test_damaged_segment_is_named_and_holds_back_its_own_shard_only(
+    damage: Callable[[Lake], str], reason: str, job: ArchiveJob
+) -> None:
+    kept = [*write_batches(job.lake, 1, 20), *write_batches(job.lake, 1, 20, shard=1)]
+    path = damage(job.lake)
+    write_segment(job.lake, messages(20, batch=3))
+
+    job.run()
+
+    assert names(archived_rows(job.lake)) == names(kept)
+    assert [path in warning and reason in warning for warning in set(job.warnings)] == [True]
+    assert orphans(job.lake) == []
+    assert job.lake.read(path) is not None
+
+
+def test_rows_that_were_written_twice_or_not_at_all_are_not_committed(
+    lake: Lake, spark: SparkSession
+) -> None:
+    write_batches(lake, 2, 5)
+    segments = plan(lake, {}, {}, print).segments
+    parts = write(spark, lake, RUN, segments).parts
+
+    verify(segments, parts)
+    for wrong in (parts[1:], [*parts, parts[0]]):
+        with pytest.raises(JobFailed):
+            verify(segments, wrong)
+    with pytest.raises(JobFailed):
+        verify(segments[1:], parts)

@@ -1,0 +1,136 @@
+"""The lake in an object store: moto's server stands for S3."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import date
+
+import boto3
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.admin import Service
+from spark_jobs.archive import plan, run_archive, take, write
+from spark_jobs.compact import Keep, run_compact
+from spark_jobs.spark import OpenSession
+from spark_jobs.table import NotCommitted, commit_to, fence, load_or_create
+from spark_jobs.tests.lakes import (
+    SOURCE,
+    archived_rows,
+    message,
+    names,
+    orphans,
+    write_batches,
+    write_segment,
+)
+from spark_jobs.tests.processes import wait
+from spark_jobs.tests.services import FakeService
+from storage.archive_schema import RUNS, SEGMENTS
+from storage.lake import Lake, LakeUnusable, ObjectStore
+
+pytestmark = pytest.mark.slow
+RUN = "archive-" + "0" * 32
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    # A process of its own: delta-rs holds on to the interpreter while it waits for an answer.
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait(lambda: is_listening(port))
+        yield ObjectStore("AKIDEXAMPLE", "secret", None, "eu-central-1", f"http://127.0.0.1:{port}")
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def is_listening(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+@pytest.fixture
+def s3(store: ObjectStore, request: pytest.FixtureRequest) -> Lake:
+    bucket = f"lake-{abs(hash(request.node.name))}"
+    boto3.client(
+        "s3",
+        endpoint_url=store.endpoint,
+        aws_access_key_id=store.access_key,
+        aws_secret_access_key=store.secret_key,
+        region_name=store.region,
+    ).create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": store.region})
+    return Lake(f"s3://{bucket}/holdfast/lake", store)
+
+
+def test_archive_and_compact_work_in_an_object_store(
+    s3: Lake, service: FakeService, open_session: OpenSession
+) -> None:
+    rows = write_batches(s3, 3, 20)
+    large = message(61, batch=4, body="x" * (9 << 20))
+    write_segment(s3, [large])
+    service.sealed[SOURCE, 0] = 5
+    client = Service(service.endpoint)
+    warnings: list[str] = []
+
+    def run() -> str:
+        summary = run_archive(
+            s3, client, open_session, seal=False, warn=warnings.append, tell=warnings.append
+        )
+        return str(summary)
+
+    assert run().startswith("61 messages of 4 batches are in version 1 of the table, 4 segments")
+    fifth = [message(62, batch=5)]
+    write_segment(s3, fifth)
+    assert run().startswith("1 messages of 1 batches are in version 2 of the table, 1 segments")
+    assert run().startswith("nothing to archive, 0 segments acknowledged, 0 orphans")
+    keep = Keep(None, 0, 35)
+    summary = run_compact(s3, open_session, keep=keep, today=date(2026, 11, 25), warn=print)
+
+    assert summary.startswith("2 files merged into 1, 0 dropped by age, 2 vacuumed")
+    assert names(archived_rows(s3)) == names([*rows, large, *fifth])
+    assert archived_rows(s3)[60]["body"] == large["body"]
+    assert warnings == []
+    assert s3.list(SEGMENTS) == s3.list(RUNS) == []
+
+
+def test_one_of_two_runs_commits_and_the_others_files_are_swept(
+    s3: Lake, service: FakeService, open_session: OpenSession, spark: SparkSession
+) -> None:
+    rows = write_batches(s3, 2, 5)
+    load_or_create(s3)
+    plans = [plan(s3, {}, {}, print) for _ in range(2)]
+    parts = [
+        write(spark, s3, RUN[:-1] + str(number), each.segments).parts
+        for number, each in enumerate(plans)
+    ]
+    stale = load_or_create(s3)
+
+    assert [take(s3, *both) for both in zip(plans, parts, strict=True)] == [1, None]
+    with pytest.raises(NotCommitted):
+        commit_to(stale, [], plans[1].after, fence(stale))
+
+    client = Service(service.endpoint)
+    summary = run_archive(s3, client, open_session, seal=True, warn=print, tell=print)
+    assert summary.orphans == len(parts[1])
+    assert orphans(s3) == []
+    assert names(archived_rows(s3)) == names(rows)
+
+
+def test_store_that_is_away_is_named_in_one_line(store: ObjectStore) -> None:
+    lake = Lake("s3://lake/x", store._replace(endpoint="http://127.0.0.1:9"))
+
+    with pytest.raises(LakeUnusable, match=r"^s3://lake/x/\S+: ") as failed:
+        plan(lake, {}, {}, print)
+
+    assert "\n" not in str(failed.value)

@@ -1,0 +1,95 @@
+"""Parts: rows are split by account, queue and day, within bounds of memory and of file size."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_jobs.parts import COLUMNS, Limits, Part, PartWriter
+from spark_jobs.tests.lakes import message
+from storage.archive_schema import ARCHIVE, SEGMENT, arrow_schema
+from storage.lake import Lake, LakeUnusable
+
+BATCH = ("s", 0, 1)
+
+
+def batch_of(rows: int, first: int = 1, queues: int = 5) -> pa.RecordBatch:
+    messages = [
+        message(i, queue=f"q{i % queues}", body=f"{i}" * 100) for i in range(first, first + rows)
+    ]
+    return pa.RecordBatch.from_pylist(messages, arrow_schema(SEGMENT))
+
+
+def positions(lake: Lake, parts: list[Part]) -> list[int]:
+    files = [pq.ParquetFile(lake.path(f"{ARCHIVE}/{part.path}")) for part in parts]
+    assert all(file.schema_arrow.equals(COLUMNS) for file in files)
+    return [each for file in files for each in file.read()["position"].to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(),
+        Limits(pending_bytes=0),
+        Limits(pending_bytes=50_000),
+        Limits(row_group_bytes=1),
+        Limits(pending_bytes=0, part_bytes=1),
+        Limits(pending_bytes=0, open_files=1),
+        Limits(pending_bytes=0, open_files=0),
+    ],
+)
+def test_each_row_is_in_one_part_whatever_the_limits(lake: Lake, limits: Limits) -> None:
+    with PartWriter(lake, "part", limits) as writer:
+        for first in range(1, 1001, 100):
+            writer.add(batch_of(100, first), BATCH)
+        parts = writer.finish()
+
+    assert Counter(positions(lake, parts)) == Counter(range(1, 1001))
+    assert sum(part.rows for part in parts) == 1000
+    assert sum(part.batches[BATCH][0] for part in parts) == 1000
+    assert len({part.path for part in parts}) == len(parts)
+    if limits == Limits():
+        assert len(parts) == 10  # of five queues and two days
+
+
+def test_order_of_rows_is_kept_in_a_part(lake: Lake) -> None:
+    with PartWriter(lake, "part") as writer:
+        writer.add(batch_of(500), BATCH)
+        parts = writer.finish()
+
+    for part in parts:
+        found = positions(lake, [part])
+        assert found == sorted(found)
+
+
+def test_part_says_what_its_instants_span_rounded_outwards(lake: Lake) -> None:
+    at = datetime(2026, 11, 21, 8, 0, 0, 123_456, tzinfo=UTC)
+    rows = [message(i, sent_at=at + timedelta(seconds=i), removed_at=None) for i in range(3)]
+    with PartWriter(lake, "part") as writer:
+        writer.add(pa.RecordBatch.from_pylist(rows, arrow_schema(SEGMENT)), BATCH)
+        (part,) = writer.finish()
+
+    assert json.loads(part.stats) == {
+        "numRecords": 3,
+        "minValues": {"sent_at": "2026-11-21T08:00:00.123Z"},
+        "maxValues": {"sent_at": "2026-11-21T08:00:02.124Z"},
+        "nullCount": {},
+    }
+
+
+def test_error_leaves_neither_parts_nor_drafts(lake: Lake) -> None:
+    def fail() -> None:
+        with PartWriter(lake, "part", Limits(row_group_bytes=1)) as writer:
+            writer.add(batch_of(100), BATCH)
+            assert len(lake.list_drafts(ARCHIVE)) == 10
+            raise LakeUnusable("gone")
+
+    with pytest.raises(LakeUnusable, match="gone"):
+        fail()
+
+    assert lake.list(ARCHIVE) == lake.list_drafts(ARCHIVE) == []
