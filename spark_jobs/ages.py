@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from spark_jobs.counting import AGES, RECEIVE_CLASSES, RECEIVES, TIMES
 from spark_jobs.histograms import histogram, ranked
-from spark_jobs.snapshots import AGES, RECEIVE_CLASSES, RECEIVES, TIMES
 from storage.archive_schema import Columns
 
 QUEUE = ["account", "region", "queue"]
@@ -83,7 +83,7 @@ those at the hour's end; `growth_per_hour` is by how much the backlog grew, by t
 
 
 def queue_hours(cells: DataFrame, movements: DataFrame) -> DataFrame:
-    """AGE from CELL and MOVEMENT (`snapshots`)."""
+    """AGE from CELL and MOVEMENT (`counting`)."""
     both = counted(cells).join(flow_sums(movements), _KEYS, "full")
     defaults = {
         "messages": _none(),

@@ -16,12 +16,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_jobs.archived import ArchiveFile, archived_files, read_archive
+from spark_jobs.archive_files import ArchiveFile
+from spark_jobs.archived import archived_files, read_archive
 from spark_jobs.dead_letters_report import dead_letters_report
 from spark_jobs.failures import JobFailed, spark_reason
 from spark_jobs.failures_grouped import ALL, ERROR, LETTERS, Asked, letter_groups
 from spark_jobs.instants import Instant
 from spark_jobs.options import endpoint_option, lake_option, master_option
+from spark_jobs.report import counted
 from spark_jobs.result_tables import load, replace
 from spark_jobs.spark import OpenSession, spark_session
 from spark_jobs.table import NotCommitted
@@ -90,7 +92,8 @@ def _summary(rows: pa.Table) -> str:
     )
     first = errors.sort_by([("count_sum", "descending"), ("value", "ascending")]).to_pylist()[0]
     return (
-        f"dead-letters: {letters:,} messages of {len(sources):,} queues, {len(errors):,} kinds of error; "
+        f"dead-letters: {counted(letters, 'message')} of {counted(len(sources), 'queue')}, "
+        f"{counted(len(errors), 'error shape')}; "
         f"most often {first['value']} ({first['count_sum']:,})"
     )
 

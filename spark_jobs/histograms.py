@@ -7,22 +7,12 @@ that has it, so it is never below the exact one, and above it by 9.1 % at most.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from storage.archive_schema import BUCKETS_PER_DOUBLING
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
-Numbers = np.ndarray[Any, Any]
-
-
-def buckets_of(durations_ms: Numbers) -> Numbers:
-    """`bucket_of` of each."""
-    scaled = np.log2(np.maximum(durations_ms, 1)) * BUCKETS_PER_DOUBLING
-    return scaled.astype(np.int64)
 
 
 def ranked(sums: DataFrame, keys: list[str]) -> DataFrame:

@@ -29,7 +29,7 @@ from spark_jobs.failures import JobFailed, spark_reason
 from spark_jobs.instants import Instant
 from spark_jobs.options import endpoint_option, lake_option, master_option
 from spark_jobs.queue_age_report import REPORT_COLUMNS, REPORT_HOURS, queue_age_report
-from spark_jobs.report import duration
+from spark_jobs.report import counted, duration
 from spark_jobs.result_tables import load, read, replace
 from spark_jobs.snapshots import HOUR_MS, Hour, count_cells, find_hours, hour_of, movements
 from spark_jobs.spark import OpenSession, spark_session
@@ -210,9 +210,9 @@ def _summary(done: Done, latest: dict[str, Any] | None) -> str:
     parts = ["nothing new"]
     if done.hours:
         parts = [
-            _counted(len(done.queues), "queue"),
-            _counted(len(done.hours), "hour"),
-            f"{_counted(done.messages, 'message')} looked at",
+            counted(len(done.queues), "queue"),
+            counted(len(done.hours), "hour"),
+            f"{counted(done.messages, 'message')} looked at",
         ]
     text = f"queue-age: {', '.join(parts)}"
     waiting = [
@@ -224,10 +224,6 @@ def _summary(done: Done, latest: dict[str, Any] | None) -> str:
         return text
     worst = max(waiting, key=lambda queue: float(queue["oldest_receivable_s"]))
     return f"{text}; worst {worst['queue']} (oldest {duration(worst['oldest_receivable_s'])})"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _instant(hour_ms: int) -> datetime:

@@ -168,3 +168,8 @@ def number(value: float | None) -> str:
 def signed(value: float | None) -> str:
     """As a change."""
     return number(value) if value is None or value <= 0 else f"+{number(value)}"
+
+
+def counted(count: int, noun: str) -> str:
+    """As in 3 hours."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

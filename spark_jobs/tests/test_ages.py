@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from datetime import timedelta
 from math import ceil
@@ -15,7 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.ages import queue_hours
-from spark_jobs.histograms import buckets_of, histogram, ranked
+from spark_jobs.counting import buckets_of
+from spark_jobs.histograms import histogram, ranked
 from spark_jobs.snapshots import count_cells, find_hours, movements
 from spark_jobs.tests.snapshots import HOUR, at, flow, stored, write_flows, write_snapshot
 from storage.archive_schema import bucket_of, bucket_upper_ms
@@ -69,6 +72,16 @@ def test_percentiles_are_the_exact_ones_or_nine_percent_more(
             assert exact_s < row[f"age_{name}_s"] * 1.0000001 <= exact_s * 1.0906
 
 
+def test_executors_need_pyarrow_and_numpy_only() -> None:
+    program = "import sys, spark_jobs.counting; print(*sys.modules)"
+
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert not {"pyspark", "pandas", "deltalake", "boto3", "click"} & set(said.split())
+
+
 # -- stored messages --------------------------------------------------------------------------------------------------
 
 
@@ -83,6 +96,25 @@ def test_ages_are_those_of_all_snapshots_of_the_hour(spark: SparkSession, lake: 
     assert 60 <= row["age_p50_s"] <= 60 * 1.0906
     assert row["age_buckets"] == sorted(bucket_of(s * 1000) for s in (1, 5, 60, 660, 3600))
     assert row["age_counts"] == [1] * 5
+
+
+def test_large_snapshots_are_counted_piece_by_piece(spark: SparkSession, lake: Lake) -> None:
+    rows = [stored(f"q{number % 7}", number, receive_count=number % 5) for number in range(4321)]
+    write_snapshot(lake, at(10), rows)
+    write_snapshot(lake, at(20), rows[::-1])
+
+    found = hours_of(spark, lake)
+
+    assert sum(row["messages"] for row in found.values()) == 2 * 4321
+    for queue in range(7):
+        own = [number for number in range(4321) if number % 7 == queue]
+        row = found[f"q{queue}", 0]
+        counts = Counter(bucket_of(number * 1000) for number in own)
+        assert dict(zip(row["age_buckets"], row["age_counts"], strict=True)) == {
+            bucket: 2 * count for bucket, count in counts.items()
+        }
+        classes = Counter(number % 5 for number in own)
+        assert row["receive_counts"] == [*(classes[number] for number in range(5)), 0]
 
 
 def test_percentile_never_exceeds_the_oldest_message(spark: SparkSession, lake: Lake) -> None:

@@ -283,7 +283,7 @@ def test_rerun_leaves_the_same_rows(lake: Lake, open_session: OpenSession) -> No
         first
         == second
         == (
-            "dead-letters: 3 messages of 1 queues, 1 kinds of error; "
+            "dead-letters: 3 messages of 1 queue, 1 error shape; "
             "most often Timeout after <n> ms (3)"
         )
     )

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from spark_jobs.charts import amounts_chart, times_chart
+from spark_jobs.counting import ShardHour
 from spark_jobs.failures import JobFailed
 from spark_jobs.queue_age import (
     HOURLY,
@@ -30,7 +31,7 @@ from spark_jobs.queue_age import (
 )
 from spark_jobs.report import duration, number, signed
 from spark_jobs.result_tables import load
-from spark_jobs.snapshots import HOUR_MS, Hour, ShardHour
+from spark_jobs.snapshots import HOUR_MS, Hour
 from spark_jobs.spark import OpenSession
 from spark_jobs.table import NotCommitted
 from spark_jobs.tests.snapshots import HOUR, at, flow, stored, write_flows, write_snapshot
