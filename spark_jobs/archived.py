@@ -52,7 +52,7 @@ class Selection:
 
 def selected_files(lake: Lake, selection: Selection) -> list[ArchiveFile]:
     """The files that may hold such messages. Raises JobFailed where the account has to be named."""
-    files = [file for file in _table_files(lake) if file.queue == selection.queue]
+    files = [file for file in archived_files(lake) if file.queue == selection.queue]
     accounts = {file.account for file in files}
     if selection.account is None and len(accounts) > 1:
         raise JobFailed(
@@ -74,7 +74,7 @@ def _may_hold(day: date, sent: Span) -> bool:
     )
 
 
-def _table_files(lake: Lake) -> list[ArchiveFile]:
+def archived_files(lake: Lake) -> list[ArchiveFile]:
     """All files of the newest version of the table."""
     table = load_table(lake)
     if table is None:

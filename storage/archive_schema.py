@@ -24,6 +24,7 @@ SNAPSHOTS = "snapshots"
 FLOWS = "flows"
 ARCHIVE = "archive"
 QUEUE_AGE = "queue_age"
+QUEUE_AGE_LATEST = "queue_age_latest.json"
 DEAD_LETTERS = "dead_letters"
 REPLAYS = "replays"
 RUNS = "runs"
@@ -189,6 +190,7 @@ def arrow_schema(columns: Columns) -> pyarrow.Schema:
         "bool": pa.bool_(),
         "int32": pa.int32(),
         "int64": pa.int64(),
+        "double": pa.float64(),
         "date": pa.date32(),
         "instant": pa.timestamp("us", tz="UTC"),
         "numbers": pa.list_(pa.int64()),

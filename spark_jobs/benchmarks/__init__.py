@@ -1,1 +1,1 @@
-"""Benchmarks of the jobs beside plain Spark on the same files: the claims are ratios, since machines differ."""
+"""Benchmarks of the jobs: commands of their own, each beside plain Spark doing the same reading and writing."""
