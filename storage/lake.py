@@ -190,9 +190,7 @@ class Lake:
 
     def _put(self, draft: Path, target: Path) -> None:
         if not self.is_local:
-            with draft.open("rb") as source, self._files.open_output_stream(str(target)) as copy:
-                while chunk := source.read(_CHUNK_BYTES):
-                    copy.write(chunk)
+            self._upload(draft, str(target))
             return
         _sync(draft)
         draft.replace(target)
@@ -201,6 +199,22 @@ class Lake:
             if folder == Path(self._root) or target.parent in self._synced:
                 break
         self._synced.add(target.parent)
+
+    def _upload(self, draft: Path, target: str) -> None:
+        """A stream to an object store cannot be given up: what it has becomes an object, which must not stay then."""
+        size, sent, is_cut = draft.stat().st_size, 0, False
+        try:
+            with draft.open("rb") as source, self._files.open_output_stream(target) as copy:
+                try:
+                    while chunk := source.read(_CHUNK_BYTES):
+                        sent += len(chunk)
+                        copy.write(chunk)
+                except BaseException:
+                    is_cut = sent < size
+                    raise
+        finally:
+            if is_cut:
+                self._files.delete_file(target)
 
     def remove(self, path: str) -> None:
         """Remove a file, which need not exist."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def lake_export() -> None:
     from storage.lake import Lake, LakeUnusable, ObjectStore
 
     os.nice(_NICE)  # requests come first
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's: the service ends this process
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=ExportTask)
     file = task.master_key_file
     settings = config.Settings(

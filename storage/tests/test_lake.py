@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from storage.lake import Lake, LakeFile, LakeUnusable, ObjectStore
 
@@ -46,6 +49,33 @@ def test_a_draft_that_fails_leaves_nothing_and_is_not_listed_while_it_is_written
 
     assert paths(lake.list("")) == ["folder/old"]
     assert [path.name for path in Path(lake.path("folder")).iterdir()] == ["old"]
+
+
+def test_an_object_that_was_cut_off_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bucket").mkdir()
+    store = ObjectStore("key", "secret", None, "eu-west-1", "http://127.0.0.1:1")
+    lake = Lake("s3://bucket", store)
+    monkeypatch.setattr(lake, "_files", SubTreeFileSystem(str(tmp_path), LocalFileSystem()))
+    monkeypatch.setattr("storage.lake._CHUNK_BYTES", 4)
+    lake.write("whole", b"two chunks")
+
+    def stop_after_one_chunk(draft: Path, mode: str) -> FileIO:
+        return _Interrupted(draft, mode)
+
+    monkeypatch.setattr(Path, "open", stop_after_one_chunk)
+    with pytest.raises(KeyboardInterrupt):
+        lake.write("cut", b"two chunks")
+
+    assert paths(lake.list("")) == ["whole"]
+
+
+class _Interrupted(FileIO):
+    def read(self, size: int | None = -1, /) -> bytes | Any:
+        if self.tell():
+            raise KeyboardInterrupt
+        return super().read(size)
 
 
 def test_drafts_and_whole_folders_can_be_found_and_removed(lake: Lake) -> None:
