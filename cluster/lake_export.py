@@ -16,7 +16,7 @@ from cluster.keyring import Keyring
 from storage.export_task import QUEUE_AGES, Export, Exported, ShardExport, ShardExported
 from storage.lake import Lake, LakeUnusable
 from storage.rocks_view import RocksView
-from storage.segments import Open, write_segment
+from storage.segments import Open, not_written, write_segment
 from storage.snapshots import write_flows, write_snapshot
 from storage.store import StoreFailed
 from storage.stored_rows import load_archive
@@ -68,7 +68,7 @@ def _export_batches(
     view: RocksView,
     open_keyring: Callable[[], Keyring],
 ) -> ShardExported:
-    done = ShardExported(shard.number, 0, 0, 0, [], 0)
+    done = ShardExported(shard.number, 0, 0, 0, 0, [], 0)
     archive, batches = load_archive(view)
     if archive is None or not batches:
         return done
@@ -77,15 +77,17 @@ def _export_batches(
     keyring = open_keyring()
     try:
         opened = _opener(keyring, wanted.readable_keys)
-        for batch in batches:
+        for batch in not_written(lake, shard.source, shard.number, batches):
             written = write_segment(lake, view, shard.source, shard.number, batch, opened)
-            done.batch = batch.number
-            if written is not None:
-                done.segments += 1
-                done.messages += written.messages
-                done.damaged += [str(error) for error in written.damaged]
+            done.segments += 1
+            done.messages += written.messages
+            done.missing += written.missing
+            done.damaged += [str(error) for error in written.damaged]
+            if written.missing:
+                done.damaged.append(f"batch {batch.number} is without {written.missing} messages")
     finally:
         keyring.close()
+    done.batch = batches[-1].number
     return done
 
 

@@ -252,7 +252,7 @@ class HandOver:
             if shard.batch:
                 self.in_lake[shard.number] = shard.batch
             self.segments += shard.segments
-            self.damaged += len(shard.damaged)
+            self.damaged += shard.missing
             for text in shard.damaged:
                 self._log.error("archived_message_damaged", shard=shard.number, error=text)
             if shard.segments:

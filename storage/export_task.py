@@ -60,6 +60,8 @@ class ShardExported(msgspec.Struct):
     segments: int
     """How many of them were written now."""
     messages: int
+    missing: int
+    """Messages of those batches that could not be read; `damaged` says why."""
     damaged: list[str]
     snapshot_rows: int
 

@@ -48,21 +48,27 @@ Open = Callable[[StoredMessage], bytes | None]
 
 
 class Written(NamedTuple):
-    """What was written of a batch; `damaged` says which of its messages could not be read."""
+    """What was written of a batch, and what not: `damaged` says where rows could not be read."""
 
     path: str
     messages: int
+    missing: int
     damaged: list[DamagedRecord]
+
+
+def not_written(
+    lake: Lake, source: str, shard: int, batches: list[SealedBatch]
+) -> list[SealedBatch]:
+    """Those of the batches that are not in the lake. Raises LakeUnusable."""
+    there = {file.name for file in lake.list(segment_folder(source, shard))}
+    return [batch for batch in batches if segment_name(batch.number) not in there]
 
 
 def write_segment(
     lake: Lake, rows: Rows, source: str, shard: int, batch: SealedBatch, open_message: Open
-) -> Written | None:
-    """Write a batch, which lies in `rows`; None if it is in the lake already. Raises LakeUnusable."""
-    folder = segment_folder(source, shard)
-    path = f"{folder}/{segment_name(batch.number)}"
-    if any(file.path == path for file in lake.list(folder)):
-        return None
+) -> Written:
+    """Write a batch, which lies in `rows`. Raises LakeUnusable."""
+    path = f"{segment_folder(source, shard)}/{segment_name(batch.number)}"
     schema = arrow_schema(SEGMENT)
     damaged: list[DamagedRecord] = []
     count = checksum = size = 0
@@ -95,7 +101,7 @@ def write_segment(
                 "bytes": size,
             }
             writer.add_key_value_metadata({FOOTER_KEY: json.dumps(footer)})
-    return Written(path, count, damaged)
+    return Written(path, count, batch.until - batch.first - count, damaged)
 
 
 def _messages(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as parquet
 import pytest
 
@@ -22,7 +23,7 @@ from storage.codec import encode_row
 from storage.keys import ARCHIVED, row_key
 from storage.lake import Lake
 from storage.memory import MemoryStore
-from storage.segments import Written, write_segment
+from storage.segments import Written, not_written, write_segment
 from visibility import counts
 from visibility.content import contents_of
 from visibility.events import THE_SHARD, ArchivedMessage, SealedBatch, StoredMessage
@@ -75,7 +76,7 @@ def opened(message: StoredMessage) -> bytes | None:
     return None if message.sealed else message.data
 
 
-def write(lake: Lake, rows: MemoryStore) -> Written | None:
+def write(lake: Lake, rows: MemoryStore) -> Written:
     return write_segment(lake, rows, "source", 0, BATCH, opened)
 
 
@@ -89,8 +90,7 @@ def test_a_segment_has_the_messages_of_its_batch_and_no_others(
 ) -> None:
     written = write(lake, rows)
 
-    assert written is not None
-    assert (written.messages, written.damaged) == (3, [])
+    assert (written.messages, written.missing, written.damaged) == (3, 0, [])
     one, two, three = read(lake, written.path)
     assert [row["position"] for row in (one, two, three)] == [3, 4, 5]
     assert (one["body"], one["attributes"], one["sender_id"]) == ("one", None, "sender")
@@ -108,7 +108,6 @@ def test_a_segment_has_the_messages_of_its_batch_and_no_others(
 
 def test_its_footer_and_its_rows_say_what_they_must_be(lake: Lake, rows: MemoryStore) -> None:
     written = write(lake, rows)
-    assert written is not None
     found = read(lake, written.path)
 
     said = json.loads(parquet.read_metadata(lake.path(written.path)).metadata[FOOTER_KEY])
@@ -128,16 +127,16 @@ def test_its_footer_and_its_rows_say_what_they_must_be(lake: Lake, rows: MemoryS
         assert row["checksum"] == checksum
 
 
-def test_a_batch_that_is_there_is_left_alone_and_one_that_is_not_is_the_same_again(
+def test_a_batch_that_is_there_is_found_and_one_that_is_not_is_the_same_again(
     lake: Lake, rows: MemoryStore
 ) -> None:
     written = write(lake, rows)
-    assert written is not None
     before = Path(lake.path(written.path)).read_bytes()
 
-    assert write(lake, rows) is None
-
+    other = msgspec.structs.replace(BATCH, number=8)
+    assert not_written(lake, "source", 0, [BATCH, other]) == [other]
     lake.remove(written.path)
+    assert not_written(lake, "source", 0, [BATCH]) == [BATCH]
     assert write(lake, rows) == written
     assert Path(lake.path(written.path)).read_bytes() == before
 
@@ -149,7 +148,6 @@ def test_a_large_batch_is_written_in_parts(
 
     written = write(lake, rows)
 
-    assert written is not None
     assert parquet.read_metadata(lake.path(written.path)).num_row_groups == 2
     assert [row["position"] for row in read(lake, written.path)] == [3, 4, 5]
 
@@ -163,9 +161,18 @@ def test_a_damaged_message_is_named_and_the_others_are_archived(
 
     written = write(lake, rows)
 
-    assert written is not None
     assert [error.key for error in written.damaged] == [key]
+    assert written.missing == 1
     assert [row["position"] for row in read(lake, written.path)] == [3, 5]
+
+
+def test_messages_that_are_not_there_are_counted(lake: Lake, rows: MemoryStore) -> None:
+    rows.batch.delete_range(row_key(THE_SHARD, ARCHIVED, 3), row_key(THE_SHARD, ARCHIVED, 5))
+    rows.write()
+
+    written = write(lake, rows)
+
+    assert (written.messages, written.missing, written.damaged) == (1, 2, [])
 
 
 @pytest.mark.parametrize("duration_ms", [0, 1, 2, 3, 999, 60_000, 86_400_000, 1_209_600_000])
