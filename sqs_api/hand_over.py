@@ -194,6 +194,8 @@ class HandOver:
                 self._snapshot_due_s = begun_s + pause_s
 
     async def _export(self, *, takes_snapshot: bool) -> Exported:
+        if self._is_stopping:
+            raise ExportFailed("the service stops")
         shards = [shard for shard in self._router.shards.values() if shard.ready]
         for shard in shards:
             if not self._is_behind(shard) or shard.archive.open_size >= BATCH_BYTES:
@@ -231,8 +233,6 @@ class HandOver:
 
     async def _work(self, wanted: Export) -> Exported:
         """Have the other process do it."""
-        if self._is_stopping:
-            raise ExportFailed("the service stops")
         settings = self._settings
         key = settings.master_key.get_secret_value() if settings.master_key is not None else None
         file = str(settings.master_key_file) if settings.master_key_file is not None else None
@@ -241,6 +241,8 @@ class HandOver:
         self._worker = worker = await asyncio.create_subprocess_exec(
             *_WORKER, stdin=pipe, stdout=pipe, stderr=pipe
         )
+        if self._is_stopping:  # since before there was a process to end
+            self._end_worker()
         output, errors = await worker.communicate(msgspec.json.encode(task))
         if worker.returncode:
             lines = errors.decode(errors="replace").strip().splitlines() or ["it was ended"]
@@ -283,8 +285,11 @@ class HandOver:
     async def stop(self) -> None:
         """End the export that runs; what it was to write is written after the next start."""
         self._is_stopping = True
+        self._end_worker()
+        async with self._running:
+            pass
+
+    def _end_worker(self) -> None:
         if self._worker is not None and self._worker.returncode is None:
             with suppress(ProcessLookupError):
                 self._worker.kill()
-        async with self._running:
-            pass

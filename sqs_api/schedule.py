@@ -44,6 +44,8 @@ class Schedule:
         self._process = process = await asyncio.create_subprocess_exec(
             *JOBS, job, *self._options, stdout=pipe, stderr=pipe, start_new_session=True
         )
+        if self._is_stopping:  # since before there was a process to end
+            await self._end(process)
         output, errors = await process.communicate()
         if self._is_stopping:
             return
@@ -62,8 +64,11 @@ class Schedule:
     async def stop(self) -> None:
         """End the job that runs: it may be killed at any time."""
         self._is_stopping = True
-        process = self._process
-        if process is None or process.returncode is not None:
+        if self._process is not None:
+            await self._end(self._process)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        if process.returncode is not None:
             return
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)

@@ -1,0 +1,113 @@
+"""Processes that write to the lake for a node end with it, whenever it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from cluster.catalog import Catalog
+from cluster.clock import SystemClock
+from cluster.router import Router
+from cluster.shard import ArchiveLimits, Shard
+from cluster.tests.virtual_time import CountingEntropy, some_secrets
+from sqs_api import hand_over as hand_over_module
+from sqs_api import schedule as schedule_module
+from sqs_api.config import Settings
+from sqs_api.disk_space import DiskSpace
+from sqs_api.hand_over import ExportFailed, HandOver
+from sqs_api.schedule import Schedule
+from storage.rocks import Durability, RocksStore
+from storage.store import StoreFailed
+
+_SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
+_PATIENCE_S = 20
+
+
+@pytest_asyncio.fixture
+async def hand_over(tmp_path: Path) -> AsyncIterator[HandOver]:
+    clock, entropy = SystemClock(), CountingEntropy()
+    catalog = await Catalog.open(
+        Path(":memory:"), clock=clock, entropy=entropy, secrets=some_secrets(), shards=[0]
+    )
+    stores: list[RocksStore] = []
+
+    def open_store(on_failure: Callable[[StoreFailed], None]) -> RocksStore:
+        stores.append(RocksStore(tmp_path / "shard", Durability.MEMORY, on_failure))
+        return stores[-1]
+
+    shard = Shard(
+        0,
+        open_store=open_store,
+        clock=clock,
+        entropy=entropy,
+        purge_interval_ms=0,
+        definitions=catalog,
+        archive=ArchiveLimits(1 << 30, retains=False),
+    )
+    shard.start([])
+    settings = Settings(data=tmp_path, lake=str(tmp_path / "lake"))
+    disk = DiskSpace(tmp_path, 0)
+    yield HandOver(
+        settings, Router([shard]), catalog, clock, store_of=lambda number: stores[-1], disk=disk
+    )
+    await shard.stop()
+    await catalog.close()
+
+
+def stop_while_it_starts(
+    monkeypatch: pytest.MonkeyPatch, module: Any, stop: Callable[[], Any]
+) -> list[asyncio.subprocess.Process]:
+    """Have a stop begin while a process is being made. Returns the processes that were made."""
+    start = asyncio.create_subprocess_exec
+    made: list[asyncio.subprocess.Process] = []
+    stops: list[asyncio.Future[None]] = []
+
+    async def start_and_stop(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        stops.append(asyncio.ensure_future(stop()))
+        await asyncio.sleep(0)
+        made.append(await start(*_SLEEPS, **options))
+        return made[-1]
+
+    monkeypatch.setattr(module.asyncio, "create_subprocess_exec", start_and_stop)
+    return made
+
+
+async def test_an_export_ends_that_was_just_starting(
+    hand_over: HandOver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stop_while_it_starts(monkeypatch, hand_over_module, hand_over.stop)
+
+    async with asyncio.timeout(_PATIENCE_S):
+        with pytest.raises(ExportFailed):
+            await hand_over.seal()
+
+    assert [process.returncode for process in made] == [-9]
+
+
+async def test_nothing_is_exported_after_a_stop(
+    hand_over: HandOver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes: list[None] = []
+    monkeypatch.setattr(RocksStore, "flush", lambda store: flushes.append(None))
+    await hand_over.stop()
+
+    with pytest.raises(ExportFailed, match="the service stops"):
+        await hand_over.seal()
+
+    assert not flushes
+
+
+async def test_a_job_ends_that_was_just_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = Schedule("lake", "http://127.0.0.1:1", SystemClock())
+    made = stop_while_it_starts(monkeypatch, schedule_module, schedule.stop)
+
+    async with asyncio.timeout(_PATIENCE_S):
+        await schedule.run()
+
+    assert [process.returncode for process in made] == [-15]
