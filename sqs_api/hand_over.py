@@ -168,10 +168,10 @@ class HandOver:
     async def acknowledge(self, place: InLake) -> int:
         """The archive has these batches for good: forget their messages, and return how many. Raises QueueError."""
         shard = self._router.shards[place.shard]
-        before = shard.archive.messages
+        before = shard.archive.first_position
         operation = AcknowledgeArchive(source=place.source, batch=place.batch)
         await self._ask(shard, operation)
-        return max(0, before - shard.archive.messages)
+        return shard.archive.first_position - before
 
     async def _ask(self, shard: Shard, operation: SealArchive | AcknowledgeArchive) -> None:
         request = Request(operation, the_shard(shard.number), _OPERATOR, "hand-over")

@@ -47,7 +47,11 @@ class ArchiveState(msgspec.Struct):
         return self.open_first < self.next_position
 
     @property
+    def first_position(self) -> int:
+        """Where what waits begins."""
+        return next(iter(self.batches.values())).first if self.batches else self.open_first
+
+    @property
     def messages(self) -> int:
         """How many messages wait."""
-        first = next(iter(self.batches.values())).first if self.batches else self.open_first
-        return self.next_position - first
+        return self.next_position - self.first_position

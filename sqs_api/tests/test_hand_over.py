@@ -1,4 +1,4 @@
-"""Processes that write to the lake for a node end with it, whenever it stops."""
+"""The hand-over and the jobs of a node: what they start ends with it, and what they say is what was done."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from sqs_api import hand_over as hand_over_module
 from sqs_api import schedule as schedule_module
 from sqs_api.config import Settings
 from sqs_api.disk_space import DiskSpace
-from sqs_api.hand_over import ExportFailed, HandOver
+from sqs_api.hand_over import ExportFailed, HandOver, InLake
 from sqs_api.schedule import Schedule
 from storage.rocks import Durability, RocksStore
 from storage.store import StoreFailed
+from visibility.events import SealedBatch
 
 _SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 _PATIENCE_S = 20
@@ -101,6 +102,24 @@ async def test_nothing_is_exported_after_a_stop(
         await hand_over.seal()
 
     assert not flushes
+
+
+async def test_an_acknowledgement_says_how_many_are_gone_though_others_came(
+    hand_over: HandOver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = hand_over._router.shards[0]
+    archive = shard.archive
+    archive.batches = {1: SealedBatch(1, 1, 101, 0, 0)}
+    archive.next_batch, archive.open_first, archive.next_position = 2, 101, 101
+    submit = shard.submit
+
+    def submit_and_hand_over_more(*arguments: Any) -> Any:
+        archive.next_position += 150
+        return submit(*arguments)
+
+    monkeypatch.setattr(shard, "submit", submit_and_hand_over_more)
+
+    assert await hand_over.acknowledge(InLake(archive.source, 0, 1)) == 100
 
 
 async def test_a_job_ends_that_was_just_starting(monkeypatch: pytest.MonkeyPatch) -> None:
