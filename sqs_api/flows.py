@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,9 +32,15 @@ class _Read(msgspec.Struct):
 
     state: QueueState
     """A shard that was loaded anew counts from nothing, in another one."""
-    at_ms: int
     counts: Counts
     times: dict[int, int]
+
+
+class _Flush(NamedTuple):
+    """What was read of a shard, by queue id; also of deleted queues, which may be restored and go on counting."""
+
+    at_ms: int
+    reads: dict[int, _Read]
 
 
 class Flows:
@@ -42,59 +48,53 @@ class Flows:
 
     def __init__(self, catalog: Catalog, clock: Clock) -> None:
         self._catalog = catalog
-        self._began_ms = clock.now_ms()
-        self._written: dict[int, _Read] = {}
-        self._reading: dict[int, _Read] = {}
+        self._began = _Flush(clock.now_ms(), {})
+        self._written: dict[int, _Flush] = {}
+        """The last flush of each shard that is in the lake."""
+        self._reading: dict[int, _Flush] = {}
 
     async def read(self, shard: Shard, now_ms: int) -> list[dict[str, Any]]:
         """A row for each queue of the shard that has messages or moved any, as `archive_schema.FLOW` with milliseconds."""
         rows: list[dict[str, Any]] = []
+        before = self._written.get(shard.number, self._began)
+        flush = self._reading[shard.number] = _Flush(now_ms, {})
         for position, state in enumerate(list(shard.queues())):
             if position % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
+            read = _Read(state, msgspec.structs.replace(state.counts), dict(state.times_in_queue))
+            flush.reads[state.queue_id] = read
             queue = self._catalog.queue_of_id(state.queue_id)
-            if queue is None:
-                continue
-            read = _Read(
-                state, now_ms, msgspec.structs.replace(state.counts), dict(state.times_in_queue)
-            )
-            row = self._row(read)
-            self._reading[state.queue_id] = read
-            if row is not None:
+            row = _row(before.reads.get(state.queue_id), read)
+            if queue is not None and row is not None:
+                row |= {"from_at": before.at_ms, "until_at": now_ms}
                 rows.append(
                     row | {"account": queue.account, "region": queue.region, "queue": queue.name}
                 )
         return rows
 
-    def _row(self, read: _Read) -> dict[str, Any] | None:
-        state = read.state
-        before = self._written.get(state.queue_id)
-        if before is None or before.state is not state:
-            from_ms = self._began_ms if before is None else before.at_ms
-            before = _Read(state, from_ms, Counts(), {})
-        moved = {name: getattr(read.counts, name) - getattr(before.counts, name) for name in _SHOWN}
-        if not state.stored and not any(moved.values()):
-            return None
-        times = {
-            bucket: count - before.times.get(bucket, 0)
-            for bucket, count in sorted(read.times.items())
-            if count > before.times.get(bucket, 0)
-        }
-        counters = state.counters()
-        return moved | {
-            "from_at": before.at_ms,
-            "until_at": read.at_ms,
-            "visible": counters.visible,
-            "in_flight": counters.in_flight,
-            "delayed": counters.delayed,
-            "time_in_queue_buckets": list(times),
-            "time_in_queue_counts": list(times.values()),
-        }
-
     def written(self) -> None:
         """What was read last is in the lake."""
         self._written |= self._reading
         self._reading = {}
-        for queue_id in [*self._written]:
-            if self._catalog.queue_of_id(queue_id) is None:
-                del self._written[queue_id]
+
+
+def _row(before: _Read | None, read: _Read) -> dict[str, Any] | None:
+    state = read.state
+    if before is None or before.state is not state:
+        before = _Read(state, Counts(), {})
+    moved = {name: getattr(read.counts, name) - getattr(before.counts, name) for name in _SHOWN}
+    if not state.stored and not any(moved.values()):
+        return None
+    times = {
+        bucket: count - before.times.get(bucket, 0)
+        for bucket, count in sorted(read.times.items())
+        if count > before.times.get(bucket, 0)
+    }
+    counters = state.counters()
+    return moved | {
+        "visible": counters.visible,
+        "in_flight": counters.in_flight,
+        "delayed": counters.delayed,
+        "time_in_queue_buckets": list(times),
+        "time_in_queue_counts": list(times.values()),
+    }
