@@ -32,6 +32,8 @@ def export(wanted: Export, lake: Lake, open_keyring: Callable[[], Keyring]) -> E
     try:
         shards = [_export_shard(wanted, shard, lake, open_keyring) for shard in wanted.shards]
         found = lake.read(QUEUE_AGES)
+        for shard in wanted.shards:  # last: what is counted is counted anew if anything fails
+            _write_flows(wanted, shard, lake)
     except (LakeUnusable, StoreFailed, OSError) as error:
         raise ExportFailed(" ".join(str(error).split())) from error
     return Exported(shards) if found is None else Exported(shards, msgspec.Raw(found))
@@ -54,11 +56,14 @@ def _export_shard(
             )
     finally:
         view.close()
+    return done
+
+
+def _write_flows(wanted: Export, shard: ShardExport, lake: Lake) -> None:
     if shard.flows:
         write_flows(
             lake, shard.flows, source=shard.source, shard=shard.number, until_ms=wanted.until_ms
         )
-    return done
 
 
 def _export_batches(
