@@ -47,7 +47,8 @@ NO_MESSAGES = Deliveries([], [])
 PULSES_MAX = 100
 """Queues that get a pulse in one turn: bounds how long the event loop is held."""
 PULSE_MESSAGES_MAX = 1_000
-"""After so many messages that pulses moved or removed, the other queues wait for the next turn, for the same reason."""
+"""After so many messages that pulses moved or removed, the other queues wait for the next turn, for the same reason. A KiB
+that the archive takes over counts as one more."""
 _PULSE_AGAIN_MS = 60_000
 """When a queue is looked at again whose rows could not be read."""
 _NOTHING_MOVED: Moved = {}
@@ -216,6 +217,8 @@ class Turn:
                         handled += len(event.leases)
                     elif isinstance(event, MessagesMoved):
                         handled += len(event.moves)
+                    elif isinstance(event, MessagesHandedOver):
+                        handled += event.size >> 10
         return handled
 
     def _pulse_step(self, queue_id: int, step: Step) -> tuple[tuple[Event, ...], Moved]:

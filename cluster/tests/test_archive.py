@@ -221,3 +221,24 @@ def test_rows_that_do_not_agree_are_found() -> None:
 
     (found,) = check_archive(shard.store)
     assert found.what == "it is missing"
+
+
+def test_one_turn_hands_over_about_a_mebibyte_whatever_many_queues_hold() -> None:
+    queues = [
+        prepared.queue_named(f"q{number}", number, MessageRetentionPeriod="60")
+        for number in range(1, 51)
+    ]
+    taken: dict[int, int] = {}
+
+    def note(event: Event) -> None:
+        if isinstance(event, MessagesHandedOver):
+            taken[shard.turns] = taken.get(shard.turns, 0) + event.size
+
+    shard = Driver(prepared.KnownQueues(*queues), archive=LIMITS, on_event=note)
+    body = "x" * (100 << 10)
+    for queue in queues:
+        sent(shard, queue, body)
+    shard.pass_time(MINUTE_MS)
+
+    assert sum(taken.values()) > 50 * len(body)
+    assert max(taken.values()) < (1 << 20) + 2 * len(body)
