@@ -7,13 +7,16 @@ however often it is written.
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import nlargest
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from auth.envelope import SealBroken
 from cluster.keyring import Keyring
-from storage.export_task import QUEUE_AGES, Export, Exported, ShardExport, ShardExported
+from storage.archive_schema import QUEUE_AGE_LATEST
+from storage.export_task import Export, Exported, ShardExport, ShardExported
 from storage.lake import Lake, LakeUnusable
 from storage.rocks_view import RocksView
 from storage.segments import Open, not_written, write_segment
@@ -31,12 +34,30 @@ def export(wanted: Export, lake: Lake, open_keyring: Callable[[], Keyring]) -> E
     """Write what is wanted. Raises ExportFailed."""
     try:
         shards = [_export_shard(wanted, shard, lake, open_keyring) for shard in wanted.shards]
-        found = lake.read(QUEUE_AGES)
+        ages = _queue_ages(lake.read(QUEUE_AGE_LATEST), wanted.queue_ages_max)
         for shard in wanted.shards:  # last: what is counted is counted anew if anything fails
             _write_flows(wanted, shard, lake)
     except (LakeUnusable, StoreFailed, OSError) as error:
         raise ExportFailed(" ".join(str(error).split())) from error
-    return Exported(shards) if found is None else Exported(shards, msgspec.Raw(found))
+    return Exported(shards, ages)
+
+
+def _queue_ages(found: bytes | None, queues_max: int) -> list[dict[str, Any]]:
+    """Of the queues with the oldest messages; nothing of a file that is no list of queues."""
+    try:
+        said = msgspec.json.decode(found or b"{}", type=_QueueAges)
+    except msgspec.MsgspecError:
+        return []
+    return nlargest(queues_max, said.queues, key=_age_max_s)
+
+
+class _QueueAges(msgspec.Struct):
+    queues: list[dict[str, Any]] = []
+
+
+def _age_max_s(queue: dict[str, Any]) -> float:
+    age_s = queue.get("age_max_s")
+    return age_s if isinstance(age_s, int | float) else 0.0
 
 
 def _export_shard(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -88,15 +89,16 @@ class ArchiveMetrics:
         yield from (runs, took)
 
 
-def _of_queues(name: str, text: str, quantiles: dict[str, str], found: object) -> Metric:
+def _of_queues(
+    name: str, text: str, quantiles: dict[str, str], queues: list[dict[str, Any]]
+) -> Metric:
     """Of the latest hour that the queue-age job knows; nothing where it never ran."""
     family = GaugeMetricFamily(
         f"holdfast_queue_{name}_seconds",
         f"{text}, in the latest hour that the queue-age job knows.",
         labels=(*_QUEUE_LABELS, "quantile"),
     )
-    queues = found.get("queues") if isinstance(found, dict) else None
-    for queue in queues if isinstance(queues, list) else ():
+    for queue in queues:
         labels = tuple(str(queue.get(label, "")) for label in _QUEUE_LABELS)
         for column, quantile in quantiles.items():
             seconds = queue.get(column)

@@ -10,7 +10,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -97,8 +97,8 @@ class HandOver:
         self.failures = 0
         self.succeeded_at_s = 0.0
         """When the lake was last written to or found up to date, as an instant of the wall clock; 0 for never."""
-        self.queue_ages: object = None
-        """What the queue-age job found last, see `lake_export.QUEUE_AGES`."""
+        self.queue_ages: list[dict[str, Any]] = []
+        """What the queue-age job found last, of the queues with the oldest messages."""
 
     # -- again and again --------------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class HandOver:
             begun_s = self._clock.monotonic_s()
             try:
                 done = await self._export(takes_snapshot=takes_snapshot)
-            except (ExportFailed, QueueError, StoreFailed, OSError) as error:
+            except (ExportFailed, QueueError, StoreFailed, OSError, msgspec.MsgspecError) as error:
                 self._failed(str(error))
                 raise ExportFailed(str(error)) from error
             self._note(done)
@@ -214,6 +214,7 @@ class HandOver:
             readable_keys(
                 self._settings.archive_bodies is Bodies.READABLE, self._settings.archive_keys
             ),
+            queue_ages_max=self._settings.metrics_queues_max,
         )
         if takes_snapshot:
             await self._add_snapshot(wanted, shards)
@@ -264,8 +265,7 @@ class HandOver:
                     segments=shard.segments,
                     messages=shard.messages,
                 )
-        with suppress(msgspec.DecodeError):
-            self.queue_ages = msgspec.json.decode(done.queue_ages)
+        self.queue_ages = done.queue_ages
         self.succeeded_at_s = self._clock.wall_s()
         if self._wait_s:
             self._log.warning("lake_is_back", lake=self._settings.lake)

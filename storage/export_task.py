@@ -8,9 +8,6 @@ import msgspec
 
 from auth.envelope import BUILT_IN_KEY
 
-QUEUE_AGES = "queue_age_latest.json"
-"""What the queue-age job found last."""
-
 
 class QueuePlace(msgspec.Struct, array_like=True, frozen=True):
     """Which queue an id is."""
@@ -40,6 +37,7 @@ class Export(msgspec.Struct):
     snapshot_at_ms: int = 0
     until_ms: int = 0
     queues: dict[int, QueuePlace] = {}
+    queue_ages_max: int = 0
 
 
 class ExportTask(msgspec.Struct):
@@ -70,8 +68,8 @@ class Exported(msgspec.Struct):
     """What was done."""
 
     shards: list[ShardExported]
-    queue_ages: msgspec.Raw = msgspec.Raw(b"null")
-    """JSON of QUEUE_AGES, null if there is none."""
+    queue_ages: list[dict[str, Any]] = []
+    """What the queue-age job found last, of so many queues as are wanted: those with the oldest messages."""
 
 
 def readable_keys(bodies_are_readable: bool, keys: str) -> list[str]:

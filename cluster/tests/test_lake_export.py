@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.keyring import Keyring
 from cluster.lake_export import ExportFailed, export
-from storage.archive_schema import FLOWS
-from storage.export_task import Export, ShardExport
+from storage.archive_schema import FLOWS, QUEUE_AGE_LATEST
+from storage.export_task import Export, Exported, ShardExport
 from storage.lake import Lake
 from storage.rocks import Durability, RocksStore
 
@@ -40,3 +41,24 @@ def test_flows_are_written_once_all_else_is(tmp_path: Path) -> None:
     RocksStore(away, Durability.MEMORY, lambda error: None).close()
     export(wanted(), lake, no_keyring)
     assert len(lake.list(FLOWS)) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b'{"queues": [{"queue": "a", "age_max_s": 1}, {"queue": "b"}, {"queue": "c", "age_max_s": 9.5}]}', ["c", "a"]),
+        (b"{half of it", []),
+        (b'{"queues": 7}', []),
+        (b'{"queues": [7]}', []),
+    ],
+)  # fmt: skip
+def test_the_queues_with_the_oldest_messages_are_told_of_whatever_lies_in_the_lake(
+    tmp_path: Path, content: bytes, shown: list[str]
+) -> None:
+    lake = Lake(str(tmp_path))
+    lake.write(QUEUE_AGE_LATEST, content)
+
+    done = export(Export(lake.url, [], [], queue_ages_max=2), lake, no_keyring)
+
+    told = msgspec.json.decode(msgspec.json.encode(done), type=Exported)
+    assert [queue["queue"] for queue in told.queue_ages] == shown
