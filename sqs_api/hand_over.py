@@ -7,6 +7,7 @@ written to the lake by a process of its own, so that no request waits for it. On
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,6 +44,8 @@ _RESERVES = 2.0
 """Below so many times the disk's reserve of free space nothing more is handed over."""
 _FILLING = 0.5
 """From this part of its limit on, what waits for the archive is warned of."""
+_END_S = 3.0
+"""What a stop gives the process that writes to the lake to remove what it leaves."""
 _OPERATOR = Caller("", "", "operator")
 _WORKER = [sys.executable, "-EP", "-m", "sqs_api", "lake-export"]
 
@@ -286,10 +289,16 @@ class HandOver:
         """End the export that runs; what it was to write is written after the next start."""
         self._is_stopping = True
         self._end_worker()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended(), _END_S)
+        self._end_worker(signal.SIGKILL)
+        await self._ended()
+
+    async def _ended(self) -> None:
         async with self._running:
             pass
 
-    def _end_worker(self) -> None:
+    def _end_worker(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self._worker is not None and self._worker.returncode is None:
             with suppress(ProcessLookupError):
-                self._worker.kill()
+                self._worker.send_signal(number)

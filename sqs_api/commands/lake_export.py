@@ -29,6 +29,7 @@ def lake_export() -> None:
 
     os.nice(_NICE)  # requests come first
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's: the service ends this process
+    signal.signal(signal.SIGTERM, _end)
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=ExportTask)
     file = task.master_key_file
     settings = config.Settings(
@@ -44,3 +45,8 @@ def lake_export() -> None:
     except (ExportFailed, LakeUnusable, KeysUnusable) as error:
         raise Refused(str(error)) from error
     click.echo(msgspec.json.encode(done))
+
+
+def _end(number: int, frame: object) -> None:
+    """Leave nothing behind: what is written to an object store lies in a local file first."""
+    sys.exit(1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -20,11 +22,15 @@ from sqs_api import hand_over as hand_over_module
 from sqs_api import schedule as schedule_module
 from sqs_api.config import Settings
 from sqs_api.disk_space import DiskSpace
-from sqs_api.hand_over import ExportFailed, HandOver, InLake
+from sqs_api.hand_over import _WORKER, ExportFailed, HandOver, InLake
 from sqs_api.schedule import Schedule
+from storage.appliers import write_archive
+from storage.codec import ArchiveRow, encode_row
+from storage.export_task import Export, ExportTask, ShardExport
+from storage.keys import BATCH, row_key
 from storage.rocks import Durability, RocksStore
 from storage.store import StoreFailed
-from visibility.events import SealedBatch
+from visibility.events import THE_SHARD, SealedBatch
 
 _SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 _PATIENCE_S = 20
@@ -88,7 +94,45 @@ async def test_an_export_ends_that_was_just_starting(
         with pytest.raises(ExportFailed):
             await hand_over.seal()
 
-    assert [process.returncode for process in made] == [-9]
+    assert [process.returncode for process in made] == [-15]
+
+
+async def test_an_export_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
+    shard, scratch, key = tmp_path / "shard", tmp_path / "scratch", tmp_path / "key"
+    store = RocksStore(shard, Durability.MEMORY, lambda error: None)
+    write_archive(store.batch, ArchiveRow("source", 2, 2, 0, 2, 0, 0, 0))
+    batch = SealedBatch(1, 1, 2, 0, 0)
+    store.batch.put(row_key(THE_SHARD, BATCH, 1), encode_row(batch))
+    store.close()
+    scratch.mkdir()
+    os.mkfifo(key, 0o600)  # whoever reads it waits
+    export = Export(str(tmp_path / "lake"), [ShardExport(0, str(shard), "source")], [])
+    task = msgspec.json.encode(ExportTask(export, str(tmp_path), None, str(key)))
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *_WORKER, stdin=pipe, stderr=pipe, env=os.environ | {"TMPDIR": str(scratch)}
+    )
+    assert process.stdin is not None
+    process.stdin.write(task)
+    process.stdin.close()
+
+    async with asyncio.timeout(_PATIENCE_S):
+        writer = await _writer_of(key)
+        assert [*scratch.iterdir()]
+        process.terminate()
+        await process.communicate()
+    os.close(writer)
+
+    assert [*scratch.iterdir()] == []
+
+
+async def _writer_of(fifo: Path) -> int:
+    """The end to write to, once somebody reads."""
+    while True:
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            await asyncio.sleep(0.01)
 
 
 async def test_nothing_is_exported_after_a_stop(
