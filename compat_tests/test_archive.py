@@ -74,6 +74,7 @@ def test_a_message_lies_in_the_lake_as_it_was_sent_until_the_service_forgets_it(
     status, sealed = ask(node, "/seal", {})
 
     assert (status, [shard["batch"] for shard in sealed["shards"]]) == (200, [1])
+    assert lake.stat().st_mode & 0o077 == 0
     found = rows(lake)
     assert sorted(row["body"] for row in found) == ["first", "zwölf"]
     assert all(shown_attributes(row) == ATTRIBUTES for row in found)

@@ -22,6 +22,7 @@ from sqs_api.hand_over import HAND_OVER_CHECK_S, HandOver
 from sqs_api.metrics import Metrics
 from sqs_api.schedule import Schedule
 from sqs_api.watches import Watches
+from storage.copies import FOLDER_MODE
 from storage.rocks import RocksStore
 
 
@@ -39,7 +40,7 @@ def archive_limits(settings: Settings) -> ArchiveLimits | None:
         raise LakeRefused(f"lake: needs {', '.join(missing)}: pip install 'holdfast[spark]'")
     if "://" not in settings.lake:
         with suppress(OSError):  # a lake that is away now may be back later
-            Path(settings.lake).mkdir(parents=True, exist_ok=True)
+            Path(settings.lake).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     retains = settings.archive_when_full is WhenFull.RETAIN
     return ArchiveLimits(settings.archive_max_mib << 20, retains)
 

@@ -20,6 +20,8 @@ from pyarrow import ArrowException, NativeFile
 
 _CHUNK_BYTES = 8 << 20
 _DRAFT = ".draft-"
+_LAKE_MODE = 0o700
+"""Of a folder that is made: it has what others sent."""
 
 
 class LakeUnusable(Exception):
@@ -175,6 +177,7 @@ class Lake:
         target = Path(self.path(path))
         with _named(self.uri(path)):
             if self.is_local:
+                Path(self._root).mkdir(mode=_LAKE_MODE, parents=True, exist_ok=True)
                 target.parent.mkdir(parents=True, exist_ok=True)
             folder = target.parent if self.is_local else None
             descriptor, name = tempfile.mkstemp(prefix=_DRAFT, dir=folder)

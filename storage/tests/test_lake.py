@@ -78,6 +78,18 @@ class _Interrupted(FileIO):
         return super().read(size)
 
 
+def test_a_lake_that_is_made_is_for_its_owner_only_and_one_that_is_there_stays(
+    lake: Lake, tmp_path: Path
+) -> None:
+    lake.write("a/b", b"")
+    assert Path(lake.url).stat().st_mode & 0o777 == 0o700
+
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    Lake(str(shared)).write("a/b", b"")
+    assert shared.stat().st_mode & 0o777 == 0o755
+
+
 def test_drafts_and_whole_folders_can_be_found_and_removed(lake: Lake) -> None:
     lake.write("a/b/c", b"")
     with lake.draft("a/b/d"):
