@@ -118,9 +118,14 @@ def _export_batches(
 
 
 def _opener(keyring: Keyring, readable_keys: list[str]) -> Open:
-    """Opens what is archived readable; what it cannot open stays as it is, and can be opened later with the key."""
+    """Opens what is archived readable; what it cannot open stays as it is, and can be opened later with the key.
 
+    Raises ExportFailed for a key that there is not: nobody can make what is in the archive readable later.
+    """
     readable = [keyring.find(key) for key in readable_keys]
+    for key, found in zip(readable_keys, readable, strict=True):
+        if found is None:
+            raise ExportFailed(f"archive_keys: there is no key {key}")
 
     def opened(message: StoredMessage) -> bytes | None:
         if not message.sealed:

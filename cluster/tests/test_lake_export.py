@@ -8,12 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from auth.envelope import BUILT_IN_KEY
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.keyring import Keyring
 from cluster.lake_export import ExportFailed, export
+from storage.appliers import write_archive
 from storage.archive_schema import FLOWS, QUEUE_AGE_LATEST
+from storage.codec import ArchiveRow, encode_row
 from storage.export_task import Export, Exported, ShardExport
+from storage.keys import BATCH, row_key
 from storage.lake import Lake
 from storage.rocks import Durability, RocksStore
+from visibility.events import THE_SHARD, SealedBatch
 
 FLOW: dict[str, Any] = {"from_at": 1_000, "until_at": 61_000, "queue": "q", "sent": 1}
 
@@ -62,3 +68,25 @@ def test_the_queues_with_the_oldest_messages_are_told_of_whatever_lies_in_the_la
 
     told = msgspec.json.decode(msgspec.json.encode(done), type=Exported)
     assert [queue["queue"] for queue in told.queue_ages] == shown
+
+
+def test_nothing_is_archived_sealed_for_want_of_a_key_that_was_named_wrongly(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "shard"
+    store = RocksStore(folder, Durability.MEMORY, lambda error: None)
+    write_archive(store.batch, ArchiveRow("source", 2, 2, 0, 2, 0, 0, 0))
+    store.batch.put(row_key(THE_SHARD, BATCH, 1), encode_row(SealedBatch(1, 1, 2, 0, 0)))
+    store.close()
+    lake = Lake(str(tmp_path / "lake"))
+
+    def keyring() -> Keyring:
+        return Keyring(Path(":memory:"), bytes(32), SystemClock(), SystemEntropy())
+
+    wanted = Export(lake.url, [ShardExport(0, str(folder), "source")], ["alias/order"])
+    with pytest.raises(ExportFailed, match="archive_keys: there is no key alias/order"):
+        export(wanted, lake, keyring)
+    assert lake.list("") == []
+
+    wanted.readable_keys = [BUILT_IN_KEY]
+    assert export(wanted, lake, keyring).shards[0].segments == 1
