@@ -217,7 +217,8 @@ class Lake:
                     raise
         finally:
             if is_cut:
-                self._files.delete_file(target)
+                with suppress(OSError, ArrowException):  # what went wrong first is what counts
+                    self._files.delete_file(target)
 
     def remove(self, path: str) -> None:
         """Remove a file, which need not exist."""
