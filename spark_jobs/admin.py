@@ -39,7 +39,8 @@ class Service:
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
-        self._http = URLLib3Session(timeout=(_CONNECT_S, _ANSWER_S))
+        authorities = botocore.session.Session().get_config_variable("ca_bundle")
+        self._http = URLLib3Session(verify=authorities or True, timeout=(_CONNECT_S, _ANSWER_S))
 
     def seal(self) -> dict[ShardId, int]:
         """Have all that waits sealed and written; the highest batch of each shard that is in the lake."""
@@ -70,7 +71,7 @@ class Service:
         try:
             self._sign(request)
             response = self._http.send(request.prepare())
-        except (BotoCoreError, HTTPClientError, ValueError) as error:
+        except (BotoCoreError, HTTPClientError, OSError, ValueError) as error:
             raise ServiceUnusable(f"{self._endpoint}: {error}") from error
         answer = _decoded(response.content)
         if response.status_code == 409:

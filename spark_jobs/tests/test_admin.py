@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
+
 import pytest
 
+from compat_tests.certificates import Authority
 from spark_jobs.admin import Refused, Service, ServiceUnusable
 from spark_jobs.tests.services import FakeService
 
@@ -45,6 +49,25 @@ def test_requests_to_other_machines_are_signed(service: FakeService) -> None:
     signature = service.signed_by[0] or ""
     assert signature.startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
     assert "/eu-central-1/sqs/aws4_request" in signature
+
+
+def test_a_service_under_a_private_authority_is_believed_where_the_sdks_believe_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    with FakeService() as service:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*authority.sign("service"))
+        service._server.socket = context.wrap_socket(service._server.socket, server_side=True)
+        endpoint = f"https://127.0.0.1:{service.port}"
+
+        with pytest.raises(ServiceUnusable, match="certificate verify failed"):
+            Service(endpoint).seal()
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(authority.file))
+        assert Service(endpoint).seal() == {}
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "nothing"))
+        with pytest.raises(ServiceUnusable):
+            Service(endpoint).seal()
 
 
 def test_service_that_is_away_or_fails_is_named(service: FakeService) -> None:
