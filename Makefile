@@ -99,7 +99,7 @@ size: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.size $(ARGS)
 
 retention: $(CLIENTS) $(VENV)/.dev
-	COMPAT_MINUTES=1 $(BIN)/python -m pytest compat_tests/test_retention.py
+	COMPAT_MINUTES=1 $(BIN)/python -m pytest compat_tests/test_retention.py compat_tests/test_jobs.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

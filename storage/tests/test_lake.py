@@ -48,9 +48,23 @@ def test_a_draft_that_fails_leaves_nothing_and_is_not_listed_while_it_is_written
     assert [path.name for path in Path(lake.path("folder")).iterdir()] == ["old"]
 
 
+def test_drafts_and_whole_folders_can_be_found_and_removed(lake: Lake) -> None:
+    lake.write("a/b/c", b"")
+    with lake.draft("a/b/d"):
+        (draft,) = lake.list_drafts("a")
+        assert draft.name.startswith(".draft-")
+    assert lake.list_drafts("a") == []
+
+    lake.remove_folder("a/b")
+
+    assert lake.list("a") == []
+    assert not Path(lake.path("a/b")).exists()
+
+
 def test_folders_that_do_not_exist_are_empty_and_removing_nothing_is_no_error(lake: Lake) -> None:
     assert lake.list("nowhere") == []
     lake.remove("nowhere/file")
+    lake.remove_folder("nowhere")
 
 
 def test_what_cannot_be_used_is_named(lake: Lake, tmp_path: Path) -> None:

@@ -1,0 +1,118 @@
+"""From boto3 through the lake and the table and back to boto3, by the commands of the README."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.conftest import NodeFactory
+from compat_tests.facade import counts, eventually, receive
+from compat_tests.lake_files import segments, waiting
+from compat_tests.node_process import NodeProcess, command, environment
+from compat_tests.test_archive import ATTRIBUTES, options, shown_attributes, used
+
+pytestmark = pytest.mark.slow
+
+_JOB_S = 240
+MINUTES = pytest.mark.skipif(
+    "COMPAT_MINUTES" not in os.environ, reason="takes 62 s: set COMPAT_MINUTES"
+)
+
+
+def job(node: NodeProcess, *arguments: str) -> str:
+    """What a job said at its end, which must be a good one."""
+    variables = {
+        "AWS_ACCESS_KEY_ID": node.credentials.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": node.credentials.secret_access_key,
+        "AWS_DEFAULT_REGION": node.credentials.region,
+    }
+    done = subprocess.run(
+        command("jobs", *arguments, "--endpoint", node.url, "--master", "local[2,4]"),
+        env={**environment(), **variables},
+        capture_output=True,
+        text=True,
+        timeout=_JOB_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    return done.stdout
+
+
+def table(lake: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = DeltaTable(str(lake / "archive")).to_pyarrow_table().to_pylist()
+    return found
+
+
+def test_what_was_deleted_is_in_the_table_once_and_comes_back_by_a_replay(
+    start_node: NodeFactory, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    node = start_node(*options(lake))
+    bodies = [f"body {number}" for number in range(12)]
+    url = used(node, *bodies)
+
+    said = job(node, "archive", "--lake", str(lake))
+
+    assert said.startswith("archive: 12 messages ")
+    rows = table(lake)
+    assert sorted(row["body"] for row in rows) == sorted(bodies)
+    assert all(shown_attributes(row) == ATTRIBUTES for row in rows)
+    assert len({row["message_id"] for row in rows}) == len(bodies)
+    assert (waiting(node)["messages"], segments(lake)) == (0, [])
+    node.kill()
+    node.start()
+    assert waiting(node)["messages"] == 0
+
+    chosen = f"body > 'body 1' and queue = '{url.rsplit('/', 1)[1]}'"
+    said = job(node, "replay", "--lake", str(lake), "--queue", "q", "--where", chosen)
+
+    expected = sorted(body for body in bodies if body > "body 1")
+    assert said.startswith(f"replay: {len(expected)} sent to q")
+    client = Boto3Client(node.url, node.credentials)
+    assert counts(client, url) == (len(expected), 0, 0)
+    back = [
+        message for _ in range(3) for message in receive(client, url, MessageAttributeNames=["All"])
+    ]
+    client.close()
+    assert sorted(message["Body"] for message in back) == expected
+    assert all(message["MessageAttributes"] == ATTRIBUTES for message in back)
+
+
+@MINUTES
+def test_what_expired_is_in_the_table_once_by_the_schedule_of_the_service(
+    start_node: NodeFactory, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    node = start_node("--lake", str(lake), "--archive-seal-s", "1", "--archive-every", "10s")
+    client = Boto3Client(node.url, node.credentials)
+    for name, attributes in (("q", {}), ("q.fifo", {"FifoQueue": "true"})):
+        url = client.call(
+            "CreateQueue",
+            QueueName=name,
+            Attributes={"MessageRetentionPeriod": "60", **attributes},
+        )["QueueUrl"]
+        for number in range(30):
+            group = {"MessageGroupId": "g", "MessageDeduplicationId": str(number)}
+            client.call(
+                "SendMessage",
+                QueueUrl=url,
+                MessageBody=str(number),
+                **(group if attributes else {}),
+            )
+    client.close()
+
+    eventually(lambda: (lake / "archive").is_dir() and len(table(lake)) == 60, within=180)
+    eventually(lambda: waiting(node)["messages"] == 0, within=30)
+
+    found = Counter((row["queue"], row["reason"], row["body"]) for row in table(lake))
+    assert set(found.values()) == {1}
+    assert len(found) == 60
+    assert {reason for _, reason, _ in found} == {"expired"}
