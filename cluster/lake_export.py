@@ -13,7 +13,8 @@ import msgspec
 
 from auth.envelope import SealBroken
 from cluster.keyring import Keyring
-from storage.export_task import QUEUE_AGES, Export, Exported, ShardExport, ShardExported
+from storage.archive_schema import QUEUE_AGE_LATEST
+from storage.export_task import Export, Exported, ShardExport, ShardExported
 from storage.lake import Lake, LakeUnusable
 from storage.rocks_view import RocksView
 from storage.segments import Open, write_segment
@@ -31,7 +32,7 @@ def export(wanted: Export, lake: Lake, open_keyring: Callable[[], Keyring]) -> E
     """Write what is wanted. Raises ExportFailed."""
     try:
         shards = [_export_shard(wanted, shard, lake, open_keyring) for shard in wanted.shards]
-        found = lake.read(QUEUE_AGES)
+        found = lake.read(QUEUE_AGE_LATEST)
     except (LakeUnusable, StoreFailed, OSError) as error:
         raise ExportFailed(" ".join(str(error).split())) from error
     return Exported(shards) if found is None else Exported(shards, msgspec.Raw(found))

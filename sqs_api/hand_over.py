@@ -98,7 +98,7 @@ class HandOver:
         self.succeeded_at_s = 0.0
         """When the lake was last written to or found up to date, as an instant of the wall clock; 0 for never."""
         self.queue_ages: object = None
-        """What the queue-age job found last, see `lake_export.QUEUE_AGES`."""
+        """What the queue-age job found last, see `archive_schema.QUEUE_AGE_LATEST`."""
 
     # -- again and again --------------------------------------------------------------------------------------------------
 

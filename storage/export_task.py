@@ -8,9 +8,6 @@ import msgspec
 
 from auth.envelope import BUILT_IN_KEY
 
-QUEUE_AGES = "queue_age_latest.json"
-"""What the queue-age job found last."""
-
 
 class QueuePlace(msgspec.Struct, array_like=True, frozen=True):
     """Which queue an id is."""
@@ -69,7 +66,7 @@ class Exported(msgspec.Struct):
 
     shards: list[ShardExported]
     queue_ages: msgspec.Raw = msgspec.Raw(b"null")
-    """JSON of QUEUE_AGES, null if there is none."""
+    """JSON of QUEUE_AGE_LATEST, null if there is none."""
 
 
 def readable_keys(bodies_are_readable: bool, keys: str) -> list[str]:
