@@ -16,6 +16,7 @@
 #   make fuzz                       the differential fuzz and the models of queues, for minutes
 #   make retention                  messages expire in real time (a minute)
 #   make bench                      benchmarks (minutes; not a test)
+#   make bench-jobs                 the archive and queue-age jobs beside plain Spark (minutes)
 #   make size                       memory, latency and restarts at up to ten million messages (half an hour)
 #   make lock                       resolve the locks anew (needs uv)
 
@@ -39,7 +40,7 @@ OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
 AIOBOTO3_LOCK := requirements-aioboto3.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed
 
-.PHONY: serve jobs test quick check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz fuzz bench size retention lock clean
+.PHONY: serve jobs test quick check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz fuzz bench bench-jobs size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
@@ -94,6 +95,10 @@ fuzz: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks $(ARGS)
+
+bench-jobs: $(VENV)/.dev
+	$(BIN)/python -m spark_jobs.benchmarks.archive
+	$(BIN)/python -m spark_jobs.benchmarks.queue_age
 
 size: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.size $(ARGS)

@@ -101,8 +101,9 @@ def queue_hours(cells: DataFrame, movements: DataFrame) -> DataFrame:
 
 def counted(cells: DataFrame) -> DataFrame:
     """The columns of AGE that come from cells."""
+    processors = cells.sparkSession.sparkContext.defaultParallelism
     sums = (
-        cells.repartition(*_KEYS)  # so that all that follows stays where it is
+        cells.repartition(processors, *_KEYS)  # so that all that follows stays where it is
         .groupBy(*_KEYS, "kind", "bucket")
         .agg(
             f.sum("count").alias("count"),

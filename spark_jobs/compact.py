@@ -40,7 +40,7 @@ from spark_jobs.table import (
     table_files,
 )
 from spark_jobs.tasks import cut, run_tasks
-from storage.archive_schema import ARCHIVE, FLOWS, SNAPSHOTS
+from storage.archive_schema import ARCHIVE, DEAD_LETTERS, FLOWS, QUEUE_AGE, SNAPSHOTS
 from storage.lake import Lake
 
 SMALL_BYTES = 64 << 20
@@ -175,11 +175,13 @@ def _replace(
 
 
 def vacuum(lake: Lake, hours: int) -> int:
-    """Remove files that have been out of the table for so long, and shorten its log; how many files. Raises
+    """Remove files that have been out of their tables for so long, and shorten the tables' logs; how many files. Raises
     LakeUnusable."""
-    table = load_table(lake)
-    if table is None:
-        return 0
+    tables = [load_table(lake, name) for name in (ARCHIVE, QUEUE_AGE, DEAD_LETTERS)]
+    return sum(_vacuum(table, hours) for table in tables if table is not None)
+
+
+def _vacuum(table: DeltaTable, hours: int) -> int:
     retention = f"interval {hours} hours"
     with named(table):
         if table.metadata().configuration.get(_RETENTION, _RETENTION_OF_DELTA) != retention:

@@ -26,6 +26,7 @@ from spark_jobs.options import endpoint_option, lake_option, master_option
 from spark_jobs.report import counted
 from spark_jobs.result_tables import load, replace
 from spark_jobs.spark import OpenSession, spark_session
+from spark_jobs.stages import query_progress
 from spark_jobs.table import NotCommitted
 from storage.archive_schema import DEAD_LETTERS, REPORTS, arrow_schema
 from storage.lake import Lake
@@ -43,7 +44,9 @@ def files_between(lake: Lake, since: datetime, until: datetime) -> list[ArchiveF
 def compute(session: SparkSession, lake: Lake, files: list[ArchiveFile], asked: Asked) -> pa.Table:
     """LETTERS of these files. Raises JobFailed."""
     try:
-        groups = letter_groups(read_archive(session, lake, files), asked).toArrow()
+        frame = letter_groups(read_archive(session, lake, files), asked)
+        with query_progress(session, "dead-letters", len(files), 0):
+            groups = frame.toArrow()
     except (PySparkException, Py4JError) as error:
         raise JobFailed(f"cannot group dead letters: {spark_reason(error)}") from error
     return groups.cast(arrow_schema(LETTERS)).sort_by(

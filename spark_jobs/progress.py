@@ -24,10 +24,17 @@ class Progress:
     """Prints one line again and again on a terminal, and one every ten seconds elsewhere, until the block ends."""
 
     def __init__(
-        self, job: str, total: Done, done: Callable[[], Done], stream: TextIO | None = None
+        self,
+        job: str,
+        total: Done,
+        done: Callable[[], Done],
+        stream: TextIO | None = None,
+        *,
+        batches: str = "batches",
     ) -> None:
-        """`done` is asked from another thread."""
+        """`done` is asked from another thread. What is 0 in all is not shown; `batches` is what they are called."""
         self._job = job
+        self._batches = batches
         self._total = total
         self._done = done
         self._stream = stream or sys.stderr
@@ -57,12 +64,16 @@ class Progress:
         """How far it is, how fast, and how long it will take."""
         done, total = self._done(), self._total
         seconds = time.monotonic() - self._begun_s
-        parts = [f"{self._job}: {done.rows:,} of {total.rows:,} rows"]
+        parts = []
+        if total.rows:
+            parts.append(f"{done.rows:,} of {total.rows:,} rows")
         if total.batches:
-            parts.append(f"{done.batches:,} of {total.batches:,} batches")
-        parts.append(f"{done.bytes / 1e6:,.1f} of {total.bytes / 1e6:,.1f} MB")
+            parts.append(f"{done.batches:,} of {total.batches:,} {self._batches}")
+        if total.bytes:
+            parts.append(f"{done.bytes / 1e6:,.1f} of {total.bytes / 1e6:,.1f} MB")
         if done.rows and seconds:
-            rate = done.rows / seconds
-            left_s = (total.rows - done.rows) / rate
-            parts.append(f"{rate:,.0f} rows/s, {left_s:,.0f} s left")
-        return ", ".join(parts)
+            parts.append(f"{done.rows / seconds:,.0f} rows/s")
+        at, end = (done.rows, total.rows) if total.rows else (done.batches, total.batches)
+        if at:
+            parts.append(f"{(end - at) * seconds / at:,.0f} s left")
+        return f"{self._job}: {', '.join(parts)}"

@@ -33,6 +33,7 @@ from spark_jobs.report import counted, duration
 from spark_jobs.result_tables import load, read, replace
 from spark_jobs.snapshots import HOUR_MS, Hour, count_cells, find_hours, hour_of, movements
 from spark_jobs.spark import OpenSession, spark_session
+from spark_jobs.stages import query_progress
 from spark_jobs.table import NotCommitted
 from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST, REPORTS, Columns, arrow_schema
 from storage.lake import Lake
@@ -126,10 +127,11 @@ def loads(hours: dict[int, Hour]) -> Iterator[dict[int, Hour]]:
 def compute(session: SparkSession, lake: Lake, hours: dict[int, Hour]) -> pa.Table:
     """HOURLY of these hours. Raises JobFailed."""
     wanted = list(hours.values())
+    sizes = [file.size for hour in wanted for file in hour.files]
     try:
-        ages = queue_hours(
-            count_cells(session, lake, wanted), movements(session, lake, wanted)
-        ).toArrow()
+        frame = queue_hours(count_cells(session, lake, wanted), movements(session, lake, wanted))
+        with query_progress(session, "queue-age", len(sizes), sum(sizes)):
+            ages = frame.toArrow()
     except (PySparkException, Py4JError) as error:
         raise JobFailed(f"cannot compute queue ages: {spark_reason(error)}") from error
     hour_ms = pc.divide(ages["hour"].cast(pa.int64()), 1000).to_pylist()

@@ -25,7 +25,8 @@ p { margin: 0 0 12px; } .soft { color: var(--soft); } .small { font-size: 13px; 
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: 14px; margin: 22px 0 0; }
 .figure, .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
 .figure { padding: 14px 16px; } .figure b { display: block; font-size: 24px; line-height: 1.2; font-weight: 650; }
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(370px, 1fr)); gap: 16px; margin-top: 14px; }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(370px, 100%), 1fr)); gap: 16px;
+  margin-top: 14px; }
 .cards.wide { grid-template-columns: minmax(0, 1fr); }
 .card { padding: 16px 18px; min-width: 0; }
 .head { display: flex; flex-wrap: wrap; align-items: baseline; justify-content: space-between; gap: 2px 12px; }
@@ -51,7 +52,7 @@ td.long { white-space: normal; overflow-wrap: anywhere; min-width: 200px; } td.b
 .track i { display: block; height: 100%; background: var(--first); border-radius: 4px; }
 .shares { display: flex; height: 9px; border-radius: 5px; overflow: hidden; background: var(--track); gap: 1px; }
 .shares i { min-width: 2px; } code { font: 12.5px ui-monospace, SFMono-Regular, Menlo, monospace; }
-.commons { display: grid; grid-template-columns: repeat(auto-fill, minmax(330px, 1fr)); gap: 0 28px; }
+.commons { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(330px, 100%), 1fr)); gap: 0 28px; }
 .chart { max-width: 430px; } .commons td.long { min-width: 120px; }
 @media print { body { background: #fff; } .card, .figure { break-inside: avoid; } }
 """

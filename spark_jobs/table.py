@@ -10,7 +10,7 @@ when it optimizes, so compaction is ours too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -34,9 +34,9 @@ class NotCommitted(Exception):
     """Another commit came first; the text is Delta's."""
 
 
-def load_table(lake: Lake) -> DeltaTable | None:
-    """The table as it is now, None before the first archive job. Raises LakeUnusable."""
-    uri, options = lake.uri(ARCHIVE), lake.storage_options()
+def load_table(lake: Lake, name: str = ARCHIVE) -> DeltaTable | None:
+    """The archive, or another table, as it is now; None before its job ran first. Raises LakeUnusable."""
+    uri, options = lake.uri(name), lake.storage_options()
     with named(uri):
         if not DeltaTable.is_deltatable(uri, options):
             return None
@@ -48,11 +48,12 @@ def load_or_create(lake: Lake) -> DeltaTable:
     found = load_table(lake)
     if found is not None:
         return found
-    with named(lake.uri(ARCHIVE)):
+    # Another run may just make it, too.
+    with named(lake.uri(ARCHIVE)), suppress(CommitFailedError):
         DeltaTable.create(
             lake.uri(ARCHIVE),
             arrow_schema(TABLE),
-            mode="ignore",  # another run may just have made it
+            mode="ignore",
             partition_by=list(TABLE_PARTITIONS),
             name="archive",
             description="Messages that left their queues, each once: (source, shard, position)",

@@ -5,6 +5,7 @@
     LAKE/flows/SOURCE/shard-N/2026-11-21/MS.parquet           what came and left since the last one: FLOW
     LAKE/archive                                              Delta table: TABLE, by account, queue and day
     LAKE/queue_age, LAKE/dead_letters                         Delta tables of the jobs
+    LAKE/queue_age_latest.json                                its newest hour, which the service reads
     LAKE/replays, LAKE/runs, LAKE/reports                     what the jobs remember, and their reports
 
 SOURCE is a data folder; one that is restored from a backup is another. Days are those of UTC. Instants are UTC timestamps

@@ -14,13 +14,16 @@ from pathlib import Path
 
 import pyspark
 
+from spark_jobs.spark import find_java
+
 _WAIT_S = 90.0
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
 def environment() -> dict[str, str]:
     """This one, but for settings of the person who runs the tests; Spark stays on loopback and starts quickly."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    dropped = ("AWS_", "SPARK_CONF_DIR")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return kept | {
         "AWS_EC2_METADATA_DISABLED": "true",
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -93,6 +96,7 @@ def standalone_cluster(folder: Path, workers: int) -> Iterator[str]:
             )
         return log
 
+    find_java(folder)
     try:
         log = start("master", "--port", "0")
         wait(lambda: "I have been elected leader" in log.read_text())

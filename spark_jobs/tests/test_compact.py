@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from spark_jobs.archive import archive, plan, take, write
@@ -26,7 +27,7 @@ from spark_jobs.tests.lakes import (
     orphans,
     write_segment,
 )
-from storage.archive_schema import ARCHIVE
+from storage.archive_schema import ARCHIVE, DEAD_LETTERS, QUEUE_AGE
 from storage.lake import Lake
 
 RUN = "archive-" + "0" * 32
@@ -114,6 +115,19 @@ def test_replaced_files_stay_for_readers_until_they_are_vacuumed(compaction: Com
 
     assert len([file for file in lake.list(ARCHIVE) if file.name.startswith("part-")]) == 2
     assert names(archived_rows(lake)) == names(compaction.rows)
+
+
+def test_what_later_runs_replaced_in_the_tables_of_other_jobs_is_vacuumed(lake: Lake) -> None:
+    for name in (QUEUE_AGE, DEAD_LETTERS):
+        for value in range(3):
+            rows = pa.table({"day": [TODAY], "value": [value]})
+            write_deltalake(lake.uri(name), rows, mode="overwrite", partition_by=["day"])
+
+    summary = run_compact(lake, no_session, keep=Keep(None, 0, 35), today=TODAY, warn=print)
+
+    assert "4 vacuumed" in summary
+    for name in (QUEUE_AGE, DEAD_LETTERS):
+        assert DeltaTable(lake.uri(name)).to_pyarrow_table()["value"].to_pylist() == [2]
 
 
 def test_only_days_that_are_too_old_are_dropped(compaction: Compaction) -> None:

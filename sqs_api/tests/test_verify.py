@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,8 @@ def test_verify_names_queue_and_message_of_a_damaged_row(closed: Path) -> None:
 
 def test_verify_finds_a_catalog_that_is_older_than_its_shards(closed: Path) -> None:
     for statement in ("DELETE FROM queues", "UPDATE sqlite_sequence SET seq = 1"):
-        with sqlite3.connect(closed / "catalog.sqlite") as catalog:
+        with closing(sqlite3.connect(closed / "catalog.sqlite")) as catalog, catalog:
             catalog.execute(statement)
-    catalog.close()
 
     said = run("verify", closed)
 
@@ -180,9 +180,8 @@ def test_verify_of_another_folder_is_wrong_use(tmp_path: Path) -> None:
 
 
 def test_verify_finds_messages_whose_key_is_missing(closed: Path) -> None:
-    with sqlite3.connect(closed / "keyring.sqlite") as keyring:
+    with closing(sqlite3.connect(closed / "keyring.sqlite")) as keyring, keyring:
         keyring.execute("DELETE FROM data_keys")
-    keyring.close()
 
     said = run("verify", closed)
 
