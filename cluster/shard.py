@@ -125,7 +125,7 @@ class Shard:
         self._clock.continue_from(last_stamp_ms)
         self._store, self._rows, self._engine = store, rows, engine
         sweep = self._turn(self._clock.now_ms(), parks=False)
-        self._begin_archive(sweep)
+        self._begin_archive(sweep, is_older=store.came_back_shorter)
         for queue_id in engine.state.queues.keys() - set(known_queue_ids):
             counters = engine.state.queue(queue_id).counters()
             self._log.warning("deleted_queue_swept", queue_id=queue_id, visible=counters.visible)
@@ -133,13 +133,14 @@ class Shard:
         self._commit(sweep)
         self._want_turn()
 
-    def _begin_archive(self, turn: Turn) -> None:
+    def _begin_archive(self, turn: Turn, *, is_older: bool) -> None:
+        """An older store would give numbers of batches again that the archive has: to the archive it is another one."""
         if self._archive is None:
             return
         archive = self._engine.state.archive
         archive.is_on = True
         archive.size_max, archive.retains = self._archive
-        if not archive.source:
+        if is_older or not archive.source:
             archive.source = f"{self._entropy.bits128():032x}"
             turn.note_archive()
 

@@ -276,6 +276,10 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
         raise ConfigRefused("tls_certificate: needs tls_key, and the other way round")
     if settings.archive_every is not None and settings.lake is None:
         raise ConfigRefused("archive_every: needs lake")
+    if settings.archive_every is not None and not _jobs_reach(settings):
+        raise ConfigRefused(
+            "archive_every: its jobs reach the service by loopback and http only; without that, run them by a timer"
+        )
     if settings.tls_client_ca is not None and settings.tls_certificate is None:
         raise ConfigRefused("tls_client_ca: needs tls_certificate and tls_key")
     if (settings.access_key_id is None) is not (settings.secret_access_key is None):
@@ -289,6 +293,12 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
     if settings.auth is AuthMode.OPEN and not _is_loopback(settings.host):
         raise ConfigRefused("auth: open mode listens on loopback only; use --host 127.0.0.1")
     return settings
+
+
+def _jobs_reach(settings: Settings) -> bool:
+    """Whether a job on this machine reaches the service as somebody on this machine, by the address it listens on."""
+    is_reached = settings.host in ("0.0.0.0", "::") or _is_loopback(settings.host)
+    return is_reached and settings.tls_certificate is None
 
 
 def _is_loopback(host: str) -> bool:
@@ -313,6 +323,12 @@ def _from_file(file: Path | None) -> dict[str, Any]:
 def environment() -> Mapping[str, str]:
     """The environment, for secrets that declarations name."""
     return os.environ
+
+
+def without_secrets() -> dict[str, str]:
+    """The environment for processes that need none of the service's keys."""
+    secrets = {f"{_PREFIX}{name.upper()}" for name in _SECRETS}
+    return {name: value for name, value in os.environ.items() if name not in secrets}
 
 
 def _from_environment() -> dict[str, Any]:

@@ -190,11 +190,12 @@ class HandOver:
             except (ExportFailed, QueueError, StoreFailed, OSError, msgspec.MsgspecError) as error:
                 self._failed(str(error))
                 raise ExportFailed(str(error)) from error
+            finally:
+                if takes_snapshot:  # one that fails does not keep what waits from the lake
+                    took_s = self._clock.monotonic_s() - begun_s
+                    pause_s = max(self._settings.snapshot_every_s, took_s * _SNAPSHOT_SHARE)
+                    self._snapshot_due_s = begun_s + pause_s
             self._note(done)
-            if takes_snapshot:
-                took_s = self._clock.monotonic_s() - begun_s
-                pause_s = max(self._settings.snapshot_every_s, took_s * _SNAPSHOT_SHARE)
-                self._snapshot_due_s = begun_s + pause_s
 
     async def _export(self, *, takes_snapshot: bool) -> Exported:
         if self._is_stopping:

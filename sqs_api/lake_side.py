@@ -72,7 +72,8 @@ class LakeSide:
         every, lake = self._settings.archive_every, self._settings.lake
         watches.every(HAND_OVER_CHECK_S, self._hand_over.look)
         if every is not None and lake is not None:
-            schedule = self._schedule = Schedule(lake, address, self._clock)
+            endpoint = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+            schedule = self._schedule = Schedule(lake, endpoint, self._clock)
             watches.every(seconds_of(every), schedule.run)
         now_ms = self._clock.now_ms
         metrics.attach(ArchiveMetrics(self._hand_over, self._router, self._schedule, now_ms))

@@ -11,6 +11,7 @@ import structlog
 
 from cluster.clock import Clock
 from sqs_api.commands.jobs import JOBS
+from sqs_api.config import without_secrets
 
 _JOBS = ("archive", "queue-age")
 _END_S = 5.0
@@ -42,7 +43,13 @@ class Schedule:
         begun_s = self._clock.monotonic_s()
         pipe = asyncio.subprocess.PIPE
         self._process = process = await asyncio.create_subprocess_exec(
-            *JOBS, job, *self._options, stdout=pipe, stderr=pipe, start_new_session=True
+            *JOBS,
+            job,
+            *self._options,
+            env=without_secrets(),
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,
         )
         if self._is_stopping:  # since before there was a process to end
             await self._end(process)

@@ -37,6 +37,7 @@ class MemoryStore:
     def __init__(self, *, auto_sync: bool = True) -> None:
         self.batch = MemoryBatch()
         self.auto_sync = auto_sync
+        self.came_back_shorter = False
         self.rows: dict[bytes, bytes] = {}
         self.durable: dict[bytes, bytes] = {}
         self._sorted: list[bytes] | None = None

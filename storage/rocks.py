@@ -80,6 +80,7 @@ class RocksStore:
         """
         self.batch = WriteBatch(raw_mode=True)
         self.folder = folder
+        self.came_back_shorter = False
         self._durability = durability
         self._monotonic_s = monotonic_s
         self._on_failure = on_failure
@@ -160,6 +161,7 @@ class RocksStore:
         text = f"{folder} came back shorter: it holds {held} changes, but answers told of {noted}"
         if self._may_lose:
             self._log.error("store_came_back_shorter", holds=held, answered=noted)
+            self.came_back_shorter = True
             mark.write(held)
             return mark
         mark.close()

@@ -15,6 +15,9 @@ class StoreFailed(Exception):
 class Store(Protocol):
     """One shard's rows. Reads see what was written, durable or not, and nothing of the open batch."""
 
+    came_back_shorter: bool
+    """Whether it was opened although it holds less than answers told of: an older copy, say."""
+
     @property
     def batch(self) -> Batch:
         """Where the next write's changes go."""

@@ -8,6 +8,8 @@ from cluster.shard import ArchiveLimits
 from cluster.tests.archive_rules import LIMITS, SHARD, TAGS, acknowledge, seal, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
+from cluster.tests.virtual_time import virtual
+from cluster.tests.world import World
 from storage.consistency import check_archive
 from storage.keys import ARCHIVED, message_key, row_key
 from storage.memory import MemoryStore
@@ -183,6 +185,23 @@ def test_large_messages_are_handed_over_a_few_at_a_time() -> None:
     handed = [len(event.leases) for event in events if isinstance(event, MessagesHandedOver)]
     assert handed == [2, 2, 2, 1]
     assert len(bodies(shard)) == 7
+
+
+@virtual
+async def test_to_the_archive_a_store_that_came_back_shorter_is_another_one() -> None:
+    world = World(archive=LIMITS).start()
+    source = world.shard.archive.source
+    await world.shard.stop()
+    again = World(archive=LIMITS, store=world.store).start()
+    assert again.shard.archive.source == source
+    await again.shard.stop()
+
+    world.store.came_back_shorter = True
+    shorter = World(archive=LIMITS, store=world.store)
+    shorter.shard._entropy.bits128()
+    shorter.start()
+
+    assert shorter.shard.archive.source not in ("", source)
 
 
 def test_what_waits_survives_a_purge_and_the_end_of_its_queue() -> None:

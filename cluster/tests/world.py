@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
-from cluster.shard import Shard
+from cluster.shard import ArchiveLimits, Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from cluster.turn import Ticket
 from storage.codec import DamagedRecord
@@ -124,6 +124,7 @@ class World:
         auto_sync: bool = True,
         store: FragileStore | None = None,
         definitions: Definitions | None = None,
+        archive: ArchiveLimits | None = None,
     ) -> None:
         self.store = store or FragileStore(auto_sync=auto_sync)
         self.refuse_opening = 0
@@ -138,6 +139,7 @@ class World:
             entropy=CountingEntropy(),
             purge_interval_ms=60_000,
             definitions=definitions or self.queues,
+            archive=archive,
         )
 
     def start(
