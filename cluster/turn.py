@@ -174,16 +174,7 @@ class Turn:
 
     def _write_archive(self) -> None:
         archive = self._engine.state.archive
-        row = ArchiveRow(
-            archive.source,
-            archive.next_position,
-            archive.next_batch,
-            archive.archived,
-            archive.open_first,
-            archive.open_size,
-            archive.open_since_ms,
-            archive.discarded,
-        )
+        row = ArchiveRow(*(getattr(archive, name) for name in ArchiveRow.__struct_fields__))
         write_archive(self._store.batch, row)
 
     def _write(self) -> None:

@@ -205,9 +205,8 @@ class HandOver:
             if not self._is_behind(shard) or shard.archive.open_size >= BATCH_BYTES:
                 await self._ask(shard, SealArchive())
         stores = [self._store_of(shard.number) for shard in shards]
-        for (
-            store
-        ) in stores:  # what was sealed survives even a power failure, before the lake has it
+        for store in stores:
+            # What was sealed survives even a power failure, before the lake has it.
             await asyncio.to_thread(store.flush)
         wanted = Export(
             self._settings.lake or "",

@@ -321,17 +321,20 @@ def _remembered_selection(key: tuple[tuple[str, ...], tuple[str, ...]]) -> Selec
 
 def unpack(data: bytes) -> tuple[str, str, Extras]:
     """A message's stored content: the MD5 of its body in hexadecimal digits, the body, and the rest."""
+    end = _end_of_body(data)
+    return data[:16].hex(), data[_BODY_AT:end].decode(), _decode_extras(data[end:])
+
+
+def _end_of_body(data: bytes) -> int:
     end = _BODY_AT + int.from_bytes(data[16:_BODY_AT], "big")
     assert end < len(data), "layout version 0, and extras behind the body"
-    return data[:16].hex(), data[_BODY_AT:end].decode(), _decode_extras(data[end:])
+    return end
 
 
 def message_of(delivery: Delivery, selection: Selection) -> Message:
     """The message as the client sees it; the MD5 of attributes covers only the returned ones."""
     data = delivery.data
-    length = int.from_bytes(data[16:_BODY_AT], "big")
-    end = _BODY_AT + length
-    assert end < len(data), "layout version 0, and extras behind the body"
+    end = _end_of_body(data)
     body = data[_BODY_AT:end].decode()
     md5 = data[:16].hex()
     if selection is NOTHING:
