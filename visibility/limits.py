@@ -33,6 +33,10 @@ BATCH_BYTES_MAX = 1024 * KIB  # bodies and attributes, whatever the queue's own 
 MESSAGE_ATTRIBUTES_MAX = 10  # attributes of a message
 MESSAGE_ATTRIBUTE_NAME_LENGTH_MAX = 256  # characters; 257 was refused
 MESSAGE_ATTRIBUTE_TYPE_LENGTH_MAX = 256  # characters, custom suffix included
+NUMBER_DIGITS_MAX = 38  # significant digits of a Number attribute
+NUMBER_MAGNITUDE = Range(
+    -128, 126
+)  # powers of ten that a Number attribute lies between, or it is 0
 TOKEN_LENGTH_MAX = 128  # characters of a group, deduplication or attempt id; recorded
 DEDUPLICATION_WINDOW_SECONDS = 300  # from the first send
 SEQUENCE_NUMBER_DIGITS = 20  # decimal digits
