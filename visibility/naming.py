@@ -99,10 +99,10 @@ def queue_address(queue_url: str) -> QueueAddress:
     """The account and name in a QueueUrl's last two path parts, or a bare name.
 
     Scheme, host, query string and what stands before the last two parts (a region) do not matter.
-    Raises InvalidAddress when the text has no name, or something else than an account before it:
-    AWS answers so to an address it cannot read, and no client that got its URL from SQS sends it.
-    Raises QueueDoesNotExist for a readable address whose name no queue can have: to the client
-    that is just a queue which is not there.
+    Raises InvalidAddress when something else than an account stands before the name: AWS answers so
+    to an address it cannot read, and no client that got its URL from SQS sends it.
+    Raises QueueDoesNotExist for an address without a path, and for one whose name no queue can have:
+    to the client that is just a queue which is not there.
     """
     if len(queue_url) > _REMEMBERED_URL_LENGTH_MAX:
         return _resolve(queue_url)
@@ -116,7 +116,7 @@ def _resolve(queue_url: str) -> QueueAddress:
         path = rest.partition("/")[2]
     parts = [part for part in path.split("/") if part]
     if not parts:
-        raise InvalidAddress(f"The address {queue_url} is not valid for this endpoint.")
+        raise QueueDoesNotExist()
     name = unquote(parts[-1])
     account = unquote(parts[-2]) if len(parts) > 1 else None
     if account is not None and not is_account(account):
