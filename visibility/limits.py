@@ -51,6 +51,7 @@ VISIBILITY_TIMEOUT = Range(0, 43_200, 30)  # seconds; high: also the total of on
 KMS_DATA_KEY_REUSE_PERIOD_SECONDS = Range(60, DAY, 300)  # seconds
 MAX_RECEIVE_COUNT = Range(1, 1_000)  # receives before a move to the dead-letter queue
 POLICY_BYTES_MAX = 8_192  # of a queue's policy
+POLICY_STATEMENTS_MAX = 20  # of a queue's policy
 REDRIVE_SOURCE_QUEUE_ARNS_MAX = 10  # ARNs in a RedriveAllowPolicy
 
 # -- receiving -----------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ TAG_VALUE_LENGTH_MAX = 256  # characters
 # -- permissions ---------------------------------------------------------------------------------
 
 LABEL_LENGTH_MAX = 80  # characters
-PERMISSION_ACTIONS_MAX = 7  # actions of one AddPermission
+PERMISSION_ACTIONS_MAX = 7  # actions of one AddPermission, and of one statement of a policy
 
 # -- move tasks ----------------------------------------------------------------------------------
 

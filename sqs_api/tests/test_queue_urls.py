@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from sqs_api.tests.serving import ACCOUNT, Answer, Service, json_request, query_
 
 _REQUEST_ID = re.compile(rb"<RequestId>[^<]*</RequestId>")
 _SLASHES = ("", "/", "//")
-NAMED = {"AttributeName.1": "QueueArn"}
+NAMED: dict[str, Any] = {"AttributeName.1": "QueueArn"}
 
 
 async def _ask_both_ways(service: Service, request: bytes) -> Answer:

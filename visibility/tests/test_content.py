@@ -266,8 +266,19 @@ def test_malformed_attribute_values_are_refused(value: MessageAttributeValue) ->
 
 @pytest.mark.parametrize(
     "number",
-    ["0", "-0.0", "007", "1" * 38, "-1" + "0" * 126, "1E126", "+1e-128", "." + "0" * 127 + "1"]
-    + ["0e999999999999999999999", "230.000000000000000001", "9." + "9" * 37 + "e125"],
+    [
+        "0",
+        "-0.0",
+        "007",
+        "1" * 38,
+        "-1" + "0" * 126,
+        "1E126",
+        "+1e-128",
+        "." + "0" * 127 + "1",
+        "0e999999999999999999999",
+        "230.000000000000000001",
+        "9." + "9" * 37 + "e125",
+    ],
 )
 def test_numbers_within_the_range_of_aws_are_accepted(number: str) -> None:
     assert sent(SendMessage(URL, "b", message_attributes={"k": text(number, "Number")}))
@@ -275,9 +286,25 @@ def test_numbers_within_the_range_of_aws_are_accepted(number: str) -> None:
 
 @pytest.mark.parametrize(
     "number",
-    ["", " 1", "0x1", "1_0", "١", "NaN", "Infinity", "e5", "1e", "1" * 39, "1." + "0" * 37 + "1"]
-    + ["-1.1e126", "1e127", "9e-129", "1e999999999999999999999", "1e-999999999999999999999"]
-    + ["1e" + "9" * 100_000],
+    [
+        "",
+        " 1",
+        "0x1",
+        "1_0",
+        "١",
+        "NaN",
+        "Infinity",
+        "e5",
+        "1e",
+        "1" * 39,
+        "1." + "0" * 37 + "1",
+        "-1.1e126",
+        "1e127",
+        "9e-129",
+        "1e999999999999999999999",
+        "1e-999999999999999999999",
+        "1e" + "9" * 100000,
+    ],
 )
 def test_other_numbers_are_refused(number: str) -> None:
     refusal = refusal_of(SendMessage(URL, "b", message_attributes={"k": text(number, "Number")}))

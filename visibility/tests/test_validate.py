@@ -216,7 +216,7 @@ INVALID: list[tuple[ops.Operation, str]] = (
             ops.AddPermission(URL, "l", accounts, ["*"]),
             "Value [] for parameter PrincipalId is invalid. Reason: Unable to verify.",
         )
-        for accounts in ([], None)
+        for accounts in (list[str](), None)
     ]
     + [
         (
