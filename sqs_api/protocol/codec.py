@@ -95,7 +95,7 @@ def decode_request(
         try:
             return Decoded(row[1].decode(body or b"{}"), row[0], _JSON)
         except json_codec.UNREADABLE as failure:
-            raise json_codec.refusal(failure) from failure
+            raise json_codec.refusal(failure, body) from failure
     chosen = detect_wire(method, target, headers)
     if chosen is _JSON:
         raise _no_such_action(_target_action(headers))
