@@ -54,7 +54,7 @@ from visibility.operations import (
     StartMessageMoveTask,
     TagQueue,
 )
-from visibility.outcomes import Answer, Deliveries
+from visibility.outcomes import Answer, Deduplicated, Deliveries
 from visibility.receive import wait_ms
 from visibility.results import Result
 from visibility.validate import check
@@ -123,6 +123,8 @@ class Exchange(msgspec.Struct):
                 gateway.refuse(self, answer)
             elif type(answer) is Deliveries:
                 gateway.hand_out(self, answer)
+            elif type(answer) is Deduplicated:
+                gateway.count_duplicates(self, answer)
             else:
                 gateway.succeed(self, answer)
         except Exception:
@@ -173,6 +175,8 @@ class Gateway:
         """Who is told of each answered request."""
         self.empty_receives: dict[int, int] = {}
         """Receives that returned nothing, by queue id."""
+        self.duplicates: dict[int, int] = {}
+        """Messages that were sent again within five minutes and not stored, by queue id."""
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
 
@@ -326,6 +330,13 @@ class Gateway:
             return
         if not written and deliveries.leases:
             self._give_back(exchange, deliveries)
+
+    def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
+        """Answer a send of which messages were sent before: the client sees no difference."""
+        assert exchange.queue is not None
+        queue_id = exchange.queue.queue_id
+        self.duplicates[queue_id] = self.duplicates.get(queue_id, 0) + answer.duplicates
+        self.succeed(exchange, answer.result)
 
     def _give_back(self, exchange: Exchange, deliveries: Deliveries) -> None:
         """The messages could not be written to the client: show them to others again."""

@@ -307,7 +307,7 @@ class Node:
             self._catalog,
             self._router,
             self._clock.wall_s,
-            self._gateway.empty_receives,
+            (self._gateway.empty_receives, self._gateway.duplicates),
             settings.metrics_queues_max,
         )
         parts = Parts(

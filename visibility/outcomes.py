@@ -52,7 +52,14 @@ class Deliveries(msgspec.Struct, frozen=True):
     messages: list[StoredMessage]
 
 
-Answer = results.Result | Deliveries | QueueCounters | BrowsedPage | MovePlan | None
+class Deduplicated(msgspec.Struct, frozen=True):
+    """The answer to a send of which `duplicates` messages had been sent before and are not stored again."""
+
+    result: results.SendMessageResult | results.SendMessageBatchResult
+    duplicates: int
+
+
+Answer = results.Result | Deliveries | Deduplicated | QueueCounters | BrowsedPage | MovePlan | None
 """What a request is answered with if it is not refused."""
 
 Outcome = tuple[Answer | NoAnswer, tuple[Event, ...]]

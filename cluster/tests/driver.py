@@ -13,7 +13,7 @@ from visibility.errors import QueueError
 from visibility.events import Event
 from visibility.invariants import check_shard
 from visibility.model import Request
-from visibility.outcomes import Answer, Deliveries
+from visibility.outcomes import Answer, Deduplicated, Deliveries
 from visibility.tests.prepared import START_MS, KnownQueues
 
 _TURNS_MAX = 10_000
@@ -37,7 +37,7 @@ class Reply:
         """The answer, which must be there and no refusal."""
         (answer,) = self.answers
         assert not isinstance(answer, QueueError), answer.message
-        return answer
+        return answer.result if isinstance(answer, Deduplicated) else answer
 
     @property
     def refusal(self) -> QueueError | None:

@@ -234,7 +234,8 @@ async def running(
         preparer=Preparer(Sealer(keyring, clock, makes_keys=False)),
         waiting_polls_max=waiting_polls_max,
     )
-    metrics.attach(QueueMetrics(catalog, router, clock.wall_s, gateway.empty_receives, 500))
+    counted = (gateway.empty_receives, gateway.duplicates)
+    metrics.attach(QueueMetrics(catalog, router, clock.wall_s, counted, 500))
     service = Service(gateway, shard, catalog, metrics)
     service.keyring = keyring
     service.access = access
