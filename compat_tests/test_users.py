@@ -103,3 +103,27 @@ def test_an_account_lets_another_in_by_its_queues_policy(node: NodeProcess, url:
     )
 
     assert _outcome(node, other, url) == "sent"
+
+
+def test_sender_id_is_the_account_of_its_root_and_the_id_of_a_user(
+    node: NodeProcess, url: str, tmp_path: Path
+) -> None:
+    _run(node, "users", "add", "bob")
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"Version": "2012-10-17", "Statement": [_ALLOW]}))
+    _run(node, "users", "put-policy", "bob", "senders", str(policy))
+    key = _key(node, _run(node, "credentials", "add", "--user", "bob"))
+    eventually(lambda: _outcome(node, key, url) == "sent")
+    session = _key(node, _run(node, "credentials", "session", "--duration", "1h"))
+    eventually(lambda: _outcome(node, session, url) == "sent")
+    root = connect(node.url, node.credentials)
+    root.send_message(QueueUrl=url, MessageBody="x")
+
+    received = [
+        root.receive_message(QueueUrl=url, AttributeNames=["SenderId"])["Messages"][0]
+        for _ in range(3)
+    ]
+
+    senders = [message["Attributes"]["SenderId"] for message in received]
+    assert senders[0].startswith("AIDA")
+    assert senders[1:] == ["000000000000"] * 2, "a session of the root, and the root"

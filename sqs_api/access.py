@@ -234,7 +234,7 @@ def said_of_caller(
         yield "aws:principalarn", (caller.arn,)
         yield "aws:principalaccount", (caller.account,)
         yield "aws:principaltype", (kind,)
-        yield "aws:userid", (caller.account if caller.user is None else caller.principal,)
+        yield "aws:userid", (caller.principal,)
         yield "aws:username", (caller.user or "",)
     else:
         yield "aws:principaltype", ("Anonymous",)

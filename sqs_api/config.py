@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from sqs_api.declarations import DeclaredQueue, DeclaredUser, in_order
 from sqs_api.logs import LogFormat
+from sqs_api.origins import AllowedOrigins
 from sqs_api.proxies import TrustedProxies
 from storage.rocks import Durability
 from visibility.limits import DAY
@@ -131,6 +132,14 @@ def _duration(text: str | None) -> str | None:
     return text
 
 
+def _origins(text: str) -> str:
+    try:
+        AllowedOrigins(text)
+    except ValueError as error:
+        raise ValueError(f"must be origins, separated by commas: {error}") from error
+    return text
+
+
 def _rate(text: str | None) -> str | None:
     if text is not None and re.fullmatch(r"[1-9][0-9]*/(second|minute|hour|day)", text) is None:
         raise ValueError('must be a number and a unit, such as "3000/second"')
@@ -222,6 +231,9 @@ class Settings(BaseSettings):
     """PEM file of authorities; then every client needs a certificate that one of them signed."""
     trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
     """Addresses or CIDR blocks, separated by commas, whose X-Forwarded-For and -Proto are believed; nobody's by default."""
+    browser_origins: Annotated[str, AfterValidator(_origins)] = ""
+    """Origins, separated by commas, whose pages may use the service from a browser (CORS), such as
+    "https://app.example.com"; none by default. In open mode their pages need no keys."""
     connections_max: Annotated[int, Field(ge=1)] = 10_000
     """Open connections, about 10 KB each, 40 KB with TLS; fewer where the system allows fewer files. Others get a 503."""
     request_timeout_s: Annotated[int, Field(ge=1)] = 20

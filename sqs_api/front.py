@@ -11,6 +11,7 @@ from sqs_api.http_server import OtherPages, SqsServer
 from sqs_api.listener import Listener
 from sqs_api.listener_metrics import ListenerMetrics
 from sqs_api.metrics import Metrics
+from sqs_api.origins import AllowedOrigins
 from sqs_api.proxies import TrustedProxies
 from sqs_api.shedding import ListenerLimits
 from sqs_api.tls import Tls, TlsUnusable
@@ -43,7 +44,8 @@ class Front:
         if limits.connections_max < settings.connections_max:
             self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
         proxies = TrustedProxies(settings.trusted_proxies)
-        self._server = SqsServer(gateway, pages, limits, proxies)
+        origins = AllowedOrigins(settings.browser_origins)
+        self._server = SqsServer(gateway, pages, limits, proxies, origins)
         self._listener = Listener(self._server, connections_max=limits.connections_max, tls=tls)
         port = await self._listener.open(settings.host, settings.port)
         counters, memory = self._server.counters, self._server.memory

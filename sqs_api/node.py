@@ -43,6 +43,7 @@ from sqs_api.keys import identities_file, open_keyring
 from sqs_api.lake_side import LakeRefused, LakeSide, archive_limits
 from sqs_api.ledger import Ledger
 from sqs_api.metrics import Metrics
+from sqs_api.origins import AllowedOrigins
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
 from sqs_api.queue_metrics import QueueMetrics
@@ -228,6 +229,7 @@ class Node:
             access=self._access,
             disk=self._disk,
             waiting_polls_max=settings.waiting_polls_max,
+            origins=AllowedOrigins(settings.browser_origins),
         )
         rates = Rates(
             self._clock.monotonic_s,
@@ -307,7 +309,7 @@ class Node:
             self._catalog,
             self._router,
             self._clock.wall_s,
-            self._gateway.empty_receives,
+            (self._gateway.empty_receives, self._gateway.duplicates),
             settings.metrics_queues_max,
         )
         parts = Parts(
@@ -332,11 +334,12 @@ class Node:
         if settings.auth is AuthMode.SIGV4:
             return self._verifier.verify
         claimed = partial(open_caller, account=settings.account, region=settings.region)
+        origins = AllowedOrigins(settings.browser_origins).names
 
         def authenticate(
             method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
         ) -> Caller:
-            refuse_browsers(headers)
+            refuse_browsers(headers, origins)
             return claimed(method, target, headers)
 
         return authenticate

@@ -157,8 +157,13 @@ def _messages_gone(batch: Batch, event: MessagesDeleted | MessagesExpired, moved
 def _messages_moved(batch: Batch, event: MessagesMoved, moved: Moved) -> None:
     for move in event.moves:
         there = moved[move.lease.sequence]
+        stays = move.target_queue_id == event.queue_id
         message = msgspec.structs.replace(
-            move.envelope, data=there.data, size=there.size, sealed=there.sealed
+            move.envelope,
+            data=there.data,
+            size=there.size,
+            sealed=there.sealed,
+            joined_at_ms=there.joined_at_ms if stays else event.moved_at_ms,
         )
         if move.due_ms < 0:
             _remove(batch, event.queue_id, move.lease, waits=True)

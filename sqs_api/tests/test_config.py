@@ -59,6 +59,7 @@ DEFAULTS = {
     "tls_key": None,
     "tls_client_ca": None,
     "trusted_proxies": "",
+    "browser_origins": "",
     "connections_max": 10_000,
     "request_timeout_s": 20,
     "client_bytes_per_s_min": 16384,
@@ -143,6 +144,7 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "metrics_queues_max": "5",
         "metrics": "anyone",
         "trusted_proxies": "10.0.0.0/8, ::1",
+        "browser_origins": "https://a.example,http://localhost:3000",
         "connections_max": "100",
         "request_timeout_s": "5",
         "client_bytes_per_s_min": "1000",
@@ -300,6 +302,13 @@ def test_tls_needs_certificate_and_key() -> None:
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "proxy", "10.0.0.0/8 ::1"])
 def test_proxies_are_addresses_or_blocks(text: str) -> None:
     assert _refusal({"trusted_proxies": text}).startswith("trusted_proxies: must be addresses")
+
+
+@pytest.mark.parametrize(
+    "text", ["*", "null", "app.example.com", "https://a/", "https://a https://b"]
+)
+def test_origins_are_what_browsers_send(text: str) -> None:
+    assert _refusal({"browser_origins": text}).startswith("browser_origins: must be origins")
 
 
 def test_the_master_key_comes_from_the_environment_only_and_is_not_shown(

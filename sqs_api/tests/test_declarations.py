@@ -25,7 +25,7 @@ tags = { team = "shop" }
 
 [queues.policy]
 Version = "2012-10-17"
-Statement = [{ Effect = "Allow", Principal = "*", Action = "sqs:SendMessage" }]
+Statement = [{ Effect = "Allow", Principal = "*", Action = "sqs:SendMessage", Resource = "*" }]
 
 [[queues]]
 name = "orders-dead"

@@ -192,7 +192,7 @@ async def test_a_dead_letter_is_the_same_message_with_its_history(place: Place) 
     )
 
     moved = StoredMessage(
-        "id-3", 1_003, content.size, content.data, 9, "arn:q", 4, 5, H, 1_003, 0, 0
+        "id-3", 1_003, content.size, content.data, 9, "arn:q", 4, 5, H, 1_003, 0, 0, 9
     )
     assert rows == MESSAGE_1 | MESSAGE_2 | LINE_2 | {
         row_key(2, MESSAGE, 40): encode_row(moved),
