@@ -27,7 +27,7 @@ import msgspec
 
 from auth.envelope import BUILT_IN_KEY, KEY_BYTES, NONCE_BYTES, DataKey, SealBroken, WrappingKey
 from cluster.clock import Clock, Entropy
-from cluster.master_key import KeysUnusable
+from cluster.master_key import KeysUnusable, WrongMasterKey
 from cluster.sqlite_file import open_sqlite
 
 FILE_NAME = "keyring.sqlite"
@@ -110,7 +110,7 @@ class Keyring:
                 self.add(BUILT_IN_KEY)
         except SealBroken as error:
             self._database.close()
-            raise KeysUnusable(f"the keys in {file} are not under this master key") from error
+            raise WrongMasterKey(f"the keys in {file} are not under this master key") from error
         except sqlite3.Error as error:
             self._database.close()
             raise KeysUnusable(f"cannot read the keys in {file}: {error}") from error

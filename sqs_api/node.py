@@ -57,6 +57,7 @@ from sqs_api.watches import Watches
 from storage.codec import DamagedRecord
 from storage.folder import FolderRefused, open_folder
 from storage.histogram import SYNC_BOUNDS_S, Histogram
+from storage.in_use import refuse_if_in_use
 from storage.rocks import RocksStore
 from storage.store import Store, StoreFailed
 from visibility.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
@@ -132,9 +133,10 @@ class Node:
     async def _start(self) -> str:
         settings = self._settings
         try:
-            self._archive_limits = archive_limits(settings)
             self._front = Front(settings)
             self._folders = folders = open_folder(settings.data)
+            refuse_if_in_use(settings.data, folders.values())
+            self._archive_limits = archive_limits(settings)
             self._keyring = open_keyring(settings, self._clock, self._entropy)
             self._opened.callback(self._keyring.close)
             self._identities = IdentityStore(

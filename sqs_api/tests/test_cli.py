@@ -107,6 +107,7 @@ WRONG_USES = (
     ("policy", "check", "--data", "DATA", "--action", "SendMessage", "--queue", "arn:x"),
     ("serve", "--port", "many"),
     ("serve", "--port", "65536"),
+    ("serve", "--lake", "ftp://x"),
     ("serve", "--auth", "none"),
     ("serve", "--auth", "open", "--host", "0.0.0.0"),
     ("serve", "--config", "DATA/missing.toml"),
@@ -137,6 +138,40 @@ def test_keys_under_another_master_key_are_refused_in_one_line(data: Path) -> No
 
     assert said.status != 0
     assert "master key" in said.err
+
+
+@pytest.mark.parametrize("text", ["abc", "", "äöü", "A" * 42, "no base64 at all!"])
+def test_a_master_key_that_is_none_is_refused_with_what_one_is(
+    data: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("HOLDFAST_MASTER_KEY", text)
+
+    said = run("credentials", "--data", data, "list")
+
+    assert said == Said(
+        2,
+        "",
+        "HOLDFAST_MASTER_KEY: must be base64 of 32 bytes, for example from: openssl rand -base64 32",
+    )
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_another_master_key_is_refused_with_the_one_that_is_expected(
+    data: Path, monkeypatch: pytest.MonkeyPatch, *, own: bool
+) -> None:
+    monkeypatch.setenv("HOLDFAST_MASTER_KEY", Fernet.generate_key().decode())
+    if not own:
+        (data / "master.key").unlink()
+
+    said = run("credentials", "--data", data, "list")
+
+    assert (said.status, said.out) == (2, "")
+    expected = (
+        f"HOLDFAST_MASTER_KEY is not the master key of {data}: expected is the one of its first start, "
+        "or of the last holdfast keys change-master"
+    )
+    hint = f"; without a given one, {data / 'master.key'} is used"
+    assert said.err == expected + (hint if own else "")
 
 
 def test_damaged_keys_are_refused_in_one_line(data: Path) -> None:
