@@ -21,6 +21,7 @@ from visibility import limits
 from visibility.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue
 from visibility.model import QueueCounters, QueueDefinition, QueueSettings, RedrivePolicy
 from visibility.naming import check_queue_name, check_tags, checked_utf8, is_fifo_name, parse_arn
+from visibility.tags import ARCHIVE_EXPIRED, ARCHIVE_TAG
 
 ALL = "All"
 
@@ -343,15 +344,6 @@ def _comparable(row: Attribute, value: str) -> object:
     if row.name == "RedrivePolicy" and value:
         return _redrive_policy(value)
     return _json_object(value) if row.kind is Kind.POLICY and value else value
-
-
-ARCHIVE_TAG = "holdfast:archive"
-"""The tag that says which messages go to the archive; SQS has no attribute for it, and every client can set a tag."""
-ARCHIVE_EXPIRED = "expired"
-"""Those that were older than the queue's retention. What also any other value of the tag means, and none."""
-ARCHIVE_ALL = "all"
-"""Those that consumers deleted, too."""
-ARCHIVE_NONE = "none"
 
 
 def settings_of(
