@@ -306,7 +306,13 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
     return settings
 
 
-_OUT_OF_BOUNDS = {"int_type", "int_parsing", "int_from_float", "greater_than_equal", "less_than_equal"}
+_OUT_OF_BOUNDS = {
+    "int_type",
+    "int_parsing",
+    "int_from_float",
+    "greater_than_equal",
+    "less_than_equal",
+}
 
 
 def _bounds(name: str) -> str | None:

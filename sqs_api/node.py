@@ -133,7 +133,7 @@ class Node:
     async def _start(self) -> str:
         settings = self._settings
         try:
-            self._front = Front(settings)
+            self._front = Front(settings, self._clock.wall_s)
             self._folders = folders = open_folder(settings.data)
             refuse_if_in_use(settings.data, folders.values())
             self._archive_limits = archive_limits(settings)

@@ -39,7 +39,9 @@ def open_folder(folder: Path) -> dict[int, Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FolderRefused(f"cannot make data folder {folder}: {_reason(folder, error)}") from error
+        raise FolderRefused(
+            f"cannot make data folder {folder}: {_reason(folder, error)}"
+        ) from error
     try:
         file = folder / _FILE
         if not file.exists():

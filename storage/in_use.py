@@ -1,7 +1,6 @@
 """The process that has a data folder open: its id, and the addresses on which it listens, as far as /proc tells them.
 
-Reading /proc/locks opens no file of the folder. Opening a shard's LOCK file and closing it again would end the lock that this
-process may hold on it.
+Reading /proc/locks opens no file of the folder: closing a LOCK file that this process holds itself would end its lock.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def _addresses(pid: int) -> Iterator[str]:
 
 
 def _address(hexadecimal: str) -> str:
-    """"0100007F:246C" is 127.0.0.1:9324: words of four bytes in the machine's order, and the port."""
+    """ "0100007F:246C" is 127.0.0.1:9324: words of four bytes in the machine's order, and the port."""
     words, _, port = hexadecimal.partition(":")
     numbers = (int(words[at : at + 8], 16) for at in range(0, len(words), 8))
     packed = b"".join(socket.htonl(number).to_bytes(4, "big") for number in numbers)

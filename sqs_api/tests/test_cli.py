@@ -50,7 +50,7 @@ def _process(*arguments: object) -> Said:
     """A command in a process of its own."""
     with _start(*arguments) as process:
         try:
-            out, err = process.communicate(timeout=10)
+            out, err = process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
@@ -76,6 +76,19 @@ def test_check_config_shows_every_setting(tmp_path: Path) -> None:
     assert "port = 1" in lines
     assert "auth = open" in lines
     assert len(lines) == len(Settings.model_fields)
+
+
+@pytest.mark.parametrize(
+    "text", ['lake = "ftp://x"', '[[queues]]\nname = "q"\ntags = { "holdfast:protect" = "yes" }']
+)
+def test_check_config_refuses_what_serve_would(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+
+    said = run("check-config", "--config", file)
+
+    assert (said.status, said.out) == (2, "")
+    assert said == run("serve", "--config", file)
 
 
 WRONG_USES = (
@@ -300,6 +313,8 @@ def test_service_that_cannot_start_ends_with_1_and_one_line(tmp_path: Path) -> N
             ("serve", "--port", port, "--data", tmp_path / "data"),
             ("serve", "--port", "0", "--data", _with_damaged_catalog(tmp_path / "damaged")),
             ("serve", "--port", "0", "--data", _without_catalog(tmp_path / "without")),
+            ("serve", "--port", "0", "--data", "/proc/holdfast"),
+            ("serve", "--port", "0", "--data", tmp_path),
         )
         with ThreadPoolExecutor(len(commands)) as pool:
             answers = list(pool.map(lambda command: _process(*command), commands))
@@ -308,10 +323,27 @@ def test_service_that_cannot_start_ends_with_1_and_one_line(tmp_path: Path) -> N
         assert (said.status, said.out) == (1, "")
         assert len(said.err.splitlines()) == 1, said.err
         assert said.err.startswith("holdfast: ")
-    assert [reason in said.err for said, reason in zip(answers[2:], CATALOGS, strict=True)] == [
-        True,
-        True,
-    ], answers
+    reasons = (*CATALOGS, "no folders can be made in /proc", "not empty: it has")
+    assert all(reason in said.err for said, reason in zip(answers[2:], reasons, strict=True)), (
+        answers
+    )
+
+
+def test_a_second_service_on_a_folder_names_the_first(tmp_path: Path) -> None:
+    with _start("serve", "--port", "0", "--data", tmp_path / "data") as first:
+        assert first.stdout is not None
+        address = next(line for line in first.stdout if "listening" in line).rpartition("//")[2]
+        try:
+            for command in (
+                ("serve", "--port", "0", "--data", tmp_path / "data"),
+                ("backup", tmp_path / "backup", "--data", tmp_path / "data"),
+            ):
+                said = _process(*command)
+                used = f"in use by process {first.pid}, which listens on {address}"
+                assert (said.status != 0, said.out) == (True, "")
+                assert said.err == f"holdfast: data folder {tmp_path / 'data'} is {used}"
+        finally:
+            first.terminate()
 
 
 @pytest.mark.slow
@@ -330,7 +362,7 @@ def test_process_answers_stops_at_once_and_logs_no_secret(tmp_path: Path) -> Non
         assert idle[0].recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
         began_s = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=60)
         taken_s = time.monotonic() - began_s
         for connection in idle:
             connection.close()
