@@ -42,11 +42,12 @@ class Ledger:
 
     async def write(self) -> None:
         """Add what was counted to the file; what cannot be written now comes with the next call."""
-        rows, self._unwritten = self._unwritten + self._usage.take(), []
-        if not rows:
+        journals, rows = self._usage.take()
+        rows, self._unwritten = self._unwritten + rows, []
+        if not journals and not rows:
             return
         try:
-            await asyncio.to_thread(self._usage.write, rows)
-        except sqlite3.Error as error:
+            await asyncio.to_thread(self._usage.write, journals, rows)
+        except (sqlite3.Error, OSError) as error:
             self._unwritten = rows
             self._log.error("usage_not_written", error=str(error))

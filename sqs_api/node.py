@@ -368,7 +368,7 @@ class Node:
         every(_DATA_KEY_CHECK_S, self._renew_data_keys)
         every(FRONT_CHECK_S, self._front.look)
         every(_DISK_CHECK_S, self._disk.look)
-        every(_USAGE_WRITE_S, self._ledger.write)
+        every(_USAGE_WRITE_S, self._ledger.write, first_s=0.0)
         every(_DELETION_CHECK_S, self._drop_deletions, first_s=0.0)
         every(STALL_CHECK_S, self._stalls.look)
 
