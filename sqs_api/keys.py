@@ -22,18 +22,20 @@ from sqs_api.config import Settings
 from storage.folder import sync_folder
 
 
-def open_keyring(settings: Settings, clock: Clock, entropy: Entropy) -> Keyring:
-    """Open or make the keys of the settings' data folder, which exists. Raises KeysUnusable."""
+def open_keyring(
+    settings: Settings, clock: Clock, entropy: Entropy, owner: str | None = None
+) -> Keyring:
+    """Open or make the keys of the settings' data folder, which exists; for `owner` see Keyring. Raises KeysUnusable."""
     file = settings.data / FILE_NAME
     read_master = partial(_master_key, settings, entropy)
     master = read_master()
     try:
-        return Keyring(file, master, clock, entropy, read_master)
+        return Keyring(file, master, clock, entropy, read_master, owner)
     except WrongMasterKey as error:
         new = settings.data / NEW_FILE_NAME
         if _given(settings) is not None or not new.exists():
             raise KeysUnusable(_expected(settings)) from error
-        keyring = Keyring(file, read_master_key(new), clock, entropy, read_master)
+        keyring = Keyring(file, read_master_key(new), clock, entropy, read_master, owner)
         new.replace(settings.data / MASTER_FILE)
         sync_folder(settings.data)
         return keyring

@@ -11,6 +11,7 @@ import structlog
 from auth.errors import AuthError
 from sqs_api.audit import AUDITED, AuditLog
 from sqs_api.usage import Usage, UsageRow
+from visibility.errors import KmsAccessDenied
 
 if TYPE_CHECKING:
     from sqs_api.gateway import Exchange
@@ -32,7 +33,7 @@ class Ledger:
             self._usage.count(caller.account, exchange.queue, exchange.bytes_in, bytes_out)
         if audit is None:
             return
-        if isinstance(exchange.refusal, AuthError):
+        if isinstance(exchange.refusal, AuthError | KmsAccessDenied):
             ip, code = exchange.client.source_ip, exchange.refusal.code
             audit.denied(exchange.action, caller, ip, exchange.request_id, code)
         elif type(operation) in AUDITED and operation is not None and caller is not None:

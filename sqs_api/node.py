@@ -137,7 +137,7 @@ class Node:
             self._folders = folders = open_folder(settings.data)
             refuse_if_in_use(settings.data, folders.values())
             self._archive_limits = archive_limits(settings)
-            self._keyring = open_keyring(settings, self._clock, self._entropy)
+            self._keyring = open_keyring(settings, self._clock, self._entropy, settings.account)
             self._opened.callback(self._keyring.close)
             self._identities = IdentityStore(
                 identities_file(settings.data), self._keyring.secrets, self._clock, self._entropy
@@ -214,7 +214,11 @@ class Node:
         except (SealBroken, sqlite3.Error) as error:
             raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         self._access = Access(
-            self._catalog, self._clock, enforced=not is_open, region=settings.region
+            self._catalog,
+            self._clock,
+            self._keyring,
+            enforced=not is_open,
+            region=settings.region,
         )
         self._access.replace(self._users)
         self._gateway = Gateway(

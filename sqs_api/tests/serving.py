@@ -195,6 +195,7 @@ async def running(
     open_store: OpenStore | None = None,
     public_url: str | None = None,
     enforced: bool = False,
+    makes_keys: bool = False,
     waiting_polls_max: int = 1000,
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
@@ -220,7 +221,7 @@ async def running(
     shard.start([])
     metrics = Metrics()
     disk = DiskSpace(Path("/"), 0)
-    access = Access(catalog, clock, enforced=enforced, region=REGION)
+    access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
     gateway = Gateway(
         authenticate=authenticate,
         queues=QueueActions(catalog, router),
@@ -231,7 +232,7 @@ async def running(
         public_url=public_url,
         access=access,
         disk=disk,
-        preparer=Preparer(Sealer(keyring, clock, makes_keys=False)),
+        preparer=Preparer(Sealer(keyring, clock, makes_keys=makes_keys)),
         waiting_polls_max=waiting_polls_max,
     )
     metrics.attach(QueueMetrics(catalog, router, clock.wall_s, gateway.empty_receives, 500))
