@@ -6,6 +6,7 @@
     DATA/shard-0.answered  how far answers of shard 0 went out (answered.py)
     DATA/keyring.sqlite  the keys of messages and secrets (cluster/keyring.py), under DATA/master.key
     DATA/identities.sqlite  users and access keys (cluster/identity_store.py)
+    DATA/usage.sqlite    what accounts did, and DATA/usage-*.journal what they did last (sqs_api/usage.py)
 
 More shards and more folders can be added later without touching what is there.
 """
