@@ -26,8 +26,6 @@ from cluster.clock import Clock, Entropy
 from cluster.keyring import Secrets
 from cluster.queue_view import QueueView
 from visibility.attributes import (
-    PROTECT_ON,
-    PROTECT_TAG,
     changed_attributes,
     checked_tags,
     conflicting_attribute,
@@ -46,6 +44,7 @@ from visibility.naming import parse_arn
 from visibility.permissions import with_permission, without_permission
 from visibility.queue_policy import check_policy_of_queue
 from visibility.redrive_policies import redrive_allowed, redrive_refusal
+from visibility.tags import PROTECT_ON, PROTECT_TAG
 
 CATALOG_FILE = "catalog.sqlite"
 _RECEIPT_KEY_BYTES = 32

@@ -105,6 +105,15 @@ def _url(text: str | None) -> str | None:
     return text
 
 
+def _lake(text: str | None) -> str | None:
+    scheme, separator, rest = (text or ".").partition("://")
+    has_root = rest.startswith("/")
+    is_usable = {"file": has_root, "s3": rest and not has_root, "s3a": rest and not has_root}
+    if text == "" or (separator and not is_usable.get(scheme.lower())):
+        raise ValueError("must be a folder or s3://BUCKET/PREFIX")
+    return text
+
+
 def _networks(text: str) -> str:
     try:
         TrustedProxies(text)
@@ -197,7 +206,7 @@ class Settings(BaseSettings):
     """Requests on the messages of one queue, such as "1000/second". By default any."""
     fifo_quotas: Switch = Switch.OFF
     """Whether AWS's quotas hold: 300 calls a second for each action of a FIFO queue, or for each of its message groups."""
-    lake: str | None = None
+    lake: Annotated[str | None, AfterValidator(_lake)] = None
     """Folder or s3://BUCKET/PREFIX of the archive: messages that expire go there instead of being lost. By default none."""
     archive_bodies: Bodies = Bodies.READABLE
     """How messages of queues without a KmsMasterKeyId are archived."""
@@ -284,6 +293,8 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         text = "unknown setting" if first["type"] == "extra_forbidden" else first["msg"]
+        if first["type"] in _OUT_OF_BOUNDS:
+            text = _bounds(key) or text
         raise ConfigRefused(f"{key}: {text.removeprefix('Value error, ')}") from error
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise ConfigRefused("tls_certificate: needs tls_key, and the other way round")
@@ -306,6 +317,25 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
     if settings.auth is AuthMode.OPEN and not _is_loopback(settings.host):
         raise ConfigRefused("auth: open mode listens on loopback only; use --host 127.0.0.1")
     return settings
+
+
+_OUT_OF_BOUNDS = {
+    "int_type",
+    "int_parsing",
+    "int_from_float",
+    "greater_than_equal",
+    "less_than_equal",
+}
+
+
+def _bounds(name: str) -> str | None:
+    """The numbers that a setting may have; None for one that is no number."""
+    field = Settings.model_fields.get(name)
+    if field is None:
+        return None
+    low = next((bound.ge for bound in field.metadata if hasattr(bound, "ge")), 0)
+    high = next((bound.le for bound in field.metadata if hasattr(bound, "le")), None)
+    return f"must be a whole number from {low}{'' if high is None else f' to {high}'}"
 
 
 def _jobs_reach(settings: Settings) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -331,9 +332,12 @@ class Gateway:
                 self.polls_not_waited += 1
                 self.refuse(exchange, RequestThrottled(_TOO_MANY_POLLS))
                 return
+        assert exchange.caller is not None
+        admit = partial(self._access.check_opening, queue, exchange.caller, exchange.client)
         try:
-            written = self.succeed(exchange, self._preparer.received(operation, queue, deliveries))
-        except QueueError as refusal:  # a key was disabled meanwhile
+            received = self._preparer.received(operation, queue, deliveries, admit)
+            written = self.succeed(exchange, received)
+        except QueueError as refusal:  # a key was disabled meanwhile, or is not for this caller
             self._give_back(exchange, deliveries)
             self.refuse(exchange, refusal)
             return

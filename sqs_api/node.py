@@ -58,6 +58,7 @@ from sqs_api.watches import Watches
 from storage.codec import DamagedRecord
 from storage.folder import FolderRefused, open_folder
 from storage.histogram import SYNC_BOUNDS_S, Histogram
+from storage.in_use import refuse_if_in_use
 from storage.rocks import RocksStore
 from storage.store import Store, StoreFailed
 from visibility.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
@@ -135,10 +136,11 @@ class Node:
     async def _start(self) -> str:
         settings = self._settings
         try:
-            self._archive_limits = archive_limits(settings)
-            self._front = Front(settings)
+            self._front = Front(settings, self._clock.wall_s)
             self._folders = folders = open_folder(settings.data)
-            self._keyring = open_keyring(settings, self._clock, self._entropy)
+            refuse_if_in_use(settings.data, folders.values())
+            self._archive_limits = archive_limits(settings)
+            self._keyring = open_keyring(settings, self._clock, self._entropy, settings.account)
             self._opened.callback(self._keyring.close)
             self._identities = IdentityStore(
                 identities_file(settings.data), self._keyring.secrets, self._clock, self._entropy
@@ -214,7 +216,11 @@ class Node:
         except (SealBroken, sqlite3.Error) as error:
             raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         self._access = Access(
-            self._catalog, self._clock, enforced=not is_open, region=settings.region
+            self._catalog,
+            self._clock,
+            self._keyring,
+            enforced=not is_open,
+            region=settings.region,
         )
         self._access.replace(self._users)
         self._gateway = Gateway(
@@ -369,7 +375,7 @@ class Node:
         every(_DATA_KEY_CHECK_S, self._renew_data_keys)
         every(FRONT_CHECK_S, self._front.look)
         every(_DISK_CHECK_S, self._look_at_disk)
-        every(_USAGE_WRITE_S, self._ledger.write)
+        every(_USAGE_WRITE_S, self._ledger.write, first_s=0.0)
         every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
         every(STALL_CHECK_S, self._stalls.look)
 

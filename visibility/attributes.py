@@ -27,6 +27,7 @@ from visibility.redrive_policies import (
     read_redrive_policy,
     redrive_refusal,
 )
+from visibility.tags import ARCHIVE_EXPIRED, ARCHIVE_TAG
 
 ALL = "All"
 
@@ -243,18 +244,6 @@ def _comparable(row: Attribute, value: str) -> object:
     if row.name == "RedrivePolicy" and value:
         return read_redrive_policy(value)
     return json_object(value) if row.kind is Kind.POLICY and value else value
-
-
-PROTECT_TAG = "holdfast:protect"
-PROTECT_ON = "on"
-"""With the value "on" the queue can be neither deleted nor purged, but by force."""
-ARCHIVE_TAG = "holdfast:archive"
-"""The tag that says which messages go to the archive; SQS has no attribute for it, and every client can set a tag."""
-ARCHIVE_EXPIRED = "expired"
-"""Those that were older than the queue's retention. What also any other value of the tag means, and none."""
-ARCHIVE_ALL = "all"
-"""Those that consumers deleted, too."""
-ARCHIVE_NONE = "none"
 
 
 def settings_of(

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from visibility import limits
 from visibility.errors import InvalidAddress, InvalidParameterValue, QueueDoesNotExist
+from visibility.tags import check_own_tags
 
 FIFO_SUFFIX = ".fifo"
 
@@ -219,7 +220,7 @@ def check_tag_key(key: str) -> None:
 
 
 def check_tags(tags: Mapping[str, str]) -> None:
-    """Refuse a tag out of AWS's bounds; keys beginning with `aws:` are AWS's own."""
+    """Refuse a tag out of AWS's bounds, and what `check_own_tags` refuses; keys beginning with `aws:` are AWS's own."""
     for key, value in tags.items():
         check_tag_key(key)
         if checked_utf8(key + value) is None:
@@ -230,6 +231,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
             raise InvalidParameterValue(
                 f"Tag values cannot be longer than {limits.TAG_VALUE_LENGTH_MAX} characters."
             )
+    check_own_tags(tags)
 
 
 def is_plain(text: str) -> bool:

@@ -197,6 +197,7 @@ async def running(
     open_store: OpenStore | None = None,
     public_url: str | None = None,
     enforced: bool = False,
+    makes_keys: bool = False,
     waiting_polls_max: int = 1000,
     browser_origins: str = "",
 ) -> AsyncIterator[Service]:
@@ -223,7 +224,7 @@ async def running(
     shard.start()
     metrics = Metrics()
     disk = DiskSpace(Path("/"), 0)
-    access = Access(catalog, clock, enforced=enforced, region=REGION)
+    access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
     origins = AllowedOrigins(browser_origins)
     gateway = Gateway(
         authenticate=authenticate,
@@ -235,7 +236,7 @@ async def running(
         public_url=public_url,
         access=access,
         disk=disk,
-        preparer=Preparer(Sealer(keyring, clock, makes_keys=False)),
+        preparer=Preparer(Sealer(keyring, clock, makes_keys=makes_keys)),
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )

@@ -349,3 +349,29 @@ def test_the_shipped_example_is_what_the_settings_say() -> None:
     assert shipped.read_text() == example_config(), (
         "holdfast example-config > deploy/holdfast.example.toml"
     )
+
+
+@pytest.mark.parametrize("port", ["70000", "-1", "many", "", "1e3", "80.5", None])
+def test_a_wrong_port_is_refused_with_what_is_right(port: str | None) -> None:
+    with pytest.raises(ConfigRefused) as caught:
+        load({"port": port}, None)
+
+    assert str(caught.value) == "port: must be a whole number from 0 to 65535"
+
+
+def test_other_numbers_say_their_bounds_too() -> None:
+    with pytest.raises(ConfigRefused, match=r"^usage_days: must be a whole number from 1$"):
+        load({"usage_days": 0}, None)
+
+
+@pytest.mark.parametrize(
+    "lake", ["ftp://x", "s3://", "s3:///prefix", "http://host/lake", "", "://x", "file://lake"]
+)
+def test_an_impossible_lake_is_refused(lake: str) -> None:
+    with pytest.raises(ConfigRefused, match=r"^lake: must be a folder or s3://BUCKET/PREFIX$"):
+        load({"lake": lake}, None)
+
+
+@pytest.mark.parametrize("lake", ["lake", "/a/lake", "s3://bucket", "s3a://b/p", "file:///lake"])
+def test_a_possible_lake_is_taken(lake: str) -> None:
+    assert load({"lake": lake}, None).lake == lake
