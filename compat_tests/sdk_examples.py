@@ -44,34 +44,42 @@ class NotHere(Exception):
 class Example:
     """A folder of `snippets/` and its commands; `fetch` downloads its packages."""
 
-    folder: str
+    name: str
     run: Command
     needs: tuple[str, ...]
     fetch: Command = ()
     build: Command = ()
+    shared_folder: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """The folder in `snippets/`."""
+        return self.shared_folder or self.name
 
 
 # `npm install --package-lock-only --omit-lockfile-registry-resolved` writes package-lock.json.
 # Cargo.lock has the registry's address in each entry, so Cargo.toml pins its packages instead.
 EXAMPLES = (
-    Example("aws-cli-v1", ("sh", "hello.sh"), ("aws-cli/1",)),
-    Example("aws-cli-v2", ("sh", "hello.sh"), ("aws-cli/2",)),
+    *(
+        Example(f"aws-cli-v{n}", ("sh", "hello.sh"), (f"aws-cli/{n}",), shared_folder="aws-cli")
+        for n in (1, 2)
+    ),
     Example("boto3", ("python", "hello.py"), ("python",)),
     Example("javascript-v2", ("node", "hello.js"), ("node", "npm"), ("npm", "ci", "--silent")),
     Example("javascript-v3", ("node", "hello.mjs"), ("node", "npm"), ("npm", "ci", "--silent")),
     *(
         Example(
-            folder,
+            name,
             ("java", "-cp", "target/classes:target/dependency/*", "Hello"),
             ("java", "mvn"),
             ("mvn", "-q", "-B", _COPY_JARS, "-DincludeScope=runtime"),
             ("mvn", "-q", "-B", "compile"),
         )
-        for folder in ("java-v1", "java-v2")
+        for name in ("java-v1", "java-v2")
     ),
     *(
-        Example(folder, ("./hello",), ("go",), ("go", "mod", "download"), ("go", "build"))
-        for folder in ("go-v1", "go-v2")
+        Example(name, ("./hello",), ("go",), ("go", "mod", "download"), ("go", "build"))
+        for name in ("go-v1", "go-v2")
     ),
     Example(
         "rust", ("target/debug/hello",), ("cargo",), ("cargo", "fetch"), ("cargo", "build", "-q")
@@ -140,6 +148,7 @@ def check(example: Example, folder: Path, node: NodeProcess) -> None:
     with watched(node, set()), nobody() as endpoint:
         variables = {**node.exports(), "AWS_ENDPOINT_URL": endpoint, "AWS_MAX_ATTEMPTS": "1"}
         done = run(example, folder, variables)
+        assert done.returncode != 0, "it does not notice that the service is missing"
         assert BODY not in done.stdout, "it works without the service"
 
 
@@ -149,7 +158,7 @@ def run(
     """Run what was built with these variables, PATH and an empty HOME."""
     with tempfile.TemporaryDirectory() as home:
         given = {"PATH": path_of(example.needs), "HOME": home, **variables}
-        return _execute(example.run, folder, given)
+        return _execute(example.run, folder, given, seconds=300)
 
 
 @contextmanager
@@ -184,7 +193,7 @@ def _answered(node: NodeProcess) -> dict[str, float]:
 
 
 def _execute(
-    command: Command, folder: Path, variables: dict[str, str]
+    command: Command, folder: Path, variables: dict[str, str], seconds: float | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
@@ -193,5 +202,6 @@ def _execute(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        timeout=seconds,
         check=False,
     )

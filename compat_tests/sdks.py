@@ -68,18 +68,18 @@ def _built(wanted: list[str], skipped: dict[str, str], failed: dict[str, str]) -
     """Build the wanted examples; gives the checks of those that can be run."""
     checks: dict[str, Check] = {}
     for example in EXAMPLES:
-        if wanted and example.folder not in wanted:
+        if wanted and example.name not in wanted:
             continue
-        say(f"building {example.folder}")
-        folder = BUILT / example.folder
+        say(f"building {example.name}")
+        folder = BUILT / example.name
         try:
             build(example, folder)
         except NotHere as reason:
-            skipped[example.folder] = str(reason)
+            skipped[example.name] = str(reason)
         except AssertionError as problem:
-            failed[example.folder] = str(problem)
+            failed[example.name] = str(problem)
         else:
-            checks[example.folder] = partial(check, example, folder)
+            checks[example.name] = partial(check, example, folder)
     if not wanted or "celery" in wanted:
         checks["celery"] = celery_example.check
     return checks

@@ -42,7 +42,7 @@ PINNED_IN = {
 """The lock or build file that brings each client. Version 2 of the CLI is the machine's."""
 
 READS_NO_ENDPOINT = {
-    "AWS CLI 1": "aws-cli-v1",
+    "AWS CLI 1": "aws-cli",
     "JavaScript 2": "javascript-v2",
     "Java 1": "java-v1",
     "Go 1": "go-v1",
@@ -74,13 +74,7 @@ def test_guide_shows_the_files_that_run() -> None:
     shown = {path.split("/")[0] for path, _ in SHOWN}
 
     assert [path for path, text in SHOWN if (SNIPPETS / path).read_text() != text] == []
-    assert shown == {each.folder for each in EXAMPLES if each.folder != "aws-cli-v2"} | {"celery"}
-
-
-def test_both_versions_of_the_command_line_run_the_same_example() -> None:
-    first, second = (SNIPPETS / f"aws-cli-v{n}" / "hello.sh" for n in (1, 2))
-
-    assert first.read_text() == second.read_text()
+    assert shown == {"celery", *(each.folder for each in EXAMPLES)}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
@@ -109,9 +103,9 @@ def test_locks_of_javascript_hold_no_addresses_of_packages() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", ["boto3", pytest.param("aws-cli-v1", marks=pytest.mark.cli)])
-def test_python_example_runs(folder: str, start_node: NodeFactory, tmp_path: Path) -> None:
-    (example,) = (each for each in EXAMPLES if each.folder == folder)
+@pytest.mark.parametrize("name", ["boto3", pytest.param("aws-cli-v1", marks=pytest.mark.cli)])
+def test_python_example_runs(name: str, start_node: NodeFactory, tmp_path: Path) -> None:
+    (example,) = (each for each in EXAMPLES if each.name == name)
     build(example, tmp_path)
 
     check(example, tmp_path, start_node())
