@@ -167,7 +167,8 @@ def watched(node: NodeProcess, actions: set[str]) -> Iterator[None]:
     before = _answered(node)
     yield
     after = _answered(node)
-    assert {each for each in after if after[each] > before.get(each, 0)} == actions
+    asked = {each for each in after if after[each] > before.get(each, 0)}
+    assert asked == actions, f"the service was asked for {sorted(asked)}"
 
 
 def assert_empty(node: NodeProcess, name: str) -> None:
