@@ -130,6 +130,17 @@ class Access:
             for queue in [] if source is None else self._catalog.dead_letter_sources(source):
                 self._check_arn(request, _MOVE_DESTINATION, queue.arn, caller)
 
+    def administer(
+        self,
+        action: str,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+        account: str,
+    ) -> None:
+        """Raise AccessDenied if the caller may not do this with the service as a whole, which is the account's."""
+        _Request(self, caller, sender, headers, None).check(action, "*", account)
+
     def _check_arn(self, request: _Request, permission: str, arn: str, caller: Caller) -> None:
         """Policies name queues by one ARN each, whatever partition the client wrote."""
         parsed = parse_arn(arn)
@@ -186,7 +197,7 @@ class _Request:
         caller: Caller,
         sender: Sender,
         headers: Mapping[bytes, bytes],
-        operation: Operation,
+        operation: Operation | None,
     ) -> None:
         self._access = access
         self._caller = caller
@@ -244,7 +255,7 @@ def said_of_caller(
         yield f"aws:resourcetag/{key.lower()}", (value,)
 
 
-def _request_tags(operation: Operation) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _request_tags(operation: Operation | None) -> Iterator[tuple[str, tuple[str, ...]]]:
     tags: Mapping[str, str] = {}
     keys: tuple[str, ...] = ()
     if isinstance(operation, op.CreateQueue):

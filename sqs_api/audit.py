@@ -105,9 +105,9 @@ class AuditLog:
         )
 
     def denied(
-        self, action: str, caller: Caller | None, source_ip: str, request_id: str, code: str
+        self, action: str, caller: Caller | None, source_ip: str, request_id: str | None, code: str
     ) -> None:
-        """Note a call that was refused for who made it; `caller` is None where that is not known."""
+        """Note a call that was refused for who made it; `caller` and `request_id` are None where there is none."""
         second = int(self._wall_s())
         if second != self._second:
             if self._omitted:

@@ -80,7 +80,7 @@ def test_archive_and_compact_work_in_an_object_store(
     large = message(61, batch=4, body="x" * (9 << 20))
     write_segment(s3, [large])
     service.sealed[SOURCE, 0] = 5
-    client = Service(service.endpoint)
+    client = Service(service.place)
     warnings: list[str] = []
 
     def run() -> str:
@@ -120,7 +120,7 @@ def test_one_of_two_runs_commits_and_the_others_files_are_swept(
     with pytest.raises(NotCommitted):
         commit_to(stale, [], plans[1].after, fence(stale))
 
-    client = Service(service.endpoint)
+    client = Service(service.place)
     summary = run_archive(s3, client, open_session, seal=True, warn=print, tell=print)
     assert summary.orphans == len(parts[1])
     assert orphans(s3) == []
