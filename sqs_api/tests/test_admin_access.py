@@ -360,3 +360,19 @@ async def test_commands_on_this_machine_need_no_options_with_tls(
 )
 def test_where_commands_on_this_machine_reach_the_service(host: str, loopback: str | None) -> None:
     assert loopback_of(host) == loopback
+
+
+def test_policy_check_knows_the_actions_of_the_pages(data: Path) -> None:
+    one = {"Effect": "Allow", "Action": ALLOWED, "Resource": "*"}
+    _add_user(data, "one", one)
+    check = ("policy", "check", "--data", data, "--user", "one", "--action")
+
+    allowed = run(*check, ALLOWED)
+    denied = run(*check, "holdfast:Backup")
+
+    arn = "arn:aws:iam::000000000000:user/one"
+    assert (allowed.status, denied.status) == (0, 1)
+    assert allowed.out.startswith(f"allowed: {arn} {ALLOWED} *\n")
+    assert "no identity-based policy allows the holdfast:Backup action" in denied.out
+    assert run(*check, "holdfast:Nothing").err == "--action: there is no action holdfast:Nothing"
+    assert run(*check, "SendMessage").err == "--queue: is needed for this action"

@@ -124,6 +124,37 @@ async def test_sequence_numbers_go_on_above_those_given_after_the_backup(
         assert list(await served.receive("q.fifo")) == ["a", "c"]
 
 
+async def test_all_commands_count_the_same_queues(data: Path, target: Path, tmp_path: Path) -> None:
+    """Those without rows too, and those that can be restored apart."""
+    at_rest, new = tmp_path / "at-rest", tmp_path / "new"
+    async with serving(data, restore_deleted_s=1000) as served:
+        for name in ("used", "never-used", "used-and-deleted", "deleted"):
+            await served.call("CreateQueue", QueueName=name)
+        for name in ("used", "used-and-deleted"):
+            await served.send("a", queue=name)
+        for name in ("used-and-deleted", "deleted"):
+            await served.call("DeleteQueue", QueueUrl=name)
+        listed = len((await served.call("ListQueues"))["QueueUrls"])
+        said = [await served.backup(target)]
+        said.append(await asyncio.to_thread(run, "verify", data))
+    said.append(run("backup", at_rest, "--data", data))
+    said += [run("verify", folder) for folder in (data, target, at_rest)]
+    said.append(run("restore", target, "--data", new))
+    said.append(run("verify", new))
+
+    assert listed == 2
+    for each in said:
+        assert each.status == 0
+        assert " 2 queues and 2 deleted ones, " in each.out, each.out
+
+
+def test_a_backup_of_the_version_before_is_read(closed: Path, target: Path) -> None:
+    run("backup", target, "--data", closed)
+
+    assert b"deleted_queues" not in (target / "backup.json").read_bytes()
+    assert read_manifest(target).deleted_queues == 0
+
+
 def test_restored_folder_can_be_restored_from_again(
     closed: Path, target: Path, tmp_path: Path
 ) -> None:
