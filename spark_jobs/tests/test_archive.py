@@ -160,6 +160,7 @@ def test_service_is_told_the_table_and_version_and_the_segments_go(job: ArchiveJ
             "shard": 0,
             "batch": 3,
             "table": job.lake.uri("archive"),
+            "table_id": str(load_or_create(job.lake).metadata().id),
             "version": 1,
         }
     ]
