@@ -216,7 +216,7 @@ def queue_ids(catalog: sqlite3.Connection) -> dict[int, list[int]]:
 
 
 def count_queues(catalog: sqlite3.Connection) -> tuple[int, int]:
-    """How many queues can be used, and how many deleted ones restored. Raises sqlite3.Error."""
+    """The numbers of queues in use and of deleted ones. Raises sqlite3.Error."""
     counts = (
         catalog.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
         for table in ("queues", "deleted_queues")

@@ -1,4 +1,4 @@
-"""The service's part of the archive: it seals what waits, and forgets what it is told is archived."""
+"""Client of the service's archive pages: seal what waits, acknowledge what is archived."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Refused(ServiceUnusable):
 
 
 class Table(NamedTuple):
-    """A version of the archive's table: where it is, its id, and its number."""
+    """A version of the archive table: its address, its id, its number."""
 
     table: str
     table_id: str

@@ -84,13 +84,13 @@ _DATA_HELP = "Data folder of a service on this machine, which says where it is."
 
 
 def place_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`place`: the service that is meant by --url or --data, or by neither."""
+    """`place`: the service named by --url, --data or their defaults."""
     command = click.option("--url", "place", callback=_find_place, help=_URL_HELP)(command)
     return _place_parts(command)
 
 
 def unasked_place_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same options, for a job that does not ask the service."""
+    """The same options for a job that makes no requests to the service."""
     command = click.option("--url", expose_value=False, help="All jobs have it.")(command)
     return _place_parts(command)
 

@@ -138,7 +138,7 @@ class Access:
         headers: Mapping[bytes, bytes],
         account: str,
     ) -> None:
-        """Raise AccessDenied if the caller may not do this with the service as a whole, which is the account's."""
+        """Raise AccessDenied unless the caller may do this to the service as a whole, which belongs to the account."""
         _Request(self, caller, sender, headers, None).check(action, "*", account)
 
     def _check_arn(self, request: _Request, permission: str, arn: str, caller: Caller) -> None:

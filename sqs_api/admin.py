@@ -25,7 +25,7 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BODY_BYTES_MAX = 16 << 10
 
 Answer = Callable[[AdminRequest], Awaitable[web.Response]]
-"""Answers a page: an object, which has an `error` where the status is not 200. Goes on if the client hangs up."""
+"""Answers a page with a JSON object, which has an `error` unless the status is 200."""
 
 
 class AdminPages:
@@ -41,7 +41,7 @@ class AdminPages:
         answers: Mapping[str, Answer],
         audit: AuditLog | None = None,
     ) -> None:
-        """`answers_anyone`: whether the metrics are for more than clients on this machine. `answers` are by action."""
+        """`answers_anyone`: serve the metrics to other machines too. `answers` are by action."""
         self._answers_anyone = answers_anyone
         self._metrics = metrics
         self._is_ready = is_ready
@@ -75,7 +75,7 @@ class AdminPages:
         return await self._page(page, _read(request, await read_body(request), parts))
 
     async def _metrics_page(self, request: BaseRequest) -> web.StreamResponse:
-        """For programs on this machine, unless they are for anyone."""
+        """Local clients only, unless configured otherwise."""
         if not self._answers_anyone:
             sent = _read(request, b"", ())
             try:
@@ -109,7 +109,7 @@ class AdminPages:
         return answer
 
     def _note(self, page: AdminPage, sent: AdminRequest, caller: Caller, **ended: Any) -> None:
-        """Tell the audit log of what may have changed something."""
+        """Record a request that may have changed something."""
         if self._audit is None or page.only_reads:
             return
         self._audit.note(
@@ -152,7 +152,7 @@ def _read(request: BaseRequest, body: bytes, parts: tuple[str, ...]) -> AdminReq
 
 
 def _object(content: object) -> dict[str, Any]:
-    """The JSON object in a body, an empty one if it is none."""
+    """The JSON object in a body; empty if there is none."""
     try:
         said = msgspec.json.decode(content if isinstance(content, bytes) else b"")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

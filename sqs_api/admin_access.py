@@ -1,12 +1,12 @@
-"""AdminAccess: who may use the pages under /_holdfast/, from where, and as whom.
+"""AdminAccess: access control for the pages under /_holdfast/.
 
-    always              a Host header that names this service, and no web page
-    auth sigv4          a request that is signed in its headers
-                          by the key of commands on this machine, from this machine; it is in no set that SQS knows
-                          by the root of the configured account, or a user of it whose policy allows the page's action
-    auth open           any program on this machine
+    always       the Host header names this service, and the request is not from a browser
+    auth sigv4   the Authorization header has a valid signature
+                   - by the key for local commands, from loopback; SQS does not accept this key
+                   - by the root of the configured account, or by a user whose policy allows the action
+    auth open    the request is from loopback
 
-What a proxy passed on is not from this machine, whatever it says of where it came from.
+A request with a header of a proxy is never local.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PASSED_ON = re.compile(rb"forwarded|via|x-real-ip|x-forwarded-.*")
 
 
 class AdminRequest(NamedTuple):
-    """A request for a page; names of headers are lower-case. `parts` are those of the path that the page asks for."""
+    """A request for a page. Header names are in lower case; `parts` are the groups of the page's path."""
 
     method: str
     target: bytes
@@ -43,7 +43,7 @@ class AdminRequest(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether the client is on this machine, without a proxy in between."""
+        """True if the client connects by loopback and not through a proxy."""
         if any(map(_PASSED_ON.fullmatch, self.headers)):
             return False
         try:
@@ -53,7 +53,7 @@ class AdminRequest(NamedTuple):
 
 
 class AdminAccess:
-    """Decides for the pages. Belongs to the event loop's thread."""
+    """Authenticates and authorizes requests for pages. Belongs to the event loop's thread."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class AdminAccess:
         region: str,
         wall_s: Callable[[], float],
     ) -> None:
-        """`local_key` is that of commands on this machine; `verifier` knows all others, and is None in open mode."""
+        """`local_key` signs local commands; `verifier` has all other keys and is None in open mode."""
         self._hosts = hosts
         self._local_id = local_key.access_key_id
         self._local = Verifier(CredentialSet([local_key]))
@@ -78,7 +78,7 @@ class AdminAccess:
         self._sent = _SentOnce()
 
     def check_origin(self, request: AdminRequest) -> None:
-        """Raise AccessDenied for what a web page may have sent."""
+        """Raise AccessDenied for requests from browsers and for unknown Host headers."""
         host = request.headers.get(b"host", b"")
         if host not in self._hosts:
             shown = host.decode("latin-1")[:100]
@@ -91,7 +91,7 @@ class AdminAccess:
             raise AccessDenied("Requests of web pages are refused.") from None
 
     def signer(self, request: AdminRequest) -> Caller:
-        """Who asks; in open mode, who it says it is. Raises AuthError."""
+        """The signer of the request; in open mode the claimed one. Raises AuthError."""
         self.check_origin(request)
         raw = (request.method.encode(), request.target, request.headers)
         if self._verifier is None:
@@ -100,11 +100,11 @@ class AdminAccess:
             raise MissingAuthenticationToken
         try:
             return self._local.verify(*raw, request.body, self._wall_s())
-        except InvalidClientTokenId:  # it is another key
+        except InvalidClientTokenId:  # signed with another key
             return self._verifier.verify(*raw, request.body, self._wall_s())
 
     def admit(self, page: AdminPage, request: AdminRequest, caller: Caller) -> None:
-        """Return if the one who asks may. Raises AuthError."""
+        """Check that the caller may use the page. Raises AuthError."""
         if self._verifier is None or caller.access_key_id == self._local_id:
             if not request.is_local:
                 raise AccessDenied("Without an access key this is for programs on this machine.")
@@ -115,13 +115,13 @@ class AdminAccess:
 
 
 class _SentOnce:
-    """Signatures of requests that changed something, as long as they are valid: whoever sees one may not send it again."""
+    """Signatures of accepted requests that change something, kept while they are valid, so that none can be replayed."""
 
     def __init__(self) -> None:
         self._until_s: dict[bytes, float] = {}
 
     def add(self, claim: Claim, now_s: float) -> None:
-        """Raise AccessDenied for one that was here. The signer is known, so no stranger can fill this."""
+        """Raise AccessDenied for a repeated signature. Strangers cannot fill the table: they are refused before."""
         self._until_s = {
             signature: until_s for signature, until_s in self._until_s.items() if until_s >= now_s
         }

@@ -1,7 +1,7 @@
-"""PAGES: what can be asked of the service beside SQS, and the action that a policy must allow for it.
+"""PAGES: the administrative pages, and the action that a policy must allow for each.
 
-A new page is a row here and a function in `node.py` that answers it. Every row is signed, audited unless it only reads, and
-closed to web pages: see `admin_access.py` and `admin.py`.
+A new page needs a row here and an answer in `Node._answers`. All pages require a signature and refuse browsers
+(`admin_access.py`); those that change something are audited (`admin.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RESTORE_QUEUE = "holdfast:RestoreQueue"
 
 
 class AdminPage(NamedTuple):
-    """A page. `path` is a regular expression below RESERVED; what its groups match is handed to who answers."""
+    """A page. `path` is a regular expression, relative to RESERVED; its groups are passed to the answer."""
 
     action: str
     method: str
@@ -27,7 +27,7 @@ class AdminPage(NamedTuple):
 
     @property
     def only_reads(self) -> bool:
-        """Whether it changes nothing."""
+        """True if the page changes nothing."""
         return self.method == "GET"
 
 
@@ -43,7 +43,7 @@ ADMIN_ACTIONS = frozenset(page.action for page in PAGES)
 
 
 def pages_at(path: str) -> dict[str, tuple[AdminPage, tuple[str, ...]]]:
-    """The pages of a path by method, with what the path's groups match."""
+    """The pages of a path by method, with the matched groups."""
     return {
         page.method: (page, found.groups())
         for page in PAGES

@@ -1,4 +1,4 @@
-"""The client of the service's own pages, for commands and jobs. It signs, and follows neither redirects nor proxies."""
+"""Client of the administrative pages, for commands and jobs. It signs requests and follows neither redirects nor proxies."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _CONFLICT = 409
 
 
 class AdminRefused(Exception):
-    """The service did not do it; the text says why in one line."""
+    """The request failed; the text gives the reason in one line."""
 
 
 class ServiceAway(AdminRefused):
-    """Nobody listens there."""
+    """The connection was refused: no service listens at this address."""
 
 
 class AdminConflict(AdminRefused):
-    """What was asked for does not fit to what the service has; the text is what it said."""
+    """The service answered 409; the text is its reason."""
 
 
 class AdminClient:
-    """Asks one service. Every method raises AdminRefused."""
+    """Client of one service. Every method raises AdminRefused."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -53,8 +53,8 @@ class AdminClient:
         )
 
     def make_backup(self, target: str, *, with_master_key: bool) -> dict[str, Any]:
-        """Have the service write a backup to an absolute path of its machine; returns `queues`, `deleted_queues`, `files`,
-        `bytes`. Waits as long as it takes."""
+        """Have the service write a backup to an absolute path on its machine; returns `queues`, `deleted_queues`, `files`,
+        `bytes`. Has no time limit."""
         wanted = {"target": target, "with_master_key": with_master_key}
         made = self.ask("POST", "backups", wanted, answer_s=None)
         return self._members(made, "queues", "deleted_queues", "files", "bytes")
@@ -62,7 +62,7 @@ class AdminClient:
     def ask(
         self, method: str, page: str, content: object = None, *, answer_s: float | None = ANSWER_S
     ) -> Any:
-        """The JSON of the answer of a page below /_holdfast/. Raises AdminConflict where the service says so."""
+        """The JSON answer of a page, named relative to /_holdfast/. Raises AdminConflict for status 409."""
         url = self._place.admin_url
         body = b"" if content is None else json.dumps(content).encode()
         try:
@@ -94,7 +94,7 @@ class AdminClient:
         parts = urlsplit(self._place.admin_url)
         target = parts.path + path
         headers = {"host": parts.netloc.rpartition("@")[2], "content-type": "application/json"}
-        # Two requests of one second, alike in everything else, are two requests.
+        # Without it, two equal requests within a second would have the same signature.
         headers["x-holdfast-nonce"] = self._entropy.secret(_NONCE_BYTES).hex()
         key = self._place.find_key()
         if key is not None:

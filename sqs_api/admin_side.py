@@ -1,4 +1,4 @@
-"""AdminSide: what a node has for its operators: the pages beside SQS, and the note for commands on its machine."""
+"""AdminSide: administration of a node: its pages, and the note for local commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqs_api.service_note import make_local_key, remove_note, write_note
 
 
 class AdminSide:
-    """Belongs to the event loop's thread. Its key for commands on this machine is another one for each."""
+    """Belongs to the event loop's thread. Each instance makes a new key for local commands."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class AdminSide:
     def pages(
         self, metrics: Metrics, is_ready: Callable[[], bool], answers: Mapping[str, Answer]
     ) -> AdminPages:
-        """What is answered beside SQS; `answers` are by action."""
+        """The handler of all requests other than SQS's; `answers` are by action."""
         return AdminPages(
             metrics,
             is_ready,
@@ -58,7 +58,7 @@ class AdminSide:
         )
 
     def leave_note(self, address: str, admin_address: str) -> None:
-        """Say where the node is. Commands can be told by options too, so a start does not fail for it."""
+        """Write the note. A failure is logged only, since commands can be given the address by an option."""
         address = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         try:
             write_note(self._settings.data, address, admin_address, self._local_key)
@@ -67,5 +67,5 @@ class AdminSide:
             structlog.get_logger("node").warning("service_not_noted", reason=reason)
 
     def remove_note(self) -> None:
-        """The node stops."""
+        """Remove the note."""
         remove_note(self._settings.data)

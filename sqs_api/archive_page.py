@@ -2,7 +2,7 @@
 
 /_holdfast/archive/seal      {}                    bring all that waits to the lake, then answer
 /_holdfast/archive/archived  {"source", "shard", "batch", "table", "table_id", "version"}
-                             all up to the batch is in the table's version: the service looks there, and forgets it
+                             the table has the batches up to this one: check that, then remove their messages
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Waiting:
 
 
 class ArchivePages:
-    """Answers them."""
+    """Answers these pages."""
 
     def __init__(
         self, hand_over: HandOver, router: Router, lake: str, table: ArchivedTable
@@ -67,17 +67,17 @@ class ArchivePages:
         }
 
     async def read(self, sent: AdminRequest) -> web.Response:
-        """What waits."""
+        """The messages that wait for the archive, by shard."""
         shards = [asdict(each) for each in _waiting(self._router)]
         return web.json_response({"lake": self._lake, "shards": shards})
 
     async def seal(self, sent: AdminRequest) -> web.Response:
-        """Up to which batches all is in the lake. Raises ExportFailed, QueueError."""
+        """The highest batch of each shard in the lake. Raises ExportFailed, QueueError."""
         places = await self._hand_over.seal()
         return web.json_response({"shards": [place._asdict() for place in places]})
 
     async def acknowledge(self, sent: AdminRequest) -> web.Response:
-        """How many messages were forgotten, once the table has them. Raises QueueError."""
+        """The number of removed messages; none is removed unless the table has it. Raises QueueError."""
         try:
             said = msgspec.json.decode(sent.body, type=_Archived)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -99,7 +99,7 @@ class ArchivePages:
 
 
 async def _or_busy(answer: Answer, sent: AdminRequest) -> web.Response:
-    """The answer, or 503 with the reason why there is none now."""
+    """The answer, or status 503 with the reason if the page fails for the moment."""
     try:
         return await answer(sent)
     except (ExportFailed, QueueError) as error:

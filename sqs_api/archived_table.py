@@ -1,6 +1,6 @@
-"""ArchivedTable: believes that batches are archived when the Delta table in the lake says so itself.
+"""ArchivedTable: checks acknowledgements against the Delta table in the lake.
 
-The table is read by a process of its own, as the lake is written: no request waits for it.
+A separate process reads the table, so that the event loop never waits for the lake.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import msgspec
 from storage.archived_batch import ArchivedTask, Claimed
 
 _READ_S = 60.0
-"""A lake that takes longer is away: what was claimed can be said again later."""
+"""After this the lake counts as unavailable, and the job has to repeat its request later."""
 _WORKER = [sys.executable, "-EP", "-m", "sqs_api", "lake-archived"]
 
 
 class NotInTable(Exception):
-    """The table does not say so; the text is what it says."""
+    """The table contradicts the claim; the text says in which respect."""
 
 
 class TableUnreadable(Exception):
-    """The table cannot be read now; the text says why in one line."""
+    """The table cannot be read at present; the text gives the reason in one line."""
 
 
 class ArchivedTable:
-    """The table of one lake. Belongs to the event loop's thread."""
+    """The archive table of one lake. Belongs to the event loop's thread."""
 
     def __init__(self, lake: str) -> None:
         self._lake = lake
         self._one = asyncio.Lock()
 
     async def check(self, claimed: Claimed) -> None:
-        """Return if the table says that it has these batches. Raises NotInTable, TableUnreadable."""
-        async with self._one:  # a process each: a crowd of them would take the machine
+        """Verify that the table has these batches. Raises NotInTable, TableUnreadable."""
+        async with self._one:  # one process at a time
             refutation = await self._refute(claimed)
         if refutation is not None:
             raise NotInTable(refutation)
@@ -51,10 +51,12 @@ class ArchivedTable:
         except TimeoutError as error:
             raise TableUnreadable(f"{self._lake} does not answer") from error
         finally:
-            if worker.returncode is None:  # nobody waits for it any more
+            if worker.returncode is None:  # the caller was cancelled, or the time is over
                 worker.kill()
                 await worker.wait()
         if worker.returncode:
-            lines = errors.decode(errors="replace").strip().splitlines() or ["it was ended"]
+            lines = errors.decode(errors="replace").strip().splitlines() or [
+                "the process was killed"
+            ]
             raise TableUnreadable(lines[-1].removeprefix("holdfast: "))
         return msgspec.json.decode(output, type=str | None)

@@ -19,7 +19,7 @@ from visibility.errors import QueueDeletedRecently, QueueDoesNotExist, QueueErro
 _DECLARED_PRINCIPAL = "AIDADECLARED"
 
 Note = Callable[..., None]
-"""Takes an event's name and its fields: tells the audit log of a change."""
+"""Records a change in the audit log: takes the event's name and its fields."""
 
 
 class DeclarationRefused(Exception):

@@ -20,7 +20,7 @@ from sqs_api.shedding import ListenerLimits
 from sqs_api.tls import Tls, TlsUnusable
 
 _LOCAL_MAX = 64
-"""Connections of programs on this machine, where they have a port of their own."""
+"""Limit of connections to the local port."""
 FRONT_CHECK_S = 1.0
 """How often connections and certificates are looked at; the unit of the listener's time limits."""
 
@@ -35,7 +35,7 @@ class Front:
         self._servers: list[SqsServer] = []
         self._listeners: list[Listener] = []
         self.admin_address = ""
-        """Where programs on this machine are answered other pages than SQS's."""
+        """Address of the administrative pages for local programs."""
         if settings.tls_certificate is not None and settings.tls_key is not None:
             self._tls = Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         self._log = structlog.get_logger("front")
@@ -59,7 +59,7 @@ class Front:
         metrics.attach(ListenerMetrics(counters, memory, tls, lambda: gateway.polls_not_waited))
         loopback = loopback_of(settings.host)
         if tls is not None or loopback is None:
-            # Commands on this machine need neither a certificate nor another address than its own.
+            # Local commands have neither a client certificate nor a name that the server certificate is valid for.
             pages_server = PagesServer(gateway, pages, limits._replace(connections_max=_LOCAL_MAX))
             local_port = await self._listen(pages_server, "127.0.0.1", 0, None)
             self.admin_address = f"http://127.0.0.1:{local_port}"
@@ -104,7 +104,7 @@ class Front:
 
 
 class PagesServer(SqsServer):
-    """Answers the pages that are not SQS's, and nothing else."""
+    """Serves the administrative pages only, not SQS."""
 
     def __init__(self, gateway: Gateway, pages: OtherPages, limits: ListenerLimits) -> None:
         async def answer(request: BaseRequest) -> web.StreamResponse:
@@ -120,7 +120,7 @@ class PagesServer(SqsServer):
 
 
 def loopback_of(host: str) -> str | None:
-    """Where programs on this machine reach what listens on `host` by loopback; None if they do not."""
+    """The loopback address at which a listener on `host` is reached; None if there is none."""
     try:
         address = ip_address(host)
     except ValueError:

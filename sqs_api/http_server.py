@@ -249,7 +249,7 @@ class SqsConnection(BoundedConnection):
         self._give_memory_back()
 
     def take_no_short_cut(self) -> None:
-        """From the first request on, aiohttp reads this connection."""
+        """Let aiohttp handle the connection from its first request on."""
         self._left_to_aiohttp = True
 
     def _leave_to_aiohttp(self, data: bytes, begun_at: int) -> None:

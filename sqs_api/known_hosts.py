@@ -1,4 +1,4 @@
-"""The names under which the service is reached: a web page must not reach it under one of its own (DNS rebinding)."""
+"""Valid Host headers of the administrative pages: the protection against DNS rebinding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 class KnownHosts:
-    """What a Host header may say: the address listened on, this machine, and the public URL's host. Ports do not matter."""
+    """The host listened on, localhost, and the host of the public URL. Ports are ignored."""
 
     def __init__(self, host: str, public_url: str | None) -> None:
         """`host` is the one listened on."""
@@ -20,7 +20,7 @@ class KnownHosts:
         self._any_address = not host or address is None or address.is_unspecified
 
     def __contains__(self, header: bytes) -> bool:
-        """Whether a Host header names this service. Only names can be rebound, not addresses."""
+        """True if a Host header names this service. On a wildcard address any IP address does: only names can be rebound."""
         match = _HOST.fullmatch(header.decode("latin-1"))
         if match is None:
             return False

@@ -65,7 +65,7 @@ class LakeSide:
         self._schedule: Schedule | None = None
 
     def begin(self, metrics: Metrics, watches: Watches) -> None:
-        """Work from now on; the note of where the node answers is in its data folder."""
+        """Start periodic work. The node's note must be in its data folder, since jobs read it."""
         every, lake = self._settings.archive_every, self._settings.lake
         watches.every(HAND_OVER_CHECK_S, self._hand_over.look)
         if every is not None and lake is not None:

@@ -23,7 +23,7 @@ class Schedule:
     """Belongs to the event loop's thread. Each job is a group of processes, which end together."""
 
     def __init__(self, lake: str, data: Path, clock: Clock) -> None:
-        """`data` has the note of where this service is, which the archive job tells what is archived."""
+        """`data` has this service's note, from which the archive job takes address and key."""
         self._options = ("--lake", lake, "--data", str(data))
         self._clock = clock
         self._log = structlog.get_logger("schedule")

@@ -1,8 +1,8 @@
-"""The note that a running service leaves in its data folder for commands on its machine: where it answers, and a key.
+"""The note that a running service keeps in its data folder for local commands: its address and a key.
 
-    DATA/service.json   made at start and removed at stop; for its owner alone
+    DATA/service.json   written at start, removed at stop; mode 600
 
-The key is another one at each start. It is good for the pages under /_holdfast/ only, and only from this machine.
+Each start makes a new key. It is valid for the pages under /_holdfast/ only, and only from loopback.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SECRET_BYTES = 30
 
 
 class NoteUnreadable(Exception):
-    """There is a note that cannot be read; the text says why in one line."""
+    """The note cannot be read; the text gives the reason in one line."""
 
 
 class ServiceNote(msgspec.Struct, frozen=True):
-    """`url` is where SQS is answered, `admin_url` where the pages are answered to programs on this machine."""
+    """`url` serves SQS; `admin_url` serves the administrative pages to local programs."""
 
     url: str
     admin_url: str
@@ -39,7 +39,7 @@ class ServiceNote(msgspec.Struct, frozen=True):
 
 
 def make_local_key(account: str, entropy: Entropy) -> AccessKey:
-    """A new key for commands on this machine."""
+    """A new key for local commands."""
     return AccessKey(
         "LOCAL" + b32encode(entropy.secret(_ID_BYTES)).decode(),
         urlsafe_b64encode(entropy.secret(_SECRET_BYTES)).decode(),
@@ -49,7 +49,7 @@ def make_local_key(account: str, entropy: Entropy) -> AccessKey:
 
 
 def write_note(data: Path, url: str, admin_url: str, key: AccessKey) -> None:
-    """Leave the note, in the place of an earlier one. Raises OSError."""
+    """Write the note, replacing an earlier one. Raises OSError."""
     note = ServiceNote(url, admin_url, os.getpid(), key.access_key_id, key.secret_access_key)
     draft = data / f"{FILE_NAME}.new"
     draft.unlink(missing_ok=True)
@@ -58,13 +58,13 @@ def write_note(data: Path, url: str, admin_url: str, key: AccessKey) -> None:
 
 
 def remove_note(data: Path) -> None:
-    """Take the note back."""
+    """Remove the note, if there is one."""
     with suppress(OSError):
         (data / FILE_NAME).unlink()
 
 
 def read_note(data: Path) -> ServiceNote | None:
-    """The note of a folder, None if there is none. Raises NoteUnreadable."""
+    """The note in a folder; None if there is none. Raises NoteUnreadable."""
     file = data / FILE_NAME
     try:
         return msgspec.json.decode(file.read_bytes(), type=ServiceNote)
@@ -72,7 +72,7 @@ def read_note(data: Path) -> ServiceNote | None:
         return None
     except OSError as error:
         raise NoteUnreadable(
-            f"cannot read {file}: {error.strerror}; commands without an access key are for the service's user"
+            f"cannot read {file}: {error.strerror}; run the command as the service's user, or give it an access key"
         ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise NoteUnreadable(f"{file} is damaged: start the service again") from error

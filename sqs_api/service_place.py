@@ -1,13 +1,12 @@
-"""Where commands and jobs find the service, and with which key they sign.
+"""Address and signing key of the service, for commands and jobs. The first of these names it:
 
-    --url                  that address
-    --data                 the service that runs on this data folder
-    AWS_ENDPOINT_URL       that address
-    the configured folder  the service that runs on it
-    else                   http://127.0.0.1:9324
+    --url
+    --data                 a data folder: the note that its service keeps there
+    AWS_ENDPOINT_URL
+    the configured folder  HOLDFAST_DATA, else that of HOLDFAST_CONFIG, else ./holdfast-data
+    http://127.0.0.1:9324
 
-A service that noted itself in the data folder is asked with the key of its note; any other with the access key that the
-AWS SDKs would use.
+Requests to a service with a note are signed with the key in the note, all others with the access key that AWS SDKs find.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ FindKey = Callable[[], SigningKey | None]
 
 
 class PlaceUnknown(Exception):
-    """It is not known where the service is; the text says why in one line."""
+    """The service cannot be found; the text gives the reason in one line."""
 
 
 class Place(NamedTuple):
-    """A service. `url` is where SQS is answered, `admin_url` where the pages are; `find_key` gives the key to sign with."""
+    """A service. `url` serves SQS, `admin_url` the administrative pages; `find_key` returns the signing key."""
 
     url: str
     admin_url: str
     find_key: FindKey
     named_by: str
-    """What said that it is there, for messages."""
+    """The source of the address, for messages."""
     authorities: str | None = None
-    """A file with the authorities of https, None for those of the system."""
+    """File of certificate authorities for https; None for those of the system."""
 
 
 def find_place(
@@ -53,7 +52,7 @@ def find_place(
     environment: Mapping[str, str],
     sdk_key: FindKey,
 ) -> Place:
-    """The service that is meant; `url` and `data` are the options. Raises PlaceUnknown."""
+    """Find the service; `url` and `data` are the options. Raises PlaceUnknown."""
     folder = data or configured_folder(environment)
     try:
         note = read_note(folder)
@@ -80,7 +79,7 @@ def find_place(
 
 
 def checked_url(url: str) -> str:
-    """The address without a slash at its end. Raises PlaceUnknown if it is none."""
+    """The address without a trailing slash. Raises PlaceUnknown if it is not valid."""
     parts = urlsplit(url)
     try:
         is_url = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
@@ -92,7 +91,7 @@ def checked_url(url: str) -> str:
 
 
 def configured_folder(environment: Mapping[str, str]) -> Path:
-    """The data folder that environment and configuration file name."""
+    """The data folder named by the environment or the configuration file."""
     if named := environment.get("HOLDFAST_DATA"):
         return Path(named)
     if file := environment.get("HOLDFAST_CONFIG"):
@@ -113,7 +112,7 @@ def _noted(note: ServiceNote, folder: Path) -> Place:
 
 
 def _is_noted(url: str, note: ServiceNote) -> bool:
-    """Whether an address is that of the noted service, as somebody on its machine would write it."""
+    """True if a local user who writes this address means the service of the note."""
     asked, noted = urlsplit(url), urlsplit(note.url)
     host = asked.hostname or ""
     return _port(url) == _port(note.url) and (_is_loopback(host) or host == noted.hostname)
@@ -132,7 +131,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def key_of_environment(environment: Mapping[str, str]) -> SigningKey | None:
-    """The access key of the variables, else of the shared credentials file, None without one."""
+    """The access key in the environment, else in the shared credentials file; None if there is none."""
     region = (
         environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
     )

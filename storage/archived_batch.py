@@ -1,4 +1,4 @@
-"""Whether a batch is in the archive, by the Delta table's own log. Imports the lake's packages when it is asked."""
+"""Checks against the Delta table's own log that batches are archived. Imports the lake's packages on first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """What somebody says: all batches of the shard up to this one are in this version of the table of this id."""
+    """A claim: this version of the table with this id has all batches of the shard up to this one."""
 
     source: str
     shard: int
@@ -30,7 +30,7 @@ class ArchivedTask(msgspec.Struct, frozen=True):
 
 
 def refute(lake: Lake, claimed: Claimed) -> str | None:
-    """Why the claim is wrong, None if the table says the same. Raises LakeUnusable where nobody can tell."""
+    """The reason why the claim is wrong; None if the table confirms it. Raises LakeUnusable if it cannot be read."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 

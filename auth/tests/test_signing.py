@@ -1,4 +1,4 @@
-"""What our own commands sign is what the verifier takes, and botocore would have signed the same."""
+"""Requests signed by our own commands pass the verifier and equal those signed by botocore."""
 
 from __future__ import annotations
 

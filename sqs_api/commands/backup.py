@@ -15,7 +15,7 @@ from sqs_api.commands.options import URL, Refused, admin_client, load, note, sho
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
-    help="Data folder: the service that runs on it is asked; without one the folder is copied.",
+    help="Data folder. A service that runs on it makes the backup; otherwise the folder is copied.",
 )
 @click.option(
     "--with-master-key",
@@ -43,7 +43,7 @@ def backup(target: Path, url: str | None, data: Path | None, *, with_master_key:
 def _ask_service(
     url: str | None, data: Path | None, target: Path, with_master_key: bool
 ) -> dict[str, int] | None:
-    """What was made; None for a folder whose service is gone, which a lock would say if it were not."""
+    """The counts of the backup; None if the folder's service is gone. The lock on its files guards against a mistake."""
     from sqs_api.admin_client import AdminRefused, ServiceAway
 
     try:

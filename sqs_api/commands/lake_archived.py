@@ -14,7 +14,7 @@ from sqs_api.commands.options import Refused
 
 @click.command("lake-archived", hidden=True)
 def lake_archived() -> None:
-    """Read a claim from standard input, and say on standard output why it is wrong, or null."""
+    """Read a claim from standard input; print the reason why it is wrong, or null."""
     from storage.archived_batch import ArchivedTask, refute
     from storage.lake import Lake, LakeUnusable, ObjectStore
 

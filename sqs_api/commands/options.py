@@ -108,7 +108,7 @@ def opened_identities(settings: Settings, *, may_make: bool = False) -> Iterator
 
 
 def admin_client(url: str | None, data: Path | None) -> AdminClient:
-    """A client of the service that the options mean. Raises Refused."""
+    """A client of the service named by the options or their defaults. Raises Refused."""
     from sqs_api.admin_client import AdminClient
     from sqs_api.service_place import PlaceUnknown, find_place, key_of_environment
 
@@ -121,7 +121,7 @@ def admin_client(url: str | None, data: Path | None) -> AdminClient:
 
 
 def shown_queues(queues: int, deleted: int) -> str:
-    """How many queues there are, in the words of all commands."""
+    """The counts of queues, worded alike by all commands."""
     return f"{queues} queues" + (f" and {deleted} deleted ones" if deleted else "")
 
 
@@ -160,7 +160,7 @@ def audited(command: Callable[..., object]) -> Callable[..., None]:
 
 
 def note(settings: Settings, event: str, **fields: Any) -> None:
-    """Tell the audit log of what was done without the service."""
+    """Record an action that was done without the service."""
     from cluster.clock import SystemClock
     from sqs_api.audit import FILE_NAME, audit_line
 

@@ -108,7 +108,7 @@ class _AskedFor(NamedTuple):
 
 
 def _asked_for(settings: Settings, action: str, queue: str | None) -> _AskedFor:
-    """What is to be allowed. Raises Refused."""
+    """The permission in question, and the resource it is needed on. Raises Refused."""
     if action in ADMIN_ACTIONS:
         return _AskedFor(action, "*", settings.account, settings.region, None)
     prefix, _, name = action.rpartition(":")

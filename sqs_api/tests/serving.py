@@ -192,7 +192,7 @@ def open_authenticate(
 
 
 def open_admin_access(access: Access) -> AdminAccess:
-    """Whom the pages are for with `--auth open`."""
+    """Access control of `--auth open`."""
     return AdminAccess(
         KnownHosts("127.0.0.1", None),
         local_key=AccessKey("LOCAL", "secret", ACCOUNT, "local-command"),

@@ -1,4 +1,4 @@
-"""Who may use the pages under /_holdfast/: every row of the table, in both modes."""
+"""Access to the pages under /_holdfast/: every row of the table, in both modes."""
 
 from __future__ import annotations
 

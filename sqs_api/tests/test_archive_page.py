@@ -1,4 +1,4 @@
-"""The pages of the archive: nothing is forgotten because somebody says that it is archived."""
+"""The pages of the archive: an acknowledgement removes nothing that the table does not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators do is in the audit log with who did it: pages, commands, declarations."""
+"""Administrative pages, commands and declarations are in the audit log, with their caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which service commands ask, and with which key they sign."""
+"""Commands find the service and the key to sign with."""
 
 from __future__ import annotations
 

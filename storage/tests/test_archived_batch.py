@@ -1,4 +1,4 @@
-"""A claim that batches are archived is believed when the table's own log says the same, and never else."""
+"""Claims about archived batches are accepted only if the table's own log confirms them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def right(lake: Lake) -> Claimed:
-    """What is said of the second of three versions: batches 5, then 7, then those of another shard."""
+    """A claim about the second of three versions: batches up to 5, up to 7, then those of another shard."""
     _commit(lake, 5)
     table = _commit(lake, 7)
     _commit(lake, 9, shard=1)
