@@ -83,7 +83,7 @@ class AdminClient:
                 key = self._place.find_key()
                 signed = "no access key was found here" if key is None else self._place.named_by
                 reason = f"{reason} ({signed})"
-            raise AdminRefused(f"{url} answered {status}: {reason}")
+            raise AdminRefused(f"{url}: {status} {reason}")
         if content is None:
             raise self._not_ours()
         return content

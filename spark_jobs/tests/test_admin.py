@@ -74,7 +74,7 @@ def test_a_service_under_a_private_authority_is_believed_where_the_sdks_believe_
 
 def test_service_that_is_away_or_fails_is_named(service: FakeService) -> None:
     service.fails = {"/_holdfast/archive/seal"}
-    with pytest.raises(ServiceUnusable, match=r"127\.0\.0\.1:\d+ answered 503: the disk is full"):
+    with pytest.raises(ServiceUnusable, match=r"127\.0\.0\.1:\d+: 503 the disk is full"):
         Service(service.place).seal()
     with pytest.raises(ServiceUnusable, match=r"127\.0\.0\.1:9: Connection refused"):
         Service(place_of("http://127.0.0.1:9")).seal()

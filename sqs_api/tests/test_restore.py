@@ -95,4 +95,4 @@ async def test_queue_whose_name_was_taken_is_not_restored(tmp_path: Path) -> Non
 async def test_service_that_does_not_know_the_page_is_named(service: Service) -> None:
     url = f"http://127.0.0.1:{service.port}"
 
-    assert await _restore(url, "q") == Said(2, "", f"{url} answered 404: not found")
+    assert await _restore(url, "q") == Said(2, "", f"{url}: 404 not found")
