@@ -10,14 +10,12 @@ from visibility.model import Definitions
 from visibility.state import SPAN_BITS, QueueState
 
 
-def load_engine(
-    rows: StoredRows, definitions: Definitions, purge_interval_ms: int
-) -> tuple[Engine, int]:
+def load_engine(rows: StoredRows, definitions: Definitions) -> tuple[Engine, int]:
     """The engine as the store left it, and the latest stamp it gave (0: none). Raises DamagedRecord.
 
     O(queues + messages in flight), whatever waits.
     """
-    engine = Engine(purge_interval_ms, rows=rows, definitions=definitions)
+    engine = Engine(rows=rows, definitions=definitions)
     last_stamp_ms = 0
     _load_archive(engine.state.archive, rows.store)
     for stored in rows.load():
@@ -44,7 +42,8 @@ def _queue_state(stored: StoredQueue) -> QueueState:
     first = min(stored.spans) << SPAN_BITS if stored.spans else row.next_sequence
     queue.low_water = queue.head = max(row.low_water, first)
     queue.waiting = row.waiting
-    queue.purged_at_ms = row.purged_at_ms
+    queue.continues = row.continues
+    queue.first_sequence = row.first_sequence
     queue.delayed = row.delayed
     queue.heads.restore(row.listed)
     queue.aliases = row.aliases

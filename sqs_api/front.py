@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from ipaddress import ip_address
 
 import structlog
@@ -15,6 +17,7 @@ from sqs_api.http_server import OtherPages, SqsConnection, SqsServer
 from sqs_api.listener import Listener
 from sqs_api.listener_metrics import ListenerMetrics
 from sqs_api.metrics import Metrics
+from sqs_api.origins import AllowedOrigins
 from sqs_api.proxies import TrustedProxies
 from sqs_api.shedding import ListenerLimits
 from sqs_api.tls import Tls, TlsUnusable
@@ -28,9 +31,10 @@ FRONT_CHECK_S = 1.0
 class Front:
     """What clients connect to. Belongs to the event loop's thread."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, wall_s: Callable[[], float]) -> None:
         """Raises TlsUnusable."""
         self._settings = settings
+        self._wall_s = wall_s
         self._tls: Tls | None = None
         self._servers: list[SqsServer] = []
         self._listeners: list[Listener] = []
@@ -53,10 +57,16 @@ class Front:
         if limits.connections_max < settings.connections_max:
             self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
         proxies = TrustedProxies(settings.trusted_proxies)
-        server = SqsServer(gateway, pages, limits, proxies)
+        origins = AllowedOrigins(settings.browser_origins)
+        server = SqsServer(gateway, pages, limits, proxies, origins)
         port = await self._listen(server, settings.host, settings.port, tls)
         counters, memory = server.counters, server.memory
-        metrics.attach(ListenerMetrics(counters, memory, tls, lambda: gateway.polls_not_waited))
+        metrics.attach(
+            ListenerMetrics(
+                counters, memory, tls, lambda: gateway.polls_not_waited, wall_s=self._wall_s
+            )
+        )
+        self._report_expiry()
         loopback = loopback_of(settings.host)
         if tls is not None or loopback is None:
             # Local commands have neither a client certificate nor a name that the server certificate is valid for.
@@ -89,6 +99,15 @@ class Front:
                 self._log.info("certificate_reloaded")
         except TlsUnusable as error:
             self._log.error("certificate_not_reloaded", error=str(error))
+        self._report_expiry()
+
+    def _report_expiry(self) -> None:
+        """Clients refuse an expired certificate; this side is the only one that can say so in time."""
+        tls = self._tls
+        if tls is not None and tls.expires_now(self._wall_s()):
+            expired = datetime.fromtimestamp(tls.expires_at_s, UTC).isoformat()
+            file = str(self._settings.tls_certificate)
+            self._log.error("certificate_expired", file=file, expired=expired)
 
     def close(self) -> None:
         """Accept no more, and begin no more requests."""

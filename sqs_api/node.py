@@ -46,6 +46,7 @@ from sqs_api.keys import identities_file, open_keyring
 from sqs_api.lake_side import LakeRefused, LakeSide, archive_limits
 from sqs_api.ledger import Ledger
 from sqs_api.metrics import Metrics
+from sqs_api.origins import AllowedOrigins
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
 from sqs_api.queue_metrics import QueueMetrics
@@ -60,6 +61,7 @@ from sqs_api.watches import Watches
 from storage.codec import DamagedRecord
 from storage.folder import FolderRefused, open_folder
 from storage.histogram import SYNC_BOUNDS_S, Histogram
+from storage.in_use import refuse_if_in_use
 from storage.rocks import RocksStore
 from storage.store import Store, StoreFailed
 from visibility.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
@@ -75,7 +77,9 @@ _USAGE_WRITE_S = 60.0
 _DATA_KEY_CHECK_S = 15.0
 """How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
 _DELETION_CHECK_S = 60.0
-"""How often it is looked for deleted queues that can be restored no more; a restore looks at the time itself."""
+"""Interval at which deleted queues are dropped that can be restored no more; a restore checks the time itself."""
+_RESERVES_FOR_DELETED = 2.0
+"""Deleted queues are dropped early below this multiple of the disk reserve, so that sends go on."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
 
@@ -135,10 +139,11 @@ class Node:
     async def _start(self) -> str:
         settings = self._settings
         try:
-            self._archive_limits = archive_limits(settings)
-            self._front = Front(settings)
+            self._front = Front(settings, self._clock.wall_s)
             self._folders = folders = open_folder(settings.data)
-            self._keyring = open_keyring(settings, self._clock, self._entropy)
+            refuse_if_in_use(settings.data, folders.values())
+            self._archive_limits = archive_limits(settings)
+            self._keyring = open_keyring(settings, self._clock, self._entropy, settings.account)
             self._opened.callback(self._keyring.close)
             self._identities = IdentityStore(
                 identities_file(settings.data), self._keyring.secrets, self._clock, self._entropy
@@ -152,11 +157,12 @@ class Node:
             self._catalog = await self._open_catalog(sorted(folders))
             await declare_queues(settings, self._catalog, note_declared)
             self._router = Router(self._shard(number, path) for number, path in folders.items())
-            queues = [*self._catalog, *(kept.queue for kept in self._catalog.deleted_queues())]
             for shard in self._router.shards.values():
-                known = [queue.queue_id for queue in queues if queue.shard == shard.number]
-                shard.start(known, self._catalog.highest_queue_id)
+                shard.start(self._catalog.highest_queue_id)
                 self._opened.push_async_callback(shard.stop)
+            self._deletions = Deletions(self._catalog, self._router)
+            self._deletions.report_unknown()
+            self._opened.push_async_callback(self._deletions.stop)
             remove_leftovers(settings.data)
         except _REFUSALS as error:
             raise NodeRefused(str(error)) from error
@@ -177,14 +183,13 @@ class Node:
             secrets=self._keyring.secrets,
             shards=shards,
             deleted_name_wait_ms=QUEUE_REUSE_SECONDS * 1000 if waits else 0,
+            purge_interval_ms=PURGE_INTERVAL_SECONDS * 1000 if waits else 0,
             restore_window_ms=self._settings.restore_deleted_s * 1000,
         )
         self._opened.push_async_callback(catalog.close)
         return catalog
 
     def _shard(self, number: int, folder: Path) -> Shard:
-        waits = self._settings.aws_waits is Switch.ON
-
         def open_store(on_failure: Callable[[StoreFailed], None]) -> Store:
             store = RocksStore(
                 folder,
@@ -202,7 +207,6 @@ class Node:
             open_store=open_store,
             clock=self._clock,
             entropy=self._entropy,
-            purge_interval_ms=PURGE_INTERVAL_SECONDS * 1000 if waits else 0,
             definitions=self._catalog,
             archive=self._archive_limits,
         )
@@ -218,12 +222,16 @@ class Node:
         except (SealBroken, sqlite3.Error) as error:
             raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         self._access = Access(
-            self._catalog, self._clock, enforced=not is_open, region=settings.region
+            self._catalog,
+            self._clock,
+            self._keyring,
+            enforced=not is_open,
+            region=settings.region,
         )
         self._access.replace(self._users)
         self._gateway = Gateway(
             authenticate=self._authenticate(),
-            queues=QueueActions(self._catalog, self._router),
+            queues=QueueActions(self._catalog, self._router, self._deletions),
             router=self._router,
             metrics=self._metrics,
             clock=self._clock,
@@ -233,6 +241,7 @@ class Node:
             access=self._access,
             disk=self._disk,
             waiting_polls_max=settings.waiting_polls_max,
+            origins=AllowedOrigins(settings.browser_origins),
         )
         rates = Rates(
             self._clock.monotonic_s,
@@ -243,7 +252,6 @@ class Node:
         self._gateway.limit(rates)
         self._show_metrics(rates)
         self._open_ledger()
-        self._deletions = Deletions(self._catalog, self._router)
         self._backups = Backups(
             settings.data,
             self._folders,
@@ -327,7 +335,7 @@ class Node:
             self._catalog,
             self._router,
             self._clock.wall_s,
-            self._gateway.empty_receives,
+            (self._gateway.empty_receives, self._gateway.duplicates),
             settings.metrics_queues_max,
         )
         parts = Parts(
@@ -352,11 +360,12 @@ class Node:
         if settings.auth is AuthMode.SIGV4:
             return self._verifier.verify
         claimed = partial(open_caller, account=settings.account, region=settings.region)
+        origins = AllowedOrigins(settings.browser_origins).names
 
         def authenticate(
             method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
         ) -> Caller:
-            refuse_browsers(headers)
+            refuse_browsers(headers, origins)
             return claimed(method, target, headers)
 
         return authenticate
@@ -373,9 +382,9 @@ class Node:
         every(_CHANGES_CHECK_S, self._take_over_keys)
         every(_DATA_KEY_CHECK_S, self._renew_data_keys)
         every(FRONT_CHECK_S, self._front.look)
-        every(_DISK_CHECK_S, self._disk.look)
-        every(_USAGE_WRITE_S, self._ledger.write)
-        every(_DELETION_CHECK_S, self._drop_deletions, first_s=0.0)
+        every(_DISK_CHECK_S, self._look_at_disk)
+        every(_USAGE_WRITE_S, self._ledger.write, first_s=0.0)
+        every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
         every(STALL_CHECK_S, self._stalls.look)
 
     def _take_over_identities(self) -> None:
@@ -406,12 +415,18 @@ class Node:
         except (SealBroken, sqlite3.Error) as error:
             self._log.error("data_keys_not_renewed", error=str(error))
 
-    async def _drop_deletions(self) -> None:
-        """Give up deleted queues that nobody restored in time."""
+    async def _look_at_disk(self) -> None:
+        self._disk.look()
+        if self._disk.is_shorter_than(_RESERVES_FOR_DELETED):
+            await self._look_at_deletions()
+
+    async def _look_at_deletions(self) -> None:
+        """Drop deleted and purged queues that can be restored no more, or that the disk has no space for."""
         try:
-            dropped = await self._deletions.drop_expired(int(self._clock.wall_s() * 1000))
-            if dropped:
-                self._log.info("deleted_queues_dropped", queues=dropped)
+            await self._deletions.look(
+                int(self._clock.wall_s() * 1000),
+                disk_is_short=self._disk.is_shorter_than(_RESERVES_FOR_DELETED),
+            )
         except aiosqlite.Error as error:
             self._log.error("deleted_queues_not_dropped", error=str(error))
 

@@ -1,7 +1,8 @@
 """TABLE: the facts that change a shard. The unit of log, replication, storage and archive.
 
 An event says what happened in absolute terms (sequences, instants, counts), so whoever applies it needs neither a clock
-nor a queue's definition. Tags are stable: never renumber, never reuse. New fields go to the end and have a default.
+nor a queue's definition. Tags are stable: never renumber, never reuse (6 was a purge in 0.1). New fields go to the end and
+have a default.
 One event has two readers: memory (`visibility/apply.py`) and disk (`storage/appliers.py`).
 """
 
@@ -20,7 +21,8 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     none. `receive_count` and `first_received_at_ms` are those of the time before it was put at its place (dead letters go
     on counting); `received_here` of these receives were in this queue. `group` is a digest (see `grouping.py`); a message
     that has one is in the index of groups. `clock_ms` is where retention counts from if that is not the order of the queue,
-    else 0. `handle_sequence` is the sequence that receipt handles name, 0 where it is the message's own.
+    else 0. `handle_sequence` is the sequence that receipt handles name, 0 where it is the message's own. `joined_at_ms` is
+    when it came from another queue, 0 for one that was sent to this queue, or moved to it by a version before 0.2.
     """
 
     message_id: str
@@ -35,6 +37,7 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     clock_ms: int = 0
     handle_sequence: int = 0
     received_here: int = 0
+    joined_at_ms: int = 0
 
     @property
     def retained_from_ms(self) -> int:
@@ -205,12 +208,6 @@ class MessagesMoved(Event, frozen=True, tag=5):
     moves: list[Move]
 
 
-class QueuePurged(Event, frozen=True, tag=6, gc=False):
-    """Every message of the queue was removed."""
-
-    purged_at_ms: int
-
-
 class QueueDropped(Event, frozen=True, tag=7, gc=False):
     """The queue was deleted: nothing about it remains."""
 
@@ -305,6 +302,17 @@ class BatchesArchived(Event, frozen=True, tag=18, gc=False):
 
     number: int
     until: int
+
+
+class QueueContinued(Event, frozen=True, tag=19):
+    """The queue was purged: `successor_id` continues it without its messages.
+
+    The successor gives out sequences from `first_sequence` on and takes over the move tasks.
+    """
+
+    successor_id: int
+    first_sequence: int
+    tasks: list[MoveTask]
 
 
 THE_SHARD = 0

@@ -33,6 +33,8 @@ class ModelMessage:
     """Whether it went to the end of the line and was not touched since."""
     lease_was_here: bool = False
     """Whether it was received in this queue, be it given back since."""
+    joined_at_ms: int = 0
+    """When it came from another queue, 0 for one that was sent here."""
     shown: int = 0
     """The order in which clients made messages visible; 0 where time does."""
 
@@ -68,7 +70,6 @@ class Model:
     limits: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Redrive policies: (target queue id, max receive count) by queue id."""
     messages: dict[bytes, ModelMessage] = field(default_factory=dict)
-    purged_at_ms: dict[int, int] = field(default_factory=dict)
     handles: list[Handle] = field(default_factory=list)
     gone: set[bytes] = field(default_factory=set)
     archived: dict[bytes, str] = field(default_factory=dict)
@@ -79,7 +80,6 @@ class Model:
         return replace(
             self,
             messages={body: replace(message) for body, message in self.messages.items()},
-            purged_at_ms=dict(self.purged_at_ms),
             handles=list(self.handles),
             gone=set(self.gone),
             archived=dict(self.archived),
@@ -199,6 +199,7 @@ class Model:
         message.received_at_ms = None
         message.at_the_back = message.lease_was_here = False
         message.base_count = message.receive_count
+        message.joined_at_ms = self.now_ms
 
     def _named(self, handle: Handle) -> ModelMessage | None:
         message = self.messages.get(handle.body)
@@ -241,12 +242,8 @@ class Model:
         message.visible_at_ms = self.now_ms
         message.shown = self._next()
 
-    def purge(self, queue_id: int) -> bool:
-        """False if the last one was less than 60 s ago."""
-        last_ms = self.purged_at_ms.get(queue_id)
-        if last_ms is not None and self.now_ms - last_ms < 60_000:
-            return False
+    def purge(self, queue_id: int) -> None:
+        """All of the queue's messages leave."""
         for message in self._of(queue_id):
             self._end(message)
-        self.purged_at_ms[queue_id] = self.now_ms
-        return True
+            self.archived[message.body] = "deleted"

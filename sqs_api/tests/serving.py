@@ -21,11 +21,13 @@ from cluster.shard import Shard
 from sqs_api.access import Access
 from sqs_api.admin import AdminPages
 from sqs_api.admin_access import AdminAccess
+from sqs_api.deletions import Deletions
 from sqs_api.disk_space import DiskSpace
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsConnection, SqsServer
 from sqs_api.known_hosts import KnownHosts
 from sqs_api.metrics import Metrics
+from sqs_api.origins import AllowedOrigins
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
 from sqs_api.queue_metrics import QueueMetrics
@@ -211,7 +213,9 @@ async def running(
     open_store: OpenStore | None = None,
     public_url: str | None = None,
     enforced: bool = False,
+    makes_keys: bool = False,
     waiting_polls_max: int = 1000,
+    browser_origins: str = "",
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
     clock, entropy = SystemClock(), SystemEntropy()
@@ -223,23 +227,24 @@ async def running(
         secrets=keyring.secrets,
         shards=[0],
         deleted_name_wait_ms=0,
+        purge_interval_ms=0,
     )
     shard = Shard(
         0,
         open_store=open_store or (lambda on_failure: MemoryStore()),
         clock=clock,
         entropy=entropy,
-        purge_interval_ms=0,
         definitions=catalog,
     )
     router = Router([shard])
-    shard.start([])
+    shard.start()
     metrics = Metrics()
     disk = DiskSpace(Path("/"), 0)
-    access = Access(catalog, clock, enforced=enforced, region=REGION)
+    access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
+    origins = AllowedOrigins(browser_origins)
     gateway = Gateway(
         authenticate=authenticate,
-        queues=QueueActions(catalog, router),
+        queues=QueueActions(catalog, router, Deletions(catalog, router)),
         router=router,
         metrics=metrics,
         clock=clock,
@@ -247,10 +252,12 @@ async def running(
         public_url=public_url,
         access=access,
         disk=disk,
-        preparer=Preparer(Sealer(keyring, clock, makes_keys=False)),
+        preparer=Preparer(Sealer(keyring, clock, makes_keys=makes_keys)),
         waiting_polls_max=waiting_polls_max,
+        origins=origins,
     )
-    metrics.attach(QueueMetrics(catalog, router, clock.wall_s, gateway.empty_receives, 500))
+    counted = (gateway.empty_receives, gateway.duplicates)
+    metrics.attach(QueueMetrics(catalog, router, clock.wall_s, counted, 500))
     service = Service(gateway, shard, catalog, metrics)
     service.keyring = keyring
     service.access = access
@@ -262,8 +269,10 @@ async def running(
         answers={},
     )
     service.disk = disk
-    service.port = await service.listen(SqsServer(gateway, service.pages))
-    service.aiohttp_port = await service.listen(AiohttpServer(gateway, service.pages))
+    service.port, service.aiohttp_port = [
+        await service.listen(kind(gateway, service.pages, origins=origins))
+        for kind in (SqsServer, AiohttpServer)
+    ]
     try:
         yield service
     finally:

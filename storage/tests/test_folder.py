@@ -29,9 +29,18 @@ def test_a_folder_opens_again_unchanged(tmp_path: Path) -> None:
 
 
 def test_the_map_of_shards_is_read_from_the_file(tmp_path: Path) -> None:
-    write_format(tmp_path, {"0": "shard-0", "7": "other"})
+    write_format(tmp_path, {"7": "other"})
 
-    assert open_folder(tmp_path) == {0: tmp_path / "shard-0", 7: tmp_path / "other"}
+    assert open_folder(tmp_path) == {7: tmp_path / "other"}
+
+
+def test_a_folder_with_two_shards_is_refused_since_dead_letters_do_not_cross_shards(
+    tmp_path: Path,
+) -> None:
+    write_format(tmp_path, {"0": "shard-0", "1": "shard-1"})
+
+    with pytest.raises(FolderRefused, match="has 2 shards; this version of holdfast serves one"):
+        open_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -101,3 +110,40 @@ def test_a_name_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(FolderRefused, match="checksum"):
         open_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "app.sqlite", ".git", "data.sqlite-wal"])
+def test_a_folder_with_something_else_in_it_is_refused_and_left_alone(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).touch()
+
+    with pytest.raises(FolderRefused, match=f"not empty: it has {name}"):
+        open_folder(tmp_path)
+
+    assert [child.name for child in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["lost+found", "master.key", "audit.log", "keyring.sqlite-wal"])
+def test_what_may_be_there_before_the_first_start_does_not_matter(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).touch()
+
+    assert open_folder(tmp_path) == {0: tmp_path / "shard-0"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [
+        ("/proc/holdfast", "no folders can be made in /proc"),
+        ("/proc/self/deep/data", "no folders can be made in /proc/self"),
+        ("/dev/null", "/dev/null is not a folder"),
+        ("/dev/null/data", "/dev/null is not a folder"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_refused_with_the_reason(folder: str, reason: str) -> None:
+    with pytest.raises(FolderRefused) as caught:
+        open_folder(Path(folder))
+
+    assert str(caught.value) == f"cannot make data folder {folder}: {reason}"
