@@ -33,7 +33,7 @@ from sqs_api.admin import Answer, list_deleted, restore_deleted
 from sqs_api.admin_actions import BACKUP, LIST_DELETED_QUEUES, RESTORE_QUEUE
 from sqs_api.admin_side import AdminSide
 from sqs_api.audit import FILE_NAME as AUDIT_FILE
-from sqs_api.audit import AuditLog
+from sqs_api.audit import AuditLog, AuditUnusable
 from sqs_api.backup_page import make_backup
 from sqs_api.backups import Backups
 from sqs_api.config import AuthMode, Settings, Switch
@@ -95,6 +95,7 @@ _REFUSALS = (
     StoreFailed,
     DamagedRecord,
     TlsUnusable,
+    AuditUnusable,
 )
 
 
@@ -308,13 +309,9 @@ class Node:
         return answers
 
     def _open_audit(self) -> None:
-        settings = self._settings
         self._audit: AuditLog | None = None
-        if settings.audit is Switch.ON:
-            try:
-                self._audit = AuditLog(settings.data / AUDIT_FILE, self._clock.wall_s)
-            except OSError as error:
-                raise NodeRefused(f"cannot open the audit log: {error.strerror}") from error
+        if self._settings.audit is Switch.ON:
+            self._audit = AuditLog(self._settings.data / AUDIT_FILE, self._clock.wall_s)
             self._opened.callback(self._audit.close)
         self._note("started", version=metadata.version("holdfast"), uid=os.getuid())
 

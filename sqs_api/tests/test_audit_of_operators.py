@@ -8,9 +8,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from auth.signing import SigningKey
-from sqs_api.config import AuthMode, load
-from sqs_api.node import Node
+from sqs_api.config import AuthMode, Settings, load
+from sqs_api.node import Node, NodeRefused
 from sqs_api.service_note import read_note
 from sqs_api.tests.commands import run
 from sqs_api.tests.served import filled, serving
@@ -146,3 +148,12 @@ def test_a_backup_without_the_service_is_noted(tmp_path: Path) -> None:
         "target": str(tmp_path / "b"),
         "with_master_key": False,
     }
+
+
+def test_a_service_without_its_audit_log_does_not_start(tmp_path: Path) -> None:
+    data = filled(tmp_path / "data")
+    (data / "audit.log").unlink()
+    (data / "audit.log").mkdir()
+
+    with pytest.raises(NodeRefused, match="cannot open the audit log: Is a directory"):
+        asyncio.run(Node(Settings(port=0, data=data)).start())
