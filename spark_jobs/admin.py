@@ -7,11 +7,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import botocore.session
+from botocore.exceptions import BotoCoreError
 
 from auth.signing import SigningKey
 from spark_jobs.segments import ShardId
 from sqs_api.admin_client import AdminClient, AdminConflict, AdminRefused
-from sqs_api.service_place import DEFAULT_REGION, Place
+from sqs_api.service_place import DEFAULT_REGION, Place, PlaceUnknown
 
 _ANSWER_S = 900
 """Sealing writes all that waits to the lake before it answers."""
@@ -65,13 +66,16 @@ class Service:
 
 
 def sdk_key() -> SigningKey | None:
-    """The access key that the AWS SDKs find, None without one."""
-    session = botocore.session.Session()
-    found = session.get_credentials()
-    if found is None:
-        return None
-    key = found.get_frozen_credentials()
-    region = session.get_config_variable("region") or DEFAULT_REGION
+    """The access key that the AWS SDKs find; None if there is none. Raises PlaceUnknown."""
+    try:
+        session = botocore.session.Session()
+        found = session.get_credentials()
+        if found is None:
+            return None
+        key = found.get_frozen_credentials()
+        region = session.get_config_variable("region") or DEFAULT_REGION
+    except BotoCoreError as error:
+        raise PlaceUnknown(f"cannot find an access key: {error}") from error
     return SigningKey(key.access_key, key.secret_key, region, key.token)
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from auth.signing import signed_headers
 from cluster.clock import SystemClock, SystemEntropy
-from sqs_api.service_place import Place
+from sqs_api.service_place import Place, PlaceUnknown
 
 _CONNECT_S = 5.0
 ANSWER_S = 10.0
@@ -67,6 +67,8 @@ class AdminClient:
         body = b"" if content is None else json.dumps(content).encode()
         try:
             status, answer = self._exchange(method, f"/_holdfast/{page}", body, answer_s)
+        except PlaceUnknown as error:
+            raise AdminRefused(str(error)) from error
         except (OSError, HTTPException, ValueError) as error:
             is_away = isinstance(error, ConnectionRefusedError)
             text = (error.strerror if isinstance(error, OSError) else None) or str(error)

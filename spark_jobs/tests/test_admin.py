@@ -53,6 +53,15 @@ def test_requests_are_signed_with_the_key_that_the_sdks_find(service: FakeServic
     assert "/eu-central-1/sqs/aws4_request" in signature
 
 
+def test_a_profile_that_is_not_there_is_said(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+
+    with pytest.raises(ServiceUnusable, match=r"cannot find an access key: .*nobody"):
+        Service(found(service.endpoint)).seal()
+
+
 def test_a_service_under_a_private_authority_is_believed_where_the_sdks_believe_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,20 @@ def test_access_keys_are_found_as_the_sdks_find_them(tmp_path: Path) -> None:
     assert key_of_environment({"HOME": str(tmp_path / "nobody")}) is None
 
 
+def test_a_credentials_file_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "credentials"
+    file.write_text("no section\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+
+    said = run("restore-queue", "q", "--url", "http://127.0.0.1:9")
+
+    assert said.status == 2
+    assert said.err.startswith(f"cannot read {file}: ")
+
+
 # -- what is said ---------------------------------------------------------------------------------------------------------
 
 
