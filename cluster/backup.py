@@ -124,7 +124,7 @@ class BackupDraft:
         """Bring all to its place and onto the disk, and declare it a backup. Minutes for many GiB. Raises BackupRefused."""
         with _named_errors(f"cannot make a backup at {self._target}"):
             with closing(sqlite3.connect(self._draft / CATALOG_FILE)) as catalog:
-                queues = sum(len(ids) for ids in queue_ids(catalog).values())
+                queues, deleted_queues = count_queues(catalog)
             files = [self._finished(name) for name in files_below(self._draft)]
             sync_folders(self._target)
             manifest = Manifest(
@@ -137,6 +137,7 @@ class BackupDraft:
                 queues=queues,
                 has_master_key=self._with_master_key,
                 files=files,
+                deleted_queues=deleted_queues,
             )
             write_manifest(self._target, manifest)
         remove_leftovers(self._data)
@@ -214,6 +215,16 @@ def queue_ids(catalog: sqlite3.Connection) -> dict[int, list[int]]:
     for shard, queue_id in catalog.execute(select):
         found.setdefault(shard, []).append(queue_id)
     return found
+
+
+def count_queues(catalog: sqlite3.Connection) -> tuple[int, int]:
+    """The numbers of queues in use and of deleted ones. Raises sqlite3.Error."""
+    counts = (
+        catalog.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for table in ("queues", "deleted_queues")
+    )
+    used, deleted = counts
+    return used, deleted
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.backup import count_queues
 from cluster.catalog import CATALOG_FILE
 from cluster.keyring import FILE_NAME as KEYRING_FILE
 from cluster.restore import difference
@@ -55,7 +56,9 @@ class FolderCheck:
         """The last queue id that was ever given; None if the catalog cannot be read."""
         self._data_keys: set[int] | None = None
         """The numbers of all keys that messages are sealed with; None if they cannot be read."""
-        self.files = self.shards = self.queues = self.rows = 0
+        self.files = self.shards = self.rows = 0
+        self.queues = self.deleted_queues = 0
+        """As the catalog has them: queues without rows among them."""
 
     def findings(self) -> Iterator[str]:
         """Each thing that is wrong, in one line."""
@@ -125,6 +128,7 @@ class FolderCheck:
             yield f"{file.name}: it cannot be read: {error}"
 
     def _read_catalog(self, database: sqlite3.Connection) -> Iterator[str]:
+        self.queues, self.deleted_queues = count_queues(database)
         for table in ("queues", "deleted_queues"):
             for queue_id, shard, name, *texts in database.execute(_QUEUES.format(table=table)):
                 try:
@@ -157,7 +161,6 @@ class FolderCheck:
                 if isinstance(message, StoredMessage) and not self._is_openable(message):
                     what = f"the key that sealed it, {message.sealed}, is missing"
                     yield self._line(number, Finding(found.key, what))
-        self.queues += len(queue_ids.keys() - {THE_SHARD})
         for queue_id, is_sound in queue_ids.items():
             if is_sound:
                 try:

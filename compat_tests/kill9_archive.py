@@ -126,7 +126,14 @@ def start_job(lake: Path, node: NodeProcess) -> subprocess.Popen[str]:
     """An archive job, the first of a group of processes."""
     return subprocess.Popen(
         command(
-            "jobs", "archive", "--lake", str(lake), "--endpoint", node.url, "--master", "local[2,4]"
+            "jobs",
+            "archive",
+            "--lake",
+            str(lake),
+            "--data",
+            str(node.data),
+            "--master",
+            "local[2,4]",
         ),
         env=environment(),
         stdout=subprocess.PIPE,

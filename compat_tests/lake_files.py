@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+from uuid import uuid4
 
+import pyarrow
 import pyarrow.parquet as parquet
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as BotoCredentials
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess
 
 _TIMEOUT_S = 60
@@ -33,18 +40,40 @@ def footer(file: Path) -> dict[str, Any]:
 
 
 def ask(
-    node: NodeProcess, path: str, content: object = None, headers: dict[str, str] | None = None
+    node: NodeProcess,
+    path: str,
+    content: object = None,
+    headers: dict[str, str] | None = None,
+    credentials: Credentials | None = None,
 ) -> tuple[int, Any]:
-    """Status and JSON of a page below /_holdfast/archive; with `content` by POST."""
+    """Status and JSON of a page below /_holdfast/archive; with `content` by POST. The account's root signs, or another."""
     body = None if content is None else json.dumps(content).encode()
-    request = Request(f"{node.url}/_holdfast/archive{path}", body, headers or {})
+    url = f"{node.url}/_holdfast/archive{path}"
+    sent = signed(
+        "GET" if body is None else "POST", url, body, credentials or node.credentials, headers
+    )
     try:
-        with urlopen(request, timeout=_TIMEOUT_S) as answer:
+        with urlopen(Request(url, body, sent), timeout=_TIMEOUT_S) as answer:
             return answer.status, json.loads(answer.read())
     except HTTPError as error:
         with error:
             said = error.read()
         return error.code, json.loads(said) if said.startswith(b"{") else said.decode()
+
+
+def signed(
+    method: str,
+    url: str,
+    body: bytes | None,
+    credentials: Credentials,
+    headers: dict[str, str] | None = None,
+) -> dict[str, str]:
+    """The headers of a signed request. The nonce makes it another one than that of the same second."""
+    keys = BotoCredentials(credentials.access_key_id, credentials.secret_access_key)
+    given = {"Content-Type": "application/json", "X-Nonce": uuid4().hex, **(headers or {})}
+    request = AWSRequest(method, url, data=body or b"", headers=given)
+    SigV4Auth(keys, "sqs", credentials.region).add_auth(request)
+    return dict(request.headers.items())
 
 
 def waiting(node: NodeProcess) -> dict[str, Any]:
@@ -55,8 +84,24 @@ def waiting(node: NodeProcess) -> dict[str, Any]:
     return dict(shard)
 
 
-def acknowledge(node: NodeProcess, batch: int, **changed: Any) -> tuple[int, Any]:
-    """Say that a batch, and all before it, are archived."""
+def acknowledge(node: NodeProcess, lake: Path, batch: int, **changed: Any) -> tuple[int, Any]:
+    """Take batches up to this one into the table, as the job does, and tell the service."""
     shard = waiting(node)
-    said = {"source": shard["source"], "shard": 0, "batch": batch, "table": "t", "version": 1}
+    source = changed.get("source", shard["source"])
+    transaction = Transaction(f"holdfast:{source}:0", batch)
+    write_deltalake(
+        str(lake / "archive"),
+        pyarrow.table({"batch": [batch]}),
+        mode="append",
+        commit_properties=CommitProperties(app_transactions=[transaction]),
+    )
+    table = DeltaTable(str(lake / "archive"))
+    said = {
+        "source": source,
+        "shard": 0,
+        "batch": batch,
+        "table": table.table_uri,
+        "table_id": str(table.metadata().id),
+        "version": table.version(),
+    }
     return ask(node, "/archived", said | changed)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import boto3
 import pytest
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials as BotoCredentials
 from moto.server import ThreadedMotoServer
 
 from compat_tests.clients.boto3_client import Boto3Client
@@ -84,8 +82,8 @@ def test_a_message_lies_in_the_lake_as_it_was_sent_until_the_service_forgets_it(
     assert waiting(node)["messages"] == 2
     (file,) = segments(lake)
     assert footer(file)["count"] == 2
-    assert acknowledge(node, 1) == (200, {"removed": 2})
-    assert acknowledge(node, 1) == (200, {"removed": 0})
+    assert acknowledge(node, lake, 1) == (200, {"removed": 2})
+    assert acknowledge(node, lake, 1) == (200, {"removed": 0})
     assert waiting(node)["messages"] == 0
 
 
@@ -218,10 +216,10 @@ def test_to_the_archive_a_restored_folder_is_another_one(
     used(node, "one")
     ask(node, "/seal", {})
     backup, data = tmp_path / "backup", tmp_path / "restored"
-    run_command("backup", "--with-master-key", str(backup), "--url", node.url)
+    run_command("backup", "--with-master-key", str(backup), "--data", str(node.data))
     used(node, "two")
     ask(node, "/seal", {})
-    assert acknowledge(node, 2) == (200, {"removed": 2})
+    assert acknowledge(node, lake, 2) == (200, {"removed": 2})
     first = waiting(node)["source"]
     node.stop()
 
@@ -233,7 +231,7 @@ def test_to_the_archive_a_restored_folder_is_another_one(
     try:
         assert waiting(restored)["source"] != first
         assert waiting(restored)["messages"] == 1
-        assert acknowledge(restored, 1, source=first)[0] == 409
+        assert acknowledge(restored, lake, 1, source=first)[0] == 409
         ask(restored, "/seal", {})
         assert len(segments(lake)) == 3
     finally:
@@ -252,23 +250,17 @@ def test_only_this_machine_and_the_root_of_the_account_may_ask(
     )
     eventually(lambda: "access_keys_reloaded" in node.log_tail(), within=5)
 
-    assert ask(node, "")[0] == 200
-    assert ask(node, "", headers=ELSEWHERE)[0] == 403
-    assert ask(node, "", headers=_signed(node, worker))[0] == 403
-    assert ask(node, "", headers=_signed(node, node.credentials))[0] == 200
-    forged = _signed(node, node.credentials._replace(secret_access_key="x" * 40))
-    assert ask(node, "", headers=forged)[0] == 403
+    with pytest.raises(HTTPError, match="403"):
+        urlopen(f"{node.url}/_holdfast/archive")
+    for headers in ({}, ELSEWHERE):
+        assert ask(node, "", headers=headers)[0] == 200
+        assert ask(node, "", headers=headers, credentials=worker)[0] == 403
+        forged = node.credentials._replace(secret_access_key="x" * 40)
+        assert ask(node, "", headers=headers, credentials=forged)[0] == 403
     assert ask(node, "/archived", {"source": "x"})[0] == 400
-    assert acknowledge(node, 1)[0] == 409
+    assert acknowledge(node, lake, 1)[0] == 409
     assert ask(node, "/seal")[0] == 405
     assert ask(node, "/other")[0] == 404
-
-
-def _signed(node: NodeProcess, credentials: Credentials) -> dict[str, str]:
-    keys = BotoCredentials(credentials.access_key_id, credentials.secret_access_key)
-    request = AWSRequest("GET", f"{node.url}/_holdfast/archive", headers=ELSEWHERE)
-    SigV4Auth(keys, "sqs", credentials.region).add_auth(request)
-    return dict(request.headers.items())
 
 
 def test_snapshots_say_what_waits_and_what_passed_through(

@@ -100,7 +100,9 @@ def test_backup_under_traffic_holds_what_was_acknowledged_before_it(
     time.sleep(0.5)
 
     begun = time.monotonic()
-    backup = run_command("backup", str(tmp_path / "backup"), "--url", node.url, "--with-master-key")
+    backup = run_command(
+        "backup", str(tmp_path / "backup"), "--data", str(node.data), "--with-master-key"
+    )
     done = time.monotonic()
     time.sleep(0.2)
     traffic.over.set()
@@ -157,7 +159,7 @@ def test_backup_that_was_killed_is_not_taken_for_one_and_the_service_goes_on(
     assert not (tmp_path / "new").exists()
     assert counts(client, url) == (1000, 0, 0)
     assert not (node.data / "backup-draft").exists()
-    again = run_command("backup", str(tmp_path / "again"), "--url", node.url)
+    again = run_command("backup", str(tmp_path / "again"), "--data", str(node.data))
     assert (again.returncode, again.stderr) == (0, "")
     client.close()
 
@@ -167,7 +169,7 @@ def _killed_within(node: NodeProcess, folder: Path) -> Path:
     for number in range(TRIES):
         target = folder / f"backup-{number}"
         asking = subprocess.Popen(
-            command("backup", str(target), "--url", node.url),
+            command("backup", str(target), "--data", str(node.data)),
             env=environment(),
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -34,7 +34,7 @@ def job(node: NodeProcess, *arguments: str) -> str:
         "AWS_DEFAULT_REGION": node.credentials.region,
     }
     done = subprocess.run(
-        command("jobs", *arguments, "--endpoint", node.url, "--master", "local[2,4]"),
+        command("jobs", *arguments, "--data", str(node.data), "--master", "local[2,4]"),
         env={**environment(), **variables},
         capture_output=True,
         text=True,

@@ -46,14 +46,15 @@ def _end(number: int, _: FrameType | None) -> None:
 def main() -> None:
     """Run a job. What ends it early also ends its Spark, and takes back its note among the runs."""
     from spark_jobs.failures import JobFailed
-    from spark_jobs.options import DEFAULT_ENDPOINT, Surroundings
+    from spark_jobs.options import Surroundings
     from spark_jobs.spark import SparkUnusable
     from storage.lake import LakeUnusable, ObjectStore
 
     signal.signal(signal.SIGTERM, _end)
+    variables = dict(os.environ)
     # This one names the queue service, and what reads the lake would take it for the object store.
-    endpoint = os.environ.pop("AWS_ENDPOINT_URL", None) or DEFAULT_ENDPOINT
-    surroundings = Surroundings(ObjectStore.from_environment(os.environ), endpoint)
+    os.environ.pop("AWS_ENDPOINT_URL", None)
+    surroundings = Surroundings(ObjectStore.from_environment(variables), variables)
     jobs = _Jobs(name="jobs", help="Analyse the archive with Spark.")
     try:
         sys.exit(jobs.main(prog_name="holdfast jobs", obj=surroundings, standalone_mode=False))

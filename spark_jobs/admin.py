@@ -1,27 +1,19 @@
-"""The service's part of the archive: it seals what waits, and forgets what it is told is archived.
-
-A service on this machine takes the requests as they are; elsewhere they must be signed with an access key of the root of
-the service's own account, which is looked for where the AWS SDKs look.
-"""
+"""Client of the service's archive pages: seal what waits, acknowledge what is archived."""
 
 from __future__ import annotations
 
-import ipaddress
-import json
 from collections.abc import Mapping
 from contextlib import suppress
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
 import botocore.session
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.exceptions import BotoCoreError, HTTPClientError
-from botocore.httpsession import URLLib3Session
+from botocore.exceptions import BotoCoreError
 
+from auth.signing import SigningKey
 from spark_jobs.segments import ShardId
+from sqs_api.admin_client import AdminClient, AdminConflict, AdminRefused
+from sqs_api.service_place import DEFAULT_REGION, Place, PlaceUnknown
 
-_PATH = "/_holdfast/archive"
-_CONNECT_S = 5
 _ANSWER_S = 900
 """Sealing writes all that waits to the lake before it answers."""
 
@@ -34,77 +26,57 @@ class Refused(ServiceUnusable):
     """The service does not know the data folder or the batch; the text is what it said."""
 
 
-class Service:
-    """A client of the admin endpoint. Every method raises ServiceUnusable."""
+class Table(NamedTuple):
+    """A version of the archive table: its address, its id, its number."""
 
-    def __init__(self, endpoint: str) -> None:
-        self._endpoint = endpoint
-        authorities = botocore.session.Session().get_config_variable("ca_bundle")
-        self._http = URLLib3Session(verify=authorities or True, timeout=(_CONNECT_S, _ANSWER_S))
+    table: str
+    table_id: str
+    version: int
+
+
+class Service:
+    """A client of the pages of the archive. Every method raises ServiceUnusable."""
+
+    def __init__(self, place: Place) -> None:
+        self._client = AdminClient(place)
 
     def seal(self) -> dict[ShardId, int]:
         """Have all that waits sealed and written; the highest batch of each shard that is in the lake."""
-        return _by_shard(self._ask("POST", f"{_PATH}/seal", {}), "batch")
+        return _by_shard(self._ask("POST", "archive/seal", {}), "batch")
 
     def archived(self) -> dict[ShardId, int]:
         """The highest batch of each of the service's shards that it knows to be archived."""
-        return _by_shard(self._ask("GET", _PATH, None), "archived")
+        return _by_shard(self._ask("GET", "archive", None), "archived")
 
-    def acknowledge(self, shard: ShardId, batch: int, table: str, version: int) -> int:
+    def acknowledge(self, shard: ShardId, batch: int, table: Table) -> int:
         """Have the shard forget its messages up to this batch; how many there still were. Raises Refused."""
         source, number = shard
-        body = {
-            "source": source,
-            "shard": number,
-            "batch": batch,
-            "table": table,
-            "version": version,
-        }
-        answer = self._ask("POST", f"{_PATH}/archived", body)
-        removed = answer.get("removed")
+        said = {"source": source, "shard": number, "batch": batch} | table._asdict()
+        removed = self._ask("POST", "archive/archived", said).get("removed")
         return removed if isinstance(removed, int) else 0
 
-    def _ask(self, method: str, path: str, body: object) -> Mapping[str, object]:
-        content = b"" if body is None else json.dumps(body).encode()
-        request = AWSRequest(method, self._endpoint + path, data=content)
-        request.headers["Content-Type"] = "application/json"
+    def _ask(self, method: str, page: str, body: object) -> Mapping[str, object]:
         try:
-            self._sign(request)
-            response = self._http.send(request.prepare())
-        except (BotoCoreError, HTTPClientError, OSError, ValueError) as error:
-            raise ServiceUnusable(f"{self._endpoint}: {error}") from error
-        answer = _decoded(response.content)
-        if response.status_code == 409:
-            raise Refused(str(answer.get("error")))
-        if response.status_code != 200:
-            reason = answer.get("error") or response.text[:200]
-            raise ServiceUnusable(f"{self._endpoint}: {response.status_code} {reason}")
-        return answer
+            answer = self._client.ask(method, page, body, answer_s=_ANSWER_S)
+        except AdminConflict as error:
+            raise Refused(str(error)) from error
+        except AdminRefused as error:
+            raise ServiceUnusable(str(error)) from error
+        return answer if isinstance(answer, dict) else {}
 
-    def _sign(self, request: AWSRequest) -> None:
-        if _is_loopback(urlsplit(self._endpoint).hostname or ""):
-            return
+
+def sdk_key() -> SigningKey | None:
+    """The access key that the AWS SDKs find; None if there is none. Raises PlaceUnknown."""
+    try:
         session = botocore.session.Session()
-        if credentials := session.get_credentials():
-            region = session.get_config_variable("region") or "us-east-1"
-            SigV4Auth(credentials, "sqs", region).add_auth(request)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _decoded(content: bytes) -> Mapping[str, object]:
-    try:
-        answer = json.loads(content)
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
+        found = session.get_credentials()
+        if found is None:
+            return None
+        key = found.get_frozen_credentials()
+        region = session.get_config_variable("region") or DEFAULT_REGION
+    except BotoCoreError as error:
+        raise PlaceUnknown(f"cannot find an access key: {error}") from error
+    return SigningKey(key.access_key, key.secret_key, region, key.token)
 
 
 def _by_shard(answer: Mapping[str, object], name: str) -> dict[ShardId, int]:

@@ -18,10 +18,10 @@ import click
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from spark_jobs.admin import Refused, Service, ServiceUnusable
+from spark_jobs.admin import Refused, Service, ServiceUnusable, Table
 from spark_jobs.executor import Written, write_segments
 from spark_jobs.failures import JobFailed
-from spark_jobs.options import Notes, endpoint_option, lake_option, master_option
+from spark_jobs.options import Notes, lake_option, master_option, place_option
 from spark_jobs.parts import BatchId, Part
 from spark_jobs.progress import Done
 from spark_jobs.runs import Run
@@ -30,6 +30,7 @@ from spark_jobs.spark import OpenSession, spark_session
 from spark_jobs.sweep import sweep
 from spark_jobs.table import added, archived_batch, commit, fence, load_or_create, load_table
 from spark_jobs.tasks import cut, run_tasks
+from sqs_api.service_place import Place
 from storage.archive_schema import ARCHIVE, CHECKSUM_MODULUS
 from storage.lake import Lake
 
@@ -174,6 +175,7 @@ def acknowledge(lake: Lake, service: Service, warn: Warn, tell: Warn) -> int:
     if not files:
         return 0
     known = service.archived()
+    said = Table(lake.uri(ARCHIVE), str(table.metadata().id), table.version())
     for shard in sorted({file.shard for file in files}):
         if shard not in known:
             tell(
@@ -181,7 +183,7 @@ def acknowledge(lake: Lake, service: Service, warn: Warn, tell: Warn) -> int:
             )
             continue
         try:
-            service.acknowledge(shard, in_table[shard], lake.uri(ARCHIVE), table.version())
+            service.acknowledge(shard, in_table[shard], said)
         except Refused as error:
             warn(f"the service does not take it that batches are archived: {error}")
             continue
@@ -254,7 +256,7 @@ def run_archive(
 
 @click.command()
 @lake_option
-@endpoint_option
+@place_option
 @master_option
 @click.option(
     "--seal/--no-seal",
@@ -263,7 +265,7 @@ def run_archive(
 )
 @click.pass_context
 def command(
-    context: click.Context, lake: Lake, endpoint: str, master: str | None, seal: bool
+    context: click.Context, lake: Lake, place: Place, master: str | None, seal: bool
 ) -> None:
     """Take expired messages into the Delta table LAKE/archive, each exactly once.
 
@@ -277,7 +279,7 @@ def command(
     notes = Notes("archive")
     summary = run_archive(
         lake,
-        Service(endpoint),
+        Service(place),
         lambda: spark_session("archive", master),
         seal=seal,
         warn=notes.warn,

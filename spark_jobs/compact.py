@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.executor import TableFile, merge_files
 from spark_jobs.failures import JobFailed
-from spark_jobs.options import Notes, endpoint_option, lake_option, master_option
+from spark_jobs.options import Notes, lake_option, master_option, unasked_place_option
 from spark_jobs.parts import PART_BYTES, Part, Partition
 from spark_jobs.progress import Done
 from spark_jobs.runs import Run
@@ -232,7 +232,7 @@ def run_compact(
 
 @click.command()
 @lake_option
-@endpoint_option
+@unasked_place_option
 @master_option
 @click.option(
     "--keep-days",
@@ -258,7 +258,6 @@ def run_compact(
 def command(
     context: click.Context,
     lake: Lake,
-    endpoint: str,
     master: str | None,
     keep_days: int | None,
     vacuum_hours: int,
@@ -269,7 +268,7 @@ def command(
     Other jobs may run meanwhile. Without --keep-days no message is ever dropped. A file whose rows do not have their
     checksums is left as it is and named, and the exit status is 1.
 
-    The service is not asked: --endpoint is there since all jobs have it.
+    The service is not asked: --url and --data are there since all jobs have them.
     """
     notes = Notes("compact")
     summary = run_compact(

@@ -22,7 +22,7 @@ from spark_jobs.dead_letters_report import dead_letters_report
 from spark_jobs.failures import JobFailed, spark_reason
 from spark_jobs.failures_grouped import ALL, ERROR, LETTERS, Asked, letter_groups
 from spark_jobs.instants import Instant
-from spark_jobs.options import endpoint_option, lake_option, master_option
+from spark_jobs.options import lake_option, master_option, unasked_place_option
 from spark_jobs.report import counted
 from spark_jobs.result_tables import load, replace
 from spark_jobs.spark import OpenSession, spark_session
@@ -103,7 +103,7 @@ def _summary(rows: pa.Table) -> str:
 
 @click.command("dead-letters")
 @lake_option
-@endpoint_option
+@unasked_place_option
 @master_option
 @click.option("--since", type=Instant(), help=f"Sent on this day or later [{_DAYS} days ago].")
 @click.option("--until", type=Instant(), help="Sent on this day or earlier [today].")
@@ -130,7 +130,6 @@ def _summary(rows: pa.Table) -> str:
 )
 def command(
     lake: Lake,
-    endpoint: str,
     master: str | None,
     since: datetime | None,
     until: datetime | None,
@@ -140,7 +139,7 @@ def command(
 ) -> None:
     """What failed: archived messages of dead-letter queues, in groups; a table and a report.
 
-    The service is not asked: --endpoint is there since all jobs have it.
+    The service is not asked: --url and --data are there since all jobs have them.
     """
     if any("'" in field or not all(field.split(".")) for field in fields):
         raise click.BadParameter("write names with dots between them", param_hint="--field")

@@ -5,23 +5,22 @@ Only `__main__` reads the environment; commands get it as click's object.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import click
 
+from spark_jobs.admin import sdk_key
+from sqs_api.service_place import Place, PlaceUnknown, find_place
 from storage.lake import Lake, LakeUnusable, ObjectStore
-
-DEFAULT_ENDPOINT = "http://127.0.0.1:9324"
 
 
 class Surroundings(NamedTuple):
     """What the environment says."""
 
     store: ObjectStore = ObjectStore()
-    endpoint: str = DEFAULT_ENDPOINT
+    variables: Mapping[str, str] = {}
 
 
 class Notes:
@@ -55,14 +54,21 @@ def _open_lake(context: click.Context, _: click.Parameter, url: str) -> Lake:
     return lake
 
 
-def _endpoint(context: click.Context, _: click.Parameter, url: str | None) -> str:
+def _find_place(context: click.Context, _: click.Parameter, url: str | None) -> Place:
     surroundings = context.find_object(Surroundings) or Surroundings()
-    endpoint = (url or surroundings.endpoint).rstrip("/")
-    parts = urlsplit(endpoint)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise click.BadParameter(f"{endpoint} is no http:// or https:// URL")
-    return endpoint
+    data: Path | None = context.meta.get(_DATA)
+    try:
+        return find_place(url or context.meta.get(_URL), data, surroundings.variables, sdk_key)
+    except PlaceUnknown as error:
+        raise click.BadParameter(str(error)) from error
 
+
+def _keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
+    context.meta[f"{__name__}.{parameter.name}"] = value
+
+
+_DATA = f"{__name__}.data"
+_URL = f"{__name__}.endpoint"
 
 _Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -73,12 +79,37 @@ lake_option: _Option = click.option(
     callback=_open_lake,
     help="The lake that the service writes to: a folder, or s3://BUCKET/PREFIX.",
 )
-endpoint_option: _Option = click.option(
-    "--endpoint",
-    metavar="URL",
-    callback=_endpoint,
-    help=f"The service; else what AWS_ENDPOINT_URL says, else {DEFAULT_ENDPOINT}.",
-)
+_URL_HELP = "The service [AWS_ENDPOINT_URL, else as noted in the data folder]."
+_DATA_HELP = "Data folder of a service on this machine, which says where it is."
+
+
+def place_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`place`: the service named by --url, --data or their defaults."""
+    command = click.option("--url", "place", callback=_find_place, help=_URL_HELP)(command)
+    return _place_parts(command)
+
+
+def unasked_place_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same options for a job that makes no requests to the service."""
+    command = click.option("--url", expose_value=False, help="All jobs have it.")(command)
+    return _place_parts(command)
+
+
+def _place_parts(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option(
+        "--data",
+        type=click.Path(path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=_keep,
+        help=_DATA_HELP,
+    )(command)
+    earlier = click.option(  # the name of --url until 0.1
+        "--endpoint", is_eager=True, expose_value=False, hidden=True, callback=_keep
+    )
+    return earlier(command)
+
+
 master_option: _Option = click.option(
     "--master",
     metavar="URL",

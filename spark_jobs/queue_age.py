@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.ages import AGE, QUEUE, queue_hours
 from spark_jobs.failures import JobFailed, spark_reason
 from spark_jobs.instants import Instant
-from spark_jobs.options import endpoint_option, lake_option, master_option
+from spark_jobs.options import lake_option, master_option, unasked_place_option
 from spark_jobs.queue_age_report import REPORT_COLUMNS, REPORT_HOURS, queue_age_report
 from spark_jobs.report import counted, duration
 from spark_jobs.result_tables import load, read, replace
@@ -238,16 +238,14 @@ def _day(hour_ms: int) -> str:
 
 @click.command("queue-age")
 @lake_option
-@endpoint_option
+@unasked_place_option
 @master_option
 @click.option("--since", type=Instant(), help="Leave earlier hours alone; a time, or 2h or 3d ago.")
 @click.option("--hours", type=click.IntRange(1), help="Look at this many hours up to now only.")
-def command(
-    lake: Lake, endpoint: str, master: str | None, since: datetime | None, hours: int | None
-) -> None:
+def command(lake: Lake, master: str | None, since: datetime | None, hours: int | None) -> None:
     """How old the messages of each queue were, hour by hour: table, metrics and a report.
 
-    The service is not asked: --endpoint is there since all jobs have it.
+    The service is not asked: --url and --data are there since all jobs have them.
     """
     if since is not None and hours is not None:
         raise click.UsageError("--since and --hours both say where to begin")

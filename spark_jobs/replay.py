@@ -34,7 +34,7 @@ from spark_jobs.archived import (
 from spark_jobs.claim import Claim
 from spark_jobs.failures import JobFailed, spark_reason
 from spark_jobs.instants import Instant
-from spark_jobs.options import Notes, endpoint_option, lake_option, master_option
+from spark_jobs.options import Notes, lake_option, master_option, place_option
 from spark_jobs.progress import Done, Progress
 from spark_jobs.replay_ledger import Ledger, Named, with_replayed
 from spark_jobs.sending import Destination, Message, Rate, batches, find_destination, group_of, send
@@ -338,7 +338,7 @@ class ReplayName(click.ParamType[str]):
 
 @click.command("replay")
 @lake_option
-@endpoint_option
+@place_option
 @master_option
 @click.option("--queue", required=True, help="Messages of this queue.")
 @click.option("--account", help="The queue's account; needed where several have such a queue.")
@@ -385,7 +385,7 @@ def command(context: click.Context, /, **given: Any) -> None:
         given["lake"],
         selection,
         selected_files(given["lake"], selection),
-        find_destination(given["endpoint"], given["to"] or given["queue"]),
+        find_destination(given["place"].url, given["to"] or given["queue"]),
         given["name"],
         given["rate"],
         given["limit"],

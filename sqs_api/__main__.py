@@ -12,6 +12,7 @@ from sqs_api.commands.backup import backup
 from sqs_api.commands.credentials import credentials
 from sqs_api.commands.jobs import jobs
 from sqs_api.commands.keys import keys
+from sqs_api.commands.lake_archived import lake_archived
 from sqs_api.commands.lake_export import lake_export
 from sqs_api.commands.policy import policy
 from sqs_api.commands.restore import restore
@@ -51,6 +52,7 @@ for command in (
     verify,
     jobs,
     lake_export,
+    lake_archived,
 ):
     cli.add_command(command)
 

@@ -165,6 +165,17 @@ class Access:
                 if not is_own_key(queue, caller):
                     request.check_key(needs, queue)
 
+    def administer(
+        self,
+        action: str,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+        account: str,
+    ) -> None:
+        """Raise AccessDenied unless the caller may do this to the service as a whole, which belongs to the account."""
+        _Request(self, caller, sender, headers, None).check(action, "*", account)
+
     def _check_arn(self, request: _Request, permission: str, arn: str, caller: Caller) -> None:
         """Policies name queues by one ARN each, whatever partition the client wrote."""
         parsed = parse_arn(arn)
@@ -240,7 +251,7 @@ class _Request:
         caller: Caller,
         sender: Sender,
         headers: Mapping[bytes, bytes],
-        operation: Operation,
+        operation: Operation | None,
     ) -> None:
         self._access = access
         self._caller = caller
@@ -318,7 +329,7 @@ def said_of_caller(
         yield f"aws:resourcetag/{key.lower()}", (value,)
 
 
-def _request_tags(operation: Operation) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _request_tags(operation: Operation | None) -> Iterator[tuple[str, tuple[str, ...]]]:
     tags: Mapping[str, str] = {}
     keys: tuple[str, ...] = ()
     if isinstance(operation, op.CreateQueue):

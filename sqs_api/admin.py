@@ -1,44 +1,31 @@
-"""Everything that is not SQS: /healthz, /readyz and the reserved path /_holdfast/."""
+"""Everything that is not SQS: /healthz, /readyz, the metrics, and the pages of `admin_actions.PAGES`."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
-from typing import NamedTuple
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
+import msgspec
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from auth.errors import AccessDenied
-from auth.unverified import refuse_browsers
-from sqs_api.archive_page import ARCHIVE
-from sqs_api.backup_page import BACKUPS, make_backup, read_body
-from sqs_api.backups import Backups
+from auth.caller import Caller
+from auth.errors import AccessDenied, AuthError
+from sqs_api.admin_access import AdminAccess, AdminRequest
+from sqs_api.admin_actions import RESERVED, AdminPage, pages_at
+from sqs_api.audit import AuditLog
 from sqs_api.deletions import Deletions
 from sqs_api.metrics import Metrics
+from sqs_api.slow_way import headers_of
 from visibility.errors import QueueDoesNotExist, QueueNameExists
 from visibility.model import QueueDefinition
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_RESERVED = "/_holdfast/"
-_DELETED = _RESERVED + "deleted-queues"
-_PASSED_ON = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
-"""Headers of proxies."""
-_RESTORE = re.compile(re.escape(_DELETED) + r"/([0-9]{1,18})/restore")
+_BODY_BYTES_MAX = 16 << 10
 
-
-class Signed(NamedTuple):
-    """A request whose signature may say who may see a page; names of headers are lower-case."""
-
-    method: bytes
-    target: bytes
-    headers: dict[bytes, bytes]
-    body: bytes
-
-
-ArchivePage = Callable[[BaseRequest, str, bytes], Awaitable[web.StreamResponse]]
-"""Takes the request, its path and its body."""
+Answer = Callable[[AdminRequest], Awaitable[web.Response]]
+"""Answers a page with a JSON object, which has an `error` unless the status is 200."""
 
 
 class AdminPages:
@@ -50,23 +37,17 @@ class AdminPages:
         is_ready: Callable[[], bool],
         *,
         answers_anyone: bool,
-        deletions: Deletions | None = None,
-        backups: Backups | None = None,
-        archive: ArchivePage | None = None,
-        is_operator: Callable[[Signed], bool] | None = None,
+        access: AdminAccess,
+        answers: Mapping[str, Answer],
+        audit: AuditLog | None = None,
     ) -> None:
-        """`answers_anyone`: whether the metrics are for more than clients on this machine.
-
-        `deletions`, `backups` or `archive` None: there are no pages about deleted queues, backups or the archive.
-        `is_operator`: whether who signed a request from elsewhere may use the pages about the archive.
-        """
-        self._archive = archive
-        self._is_operator = is_operator
-        self._backups = backups
+        """`answers_anyone`: serve the metrics to other machines too. `answers` are by action."""
         self._answers_anyone = answers_anyone
         self._metrics = metrics
         self._is_ready = is_ready
-        self._deletions = deletions
+        self._access = access
+        self._answers = answers
+        self._audit = audit
 
     async def __call__(self, request: BaseRequest) -> web.StreamResponse | None:
         """The page, None if the path is not one of ours."""
@@ -77,60 +58,112 @@ class AdminPages:
             if self._is_ready():
                 return web.Response(text="ready\n")
             return web.Response(status=503, text="not ready\n")
-        if not path.startswith(_RESERVED):
+        if not path.startswith(RESERVED):
             return None
-        if self._archive is not None and path.startswith(ARCHIVE):
-            return await self._archive_page(request, path, self._archive)
-        if not self._answers_anyone and (forbidden := _forbidden_to(request)) is not None:
-            return forbidden
-        if path == _RESERVED + "metrics":
-            page = await self._metrics.page()
-            return web.Response(body=page, headers={"Content-Type": _METRICS_TYPE})
-        if self._deletions is not None and path.startswith(_DELETED):
-            return await _deleted_queues(request, path, self._deletions)
-        if self._backups is not None and path == BACKUPS:
-            return _forbidden_to(request) or await make_backup(request, self._backups)
-        return _not_found()
+        if path == RESERVED + "metrics":
+            return await self._metrics_page(request)
+        methods = {
+            method: found
+            for method, found in pages_at(path).items()
+            if found[0].action in self._answers
+        }
+        if not methods:
+            return web.Response(status=404, text="not found\n")
+        if request.method not in methods:
+            return web.Response(status=405, headers={"Allow": ", ".join(methods)})
+        page, parts = methods[request.method]
+        return await self._page(page, _read(request, await read_body(request), parts))
 
-    async def _archive_page(
-        self, request: BaseRequest, path: str, page: ArchivePage
-    ) -> web.StreamResponse:
-        """For programs on this machine, and jobs elsewhere whose requests the account's root signed."""
-        body = await read_body(request)
-        forbidden = _forbidden_to(request)
-        if forbidden is not None and self._is_operator is not None:
-            headers = {name.lower(): value for name, value in request.raw_headers}
-            method, target = request.method.encode(), request.raw_path.encode()
-            if self._is_operator(Signed(method, target, headers, body)):
-                forbidden = None
-        return forbidden or await page(request, path, body)
+    async def _metrics_page(self, request: BaseRequest) -> web.StreamResponse:
+        """Local clients only, unless configured otherwise."""
+        if not self._answers_anyone:
+            sent = _read(request, b"", ())
+            try:
+                self._access.check_origin(sent)
+            except AccessDenied as refusal:
+                return error_page(403, refusal.message)
+            if not sent.is_local:
+                return error_page(403, "The metrics are for programs on this machine.")
+        page = await self._metrics.page()
+        return web.Response(body=page, headers={"Content-Type": _METRICS_TYPE})
+
+    async def _page(self, page: AdminPage, sent: AdminRequest) -> web.Response:
+        caller: Caller | None = None
+        try:
+            caller = self._access.signer(sent)
+            self._access.admit(page, sent, caller)
+        except AuthError as refusal:
+            if self._audit is not None:
+                self._audit.denied(page.action, caller, sent.source_ip, None, refusal.code)
+            return error_page(403, refusal.message)
+        try:
+            answer = await self._answers[page.action](sent)
+        except asyncio.CancelledError:
+            self._note(page, sent, caller, outcome="the client hung up")
+            raise
+        said = _object(answer.body)
+        if answer.status == 200:
+            self._note(page, sent, caller, outcome="ok", answer=said)
+        else:
+            self._note(page, sent, caller, outcome=said.get("error"))
+        return answer
+
+    def _note(self, page: AdminPage, sent: AdminRequest, caller: Caller, **ended: Any) -> None:
+        """Record a request that may have changed something."""
+        if self._audit is None or page.only_reads:
+            return
+        self._audit.note(
+            page.action,
+            account=caller.account,
+            user=caller.user,
+            access_key_id=caller.access_key_id,
+            source_ip=sent.source_ip,
+            path=sent.target.decode("latin-1"),
+            asked=_object(sent.body) or None,
+            **ended,
+        )
 
 
-def _forbidden_to(request: BaseRequest) -> web.StreamResponse | None:
-    """For programs on this machine only, whoever else may read the metrics: nobody signs these requests."""
+async def read_body(request: BaseRequest) -> bytes:
+    """The body, cut off where it is longer than any that makes sense."""
+    body = b""
+    async for chunk in request.content.iter_any():
+        body += chunk
+        if len(body) > _BODY_BYTES_MAX:
+            break
+    return body[:_BODY_BYTES_MAX]
+
+
+def error_page(status: int, text: str) -> web.Response:
+    """A refusal."""
+    return web.json_response({"error": text}, status=status)
+
+
+def _read(request: BaseRequest, body: bytes, parts: tuple[str, ...]) -> AdminRequest:
+    return AdminRequest(
+        request.method,
+        request.raw_path.encode("utf-8", "surrogateescape"),
+        headers_of(request),
+        body,
+        request.remote or "",
+        request.secure,
+        parts,
+    )
+
+
+def _object(content: object) -> dict[str, Any]:
+    """The JSON object in a body; empty if there is none."""
     try:
-        refuse_browsers({name.lower(): value for name, value in request.raw_headers})
-    except AccessDenied:
-        return web.Response(status=403, text="forbidden\n")
-    return None if _is_local(request) else web.Response(status=403, text="forbidden\n")
+        said = msgspec.json.decode(content if isinstance(content, bytes) else b"")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
-async def _deleted_queues(
-    request: BaseRequest, path: str, deletions: Deletions
-) -> web.StreamResponse:
-    forbidden = _forbidden_to(request)
-    if forbidden is not None:
-        return forbidden
-    restore = _RESTORE.fullmatch(path)
-    if path != _DELETED and restore is None:
-        return _not_found()
-    allowed = "GET" if restore is None else "POST"
-    if request.method != allowed:
-        return web.Response(status=405, headers={"Allow": allowed})
-    return _list(deletions) if restore is None else await _restore(deletions, int(restore[1]))
+# -- deleted queues ---------------------------------------------------------------------------------------------------
 
 
-def _list(deletions: Deletions) -> web.StreamResponse:
+async def list_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
     """A list of objects, the latest deleted first."""
     return web.json_response(
         [
@@ -144,15 +177,15 @@ def _list(deletions: Deletions) -> web.StreamResponse:
     )
 
 
-async def _restore(deletions: Deletions, queue_id: int) -> web.StreamResponse:
+async def restore_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
     """The restored queue, or an object with an `error`."""
+    queue_id = int(sent.parts[0])
     try:
         queue = await deletions.restore(queue_id)
     except QueueDoesNotExist:
-        text = f"No deleted queue with the id {queue_id} can be restored."
-        return web.json_response({"error": text}, status=404)
+        return error_page(404, f"No deleted queue with the id {queue_id} can be restored.")
     except QueueNameExists as refusal:
-        return web.json_response({"error": refusal.message}, status=409)
+        return error_page(409, refusal.message)
     return web.json_response(_shown(queue))
 
 
@@ -163,17 +196,3 @@ def _shown(queue: QueueDefinition) -> dict[str, object]:
         "region": queue.region,
         "name": queue.name,
     }
-
-
-def _not_found() -> web.StreamResponse:
-    return web.Response(status=404, text="not found\n")
-
-
-def _is_local(request: BaseRequest) -> bool:
-    """Whether the client is on this machine. What a proxy passed on is not, whatever it says of where it came from."""
-    if any(name in request.headers for name in _PASSED_ON):
-        return False
-    try:
-        return ip_address(request.remote or "").is_loopback
-    except ValueError:
-        return False

@@ -1,73 +1,136 @@
-"""What commands ask a running service for, over its reserved path. Standard library only, so that a command starts fast."""
+"""Client of the administrative pages, for commands and jobs. It signs requests and follows neither redirects nor proxies."""
 
 from __future__ import annotations
 
 import json
-from http.client import HTTPException
+import ssl
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.parse import urlsplit
 
-_TIMEOUT_S = 10.0
+from auth.signing import signed_headers
+from cluster.clock import SystemClock, SystemEntropy
+from sqs_api.service_place import Place, PlaceUnknown
+
+_CONNECT_S = 5.0
+ANSWER_S = 10.0
+_NONCE_BYTES = 12
+_FORBIDDEN = 403
+_CONFLICT = 409
 
 
 class AdminRefused(Exception):
-    """The service did not do it; the text says why in one line."""
+    """The request failed; the text gives the reason in one line."""
 
 
-def restore_queue(url: str, name: str) -> dict[str, Any]:
-    """Restore the latest deleted queue of that name, of any account and region; returns `queue_id`, `account`, `region`.
+class ServiceAway(AdminRefused):
+    """The connection was refused: no service listens at this address."""
 
-    `url` is the service's http:// or https:// address. Raises AdminRefused.
-    """
-    base = f"{url.rstrip('/')}/_holdfast/deleted-queues"
+
+class AdminConflict(AdminRefused):
+    """The service answered 409; the text is its reason."""
+
+
+class AdminClient:
+    """Client of one service. Every method raises AdminRefused."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._clock, self._entropy = SystemClock(), SystemEntropy()
+
+    def restore_queue(self, name: str) -> dict[str, Any]:
+        """Restore the latest deleted queue of that name, of any account and region; returns `queue_id`, `account`,
+        `region`."""
+        deleted_queues = self.ask("GET", "deleted-queues")
+        try:
+            named = [deleted["queue_id"] for deleted in deleted_queues if deleted["name"] == name]
+        except (TypeError, LookupError) as error:
+            raise self._not_ours() from error
+        if not named:
+            raise AdminRefused(f"no deleted queue {name} can be restored")
+        return self._members(
+            self.ask("POST", f"deleted-queues/{named[0]}/restore"), "queue_id", "account", "region"
+        )
+
+    def make_backup(self, target: str, *, with_master_key: bool) -> dict[str, Any]:
+        """Have the service write a backup to an absolute path on its machine; returns `queues`, `deleted_queues`, `files`,
+        `bytes`. Has no time limit."""
+        wanted = {"target": target, "with_master_key": with_master_key}
+        made = self.ask("POST", "backups", wanted, answer_s=None)
+        return self._members(made, "queues", "deleted_queues", "files", "bytes")
+
+    def ask(
+        self, method: str, page: str, content: object = None, *, answer_s: float | None = ANSWER_S
+    ) -> Any:
+        """The JSON answer of a page, named relative to /_holdfast/. Raises AdminConflict for status 409."""
+        url = self._place.admin_url
+        body = b"" if content is None else json.dumps(content).encode()
+        try:
+            status, answer = self._exchange(method, f"/_holdfast/{page}", body, answer_s)
+        except PlaceUnknown as error:
+            raise AdminRefused(str(error)) from error
+        except (OSError, HTTPException, ValueError) as error:
+            is_away = isinstance(error, ConnectionRefusedError)
+            text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            raise (ServiceAway if is_away else AdminRefused)(
+                f"cannot ask {url}: {' '.join(text.split())} ({self._place.named_by})"
+            ) from error
+        content = _decoded(answer)
+        said = content.get("error") if isinstance(content, dict) else None
+        if status == _CONFLICT and said:
+            raise AdminConflict(str(said))
+        if status != 200:
+            reason = said or answer[:200].decode("latin-1").strip()
+            if status == _FORBIDDEN:
+                key = self._place.find_key()
+                signed = "no access key was found here" if key is None else self._place.named_by
+                reason = f"{reason} ({signed})"
+            raise AdminRefused(f"{url}: {status} {reason}")
+        if content is None:
+            raise self._not_ours()
+        return content
+
+    def _exchange(
+        self, method: str, path: str, body: bytes, answer_s: float | None
+    ) -> tuple[int, bytes]:
+        parts = urlsplit(self._place.admin_url)
+        target = parts.path + path
+        headers = {"host": parts.netloc.rpartition("@")[2], "content-type": "application/json"}
+        # Without it, two equal requests within a second would have the same signature.
+        headers["x-holdfast-nonce"] = self._entropy.secret(_NONCE_BYTES).hex()
+        key = self._place.find_key()
+        if key is not None:
+            headers = signed_headers(key, method, target, headers, body, self._clock.wall_s())
+        connection = self._connection()
+        try:
+            connection.connect()
+            connection.sock.settimeout(answer_s)
+            connection.request(method, target, body, headers)
+            answer: HTTPResponse = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def _connection(self) -> HTTPConnection:
+        parts = urlsplit(self._place.admin_url)
+        host = parts.hostname or ""
+        if parts.scheme == "http":
+            return HTTPConnection(host, parts.port, timeout=_CONNECT_S)
+        context = ssl.create_default_context(cafile=self._place.authorities)
+        return HTTPSConnection(host, parts.port, timeout=_CONNECT_S, context=context)
+
+    def _members(self, answer: Any, *names: str) -> dict[str, Any]:
+        try:
+            return {name: answer[name] for name in names}
+        except (TypeError, LookupError) as error:
+            raise self._not_ours() from error
+
+    def _not_ours(self) -> AdminRefused:
+        return AdminRefused(f"what answers at {self._place.admin_url} is not holdfast")
+
+
+def _decoded(answer: bytes) -> Any:
     try:
-        named = [deleted["queue_id"] for deleted in _ask("GET", base) if deleted["name"] == name]
-        if named:
-            restored = _ask("POST", f"{base}/{named[0]}/restore")
-            return {member: restored[member] for member in ("queue_id", "account", "region")}
-    except (TypeError, LookupError) as error:
-        raise AdminRefused(f"what answers at {url} is not holdfast") from error
-    raise AdminRefused(f"no deleted queue {name} can be restored")
-
-
-def make_backup(url: str, target: str, *, with_master_key: bool) -> dict[str, Any]:
-    """Have the service write a backup to an absolute path of this machine; returns `queues`, `files`, `bytes`.
-
-    Waits as long as it takes. Raises AdminRefused.
-    """
-    wanted = {"target": target, "with_master_key": with_master_key}
-    made = _ask("POST", f"{url.rstrip('/')}/_holdfast/backups", wanted, timeout_s=None)
-    try:
-        return {member: made[member] for member in ("queues", "files", "bytes")}
-    except (TypeError, LookupError) as error:
-        raise AdminRefused(f"what answers at {url} is not holdfast") from error
-
-
-def _ask(
-    method: str, url: str, content: object = None, *, timeout_s: float | None = _TIMEOUT_S
-) -> Any:
-    """The JSON of the answer; no proxy is asked, since the service answers this machine only."""
-    body = None if content is None else json.dumps(content).encode()
-    headers = {"Content-Type": "application/json"} if body else {}
-    request = Request(url, body, headers, method=method)
-    try:
-        with build_opener(ProxyHandler({})).open(request, timeout=timeout_s) as answer:
-            return json.loads(answer.read())
-    except HTTPError as error:
-        with error:
-            raise AdminRefused(_reason(error)) from error
-    except (OSError, HTTPException, ValueError) as error:
-        text = " ".join(str(getattr(error, "reason", error)).split())
-        raise AdminRefused(f"cannot ask {url}: {text}") from error
-
-
-def _reason(error: HTTPError) -> str:
-    """What the service says in an `error` member, else the status."""
-    try:
-        answer = json.loads(error.read())
-    except (OSError, HTTPException, ValueError):
-        answer = None
-    if isinstance(answer, dict) and isinstance(answer.get("error"), str):
-        return str(answer["error"])
-    return f"the service answered {error.code} {error.reason}"
+        return json.loads(answer)
+    except ValueError:
+        return None

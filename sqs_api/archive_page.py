@@ -1,30 +1,30 @@
 """The pages of the archive: what waits, GET /_holdfast/archive; and what the jobs ask for, with POST and JSON.
 
-/_holdfast/archive/seal      {}                                            bring all that waits to the lake, then answer
-/_holdfast/archive/archived  {"source", "shard", "batch", "table", "version"}   all up to the batch is in the table's version
+/_holdfast/archive/seal      {}                    bring all that waits to the lake, then answer
+/_holdfast/archive/archived  {"source", "shard", "batch", "table", "table_id", "version"}
+                             the table has the batches up to this one: check that, then remove their messages
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import msgspec
 import structlog
 from aiohttp import web
-from aiohttp.web_request import BaseRequest
 
 from cluster.router import Router
+from sqs_api.admin import Answer, error_page
+from sqs_api.admin_access import AdminRequest
+from sqs_api.admin_actions import ACKNOWLEDGE_ARCHIVE, READ_ARCHIVE, SEAL_ARCHIVE
+from sqs_api.archived_table import ArchivedTable, NotInTable, TableUnreadable
 from sqs_api.hand_over import ExportFailed, HandOver, InLake
+from storage.archived_batch import Claimed
 from visibility.errors import InvalidParameterValue, QueueError
 
-ARCHIVE = "/_holdfast/archive"
-_SEAL = ARCHIVE + "/seal"
-_ARCHIVED = ARCHIVE + "/archived"
 _log = structlog.get_logger("archive")
-
-Note = Callable[..., None]
-"""Takes an event's name and its fields: `AuditLog.note`."""
 
 
 class _Archived(msgspec.Struct):
@@ -32,6 +32,7 @@ class _Archived(msgspec.Struct):
     shard: int
     batch: int
     table: str
+    table_id: str
     version: int
 
 
@@ -46,51 +47,63 @@ class _Waiting:
     bytes: int
 
 
-async def archive_page(
-    request: BaseRequest,
-    path: str,
-    body: bytes,
-    hand_over: HandOver,
-    router: Router,
-    lake: str,
-    note: Note,
-) -> web.StreamResponse:
-    """The page, or an object with an `error`."""
-    pages = {ARCHIVE: "GET", _SEAL: "POST", _ARCHIVED: "POST"}
-    allowed = pages.get(path)
-    if allowed is None:
-        return web.Response(status=404, text="not found\n")
-    if request.method != allowed:
-        return web.Response(status=405, headers={"Allow": allowed})
+class ArchivePages:
+    """Answers these pages."""
+
+    def __init__(
+        self, hand_over: HandOver, router: Router, lake: str, table: ArchivedTable
+    ) -> None:
+        self._hand_over = hand_over
+        self._router = router
+        self._lake = lake
+        self._table = table
+
+    def answers(self) -> Mapping[str, Answer]:
+        """The pages by action."""
+        return {
+            READ_ARCHIVE: self.read,
+            SEAL_ARCHIVE: partial(_or_busy, self.seal),
+            ACKNOWLEDGE_ARCHIVE: partial(_or_busy, self.acknowledge),
+        }
+
+    async def read(self, sent: AdminRequest) -> web.Response:
+        """The messages that wait for the archive, by shard."""
+        shards = [asdict(each) for each in _waiting(self._router)]
+        return web.json_response({"lake": self._lake, "shards": shards})
+
+    async def seal(self, sent: AdminRequest) -> web.Response:
+        """The highest batch of each shard in the lake. Raises ExportFailed, QueueError."""
+        places = await self._hand_over.seal()
+        return web.json_response({"shards": [place._asdict() for place in places]})
+
+    async def acknowledge(self, sent: AdminRequest) -> web.Response:
+        """The number of removed messages; none is removed unless the table has it. Raises QueueError."""
+        try:
+            said = msgspec.json.decode(sent.body, type=_Archived)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return error_page(400, f"not an acknowledgement: {error}")
+        if said.shard not in self._router.shards:
+            return error_page(409, f"there is no shard {said.shard}")
+        claimed = Claimed(said.source, said.shard, said.batch, said.table_id, said.version)
+        try:
+            await self._table.check(claimed)
+            removed = await self._hand_over.acknowledge(InLake(said.source, said.shard, said.batch))
+        except NotInTable as refusal:
+            return error_page(409, str(refusal))
+        except TableUnreadable as error:
+            return error_page(503, str(error))
+        except InvalidParameterValue as refusal:
+            return error_page(409, refusal.message)
+        _log.info("batches_archived", **msgspec.structs.asdict(said), messages=removed)
+        return web.json_response({"removed": removed})
+
+
+async def _or_busy(answer: Answer, sent: AdminRequest) -> web.Response:
+    """The answer, or status 503 with the reason if the page fails for the moment."""
     try:
-        if path == _SEAL:
-            places = await hand_over.seal()
-            return web.json_response({"shards": [place._asdict() for place in places]})
-        if path == _ARCHIVED:
-            return await _archived(body, hand_over, router, note)
+        return await answer(sent)
     except (ExportFailed, QueueError) as error:
-        return _refused(503, error.message if isinstance(error, QueueError) else str(error))
-    return web.json_response({"lake": lake, "shards": [asdict(each) for each in _waiting(router)]})
-
-
-async def _archived(
-    body: bytes, hand_over: HandOver, router: Router, note: Note
-) -> web.StreamResponse:
-    try:
-        said = msgspec.json.decode(body, type=_Archived)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return _refused(400, f"not an acknowledgement: {error}")
-    if said.shard not in router.shards:
-        return _refused(409, f"there is no shard {said.shard}")
-    try:
-        removed = await hand_over.acknowledge(InLake(said.source, said.shard, said.batch))
-    except InvalidParameterValue as refusal:
-        return _refused(409, refusal.message)
-    fields = msgspec.structs.asdict(said) | {"messages": removed}
-    _log.info("batches_archived", **fields)
-    if removed:
-        note("batches_archived", **fields)
-    return web.json_response({"removed": removed})
+        return error_page(503, error.message if isinstance(error, QueueError) else str(error))
 
 
 def _waiting(router: Router) -> list[_Waiting]:
@@ -105,7 +118,3 @@ def _waiting(router: Router) -> list[_Waiting]:
         )
         for shard in router.shards.values()
     ]
-
-
-def _refused(status: int, text: str) -> web.StreamResponse:
-    return web.json_response({"error": text}, status=status)

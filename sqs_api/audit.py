@@ -55,15 +55,22 @@ def audit_line(wall_s: float, event: str, **fields: Any) -> str:
     return json.dumps(line, default=str)
 
 
+class AuditUnusable(Exception):
+    """The file cannot be opened; the text gives the reason in one line."""
+
+
 class AuditLog:
     """The file. Belongs to the event loop's thread."""
 
     def __init__(self, file: Path, wall_s: Callable[[], float]) -> None:
-        """Open or create it. Raises OSError."""
+        """Open or create it. Raises AuditUnusable."""
         self._wall_s = wall_s
-        self._handler = RotatingFileHandler(
-            file, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8"
-        )
+        try:
+            self._handler = RotatingFileHandler(
+                file, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8"
+            )
+        except OSError as error:
+            raise AuditUnusable(f"cannot open the audit log: {error.strerror}") from error
         self._handler.handleError = self._write_failed  # type: ignore[method-assign]
         self._log = structlog.get_logger("audit")
         self._lines: queue.Queue[str | None] = queue.Queue(_WAITING_MAX)
@@ -105,9 +112,9 @@ class AuditLog:
         )
 
     def denied(
-        self, action: str, caller: Caller | None, source_ip: str, request_id: str, code: str
+        self, action: str, caller: Caller | None, source_ip: str, request_id: str | None, code: str
     ) -> None:
-        """Note a call that was refused for who made it; `caller` is None where that is not known."""
+        """Note a call that was refused for who made it; `caller` and `request_id` are None where there is none."""
         second = int(self._wall_s())
         if second != self._second:
             if self._omitted:

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import msgspec
 from aiohttp import web
-from aiohttp.web_request import BaseRequest
 
+from sqs_api.admin import error_page
+from sqs_api.admin_access import AdminRequest
 from sqs_api.backups import Backups
 from storage.manifest import BackupRefused, Manifest
-
-BACKUPS = "/_holdfast/backups"
-_BODY_BYTES_MAX = 16 << 10
 
 
 class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
@@ -23,32 +21,25 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
     with_master_key: bool = False
 
 
-async def make_backup(request: BaseRequest, backups: Backups) -> web.StreamResponse:
+async def make_backup(backups: Backups, sent: AdminRequest) -> web.Response:
     """What was made, or an object with an `error`: 400 for a request that is none, 409 if the backup was not made."""
-    if request.method != "POST":
-        return web.Response(status=405, headers={"Allow": "POST"})
     try:
-        wanted = msgspec.json.decode(await read_body(request), type=_Wanted)
+        wanted = msgspec.json.decode(sent.body, type=_Wanted)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return web.json_response({"error": f"not a request for a backup: {error}"}, status=400)
+        return error_page(400, f"not a request for a backup: {error}")
     if not wanted.target or "\0" in wanted.target:
-        return web.json_response({"error": "target: must be a folder"}, status=400)
+        return error_page(400, "target: must be a folder")
     try:
         made = await backups.make(Path(wanted.target), with_master_key=wanted.with_master_key)
     except BackupRefused as refusal:
-        return web.json_response({"error": str(refusal)}, status=409)
+        return error_page(409, str(refusal))
     return web.json_response(_shown(made))
 
 
-async def read_body(request: BaseRequest) -> bytes:
-    """The body, cut off where it is longer than any that makes sense."""
-    body = b""
-    async for chunk in request.content.iter_any():
-        body += chunk
-        if len(body) > _BODY_BYTES_MAX:
-            break
-    return body[:_BODY_BYTES_MAX]
-
-
 def _shown(made: Manifest) -> dict[str, object]:
-    return {"queues": made.queues, "files": len(made.files), "bytes": made.size}
+    return {
+        "queues": made.queues,
+        "deleted_queues": made.deleted_queues,
+        "files": len(made.files),
+        "bytes": made.size,
+    }

@@ -22,6 +22,7 @@ from sqs_api.declarations import DeclaredQueue, DeclaredUser, in_order
 from sqs_api.logs import LogFormat
 from sqs_api.origins import AllowedOrigins
 from sqs_api.proxies import TrustedProxies
+from sqs_api.service_place import DEFAULT_DATA
 from storage.rocks import Durability
 from visibility.limits import DAY
 from visibility.naming import is_account
@@ -166,7 +167,7 @@ class Settings(BaseSettings):
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 9324
     """Port to listen on; 0 picks a free one."""
-    data: Path = Path("holdfast-data")
+    data: Path = Path(DEFAULT_DATA)
     """Folder of queues, messages and access keys; made if it does not exist."""
     auth: AuthMode = AuthMode.SIGV4
     """Whether signatures are checked."""
@@ -300,10 +301,6 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
         raise ConfigRefused("tls_certificate: needs tls_key, and the other way round")
     if settings.archive_every is not None and settings.lake is None:
         raise ConfigRefused("archive_every: needs lake")
-    if settings.archive_every is not None and not _jobs_reach(settings):
-        raise ConfigRefused(
-            "archive_every: its jobs reach the service by loopback and http only; without that, run them by a timer"
-        )
     if settings.tls_client_ca is not None and settings.tls_certificate is None:
         raise ConfigRefused("tls_client_ca: needs tls_certificate and tls_key")
     if (settings.access_key_id is None) is not (settings.secret_access_key is None):
@@ -336,12 +333,6 @@ def _bounds(name: str) -> str | None:
     low = next((bound.ge for bound in field.metadata if hasattr(bound, "ge")), 0)
     high = next((bound.le for bound in field.metadata if hasattr(bound, "le")), None)
     return f"must be a whole number from {low}{'' if high is None else f' to {high}'}"
-
-
-def _jobs_reach(settings: Settings) -> bool:
-    """Whether a job on this machine reaches the service as somebody on this machine, by the address it listens on."""
-    is_reached = settings.host in ("0.0.0.0", "::") or _is_loopback(settings.host)
-    return is_reached and settings.tls_certificate is None
 
 
 def _is_loopback(host: str) -> bool:

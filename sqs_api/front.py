@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from ipaddress import ip_address
 
 import structlog
+from aiohttp import web
+from aiohttp.web_request import BaseRequest
 
 from sqs_api.config import Settings
 from sqs_api.descriptors import for_connections, raise_limit
 from sqs_api.gateway import Gateway
-from sqs_api.http_server import OtherPages, SqsServer
+from sqs_api.http_server import OtherPages, SqsConnection, SqsServer
 from sqs_api.listener import Listener
 from sqs_api.listener_metrics import ListenerMetrics
 from sqs_api.metrics import Metrics
@@ -19,6 +22,8 @@ from sqs_api.proxies import TrustedProxies
 from sqs_api.shedding import ListenerLimits
 from sqs_api.tls import Tls, TlsUnusable
 
+_LOCAL_MAX = 64
+"""Limit of connections to the local port."""
 FRONT_CHECK_S = 1.0
 """How often connections and certificates are looked at; the unit of the listener's time limits."""
 
@@ -31,6 +36,10 @@ class Front:
         self._settings = settings
         self._wall_s = wall_s
         self._tls: Tls | None = None
+        self._servers: list[SqsServer] = []
+        self._listeners: list[Listener] = []
+        self.admin_address = ""
+        """Address of the administrative pages for local programs."""
         if settings.tls_certificate is not None and settings.tls_key is not None:
             self._tls = Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         self._log = structlog.get_logger("front")
@@ -49,22 +58,42 @@ class Front:
             self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
         proxies = TrustedProxies(settings.trusted_proxies)
         origins = AllowedOrigins(settings.browser_origins)
-        self._server = SqsServer(gateway, pages, limits, proxies, origins)
-        self._listener = Listener(self._server, connections_max=limits.connections_max, tls=tls)
-        port = await self._listener.open(settings.host, settings.port)
-        counters, memory = self._server.counters, self._server.memory
+        server = SqsServer(gateway, pages, limits, proxies, origins)
+        port = await self._listen(server, settings.host, settings.port, tls)
+        counters, memory = server.counters, server.memory
         metrics.attach(
             ListenerMetrics(
                 counters, memory, tls, lambda: gateway.polls_not_waited, wall_s=self._wall_s
             )
         )
         self._report_expiry()
+        loopback = loopback_of(settings.host)
+        if tls is not None or loopback is None:
+            # Local commands have neither a client certificate nor a name that the server certificate is valid for.
+            pages_server = PagesServer(gateway, pages, limits._replace(connections_max=_LOCAL_MAX))
+            local_port = await self._listen(pages_server, "127.0.0.1", 0, None)
+            self.admin_address = f"http://127.0.0.1:{local_port}"
+        else:
+            self.admin_address = f"http://{loopback}:{port}"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         return f"{'http' if tls is None else 'https'}://{host}:{port}"
 
+    async def _listen(self, server: SqsServer, host: str, port: int, tls: Tls | None) -> int:
+        """The port. Raises OSError, with nothing left open."""
+        listener = Listener(server, connections_max=server.limits.connections_max, tls=tls)
+        try:
+            port = await listener.open(host, port)
+        except OSError:
+            self.close()
+            raise
+        self._servers.append(server)
+        self._listeners.append(listener)
+        return port
+
     async def look(self) -> None:
         """Hang up on clients that let the service wait, and take over a new certificate. Call it every `FRONT_CHECK_S`."""
-        await self._server.sweep()
+        for server in self._servers:
+            await server.sweep()
         try:
             if self._tls is not None and self._tls.reload_if_changed():
                 self._log.info("certificate_reloaded")
@@ -82,9 +111,41 @@ class Front:
 
     def close(self) -> None:
         """Accept no more, and begin no more requests."""
-        self._listener.close()
-        self._server.begin_to_stop()
+        for listener in self._listeners:
+            listener.close()
+        for server in self._servers:
+            server.begin_to_stop()
 
     async def disconnect(self, wait_s: float) -> None:
         """End the connections, the idle ones after so long."""
-        await self._server.shutdown(wait_s)
+        for server in self._servers:
+            await server.shutdown(wait_s)
+
+
+class PagesServer(SqsServer):
+    """Serves the administrative pages only, not SQS."""
+
+    def __init__(self, gateway: Gateway, pages: OtherPages, limits: ListenerLimits) -> None:
+        async def answer(request: BaseRequest) -> web.StreamResponse:
+            return await pages(request) or web.Response(status=404, text="not found\n")
+
+        super().__init__(gateway, answer, limits)
+
+    def __call__(self) -> SqsConnection:
+        """The protocol of a new connection."""
+        connection = super().__call__()
+        connection.take_no_short_cut()
+        return connection
+
+
+def loopback_of(host: str) -> str | None:
+    """The loopback address at which a listener on `host` is reached; None if there is none."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return "127.0.0.1" if host in ("", "localhost") else None
+    if address.is_unspecified:
+        return "[::1]" if address.version == 6 else "127.0.0.1"
+    if not address.is_loopback:
+        return None
+    return f"[{address}]" if address.version == 6 else str(address)

@@ -254,6 +254,10 @@ class SqsConnection(BoundedConnection):
         super().request_ends()
         self._give_memory_back()
 
+    def take_no_short_cut(self) -> None:
+        """Let aiohttp handle the connection from its first request on."""
+        self._left_to_aiohttp = True
+
     def _leave_to_aiohttp(self, data: bytes, begun_at: int) -> None:
         """From here on, aiohttp reads this connection."""
         self._left_to_aiohttp = True
@@ -336,7 +340,8 @@ class SqsServer(web.Server):
         headers = headers_of(request)
         if connection.origin_of is not None:
             client.source_ip, client.is_secure = connection.origin_of(headers)
-            request = request.clone(remote=client.source_ip)
+            scheme = "https" if client.is_secure else "http"
+            request = request.clone(remote=client.source_ip, scheme=scheme)
         other = await self._other_pages(request)
         if other is not None:
             return other

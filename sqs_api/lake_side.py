@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-
-from aiohttp import web
-from aiohttp.web_request import BaseRequest
 
 from cluster.catalog import Catalog
 from cluster.clock import Clock
 from cluster.router import Router
 from cluster.shard import ArchiveLimits
+from sqs_api.admin import Answer
 from sqs_api.archive_metrics import ArchiveMetrics
-from sqs_api.archive_page import Note, archive_page
+from sqs_api.archive_page import ArchivePages
+from sqs_api.archived_table import ArchivedTable
 from sqs_api.config import Settings, WhenFull, seconds_of
 from sqs_api.disk_space import DiskSpace
 from sqs_api.hand_over import HAND_OVER_CHECK_S, HandOver
@@ -34,7 +33,7 @@ def archive_limits(settings: Settings) -> ArchiveLimits | None:
     """What a shard hands over; None without a lake. Raises LakeRefused."""
     if settings.lake is None:
         return None
-    packages = ("pyarrow",) if settings.archive_every is None else ("pyarrow", "pyspark")
+    packages = ["pyarrow", "deltalake", *([] if settings.archive_every is None else ["pyspark"])]
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise LakeRefused(f"lake: needs {', '.join(missing)}: pip install 'holdfast[spark]'")
@@ -60,33 +59,28 @@ class LakeSide:
         *,
         store_of: Callable[[int], RocksStore],
         disk: DiskSpace,
-        note: Note,
     ) -> None:
-        """The settings name a lake; `store_of` gives the store that a shard uses now, `note` is the audit log's."""
+        """The settings name a lake; `store_of` gives the store that a shard uses now."""
         self._settings = settings
         self._router = router
         self._clock = clock
         self._hand_over = HandOver(settings, router, catalog, clock, store_of=store_of, disk=disk)
         self._schedule: Schedule | None = None
-        self._note = note
 
-    def begin(self, address: str, metrics: Metrics, watches: Watches) -> None:
-        """Work from now on; `address` is where the node answers."""
+    def begin(self, metrics: Metrics, watches: Watches) -> None:
+        """Start periodic work. The node's note must be in its data folder, since jobs read it."""
         every, lake = self._settings.archive_every, self._settings.lake
         watches.every(HAND_OVER_CHECK_S, self._hand_over.look)
         if every is not None and lake is not None:
-            endpoint = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-            schedule = self._schedule = Schedule(lake, endpoint, self._clock)
+            schedule = self._schedule = Schedule(lake, self._settings.data, self._clock)
             watches.every(seconds_of(every), schedule.run)
         now_ms = self._clock.now_ms
         metrics.attach(ArchiveMetrics(self._hand_over, self._router, self._schedule, now_ms))
 
-    async def page(self, request: BaseRequest, path: str, body: bytes) -> web.StreamResponse:
-        """See `archive_page`."""
+    def answers(self) -> Mapping[str, Answer]:
+        """The pages of the archive by action."""
         lake = self._settings.lake or ""
-        return await archive_page(
-            request, path, body, self._hand_over, self._router, lake, self._note
-        )
+        return ArchivePages(self._hand_over, self._router, lake, ArchivedTable(lake)).answers()
 
     async def stop(self) -> None:
         """End the processes that work for the node."""

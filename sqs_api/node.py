@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -17,7 +18,6 @@ import structlog
 from auth.caller import Caller
 from auth.credentials import AccessKey, CredentialSet
 from auth.envelope import SealBroken
-from auth.errors import AuthError
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
 from cluster.backup import remove_leftovers
@@ -29,11 +29,14 @@ from cluster.master_key import KeysUnusable
 from cluster.router import Router
 from cluster.shard import CatalogOlder, Shard
 from sqs_api.access import Access
-from sqs_api.admin import AdminPages, Signed
+from sqs_api.admin import Answer, list_deleted, restore_deleted
+from sqs_api.admin_actions import BACKUP, LIST_DELETED_QUEUES, RESTORE_QUEUE
+from sqs_api.admin_side import AdminSide
 from sqs_api.audit import FILE_NAME as AUDIT_FILE
-from sqs_api.audit import AuditLog
+from sqs_api.audit import AuditLog, AuditUnusable
+from sqs_api.backup_page import make_backup
 from sqs_api.backups import Backups
-from sqs_api.config import Audience, AuthMode, Settings, Switch
+from sqs_api.config import AuthMode, Settings, Switch
 from sqs_api.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.deletions import Deletions
 from sqs_api.disk_space import DiskSpace
@@ -92,6 +95,7 @@ _REFUSALS = (
     StoreFailed,
     DamagedRecord,
     TlsUnusable,
+    AuditUnusable,
 )
 
 
@@ -146,11 +150,13 @@ class Node:
                 identities_file(settings.data), self._keyring.secrets, self._clock, self._entropy
             )
             self._opened.callback(self._identities.close)
-            declare_users(settings, self._identities)
+            self._open_audit()
+            note_declared = partial(self._note, uid=os.getuid())
+            declare_users(settings, self._identities, note_declared)
             self._credentials = self._identities.credentials()
             self._users = self._identities.users()
             self._catalog = await self._open_catalog(sorted(folders))
-            await declare_queues(settings, self._catalog)
+            await declare_queues(settings, self._catalog, note_declared)
             self._router = Router(self._shard(number, path) for number, path in folders.items())
             for shard in self._router.shards.values():
                 shard.start(self._catalog.highest_queue_id)
@@ -165,6 +171,7 @@ class Node:
             raise NodeRefused(f"cannot open the catalog of {settings.data}: {error}") from error
         if settings.auth is AuthMode.SIGV4 and not len(self._credentials):
             self.first_key = self._identities.add_key(settings.account)
+            self._note("first_access_key", access_key_id=self.first_key.access_key_id)
             self._credentials = CredentialSet([self.first_key])
         return await self._listen()
 
@@ -263,17 +270,16 @@ class Node:
                 self._clock,
                 store_of=self._stores.__getitem__,
                 disk=self._disk,
-                note=self._note,
             )
-        pages = AdminPages(
-            self._metrics,
-            self._is_ready,
-            answers_anyone=settings.metrics is Audience.ANYONE,
-            deletions=self._deletions,
-            backups=self._backups,
-            archive=None if self._lake is None else self._lake.page,
-            is_operator=self._is_operator,
+        self._admin = AdminSide(
+            settings,
+            self._clock,
+            self._entropy,
+            access=self._access,
+            verifier=self._verifier,
+            audit=self._audit,
         )
+        pages = self._admin.pages(self._metrics, self._is_ready, self._answers())
         try:
             address = await self._front.open(self._gateway, pages, self._metrics)
         except OSError as error:
@@ -281,33 +287,44 @@ class Node:
             raise NodeRefused(
                 f"cannot listen on {settings.host}:{settings.port}: {reason}"
             ) from error
+        self._admin.leave_note(address, self._front.admin_address)
         self._watch()
         if self._lake is not None:
-            self._lake.begin(address, self._metrics, self._watches)
+            self._lake.begin(self._metrics, self._watches)
         self._ready = True
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         return address
 
+    def _answers(self) -> dict[str, Answer]:
+        """The answers of the pages in `admin_actions.PAGES`, by action."""
+        answers: dict[str, Answer] = {
+            BACKUP: partial(make_backup, self._backups),
+            LIST_DELETED_QUEUES: partial(list_deleted, self._deletions),
+            RESTORE_QUEUE: partial(restore_deleted, self._deletions),
+        }
+        if self._lake is not None:
+            answers |= self._lake.answers()
+        return answers
+
+    def _open_audit(self) -> None:
+        self._audit: AuditLog | None = None
+        if self._settings.audit is Switch.ON:
+            self._audit = AuditLog(self._settings.data / AUDIT_FILE, self._clock.wall_s)
+            self._opened.callback(self._audit.close)
+        self._note("started", version=metadata.version("holdfast"), uid=os.getuid())
+
     def _open_ledger(self) -> None:
         settings = self._settings
         usage = Usage(settings.data / USAGE_FILE, self._clock.wall_s, settings.usage_days)
-        audit = None
-        if settings.audit is Switch.ON:
-            try:
-                audit = AuditLog(settings.data / AUDIT_FILE, self._clock.wall_s)
-            except OSError as error:
-                raise NodeRefused(f"cannot open the audit log: {error.strerror}") from error
-            self._opened.callback(audit.close)
-            audit.note("started", version=metadata.version("holdfast"))
-        self._ledger = self._gateway.ledger = Ledger(usage, audit)
+        self._ledger = self._gateway.ledger = Ledger(usage, self._audit)
         self._opened.push_async_callback(self._ledger.write)
 
     def _note(self, event: str, **fields: object) -> None:
         """Tell the audit log of what happened to the node itself."""
-        if self._ledger.audit is not None:
-            self._ledger.audit.note(event, **fields)
+        if self._audit is not None:
+            self._audit.note(event, **fields)
 
     def _show_metrics(self, rates: Rates) -> None:
         settings = self._settings
@@ -349,18 +366,6 @@ class Node:
             return claimed(method, target, headers)
 
         return authenticate
-
-    def _is_operator(self, raw: Signed) -> bool:
-        """Whether the root of the configured account signed it, which nobody needs to in open mode."""
-        if self._settings.auth is AuthMode.OPEN:
-            return False
-        try:
-            caller = self._verifier.verify(
-                raw.method, raw.target, raw.headers, raw.body, self._clock.wall_s()
-            )
-        except AuthError:
-            return False
-        return caller.account == self._settings.account and caller.user is None
 
     def _is_ready(self) -> bool:
         return self._ready and self._router.ready
@@ -428,6 +433,7 @@ class Node:
         """Take no new requests, finish running ones, end long polls early, close everything."""
         self._ready = False
         self._note("stopping")
+        self._admin.remove_note()
         self._front.close()
         self._watches.begin_to_stop()
         for shard in self._router.shards.values():

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 import structlog
 
@@ -21,9 +22,9 @@ _LINES_KEPT = 3
 class Schedule:
     """Belongs to the event loop's thread. Each job is a group of processes, which end together."""
 
-    def __init__(self, lake: str, endpoint: str, clock: Clock) -> None:
-        """`endpoint` is this service, where the archive job acknowledges what is archived."""
-        self._options = ("--lake", lake, "--endpoint", endpoint)
+    def __init__(self, lake: str, data: Path, clock: Clock) -> None:
+        """`data` has this service's note, from which the archive job takes address and key."""
+        self._options = ("--lake", lake, "--data", str(data))
         self._clock = clock
         self._log = structlog.get_logger("schedule")
         self._process: asyncio.subprocess.Process | None = None

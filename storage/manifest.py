@@ -33,11 +33,12 @@ class CopiedFile(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a backup holds.
 
-    `data_format` is that of the data folder; `last_stamp_ms`: no row was written later; `queues` can be used or restored;
-    `has_master_key`: whether what is encrypted can be read with this backup alone.
+    `data_format` is that of the data folder; `last_stamp_ms`: no row was written later; `queues` can be used, and
+    `deleted_queues` restored (until 0.1 they were among `queues`); `has_master_key`: whether what is encrypted can be read
+    with this backup alone.
     """
 
     format: int
@@ -49,6 +50,7 @@ class Manifest(msgspec.Struct, frozen=True):
     queues: int
     has_master_key: bool
     files: list[CopiedFile]
+    deleted_queues: int = 0
 
     @property
     def size(self) -> int:

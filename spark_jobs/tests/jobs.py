@@ -23,7 +23,7 @@ class ArchiveJob:
         self.warnings, self.told = [], []
         return run_archive(
             self.lake,
-            Service(self.service.endpoint),
+            Service(self.service.place),
             self.open_session,
             seal=seal,
             warn=self.warnings.append,

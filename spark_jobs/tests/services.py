@@ -10,6 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
+from sqs_api.service_place import Place
+
+
+def place_of(url: str) -> Place:
+    """A service without signatures."""
+    return Place(url, url, lambda: None, "a test")
+
 
 class FakeService:
     """Listens on loopback while its block lasts."""
@@ -39,6 +46,7 @@ class FakeService:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
         self.port: int = self._server.server_address[1]
         self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.place = place_of(self.endpoint)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     def __enter__(self) -> FakeService:

@@ -31,6 +31,7 @@ from spark_jobs.tests.lakes import (
     write_batches,
     write_segment,
 )
+from spark_jobs.tests.services import place_of
 from storage.archive_schema import DELETED, SEGMENT, SEGMENTS
 from storage.lake import Lake
 
@@ -159,6 +160,7 @@ def test_service_is_told_the_table_and_version_and_the_segments_go(job: ArchiveJ
             "shard": 0,
             "batch": 3,
             "table": job.lake.uri("archive"),
+            "table_id": str(load_or_create(job.lake).metadata().id),
             "version": 1,
         }
     ]
@@ -215,7 +217,7 @@ def test_service_that_is_away_does_not_keep_the_lake_from_being_archived(
 
     run_archive(
         lake,
-        Service("http://127.0.0.1:9"),
+        Service(place_of("http://127.0.0.1:9")),
         open_session,
         seal=True,
         warn=warnings.append,

@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import date
 
 import boto3
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
@@ -30,6 +31,7 @@ from spark_jobs.tests.lakes import (
 from spark_jobs.tests.processes import wait
 from spark_jobs.tests.services import FakeService
 from storage.archive_schema import RUNS, SEGMENTS
+from storage.archived_batch import Claimed, refute
 from storage.lake import Lake, LakeUnusable, ObjectStore
 
 pytestmark = pytest.mark.slow
@@ -80,7 +82,7 @@ def test_archive_and_compact_work_in_an_object_store(
     large = message(61, batch=4, body="x" * (9 << 20))
     write_segment(s3, [large])
     service.sealed[SOURCE, 0] = 5
-    client = Service(service.endpoint)
+    client = Service(service.place)
     warnings: list[str] = []
 
     def run() -> str:
@@ -90,6 +92,10 @@ def test_archive_and_compact_work_in_an_object_store(
         return str(summary)
 
     assert run().startswith("61 messages of 4 batches are in version 1 of the table, 4 segments")
+    told = service.told[-1]
+    claimed = Claimed(SOURCE, 0, 4, told["table_id"], told["version"])
+    assert refute(s3, claimed) is None
+    assert refute(s3, msgspec.structs.replace(claimed, batch=5)) is not None
     fifth = [message(62, batch=5)]
     write_segment(s3, fifth)
     assert run().startswith("1 messages of 1 batches are in version 2 of the table, 1 segments")
@@ -120,7 +126,7 @@ def test_one_of_two_runs_commits_and_the_others_files_are_swept(
     with pytest.raises(NotCommitted):
         commit_to(stale, [], plans[1].after, fence(stale))
 
-    client = Service(service.endpoint)
+    client = Service(service.place)
     summary = run_archive(s3, client, open_session, seal=True, warn=print, tell=print)
     assert summary.orphans == len(parts[1])
     assert orphans(s3) == []

@@ -56,7 +56,7 @@ def test_job_that_is_killed_at_any_step_loses_and_repeats_nothing(
         write_segment(lake, written)
         rows += written
     service.sealed[SOURCE, 0] = 4
-    place = ("--lake", lake.url, "--endpoint", service.endpoint)
+    place = ("--lake", lake.url, "--url", service.endpoint)
     arguments = ("archive", *place, "--master", "local[2,4]")
 
     # While its tasks write.
@@ -105,7 +105,7 @@ def test_lost_executors_cost_time_only(lake: Lake, service: FakeService) -> None
     assert names(archived_rows(lake)) == names(rows)
     assert orphans(lake)
     status, _, error = ended(
-        job("archive", "--no-seal", "--lake", lake.url, "--endpoint", service.endpoint)
+        job("archive", "--no-seal", "--lake", lake.url, "--url", service.endpoint)
     )
     assert status == 0, error
     assert orphans(lake) == []
@@ -144,7 +144,7 @@ def test_job_that_is_asked_to_end_leaves_no_note_and_no_java(
 ) -> None:
     rows = [message(i, body=f"{i}{LARGE}") for i in range(1, 100)]
     write_segment(lake, rows)
-    process = job("archive", "--lake", lake.url, "--endpoint", service.endpoint)
+    process = job("archive", "--lake", lake.url, "--url", service.endpoint)
     wait(lambda: bool(lake.list_drafts(ARCHIVE)))
 
     process.terminate()
@@ -168,9 +168,7 @@ def is_alive(group: int) -> bool:
 
 @pytest.mark.slow
 def test_service_that_is_away_is_said_in_one_line_and_by_the_exit_status(lake: Lake) -> None:
-    status, output, error = ended(
-        job("archive", "--lake", lake.url, "--endpoint", "http://127.0.0.1:9")
-    )
+    status, output, error = ended(job("archive", "--lake", lake.url, "--url", "http://127.0.0.1:9"))
 
     assert status == 1
     assert output == "archive: nothing to archive, 0 segments acknowledged, 0 orphans removed\n"
@@ -186,7 +184,7 @@ def test_service_that_is_away_is_said_in_one_line_and_by_the_exit_status(lake: L
         (["archive"], "--lake"),
         (["archive", "--lake", "/nowhere"], "there is no folder /nowhere"),
         (["archive", "--lake", "ftp://x/y"], "must be a folder or s3://"),
-        (["archive", "--lake", ".", "--endpoint", "nine"], "no http:// or https:// URL"),
+        (["archive", "--lake", ".", "--url", "nine"], "no http:// or https:// address"),
         (["compact", "--lake", ".", "--keep-days", "-1"], "--keep-days"),
         (["unheard-of"], "unheard-of"),
     ],

@@ -6,51 +6,52 @@ from pathlib import Path
 
 import click
 
-from sqs_api.commands.options import Refused
+from sqs_api.commands.options import URL, Refused, admin_client, load, note, shown_queues
 
 
 @click.command()
 @click.argument("target", type=click.Path(path_type=Path))
-@click.option(
-    "--url",
-    default="http://127.0.0.1:9324",
-    show_default=True,
-    help="Address of the running service, which must be on this machine and writes TARGET itself.",
-)
+@URL
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
-    help="Data folder of a service that does not run: it is copied without one.",
+    help="Data folder. A service that runs on it makes the backup; otherwise the folder is copied.",
 )
 @click.option(
     "--with-master-key",
     is_flag=True,
     help="Put master.key in too: whoever has the backup can then read what is encrypted in it.",
 )
-def backup(target: Path, url: str, data: Path | None, *, with_master_key: bool) -> None:
+def backup(target: Path, url: str | None, data: Path | None, *, with_master_key: bool) -> None:
     """Copy queues, messages and keys to the new folder TARGET, as of one point in time.
 
-    Requests are answered meanwhile. A backup on the data folder's own file system shares its files by hard links: it takes
-    no time and no space, and does not survive that disk.
+    The service writes TARGET itself, on its machine, and goes on answering. A backup on the data folder's own file system
+    shares its files by hard links: it takes no time and no space, and does not survive that disk.
     """
+    from sqs_api.service_note import FILE_NAME
+
     target = target.absolute()
-    if data is None:
-        made = _ask_service(url, target, with_master_key)
-    else:
-        made = _copy_closed(data, target, with_master_key)
-    click.echo(
-        f"{target}: {made['queues']} queues, {made['files']} files, {made['bytes'] / 1e6:.1f} MB"
-    )
+    made: dict[str, int] | None = None
+    if url is not None or data is None or (data / FILE_NAME).exists():
+        made = _ask_service(url, data, target, with_master_key)
+    if made is None:
+        made = _copy_closed(data or Path(), target, with_master_key)
+    queues = shown_queues(made["queues"], made["deleted_queues"])
+    click.echo(f"{target}: {queues}, {made['files']} files, {made['bytes'] / 1e6:.1f} MB")
 
 
-def _ask_service(url: str, target: Path, with_master_key: bool) -> dict[str, int]:
-    from sqs_api import admin_client
+def _ask_service(
+    url: str | None, data: Path | None, target: Path, with_master_key: bool
+) -> dict[str, int] | None:
+    """The counts of the backup; None if the folder's service is gone. The lock on its files guards against a mistake."""
+    from sqs_api.admin_client import AdminRefused, ServiceAway
 
-    if not url.startswith(("http://", "https://")):
-        raise Refused("--url: must be an http:// or https:// address")
     try:
-        return admin_client.make_backup(url, str(target), with_master_key=with_master_key)
-    except admin_client.AdminRefused as error:
+        client = admin_client(url, data)
+        return client.make_backup(str(target), with_master_key=with_master_key)
+    except AdminRefused as error:
+        if url is None and data is not None and isinstance(error, ServiceAway):
+            return None
         raise Refused(str(error)) from error
 
 
@@ -61,6 +62,7 @@ def _copy_closed(data: Path, target: Path, with_master_key: bool) -> dict[str, i
     from cluster.clock import SystemClock
     from storage.manifest import BackupRefused
 
+    settings = load(None, {"data": data})
     try:
         made = back_up_closed(
             data,
@@ -71,4 +73,10 @@ def _copy_closed(data: Path, target: Path, with_master_key: bool) -> dict[str, i
         )
     except BackupRefused as error:
         raise Refused(str(error)) from error
-    return {"queues": made.queues, "files": len(made.files), "bytes": made.size}
+    note(settings, "backup", target=str(target), with_master_key=with_master_key)
+    return {
+        "queues": made.queues,
+        "deleted_queues": made.deleted_queues,
+        "files": len(made.files),
+        "bytes": made.size,
+    }

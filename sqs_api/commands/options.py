@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from auth.identities import User
     from cluster.identity_store import IdentityStore
     from cluster.keyring import Keyring
+    from sqs_api.admin_client import AdminClient
 
 CONFIG = click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="TOML file [HOLDFAST_CONFIG]."
@@ -26,6 +27,9 @@ CONFIG = click.option(
 DATA = click.option("--data", type=click.Path(path_type=Path), help="Data folder.")
 
 
+URL = click.option(
+    "--url", help="Address of the service [AWS_ENDPOINT_URL, else as noted in the data folder]."
+)
 ACCOUNT = click.option("--account", help="Account, 12 digits [the configured one].")
 
 
@@ -103,6 +107,24 @@ def opened_identities(settings: Settings, *, may_make: bool = False) -> Iterator
             raise Refused(str(error)) from error
 
 
+def admin_client(url: str | None, data: Path | None) -> AdminClient:
+    """A client of the service named by the options or their defaults. Raises Refused."""
+    from sqs_api.admin_client import AdminClient
+    from sqs_api.service_place import PlaceUnknown, find_place, key_of_environment
+
+    environment = config.environment()
+    try:
+        place = find_place(url, data, environment, lambda: key_of_environment(environment))
+    except PlaceUnknown as error:
+        raise Refused(str(error)) from error
+    return AdminClient(place)
+
+
+def shown_queues(queues: int, deleted: int) -> str:
+    """The counts of queues, worded alike by all commands."""
+    return f"{queues} queues" + (f" and {deleted} deleted ones" if deleted else "")
+
+
 def account_of(settings: Settings, account: str | None) -> str:
     """The account that was given, or the configured one. Raises Refused."""
     if account is not None and not is_account(account):
@@ -132,12 +154,13 @@ def audited(command: Callable[..., object]) -> Callable[..., None]:
         shown = {
             name: value for name, value in given.items() if isinstance(value, str | float | bool)
         }
-        _note(obj[-1], f"{parent} {context.info_name}", made=made, **shown)
+        note(obj[-1], f"{parent} {context.info_name}", made=made, **shown)
 
     return run
 
 
-def _note(settings: Settings, event: str, **fields: Any) -> None:
+def note(settings: Settings, event: str, **fields: Any) -> None:
+    """Record an action that was done without the service."""
     from cluster.clock import SystemClock
     from sqs_api.audit import FILE_NAME, audit_line
 

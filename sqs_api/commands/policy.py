@@ -6,6 +6,7 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -14,6 +15,7 @@ from auth.caller import anonymous as nobody
 from auth.policy import Asked, Decision, Principal, decide
 from auth.policy_document import Kind, PolicyRefused, read_policy
 from cluster.clock import SystemClock
+from sqs_api.admin_actions import ADMIN_ACTIONS
 from sqs_api.commands.options import (
     CONFIG,
     DATA,
@@ -41,9 +43,10 @@ def policy() -> None:
 @click.option("--user", "user_name", help="Who asks: a user [the account itself].")
 @click.option("--account", help="Whose user, or which account [the configured one].")
 @click.option("--anonymous", is_flag=True, help="Who asks: nobody, without a signature.")
-@click.option("--action", required=True, help="Such as SendMessage.")
+@click.option("--action", required=True, help="Such as SendMessage, or holdfast:Backup.")
 @click.option(
-    "--queue", required=True, help="Name of a queue of the configured account, or an ARN."
+    "--queue",
+    help="Name of a queue of the configured account, or an ARN; not for holdfast actions.",
 )
 @click.option(
     "--condition",
@@ -60,7 +63,7 @@ def check(
     *,
     anonymous: bool,
     action: str,
-    queue: str,
+    queue: str | None,
     conditions: tuple[str, ...],
 ) -> None:
     """Say whether a call is allowed and which policy decides. Ends with 1 if it is not.
@@ -71,24 +74,18 @@ def check(
     from sqs_api.access import said_of_caller
 
     settings = load(config_file, {"data": data})
-    name = action.rpartition(":")[2]
-    if name not in ACTIONS:
-        raise Refused(f"--action: there is no action {name}")
-    resource = queue
-    if not queue.startswith("arn:"):
-        resource = f"arn:aws:sqs:{settings.region}:{settings.account}:{queue}"
-    parsed = parse_arn(resource)
-    if parsed is None:
-        raise Refused(f"--queue: {queue} names no queue")
+    asked_for = _asked_for(settings, action, queue)
     with opened_identities(settings) as store:
         owner = account_of(settings, account)
         user = None if user_name is None else user_of(store, owner, user_name)
     if anonymous:
-        caller = nobody(parsed.region)
+        caller = nobody(asked_for.region)
     else:
-        caller = Caller(owner, parsed.region, "" if user is None else user.user_id, user=user_name)
+        caller = Caller(
+            owner, asked_for.region, "" if user is None else user.user_id, user=user_name
+        )
     principal = Principal(caller.account, caller.arn, caller.principal, caller.user)
-    text, tags = _queue_policy(settings, parsed.account, parsed.region, parsed.name)
+    text, tags = _queue_policy(settings, asked_for)
     try:
         queue_policy = None if text is None else read_policy(text, Kind.QUEUE)
     except PolicyRefused as error:
@@ -97,10 +94,36 @@ def check(
     keys = said | {
         key.lower(): (value,) for key, _, value in (text.partition("=") for text in conditions)
     }
-    single = f"sqs:{name.removesuffix('Batch')}"
-    asked = Asked(principal, single, resource, parsed.account, lambda: keys)
+    asked = Asked(principal, asked_for.action, asked_for.resource, asked_for.account, lambda: keys)
     decision = decide(asked, () if user is None else user.policies, queue_policy)
     _explain(asked, decision)
+
+
+class _AskedFor(NamedTuple):
+    action: str
+    resource: str
+    account: str
+    region: str
+    queue: str | None
+
+
+def _asked_for(settings: Settings, action: str, queue: str | None) -> _AskedFor:
+    """The permission in question, and the resource it is needed on. Raises Refused."""
+    if action in ADMIN_ACTIONS:
+        return _AskedFor(action, "*", settings.account, settings.region, None)
+    prefix, _, name = action.rpartition(":")
+    if prefix.lower() not in ("", "sqs") or name not in ACTIONS:
+        raise Refused(f"--action: there is no action {action}")
+    if queue is None:
+        raise Refused("--queue: is needed for this action")
+    resource = queue
+    if not queue.startswith("arn:"):
+        resource = f"arn:aws:sqs:{settings.region}:{settings.account}:{queue}"
+    parsed = parse_arn(resource)
+    if parsed is None:
+        raise Refused(f"--queue: {queue} names no queue")
+    single = f"sqs:{name.removesuffix('Batch')}"
+    return _AskedFor(single, resource, parsed.account, parsed.region, parsed.name)
 
 
 def _explain(asked: Asked, decision: Decision) -> None:
@@ -114,12 +137,13 @@ def _explain(asked: Asked, decision: Decision) -> None:
         raise click.exceptions.Exit(_REFUSED)
 
 
-def _queue_policy(
-    settings: Settings, account: str, region: str, name: str
-) -> tuple[str | None, dict[str, str]]:
+def _queue_policy(settings: Settings, asked_for: _AskedFor) -> tuple[str | None, dict[str, str]]:
     """The queue's policy as the catalog has it now, None if it has none; and its tags. Raises Refused."""
     from cluster.catalog import CATALOG_FILE
 
+    account, region, name = asked_for.account, asked_for.region, asked_for.queue
+    if name is None:
+        return None, {}
     file = settings.data / CATALOG_FILE
     query = "SELECT attributes, tags FROM queues WHERE account = ? AND region = ? AND name = ?"
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sqs_api.commands.options import Refused
+from sqs_api.commands.options import Refused, shown_queues
 
 _DAMAGED = 1
 
@@ -40,7 +40,8 @@ def restore(backup: Path, data: Path) -> None:
             click.echo(f"{backup}: {finding.path}: {finding.reason}", err=True)
         click.echo(f"nothing was restored: {damage}", err=True)
         sys.exit(_DAMAGED)
-    click.echo(f"{data}: {made.queues} queues, {len(made.files)} files, {made.size / 1e6:.1f} MB")
+    queues = shown_queues(made.queues, made.deleted_queues)
+    click.echo(f"{data}: {queues}, {len(made.files)} files, {made.size / 1e6:.1f} MB")
     if not made.has_master_key:
         click.echo(
             f"The backup has no {MASTER_KEY_FILE}: the service needs the one it was made with."

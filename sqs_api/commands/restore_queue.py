@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from sqs_api.commands.options import Refused
+from sqs_api.commands.options import DATA, URL, Refused, admin_client
 
 
 @click.command("restore-queue")
 @click.argument("name")
-@click.option(
-    "--url",
-    default="http://127.0.0.1:9324",
-    show_default=True,
-    help="Address of the service, which must be on this machine.",
-)
-def restore_queue(name: str, url: str) -> None:
+@URL
+@DATA
+def restore_queue(name: str, url: str | None, data: Path | None) -> None:
     """Bring the latest deleted queue of this name back, within --restore-deleted-s of its deletion."""
-    from sqs_api import admin_client
+    from sqs_api.admin_client import AdminRefused
 
-    if not url.startswith(("http://", "https://")):
-        raise Refused("--url: must be an http:// or https:// address")
     try:
-        queue = admin_client.restore_queue(url, name)
-    except admin_client.AdminRefused as error:
+        queue = admin_client(url, data).restore_queue(name)
+    except AdminRefused as error:
         raise Refused(str(error)) from error
     click.echo(f"restored {name} of account {queue['account']} in {queue['region']}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sqs_api.commands.options import Refused
+from sqs_api.commands.options import Refused, shown_queues
 
 _FOUND = 1
 
@@ -31,7 +31,7 @@ def verify(folder: Path) -> None:
     except FolderRefused as error:
         raise Refused(str(error)) from error
     click.echo(
-        f"{folder}: {check.shards} shards, {check.queues} queues, {check.rows} rows"
+        f"{folder}: {check.shards} shards, {shown_queues(check.queues, check.deleted_queues)}, {check.rows} rows"
         f"{f', {check.files} files' if check.files else ''}; {findings or 'nothing'} found"
     )
     sys.exit(_FOUND if findings else 0)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from auth.signing import SigningKey, signed_headers
+from cluster.clock import SystemClock
 from sqs_api.config import AuthMode, Settings, Switch
 from sqs_api.node import Node
 from sqs_api.tests.commands import Said, run
-from sqs_api.tests.serving import Answer, Client, json_request, request_bytes
+from sqs_api.tests.serving import Answer, Client, json_request
 
 
 class Served:
@@ -27,6 +30,23 @@ class Served:
         answer = await client.ask(request)
         await client.close()
         return answer
+
+    async def ask_page(
+        self,
+        method: str,
+        page: str,
+        body: bytes = b"",
+        *,
+        key: SigningKey | None = None,
+        host: str = "localhost:9324",
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> Answer:
+        """A page below /_holdfast/, signed with this key or not at all."""
+        sent = {"host": host, **more}
+        target = f"/_holdfast/{page}"
+        if key is not None:
+            sent = signed_headers(key, method, target, sent, body, SystemClock().wall_s())
+        return await self.ask(page_request(method, target, sent, body))
 
     async def call(self, action: str, **members: Any) -> Any:
         answer = await self.ask(json_request(action, **members))
@@ -58,15 +78,25 @@ class Served:
     async def backup(self, target: Path, *options: str) -> Said:
         return await asyncio.to_thread(run, "backup", target, "--url", self.address, *options)
 
-    async def ask_backup(self, body: bytes, line: str = "POST", **headers: str) -> Answer:
-        return await self.ask(
-            request_bytes(body, headers, line=f"{line} /_holdfast/backups HTTP/1.1")
-        )
+
+def page_request(method: str, target: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    """A request's bytes, with these headers and a Content-Length."""
+    lines = [f"{method} {target} HTTP/1.1"]
+    lines += [f"{name}: {text}" for name, text in headers.items()]
+    lines.append(f"content-length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
 @asynccontextmanager
-async def serving(data: Path) -> AsyncIterator[Served]:
-    node = Node(Settings(port=0, data=data, auth=AuthMode.OPEN, aws_waits=Switch.OFF))
+async def serving(data: Path, **changed: Any) -> AsyncIterator[Served]:
+    """In open mode and without AWS's waits, unless settings say otherwise."""
+    given: dict[str, Any] = {
+        "port": 0,
+        "data": data,
+        "auth": AuthMode.OPEN,
+        "aws_waits": Switch.OFF,
+    }
+    node = Node(Settings(**(given | changed)))
     address = await node.start()
     try:
         yield Served(node, address)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from auth.caller import Caller
+from auth.credentials import AccessKey
 from auth.unverified import open_caller
 from cluster.catalog import Catalog
 from cluster.clock import SystemClock, SystemEntropy
@@ -19,10 +20,12 @@ from cluster.router import Router
 from cluster.shard import Shard
 from sqs_api.access import Access
 from sqs_api.admin import AdminPages
+from sqs_api.admin_access import AdminAccess
 from sqs_api.deletions import Deletions
 from sqs_api.disk_space import DiskSpace
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsConnection, SqsServer
+from sqs_api.known_hosts import KnownHosts
 from sqs_api.metrics import Metrics
 from sqs_api.origins import AllowedOrigins
 from sqs_api.prepare import Preparer
@@ -120,7 +123,7 @@ class Service:
         self.shard = shard
         self.catalog = catalog
         self.metrics = metrics
-        self.pages = AdminPages(metrics, lambda: shard.ready, answers_anyone=False)
+        self.pages: AdminPages
         self.servers: list[SqsServer] = []
         self._listeners: list[asyncio.Server] = []
         self._clients: list[Client] = []
@@ -190,6 +193,19 @@ def open_authenticate(
     return open_caller(method, target, headers, ACCOUNT, REGION)
 
 
+def open_admin_access(access: Access) -> AdminAccess:
+    """Access control of `--auth open`."""
+    return AdminAccess(
+        KnownHosts("127.0.0.1", None),
+        local_key=AccessKey("LOCAL", "secret", ACCOUNT, "local-command"),
+        verifier=None,
+        access=access,
+        account=ACCOUNT,
+        region=REGION,
+        wall_s=access.now_s,
+    )
+
+
 @asynccontextmanager
 async def running(
     *,
@@ -245,6 +261,13 @@ async def running(
     service = Service(gateway, shard, catalog, metrics)
     service.keyring = keyring
     service.access = access
+    service.pages = AdminPages(
+        metrics,
+        lambda: shard.ready,
+        answers_anyone=False,
+        access=open_admin_access(access),
+        answers={},
+    )
     service.disk = disk
     service.port, service.aiohttp_port = [
         await service.listen(kind(gateway, service.pages, origins=origins))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.router import Router
-from sqs_api.admin import AdminPages
+from sqs_api.admin import AdminPages, list_deleted, restore_deleted
+from sqs_api.admin_actions import LIST_DELETED_QUEUES, RESTORE_QUEUE
 from sqs_api.deletions import Deletions
 from sqs_api.http_server import SqsServer
 from sqs_api.tests.serving import (
@@ -20,6 +22,7 @@ from sqs_api.tests.serving import (
     REGION,
     Service,
     json_request,
+    open_admin_access,
     request_bytes,
     settled,
 )
@@ -114,7 +117,14 @@ async def test_a_stranger_cannot_make_new_series(service: Service) -> None:
 def _pages(service: Service, *, answers_anyone: bool = True) -> AdminPages:
     deletions = Deletions(service.catalog, Router([service.shard]))
     return AdminPages(
-        service.metrics, lambda: True, answers_anyone=answers_anyone, deletions=deletions
+        service.metrics,
+        lambda: True,
+        answers_anyone=answers_anyone,
+        access=open_admin_access(service.access),
+        answers={
+            LIST_DELETED_QUEUES: partial(list_deleted, deletions),
+            RESTORE_QUEUE: partial(restore_deleted, deletions),
+        },
     )
 
 

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from cluster.clock import SystemEntropy
 from sqs_api.config import AuthMode, Settings
 from sqs_api.node import Node, NodeRefused
+from sqs_api.service_note import make_local_key, remove_note, write_note
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import Served, filled, names, serving
 from sqs_api.tests.serving import until
@@ -120,6 +122,37 @@ async def test_sequence_numbers_go_on_above_those_given_after_the_backup(
     async with serving(tmp_path / "new") as served:
         assert await sent(served, "c") > last
         assert list(await served.receive("q.fifo")) == ["a", "c"]
+
+
+async def test_all_commands_count_the_same_queues(data: Path, target: Path, tmp_path: Path) -> None:
+    """Those without rows too, and those that can be restored apart."""
+    at_rest, new = tmp_path / "at-rest", tmp_path / "new"
+    async with serving(data, restore_deleted_s=1000) as served:
+        for name in ("used", "never-used", "used-and-deleted", "deleted"):
+            await served.call("CreateQueue", QueueName=name)
+        for name in ("used", "used-and-deleted"):
+            await served.send("a", queue=name)
+        for name in ("used-and-deleted", "deleted"):
+            await served.call("DeleteQueue", QueueUrl=name)
+        listed = len((await served.call("ListQueues"))["QueueUrls"])
+        said = [await served.backup(target)]
+        said.append(await asyncio.to_thread(run, "verify", data))
+    said.append(run("backup", at_rest, "--data", data))
+    said += [run("verify", folder) for folder in (data, target, at_rest)]
+    said.append(run("restore", target, "--data", new))
+    said.append(run("verify", new))
+
+    assert listed == 2
+    for each in said:
+        assert each.status == 0
+        assert " 2 queues and 2 deleted ones, " in each.out, each.out
+
+
+def test_a_backup_of_the_version_before_is_read(closed: Path, target: Path) -> None:
+    run("backup", target, "--data", closed)
+
+    assert b"deleted_queues" not in (target / "backup.json").read_bytes()
+    assert read_manifest(target).deleted_queues == 0
 
 
 def test_restored_folder_can_be_restored_from_again(
@@ -272,7 +305,7 @@ async def test_target_that_cannot_be_is_refused(data: Path, tmp_path: Path, targ
     (tmp_path / "file").touch()
     async with serving(data) as served:
         there = target if target in ("", "there") else str(tmp_path / target)
-        answer = await served.ask_backup(json.dumps({"target": there}).encode())
+        answer = await served.ask_page("POST", "backups", json.dumps({"target": there}).encode())
 
     assert answer.status == (409 if target else 400)
     assert answer.json["error"]
@@ -283,7 +316,7 @@ async def test_target_that_cannot_be_is_refused(data: Path, tmp_path: Path, targ
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"target": 1}', b'{"target": "/x", "a": 1}'])
 async def test_page_refuses_what_is_no_request_for_a_backup(data: Path, body: bytes) -> None:
     async with serving(data) as served:
-        answer = await served.ask_backup(body)
+        answer = await served.ask_page("POST", "backups", body)
 
     assert answer.status == 400
     assert answer.json["error"].startswith("not a request for a backup")
@@ -292,8 +325,9 @@ async def test_page_refuses_what_is_no_request_for_a_backup(data: Path, body: by
 async def test_page_is_for_programs_and_posts_only(data: Path, target: Path) -> None:
     body = json.dumps({"target": str(target)}).encode()
     async with serving(data) as served:
-        assert (await served.ask_backup(body, Origin="http://evil.example")).status == 403
-        assert (await served.ask_backup(b"", line="GET")).status == 405
+        foreign = {"origin": "http://evil.example"}
+        assert (await served.ask_page("POST", "backups", body, more=foreign)).status == 403
+        assert (await served.ask_page("GET", "backups")).status == 405
 
     assert not names(target)
 
@@ -319,8 +353,24 @@ async def test_full_disk_is_named_and_leaves_nothing(
 # -- without a service ----------------------------------------------------------------------------------------------------
 
 
-async def test_folder_in_use_is_not_copied_beside_the_service(data: Path, target: Path) -> None:
+async def test_folder_in_use_is_copied_by_its_service(data: Path, target: Path) -> None:
+    async with serving(data) as served:
+        await served.call("CreateQueue", QueueName="q")
+        said = await asyncio.to_thread(run, "backup", target, "--data", data)
+
+    assert (said.status, said.err) == (0, "")
+    assert read_manifest(target).queues == 1
+
+
+@pytest.mark.parametrize("note", ["none", "of another process"])
+async def test_folder_in_use_is_not_copied_beside_the_service(
+    data: Path, target: Path, note: str
+) -> None:
     async with serving(data):
+        remove_note(data)
+        if note != "none":
+            nobody = "http://127.0.0.1:9"
+            write_note(data, nobody, nobody, make_local_key("0" * 12, SystemEntropy()))
         said = await asyncio.to_thread(run, "backup", target, "--data", data)
 
     assert said.status == 2

@@ -175,23 +175,6 @@ def test_what_kubernetes_injects_for_a_service_of_our_name_does_not_matter(
     assert load({}, None).port == 9324
 
 
-@pytest.mark.parametrize(
-    ("settings", "starts"),
-    [
-        ({"host": "0.0.0.0"}, True),
-        ({"host": "::1"}, True),
-        ({"host": "10.0.0.7"}, False),
-        ({"tls_certificate": "c.pem", "tls_key": "k.pem"}, False),
-    ],
-)
-def test_scheduled_jobs_need_a_way_to_the_service(settings: dict[str, str], starts: bool) -> None:
-    given = settings | {"lake": "l", "archive_every": "15m"}
-    if starts:
-        assert load(given, None).archive_every == "15m"
-    else:
-        assert _refusal(given).startswith("archive_every: its jobs reach the service")
-
-
 def test_jobs_get_none_of_the_services_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_MASTER_KEY", "secret")
     monkeypatch.setenv("HOLDFAST_LAKE_SECRET_ACCESS_KEY", "the lake's")

@@ -166,7 +166,7 @@ async def test_an_acknowledgement_says_how_many_are_gone_though_others_came(
 
 
 async def test_a_job_ends_that_was_just_starting(monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule = Schedule("lake", "http://127.0.0.1:1", SystemClock())
+    schedule = Schedule("lake", Path("data"), SystemClock())
     made = stop_while_it_starts(monkeypatch, schedule_module, schedule.stop)
 
     async with asyncio.timeout(_PATIENCE_S):

@@ -157,7 +157,7 @@ async def test_a_trusted_proxy_tells_the_clients_address_and_scheme(
 
 
 async def test_metrics_are_not_for_those_behind_a_proxy_of_this_machine(service: Service) -> None:
-    page = b"GET /_holdfast/metrics HTTP/1.1\r\nHost: h\r\n%b\r\n"
+    page = b"GET /_holdfast/metrics HTTP/1.1\r\nHost: localhost\r\n%b\r\n"
     async with listening(service, proxies="127.0.0.1") as port:
         client = await port.connect()
 

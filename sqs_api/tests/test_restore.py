@@ -93,6 +93,6 @@ async def test_queue_whose_name_was_taken_is_not_restored(tmp_path: Path) -> Non
 
 
 async def test_service_that_does_not_know_the_page_is_named(service: Service) -> None:
-    said = await _restore(f"http://127.0.0.1:{service.port}", "q")
+    url = f"http://127.0.0.1:{service.port}"
 
-    assert said == Said(2, "", "the service answered 404 Not Found")
+    assert await _restore(url, "q") == Said(2, "", f"{url}: 404 not found")

@@ -1,0 +1,65 @@
+"""Signing a request with Signature Version 4, for our own commands: what `sigv4.py` verifies."""
+
+from __future__ import annotations
+
+import hmac
+from binascii import hexlify
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import NamedTuple
+
+from auth.canonical import (
+    ALGORITHM,
+    TERMINATOR,
+    canonical_resource,
+    fold_blanks,
+    request_template,
+    signing_key,
+    split_query,
+    string_to_sign,
+)
+from auth.dates import write_basic_date
+
+
+class SigningKey(NamedTuple):
+    """An access key and the region that requests are signed for. `session_token` is that of a temporary key."""
+
+    access_key_id: str
+    secret_access_key: str
+    region: str
+    session_token: str | None = None
+
+    def __repr__(self) -> str:
+        """Without the secrets."""
+        return f"SigningKey({self.access_key_id!r})"
+
+
+def signed_headers(
+    key: SigningKey,
+    method: str,
+    target: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    now_s: float,
+) -> dict[str, str]:
+    """The headers, with lower-case names, and those of the signature. All of them are signed; `host` must be among them."""
+    date = write_basic_date(now_s).encode()
+    scope = b"/".join((date[:8], key.region.encode(), b"sqs", TERMINATOR))
+    given = {name.lower(): value for name, value in headers.items()}
+    given["x-amz-date"] = date.decode()
+    if key.session_token is not None:
+        given["x-amz-security-token"] = key.session_token
+    names = sorted(name.encode() for name in given)
+    path, _, query = target.encode().partition(b"?")
+    canonical = request_template(names) % (
+        method.encode(),
+        canonical_resource(path, split_query(query)),
+        *(fold_blanks(given[name.decode()].encode()) for name in names),
+        hexlify(sha256(body).digest()),
+    )
+    text = string_to_sign(date, scope, canonical)
+    signature = hmac.new(signing_key(key.secret_access_key, scope), text, sha256).hexdigest()
+    return given | {
+        "authorization": f"{ALGORITHM.decode()} Credential={key.access_key_id}/{scope.decode()}, "
+        f"SignedHeaders={b';'.join(names).decode()}, Signature={signature}"
+    }

@@ -1,0 +1,51 @@
+"""PAGES: the administrative pages, and the action that a policy must allow for each.
+
+A new page needs a row here and an answer in `Node._answers`. All pages require a signature and refuse browsers
+(`admin_access.py`); those that change something are audited (`admin.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+RESERVED = "/_holdfast/"
+BACKUP = "holdfast:Backup"
+READ_ARCHIVE = "holdfast:ReadArchive"
+SEAL_ARCHIVE = "holdfast:SealArchive"
+ACKNOWLEDGE_ARCHIVE = "holdfast:AcknowledgeArchive"
+LIST_DELETED_QUEUES = "holdfast:ListDeletedQueues"
+RESTORE_QUEUE = "holdfast:RestoreQueue"
+
+
+class AdminPage(NamedTuple):
+    """A page. `path` is a regular expression, relative to RESERVED; its groups are passed to the answer."""
+
+    action: str
+    method: str
+    path: str
+
+    @property
+    def only_reads(self) -> bool:
+        """True if the page changes nothing."""
+        return self.method == "GET"
+
+
+PAGES = (
+    AdminPage(BACKUP, "POST", "backups"),
+    AdminPage(READ_ARCHIVE, "GET", "archive"),
+    AdminPage(SEAL_ARCHIVE, "POST", "archive/seal"),
+    AdminPage(ACKNOWLEDGE_ARCHIVE, "POST", "archive/archived"),
+    AdminPage(LIST_DELETED_QUEUES, "GET", "deleted-queues"),
+    AdminPage(RESTORE_QUEUE, "POST", "deleted-queues/([0-9]{1,18})/restore"),
+)
+ADMIN_ACTIONS = frozenset(page.action for page in PAGES)
+
+
+def pages_at(path: str) -> dict[str, tuple[AdminPage, tuple[str, ...]]]:
+    """The pages of a path by method, with the matched groups."""
+    return {
+        page.method: (page, found.groups())
+        for page in PAGES
+        if (found := re.fullmatch(RESERVED + page.path, path)) is not None
+    }

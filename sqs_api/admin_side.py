@@ -1,0 +1,71 @@
+"""AdminSide: administration of a node: its pages, and the note for local commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from auth.sigv4 import Verifier
+from cluster.clock import Clock, Entropy
+from sqs_api.access import Access
+from sqs_api.admin import AdminPages, Answer
+from sqs_api.admin_access import AdminAccess
+from sqs_api.audit import AuditLog
+from sqs_api.config import Audience, AuthMode, Settings
+from sqs_api.known_hosts import KnownHosts
+from sqs_api.metrics import Metrics
+from sqs_api.service_note import make_local_key, remove_note, write_note
+
+
+class AdminSide:
+    """Belongs to the event loop's thread. Each instance makes a new key for local commands."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        access: Access,
+        verifier: Verifier,
+        audit: AuditLog | None,
+    ) -> None:
+        self._settings = settings
+        self._audit = audit
+        self._local_key = make_local_key(settings.account, entropy)
+        self._access = AdminAccess(
+            KnownHosts(settings.host, settings.public_url),
+            local_key=self._local_key,
+            verifier=None if settings.auth is AuthMode.OPEN else verifier,
+            access=access,
+            account=settings.account,
+            region=settings.region,
+            wall_s=clock.wall_s,
+        )
+
+    def pages(
+        self, metrics: Metrics, is_ready: Callable[[], bool], answers: Mapping[str, Answer]
+    ) -> AdminPages:
+        """The handler of all requests other than SQS's; `answers` are by action."""
+        return AdminPages(
+            metrics,
+            is_ready,
+            answers_anyone=self._settings.metrics is Audience.ANYONE,
+            access=self._access,
+            answers=answers,
+            audit=self._audit,
+        )
+
+    def leave_note(self, address: str, admin_address: str) -> None:
+        """Write the note. A failure is logged only, since commands can be given the address by an option."""
+        address = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        try:
+            write_note(self._settings.data, address, admin_address, self._local_key)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            structlog.get_logger("node").warning("service_not_noted", reason=reason)
+
+    def remove_note(self) -> None:
+        """Remove the note."""
+        remove_note(self._settings.data)
