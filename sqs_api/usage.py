@@ -97,9 +97,9 @@ def read_usage(file: Path, account: str | None, since: str | None) -> list[Usage
     """The rows of an account, or of all, from a day on, oldest first. Raises sqlite3.Error."""
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
         rows = database.execute(
-            "SELECT * FROM usage WHERE (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR day >= ?2) "
+            "SELECT * FROM usage WHERE (? IS NULL OR account = ?) AND (? IS NULL OR day >= ?) "
             "ORDER BY day, account, queue",
-            (account, since),
+            (account, account, since, since),
         ).fetchall()
     return [UsageRow(*row) for row in rows]
 
