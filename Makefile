@@ -4,6 +4,7 @@
 #   make serve ARGS="--port 9324"   run the service; with --lake it installs what the lake needs, too
 #   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
 #   make test                       check, then all tests but the long ones
+#   make test-loaded                all tests but the long ones beside a load that occupies every processor
 #   make quick                      the packages' own tests, without clients and processes (half a minute)
 #   make pythons                    the same on every Python from 3.11 to 3.14 that this machine has
 #   make check                      format, lint, types, import contracts, style
@@ -41,7 +42,7 @@ OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
 AIOBOTO3_LOCK := requirements-aioboto3.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed
 
-.PHONY: serve jobs test quick quick-alone pythons check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz fuzz bench bench-jobs size retention lock clean
+.PHONY: serve jobs test test-loaded quick quick-alone pythons check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz fuzz bench bench-jobs size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
@@ -52,6 +53,9 @@ jobs: $(VENV)/.spark
 
 test: $(CLIENTS) check
 	$(BIN)/python -m pytest $(ARGS)
+
+test-loaded: $(CLIENTS) $(VENV)/.dev
+	$(BIN)/python -m compat_tests.loaded $(ARGS)
 
 quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow" auth visibility storage cluster sqs_api $(ARGS)

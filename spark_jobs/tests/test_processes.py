@@ -96,7 +96,7 @@ def test_lost_executors_cost_time_only(lake: Lake, service: FakeService) -> None
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
