@@ -170,7 +170,7 @@ def test_killed_job_goes_on_by_the_command_that_started_it(
     url = str(sqs.call("CreateQueue", QueueName="orders")["QueueUrl"])
     write_archive(lake, [archived(position) for position in range(400)])
     command = ("spark_jobs", "replay", "--lake", lake.url, "--queue", "orders")
-    killed = start(*command, "--rate", "100")
+    killed = start(*command, "--rate", "50")
     wait_for_more(lambda: counts(sqs, url)[0], 55, killed)
     killed.kill()
     killed.wait()
