@@ -1,10 +1,12 @@
-# The verbs people and continuous integration share. A machine needs Python 3.11 to 3.13 and make; everything else is
+# The verbs people and continuous integration share. A machine needs Python 3.11 or newer and make; everything else is
 # installed into .venv, from locks with hashes. A second run finds everything in place and starts at once.
 #
 #   make serve ARGS="--port 9324"   run the service; with --lake it installs what the lake needs, too
 #   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
 #   make test                       check, then all tests but the long ones
+#   make test-loaded                all tests but the long ones beside a load that occupies every processor
 #   make quick                      the packages' own tests, without clients and processes (half a minute)
+#   make pythons                    the same on every Python from 3.11 to 3.14 that this machine has
 #   make check                      format, lint, types, import contracts, style
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
 #   make kill9-archive ROUNDS=20    the same for the archive: the service and its jobs are killed (minutes)
@@ -42,7 +44,7 @@ AIOBOTO3_LOCK := requirements-aioboto3.lock
 CELERY_LOCK := requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: serve jobs test quick check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz fuzz sdks bench bench-jobs size retention lock clean
+.PHONY: serve jobs test test-loaded quick quick-alone pythons check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz fuzz sdks bench bench-jobs size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
@@ -54,7 +56,21 @@ jobs: $(VENV)/.spark
 test: $(CLIENTS) check
 	$(BIN)/python -m pytest $(ARGS)
 
+test-loaded: $(CLIENTS) $(VENV)/.dev
+	$(BIN)/python -m compat_tests.loaded $(ARGS)
+
 quick: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
+
+# Each interpreter has an environment of its own with the runtime and what these tests need. SKIP=3.11 leaves one out.
+pythons: $(VENV)/.made
+	@pythons=$$($(BIN)/python -m compat_tests.interpreters $(SKIP)) && \
+	for python in $$pythons; do \
+	    $(MAKE) --no-print-directory quick-alone PYTHON=$$python VENV=$(VENV)/pythons/$$(basename $$python) || exit; \
+	done
+
+quick-alone: $(VENV)/.quick
+	$(BIN)/python --version
 	$(BIN)/python -m pytest -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
 
 check: $(VENV)/.dev
@@ -117,8 +133,8 @@ clean:
 # -- what is installed ------------------------------------------------------------------------------------------------
 
 $(VENV)/.made:
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
-	    { echo 'Holdfast needs Python 3.11 to 3.13; name one with make PYTHON=...' >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo 'Holdfast needs Python 3.11 or newer; name one with make PYTHON=...' >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
@@ -129,6 +145,10 @@ $(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/.made
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.spark
 	$(HASHED) -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.quick: requirements-quick.lock $(VENV)/.runtime
+	$(HASHED) -r requirements-quick.lock
 	@touch $@
 
 $(VENV)/.spark: requirements-spark.lock $(VENV)/.runtime
@@ -159,6 +179,7 @@ BUILD_TOOL = sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml
 lock:
 	$(BUILD_TOOL) | $(COMPILE) pyproject.toml - -o requirements.lock
 	$(BUILD_TOOL) | $(COMPILE) --extra dev -c requirements.lock pyproject.toml - -o requirements-dev.lock
+	$(COMPILE) --extra quick -c requirements-dev.lock pyproject.toml -o requirements-quick.lock
 	$(COMPILE) --extra spark -c requirements-dev.lock pyproject.toml -o requirements-spark.lock
 	printf 'boto3==1.28.80\nbotocore==1.31.80\n' | $(COMPILE) - -o $(OLD_BOTO3_LOCK)
 	echo 'aioboto3' | $(COMPILE) - -o $(AIOBOTO3_LOCK)

@@ -154,10 +154,11 @@ class IdentityStore:
                 self.set_key_enabled(access_key_id, False)
             else:
                 change = (
-                    "UPDATE access_keys SET expires_at_ms = min(coalesce(expires_at_ms, ?1), ?1) "
-                    "WHERE access_key_id = ?2"
+                    "UPDATE access_keys SET expires_at_ms = min(coalesce(expires_at_ms, ?), ?) "
+                    "WHERE access_key_id = ?"
                 )
-                self._database.execute(change, (self._after(overlap_s), access_key_id))
+                end_ms = self._after(overlap_s)
+                self._database.execute(change, (end_ms, end_ms, access_key_id))
             return new
 
     def _lifetime_s(self, key: AccessKey) -> float | None:
@@ -187,8 +188,8 @@ class IdentityStore:
     def _insert(self, key: AccessKey) -> AccessKey:
         token = key.session_token
         inserted = self._database.execute(
-            "INSERT INTO access_keys SELECT ?1,?2,?3,?4,?5,?6,?7,?8,?9 WHERE ?5 IS NULL "
-            "OR EXISTS (SELECT 1 FROM users WHERE account = ?3 AND name = ?5 AND user_id = ?4)",
+            "INSERT INTO access_keys SELECT ?,?,?,?,?,?,?,?,? WHERE ? IS NULL "
+            "OR EXISTS (SELECT 1 FROM users WHERE account = ? AND name = ? AND user_id = ?)",
             (
                 key.access_key_id,
                 self._secrets.encrypt(key.secret_access_key.encode(), key.access_key_id),
@@ -199,6 +200,7 @@ class IdentityStore:
                 self._now_ms(),
                 None if token is None else self._secrets.encrypt(token.encode(), key.access_key_id),
                 key.expires_at_ms,
+                *(key.user, key.account, key.user, key.principal),
             ),
         )
         if not inserted.rowcount:

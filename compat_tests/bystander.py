@@ -43,7 +43,7 @@ class Bystander:
         """End it and hear what it measured; raises EOFError when it died."""
         self._end.set()
         waits: Waits = self._report.recv()
-        self._process.join(10)
+        self._process.join(60)
         return waits
 
 

@@ -13,6 +13,12 @@ from typing import Any, NamedTuple, Protocol
 Members = dict[str, Any]
 """Members of a request or an answer under AWS's names."""
 
+PATIENCE_S = 60.0
+"""For waiting until something is so: no test fails because the machine is slow."""
+
+SHORT_S = 3
+"""A timeout or delay that a test waits out after a few calls, which must come before it ends on a slow machine too."""
+
 
 class Credentials(NamedTuple):
     """An access key and where it is valid."""
@@ -81,7 +87,7 @@ def receive(client: Client, url: str, count: int = 10, /, **members: Any) -> lis
 
 
 def receive_count(
-    client: Client, url: str, count: int, *, within: float = 10.0, **members: Any
+    client: Client, url: str, count: int, *, within: float = PATIENCE_S, **members: Any
 ) -> list[Members]:
     """Exactly `count` messages, over as many receives as it takes."""
     found: list[Members] = []
@@ -104,7 +110,7 @@ def counts(client: Client, url: str) -> tuple[int, int, int]:
     return visible, hidden, delayed
 
 
-def eventually(claim: Callable[[], bool], *, within: float = 5.0) -> None:
+def eventually(claim: Callable[[], bool], *, within: float = PATIENCE_S) -> None:
     """Wait until the claim holds; fails the test when it does not in time."""
     deadline = time.monotonic() + within
     while not claim():

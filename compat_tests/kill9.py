@@ -232,7 +232,7 @@ class Workers:
     def __exit__(self, *exception: object) -> None:
         self._end.set()
         for process in self._processes:
-            process.join(timeout=10)
+            process.join(timeout=60)
             process.kill()
 
     def finish(self) -> History:
@@ -349,7 +349,7 @@ def attempt(method: Any, history: History, **members: Any) -> Members | None:
 def drain(client: Boto3Client, place: Place, history: History) -> set[str]:
     """Receive everything that is left, also what was in flight; returns the bodies."""
     rest: set[str] = set()
-    deadline = time.monotonic() + place.visibility_seconds + 60
+    deadline = time.monotonic() + place.visibility_seconds + 600
     while time.monotonic() < deadline:
         begin = time.monotonic()
         answer = client.call(

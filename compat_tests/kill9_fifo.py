@@ -95,7 +95,7 @@ def run(node: NodeProcess, *, rounds: int, seed: int, crash: Crash = KILL) -> tu
     finally:
         end.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     end.clear()
     _drain(client, place, record)
     client.close()
@@ -174,7 +174,7 @@ def _delete(
 
 def _drain(client: Boto3Client, place: Place, record: Record) -> None:
     """Receive and delete everything that is left, also what was in flight."""
-    deadline = time.monotonic() + 60 + place.visibility_seconds
+    deadline = time.monotonic() + 600 + place.visibility_seconds
     while time.monotonic() < deadline:
         begun = time.monotonic()
         answer = client.call(

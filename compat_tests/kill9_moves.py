@@ -83,7 +83,7 @@ def run(node: NodeProcess, *, rounds: int, seed: int, crash: Crash = KILL) -> tu
     finally:
         work.end.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     moved = _wait_for_tasks(client, work)
     found = [*_drain(client, source), *_drain(client, letters)]
     client.close()
@@ -123,7 +123,7 @@ def _redrive(work: Work) -> None:
 
 def _wait_for_tasks(client: Boto3Client, work: Work) -> int:
     """Messages that the latest tasks moved, once none runs any more."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         asked = {"SourceArn": work.letters_arn, "MaxResults": 10}
         tasks = client.call("ListMessageMoveTasks", **asked).get("Results", [])

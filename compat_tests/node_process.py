@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
     return {name: os.environ[name] for name in kept if name in os.environ}
 
 
-def run_command(*arguments: str, seconds: float = 20.0) -> subprocess.CompletedProcess[str]:
+def run_command(*arguments: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
     """Run `holdfast` with these arguments to its end."""
     return subprocess.run(
         command(*arguments),
@@ -92,7 +92,7 @@ class NodeProcess:
         assert self._process is not None
         return self._process.pid
 
-    def start(self, *, seconds: float = 20.0) -> NodeProcess:
+    def start(self, *, seconds: float = 60.0) -> NodeProcess:
         """Start and wait until the service says that it answers."""
         assert not self.running
         options = ["--host", "127.0.0.1", "--port", self._port, "--data", str(self.data)]
@@ -111,7 +111,7 @@ class NodeProcess:
         self._wait_for_start(time.monotonic() + seconds)
         return self
 
-    def stop(self, *, seconds: float = 20.0) -> None:
+    def stop(self, *, seconds: float = 60.0) -> None:
         """Ask for an orderly end and insist on exit status 0."""
         process = self._signal(signal.SIGTERM)
         status = process.wait(timeout=seconds)
@@ -121,7 +121,7 @@ class NodeProcess:
     def kill(self) -> None:
         """End the process without warning."""
         process = self._signal(signal.SIGKILL)
-        process.wait(timeout=10)
+        process.wait(timeout=60)
         self._forget()
 
     def freeze(self) -> None:
@@ -171,7 +171,7 @@ class NodeProcess:
 
     def _forget(self) -> None:
         if self._reader is not None:
-            self._reader.join(timeout=10)
+            self._reader.join(timeout=60)
         if self._process is not None and self._process.stdout is not None:
             self._process.stdout.close()
         self._reader = None

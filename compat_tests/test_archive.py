@@ -99,9 +99,7 @@ def test_expired_and_old_batches_are_written_again_as_they_were(
 
     node.start()
     used(node, "three")
-    eventually(
-        lambda: len(segments(lake)) == 1, within=15
-    )  # it is found missing, and written again
+    eventually(lambda: len(segments(lake)) == 1)  # it is found missing, and written again
     ask(node, "/seal", {})
 
     again = rows(lake)
@@ -189,7 +187,7 @@ def test_messages_under_a_kms_key_stay_sealed_unless_the_archive_has_it(
         there = lake / str(number)
         node = start_node(*options(there, *more))
         run_command("keys", "--data", str(node.data), "add", "orders")
-        eventually(lambda node=node: _has_key(node), within=5)  # type: ignore[misc]
+        eventually(lambda node=node: _has_key(node))  # type: ignore[misc]
         used(node, "plain")
         used(node, "kms", name="k", Attributes={"KmsMasterKeyId": "alias/orders"})
         ask(node, "/seal", {})
@@ -248,7 +246,7 @@ def test_only_this_machine_and_the_root_of_the_account_may_ask(
     worker = Credentials(
         secrets["AWS_ACCESS_KEY_ID"], secrets["AWS_SECRET_ACCESS_KEY"], "us-east-1"
     )
-    eventually(lambda: "access_keys_reloaded" in node.log_tail(), within=5)
+    eventually(lambda: "access_keys_reloaded" in node.log_tail())
 
     with pytest.raises(HTTPError, match="403"):
         urlopen(f"{node.url}/_holdfast/archive")
@@ -287,8 +285,8 @@ def test_snapshots_say_what_waits_and_what_passed_through(
         found = rows(lake, "snapshots")
         return [row for row in found if row["taken_at"] == found[-1]["taken_at"]]
 
-    eventually(lambda: len(rows(lake, "snapshots")) > 0 and len(last()) == 3, within=20)
-    eventually(lambda: any(row["state"] == "in_flight" for row in last()), within=20)
+    eventually(lambda: len(rows(lake, "snapshots")) > 0 and len(last()) == 3)
+    eventually(lambda: any(row["state"] == "in_flight" for row in last()))
 
     seen = sorted((row["state"], row["receivable"], row["receive_count"]) for row in last())
     assert seen == [("in_flight", False, 1), ("visible", False, 0), ("visible", True, 0)]
@@ -296,7 +294,7 @@ def test_snapshots_say_what_waits_and_what_passed_through(
     def flows() -> list[dict[str, Any]]:
         return [row for row in rows(lake, "flows") if row["queue"] == "passed"]
 
-    eventually(lambda: bool(flows()), within=20)
+    eventually(lambda: bool(flows()))
     for counted in ("sent", "received", "deleted"):
         assert sum(row[counted] for row in flows()) == 1, counted
     assert sum(sum(row["time_in_queue_counts"]) for row in flows()) == 1

@@ -15,12 +15,13 @@ import pytest
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.conftest import NodeFactory
-from compat_tests.facade import counts, receive
+from compat_tests.facade import counts, eventually, receive
 from compat_tests.node_process import NodeProcess, command, environment, run_command
 
 PRODUCERS = 2
 CONSUMERS = 2
 HIDDEN_S = 3
+KEPT = ("0", "5")
 COUNTED_S = 2.0
 """A delete counts if it was acknowledged so soon after its receive began: a later one may be by an outdated handle."""
 TRIES = 10
@@ -62,6 +63,10 @@ class Traffic:
         finally:
             client.close()
 
+    def kept(self) -> list[str]:
+        """What was sent and is not to be deleted."""
+        return [body for body in list(self.sent) if body.endswith(KEPT)]
+
     def produce(self, client: Boto3Client, name: str) -> None:
         """Send ten messages."""
         bodies = [f"{name}-{number}" for number in range(10)]
@@ -75,7 +80,7 @@ class Traffic:
         begun = time.monotonic()
         for message in receive(client, self.url, VisibilityTimeout=HIDDEN_S):
             body, handle = message["Body"], message["ReceiptHandle"]
-            if not body.endswith(("0", "5")):
+            if not body.endswith(KEPT):
                 self.delete_tried.setdefault(body, time.monotonic())
                 client.call("DeleteMessage", QueueUrl=self.url, ReceiptHandle=handle)
                 if time.monotonic() < begun + COUNTED_S:
@@ -97,14 +102,15 @@ def test_backup_under_traffic_holds_what_was_acknowledged_before_it(
     url = client.call("CreateQueue", QueueName="q")["QueueUrl"]
     traffic = Traffic(node, url)
     threads = traffic.start()
-    time.sleep(0.5)
+    eventually(lambda: len(traffic.kept()) > 20 and len(traffic.deleted) > 20)
 
     begun = time.monotonic()
     backup = run_command(
         "backup", str(tmp_path / "backup"), "--data", str(node.data), "--with-master-key"
     )
     done = time.monotonic()
-    time.sleep(0.2)
+    sent = len(traffic.sent)
+    eventually(lambda: len(traffic.sent) > sent)
     traffic.over.set()
     for thread in threads:
         thread.join()
@@ -133,9 +139,11 @@ def test_backup_under_traffic_holds_what_was_acknowledged_before_it(
 def _rest(client: Boto3Client, url: str) -> Iterator[str]:
     """All that is there, also what was in flight when the backup was made."""
     until = time.monotonic() + HIDDEN_S + 1
-    while time.monotonic() < until:
-        for message in receive(client, url, VisibilityTimeout=600, WaitTimeSeconds=1):
-            yield message["Body"]
+    is_empty = False
+    while not is_empty or time.monotonic() < until:
+        messages = receive(client, url, VisibilityTimeout=600, WaitTimeSeconds=1)
+        is_empty = not messages
+        yield from (message["Body"] for message in messages)
 
 
 @pytest.mark.slow
@@ -177,7 +185,7 @@ def _killed_within(node: NodeProcess, folder: Path) -> Path:
         while not (target / "shard-0").exists() and asking.poll() is None:
             time.sleep(0.0005)
         node.kill()
-        asking.wait(timeout=10)
+        asking.wait(timeout=60)
         if not (target / "backup.json").exists():
             assert asking.returncode == 2
             return target

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from compat_tests.facade import (
+    SHORT_S,
     Client,
     ClientError,
     Members,
@@ -220,15 +221,15 @@ def test_delay_of_zero_leaves_the_queues_delay(sqs: Client, make_fifo: MakeFifo)
 
 
 def test_queues_delay_holds_back_and_keeps_the_order(current: Client, make_fifo: MakeFifo) -> None:
-    url = make_fifo(DelaySeconds="1")
+    url = make_fifo(DelaySeconds=str(SHORT_S))
     start = time.monotonic()
     send_in_order(current, url, "g1-m1 g2-m1 g1-m2")
     assert counts(current, url) == (0, 0, 3)
 
-    got = receive_count(current, url, 3, within=5)
+    got = receive_count(current, url, 3)
 
     assert bodies(got) == "g1-m1 g1-m2 g2-m1"
-    assert time.monotonic() - start > 0.8
+    assert time.monotonic() - start > 0.9 * SHORT_S
 
 
 def test_change_of_the_queues_delay_reaches_waiting_messages(
@@ -268,10 +269,10 @@ def test_handles_expire_by_themselves_unless_extended(current: Client, make_fifo
     fifo, batch = make_fifo(), make_fifo()
     send_in_order(current, fifo, "g1-m1 g2-m1")
     send_in_order(current, batch, "g-m1")
-    left, extended = receive(current, fifo, VisibilityTimeout=1)
-    (entry,) = receive(current, batch, VisibilityTimeout=1)
+    left, extended = receive(current, fifo, VisibilityTimeout=SHORT_S)
+    (entry,) = receive(current, batch, VisibilityTimeout=SHORT_S)
     change(current, fifo, extended["ReceiptHandle"], 60)
-    time.sleep(1.3)
+    time.sleep(SHORT_S + 0.3)
 
     handle = left["ReceiptHandle"]
     error = refusal(current, "DeleteMessage", QueueUrl=fifo, ReceiptHandle=handle)

@@ -110,7 +110,7 @@ def test_what_expired_is_in_the_table_once_by_the_schedule_of_the_service(
     client.close()
 
     eventually(lambda: (lake / "archive").is_dir() and len(table(lake)) == 60, within=180)
-    eventually(lambda: waiting(node)["messages"] == 0, within=30)
+    eventually(lambda: waiting(node)["messages"] == 0)
 
     found = Counter((row["queue"], row["reason"], row["body"]) for row in table(lake))
     assert set(found.values()) == {1}

@@ -82,10 +82,10 @@ def tasks(client: Client, url: str, **members: object) -> list[Members]:
     return list(answer.get("Results", []))
 
 
-def ended(client: Client, url: str, *, within: float = 10.0) -> Members:
+def ended(client: Client, url: str) -> Members:
     """The newest task of the queue, when it has ended."""
     running = {"RUNNING", "CANCELLING"}
-    eventually(lambda: tasks(client, url)[0]["Status"] not in running, within=within)
+    eventually(lambda: tasks(client, url)[0]["Status"] not in running)
     return tasks(client, url)[0]
 
 
@@ -295,7 +295,7 @@ def test_rate_is_kept_and_the_running_task_is_shown(
     assert running["ApproximateNumberOfMessagesToMove"] == 4
     check(current, second, "InvalidParameterValue", ONE_TASK)
     assert unknown.message == "Task does not exist."
-    assert 2.9 < took < 6
+    assert took > 2.9
     assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 4)
     assert task["ApproximateNumberOfMessagesToMove"] == 4, "fixed at the start"
     assert "TaskHandle" not in task
@@ -357,7 +357,7 @@ def test_task_survives_kill(start_node: NodeFactory, fresh_name: Names) -> None:
 
     node.kill()
     node.start()
-    task = ended(client, queue, within=15)
+    task = ended(client, queue)
 
     assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 3)
     assert task["ApproximateNumberOfMessagesToMove"] == 3

@@ -23,7 +23,9 @@ def test_power_loss_takes_nothing_that_was_acknowledged() -> None:
 
 
 def test_power_loss_takes_what_was_not_synced() -> None:
-    load = kill9.run_and_tell
-    _, broken = power_loss.run("ext4", load, rounds=1, seed=9324, durability="os")
-
-    assert any("acknowledged and never seen" in line for line in broken)
+    """Again if everything was on disk by chance: on a slow machine little was sent before the cut."""
+    for seed in range(9324, 9334):
+        _, broken = power_loss.run("ext4", kill9.run_and_tell, rounds=1, seed=seed, durability="os")
+        if any("acknowledged and never seen" in line for line in broken):
+            return
+    pytest.fail("nothing was lost without a sync, so the other test proves nothing")

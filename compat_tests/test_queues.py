@@ -8,7 +8,15 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from compat_tests.clients.raw import exchange
-from compat_tests.facade import Client, counts, eventually, receive, receive_count, refusal
+from compat_tests.facade import (
+    SHORT_S,
+    Client,
+    counts,
+    eventually,
+    receive,
+    receive_count,
+    refusal,
+)
 
 Names = Callable[[], str]
 MakeQueue = Callable[..., str]
@@ -217,13 +225,13 @@ def test_kms_key_turns_managed_encryption_off_for_good(sqs: Client, queue: str) 
 def test_counters_are_exact_and_move_with_time(sqs: Client, queue: str) -> None:
     for body in ("seen", "hidden"):
         sqs.call("SendMessage", QueueUrl=queue, MessageBody=body)
-    sqs.call("SendMessage", QueueUrl=queue, MessageBody="delayed", DelaySeconds=1)
+    sqs.call("SendMessage", QueueUrl=queue, MessageBody="delayed", DelaySeconds=SHORT_S)
     assert counts(sqs, queue) == (2, 0, 1)
 
-    receive(sqs, queue, 1, VisibilityTimeout=1)
+    receive(sqs, queue, 1, VisibilityTimeout=SHORT_S)
 
     assert counts(sqs, queue) == (1, 1, 1)
-    eventually(lambda: counts(sqs, queue) == (3, 0, 0), within=2.5)
+    eventually(lambda: counts(sqs, queue) == (3, 0, 0))
 
 
 # -- tags -------------------------------------------------------------------------------------------------------------

@@ -165,28 +165,26 @@ def test_poll_returns_at_once_with_what_is_there(sqs: Client, queue: str) -> Non
 
     assert len(receive(sqs, queue, WaitTimeSeconds=20)) == 1
 
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 20, "it waited although a message was there"
 
 
 def test_poll_wakes_when_a_message_is_sent(sqs: Client, queue: str) -> None:
     with waiting_receive(sqs, queue, WaitTimeSeconds=20) as answer:
         sent = sqs.call("SendMessage", QueueUrl=queue, MessageBody="x")
-        start = time.monotonic()
 
         (got,) = answer()["Messages"]
 
     assert got["MessageId"] == sent["MessageId"]
-    assert time.monotonic() - start < 1
 
 
 def test_poll_wakes_when_a_visibility_timeout_ends(current: Client, queue: str) -> None:
     current.call("SendMessage", QueueUrl=queue, MessageBody="x")
-    receive(current, queue, VisibilityTimeout=1)
     start = time.monotonic()
+    receive(current, queue, VisibilityTimeout=1)
 
     (got,) = receive(current, queue, WaitTimeSeconds=20)
 
-    assert 0.8 < time.monotonic() - start < 3
+    assert 0.9 < time.monotonic() - start < 20
     assert got["Body"] == "x"
 
 
@@ -204,12 +202,12 @@ def test_poll_wakes_when_visibility_is_given_back(sqs: Client, queue: str) -> No
 
 
 def test_poll_wakes_when_a_delay_ends(current: Client, queue: str) -> None:
-    current.call("SendMessage", QueueUrl=queue, MessageBody="x", DelaySeconds=1)
     start = time.monotonic()
+    current.call("SendMessage", QueueUrl=queue, MessageBody="x", DelaySeconds=1)
 
     (got,) = receive(current, queue, WaitTimeSeconds=20)
 
-    assert 0.8 < time.monotonic() - start < 3
+    assert 0.9 < time.monotonic() - start < 20
     assert got["Body"] == "x"
 
 
@@ -218,17 +216,19 @@ def test_poll_ends_empty_after_its_time(current: Client, queue: str) -> None:
 
     assert receive(current, queue, WaitTimeSeconds=1) == []
 
-    assert 0.9 < time.monotonic() - start < 2
+    assert time.monotonic() - start > 0.9
 
 
 def test_queues_wait_time_applies_unless_zero_is_given(
     current: Client, make_queue: MakeQueue
 ) -> None:
-    url = make_queue(ReceiveMessageWaitTimeSeconds="1")
+    url = make_queue(ReceiveMessageWaitTimeSeconds="20")
     start = time.monotonic()
     assert receive(current, url, WaitTimeSeconds=0) == []
-    assert time.monotonic() - start < 0.5
+    assert time.monotonic() - start < 20
 
+    short = {"ReceiveMessageWaitTimeSeconds": "1"}
+    current.call("SetQueueAttributes", QueueUrl=url, Attributes=short)
     start = time.monotonic()
     assert receive(current, url) == []
 
@@ -239,7 +239,8 @@ def test_one_message_wakes_one_of_three_polls(current: Client, queue: str) -> No
     woken: list[str] = []
 
     def poll() -> None:
-        woken.extend(message["MessageId"] for message in receive(current, queue, WaitTimeSeconds=2))
+        found = receive(current, queue, 1, WaitTimeSeconds=20)
+        woken.extend(message["MessageId"] for message in found)
 
     polls = [threading.Thread(target=poll) for _ in range(3)]
     for each in polls:
@@ -248,7 +249,9 @@ def test_one_message_wakes_one_of_three_polls(current: Client, queue: str) -> No
 
     sent = current.call("SendMessage", QueueUrl=queue, MessageBody="x")
 
-    eventually(lambda: bool(woken), within=1)
+    eventually(lambda: bool(woken))
+    assert woken == [sent["MessageId"]]
+    others = [current.call("SendMessage", QueueUrl=queue, MessageBody="y") for _ in range(2)]
     for each in polls:
         each.join()
-    assert woken == [sent["MessageId"]]
+    assert sorted(woken) == sorted(answer["MessageId"] for answer in (sent, *others))

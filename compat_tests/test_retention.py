@@ -68,7 +68,7 @@ def test_messages_expire_after_the_retention_period(
     time.sleep(62 - (time.monotonic() - start))
 
     for url in (standard, fifo, dead):
-        eventually(partial(is_empty, current, url), within=3)
+        eventually(partial(is_empty, current, url))
         assert receive(current, url) == []
     delete(current, standard, hidden["ReceiptHandle"])
     assert counts(current, kept) == (2, 0, 0)

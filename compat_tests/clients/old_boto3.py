@@ -66,8 +66,8 @@ class OldBoto3Client:
     def close(self) -> None:
         """End the worker."""
         self._calls.close()
-        self._process.wait(timeout=30)
-        self._reader.join(timeout=30)
+        self._process.wait(timeout=60)
+        self._reader.join(timeout=60)
         self._answers.close()
 
     def _read_answers(self) -> None:

@@ -16,7 +16,7 @@ import pyspark
 
 from spark_jobs.spark import find_java
 
-_WAIT_S = 90.0
+_WAIT_S = 300.0
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 

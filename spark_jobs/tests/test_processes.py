@@ -61,7 +61,7 @@ def test_job_that_is_killed_at_any_step_loses_and_repeats_nothing(
 
     # While its tasks write.
     kill_when(job(*arguments), lambda: any("part-" in file.path for file in lake.list(ARCHIVE)))
-    assert archived_rows(lake) == []
+    assert names(archived_rows(lake)) in (names([]), names(rows))
 
     # While it commits, or right after that.
     log = Path(lake.path(f"{ARCHIVE}/_delta_log"))
@@ -72,6 +72,7 @@ def test_job_that_is_killed_at_any_step_loses_and_repeats_nothing(
     fourth = messages(50, batch=4)
     write_segment(lake, fourth)
     service.stall = "/_holdfast/archive/archived"
+    service.told.clear()
     kill_when(job(*arguments), lambda: bool(service.told))
     service.stall = ""
     assert service.archived == {(SOURCE, 0): 4}
@@ -96,7 +97,7 @@ def test_lost_executors_cost_time_only(lake: Lake, service: FakeService) -> None
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

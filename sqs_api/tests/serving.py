@@ -37,7 +37,7 @@ from storage.store import Store, StoreFailed
 
 ACCOUNT = "000000000000"
 REGION = "us-east-1"
-WAIT_S = 5.0
+WAIT_S = 60.0
 """Bound of every wait; nothing comes near it unless something hangs."""
 
 OpenStore = Callable[[Callable[[StoreFailed], None]], Store]

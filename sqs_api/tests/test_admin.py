@@ -161,8 +161,8 @@ async def test_deleted_queue_is_restored_with_its_messages(keeping: Service) -> 
     restored = await keeping.ask(_get(_restore(deleted["queue_id"]), "POST"))
 
     name = {"queue_id": 1, "account": ACCOUNT, "region": REGION, "name": "q"}
-    assert abs(deleted.pop("deleted_at_ms") - now_ms) < 10_000
-    assert abs(deleted.pop("restorable_until_ms") - now_ms - HOUR_MS) < 10_000
+    assert abs(deleted.pop("deleted_at_ms") - now_ms) < 60_000
+    assert abs(deleted.pop("restorable_until_ms") - now_ms - HOUR_MS) < 60_000
     assert (deleted, restored.status, restored.json) == (name, 200, name)
     assert await _deleted(keeping) == []
     handle = before["Messages"][0]["ReceiptHandle"]

@@ -246,7 +246,7 @@ class Gate:
 
         def held(store: RocksStore, *arguments: object) -> None:
             self.reached.set()
-            assert self.opened.wait(5)
+            assert self.opened.wait(60)
             original(store, *arguments)
 
         patch.setattr(RocksStore, method, held)

@@ -163,7 +163,7 @@ async def test_bug_on_the_way_up_is_500_and_leaves_nothing_outstanding(port: str
         service.shard._engine.state.waits.remove(wait.number)
         service.shard._answer_all([(ticket, SimpleNamespace())])  # type: ignore[list-item]
 
-        answer = await asyncio.wait_for(client.answer(), 0.5)
+        answer = await client.answer()
         assert answer.status == 500
         assert service.gateway.outstanding == 0
         assert answer.headers["x-amzn-RequestId"] in str(log)
@@ -212,7 +212,7 @@ async def test_stop_ends_although_a_shard_failed_with_long_polls_parked() -> Non
         service.shard.end_long_polls()
         ended = True
         try:
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(10):
                 await service.gateway.drain()
                 await service.shard.stop()
         except TimeoutError:

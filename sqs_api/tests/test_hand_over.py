@@ -33,7 +33,7 @@ from storage.store import StoreFailed
 from visibility.events import THE_SHARD, SealedBatch
 
 _SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
-_PATIENCE_S = 20
+_PATIENCE_S = 120
 
 
 @pytest_asyncio.fixture

@@ -14,7 +14,14 @@ import pytest
 
 from sqs_api.gateway import Exchange
 from sqs_api.plain_request import RawRequest
-from sqs_api.tests.serving import Service, json_request, query_request, request_bytes, until
+from sqs_api.tests.serving import (
+    WAIT_S,
+    Service,
+    json_request,
+    query_request,
+    request_bytes,
+    until,
+)
 
 LIST = json_request("ListQueues")
 BODY_BYTES_MAX = 4 << 20
@@ -171,7 +178,7 @@ async def test_connection_ends_after_a_large_body_was_refused(service: Service) 
     answer = await client.ask(request_bytes(b"x" * (BODY_BYTES_MAX + 1)))
 
     assert answer.status == 413
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(WAIT_S):
         assert await client.rest() == b""
 
 
@@ -301,7 +308,7 @@ async def test_client_that_expects_100_continue_is_told_to_go_on(service: Servic
     )
     await client.send(head + b"\r\n\r\n")
 
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(WAIT_S):
         line = await client.reader.readuntil(b"\r\n\r\n")
     assert line.startswith(b"HTTP/1.1 100 ")
     await client.send(body)
@@ -330,7 +337,7 @@ async def test_abandoned_requests_leave_nothing_outstanding(service: Service) ->
             await client.close()
 
     await until(lambda: service.gateway.outstanding == 0)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(WAIT_S):
         await service.gateway.drain()
 
 

@@ -8,11 +8,13 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
+from sqs_api import node as node_module
 from sqs_api.config import AuthMode, Settings
 from sqs_api.node import Node
-from sqs_api.tests.serving import Client, json_request, request_bytes, until
+from sqs_api.tests.serving import WAIT_S, Client, json_request, request_bytes, until
 from storage.rocks import Durability
 
 LIST = json_request("ListQueues")
@@ -42,8 +44,9 @@ class Served:
 
 
 @pytest_asyncio.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    """A node with the queue `q`. The test stops it."""
+async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+    """A node with the queue `q`. The test stops it, and waits less than the node would for requests that do not end."""
+    monkeypatch.setattr(node_module, "_STOP_S", 100 * WAIT_S)
     thresholds = gc.get_threshold()
     service = Served(tmp_path / "data")
     await service.start()
@@ -63,7 +66,7 @@ async def test_long_polls_end_with_an_empty_200(served: Served) -> None:
         await poller.send(chunked if number % 2 else POLL)
     await until(lambda: served.node._gateway.outstanding == 4)
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(WAIT_S):
         await served.node.stop()
 
     for poller in pollers:
@@ -76,7 +79,7 @@ async def test_stop_with_idle_connections_takes_no_time(served: Served) -> None:
     idle = [await served.connect() for _ in range(50)]
     await idle[0].ask(LIST)
 
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(WAIT_S):
         await served.node.stop()
 
 
@@ -88,7 +91,7 @@ async def test_stop_does_not_wait_for_a_half_sent_request(served: Served) -> Non
     ):
         await (await served.connect()).send(part)
 
-    async with asyncio.timeout(1.5):
+    async with asyncio.timeout(WAIT_S):
         await served.node.stop()
 
 
@@ -120,7 +123,7 @@ async def test_stop_under_load_answers_every_request_it_began(served: Served) ->
     senders = [asyncio.create_task(_send_until_closed(await served.connect())) for _ in range(48)]
     await until(lambda: served.node._gateway._ids > 200)
 
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(WAIT_S):
         await served.node.stop()
     counts = [await sender for sender in senders]
 

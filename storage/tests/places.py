@@ -59,7 +59,7 @@ def put(store: Store, *events: Event, moved: Moved | None = None) -> None:
 async def committed(store: Store) -> None:
     released = asyncio.get_running_loop().create_future()
     store.commit(lambda: released.set_result(None))
-    await asyncio.wait_for(released, 10)
+    await asyncio.wait_for(released, 60)
 
 
 def everything(store: Store) -> dict[bytes, bytes]:

@@ -6,8 +6,8 @@ A limit on the size of files stands for the full disk: it needs no privileges an
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,10 +40,9 @@ async def test_store_that_failed_on_a_full_disk_lets_go_of_it(tmp_path: Path) ->
     with full_disk():
         store.batch.put(b"unknown", b"2")
         store.commit(lambda: released.append("unknown"))
-        for _ in range(1000):
-            if failures:
-                break
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(60):
+            while not failures:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
         store.abandon()
     again = RocksStore(tmp_path, Durability.FSYNC, failures.append)
 
@@ -55,17 +54,25 @@ async def test_store_that_failed_on_a_full_disk_lets_go_of_it(tmp_path: Path) ->
     again.close()
 
 
-async def test_a_store_that_failed_during_a_backup_is_let_go_after_it(tmp_path: Path) -> None:
+async def test_a_store_that_failed_during_a_backup_is_let_go_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = RocksStore(tmp_path / "s", Durability.FSYNC, lambda error: None)
-    for number in range(20_000):
-        store.batch.put(b"%08d" % number, os.urandom(1000))
-    store.write()
+    begun, goes_on = threading.Event(), threading.Event()
+    check_alive = store._check_alive
+
+    def check_and_wait() -> None:
+        check_alive()
+        begun.set()
+        assert goes_on.wait(60)
+
+    monkeypatch.setattr(store, "_check_alive", check_and_wait)
     flushing = asyncio.create_task(asyncio.to_thread(store.flush))
-    while not store._copying.locked():  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await asyncio.to_thread(begun.wait)
 
     with pytest.raises(StoreFailed, match="a backup is just copying"):
         store.abandon()
+    goes_on.set()
     await flushing
     store.abandon()
 

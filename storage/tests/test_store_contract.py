@@ -36,7 +36,7 @@ async def test_what_was_committed_can_be_read_before_it_is_durable(place: Place)
     assert store.get(b"a") == b"A"
     assert store.get_many([b"b", b"a"]) == [b"B", b"A"]
     assert list(store.scan(b"a", b"z")) == [(b"a", b"A"), (b"b", b"B")]
-    await asyncio.wait_for(durable.wait(), 10)
+    await asyncio.wait_for(durable.wait(), 60)
 
 
 async def test_what_was_written_can_be_read_and_nothing_is_released_by_it(place: Place) -> None:
@@ -165,7 +165,7 @@ async def test_the_next_turn_may_be_committed_in_the_release(place: Place) -> No
         store.commit(lambda: commit_next(turns - 1) if turns > 1 else done.set_result(None))
 
     commit_next(20)
-    await asyncio.wait_for(done, 10)
+    await asyncio.wait_for(done, 60)
 
     assert names(store) == " ".join("abcdefghijklmnopqrst")
 

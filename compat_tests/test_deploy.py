@@ -1,0 +1,259 @@
+"""The files of `deploy/`: they start the service, and alert on metrics that it has."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import boto3
+import pytest
+import yaml
+
+from compat_tests.certificates import Authority
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.conftest import NodeFactory
+from compat_tests.facade import Credentials
+from compat_tests.node_process import NodeProcess
+
+DEPLOY = Path(__file__).parent.parent / "deploy"
+RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
+UNITS = sorted((DEPLOY / "systemd").iterdir())
+SECRET = {
+    "master-key": base64.b64encode(bytes(range(32))).decode(),
+    "access-key-id": "AKIADEPLOYED",
+    "secret-access-key": "a-secret-that-is-long-enough",
+}
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def manifest(kind: str) -> dict[str, Any]:
+    (found,) = (
+        document
+        for document in documents(DEPLOY / "kubernetes/holdfast.yaml")
+        if document["kind"] == kind
+    )
+    return found
+
+
+# -- Kubernetes -------------------------------------------------------------------------------------------------------
+
+
+def pod() -> dict[str, Any]:
+    found: dict[str, Any] = manifest("StatefulSet")["spec"]["template"]["spec"]
+    return found
+
+
+def deployed(folder: Path, secret: dict[str, str]) -> NodeProcess:
+    """The service as the pod starts it, with another port and the volume in this folder."""
+    (container,) = pod()["containers"]
+    volume = folder / "volume"
+    (volume / "lost+found").mkdir(parents=True)
+    options = dict(zip(container["args"][2::2], container["args"][3::2], strict=True))
+    assert options.pop("--host") == "0.0.0.0"
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "data")
+    data = volume / Path(options.pop("--data")).relative_to(mount["mountPath"])
+    return NodeProcess(
+        folder,
+        *(word for option in options.items() for word in option),
+        data=data,
+        credentials=Credentials(secret["access-key-id"], secret["secret-access-key"], "us-east-1"),
+        variables={
+            each["name"]: secret[each["valueFrom"]["secretKeyRef"]["key"]]
+            for each in container["env"]
+        },
+    )
+
+
+def test_the_pod_answers_its_probes_and_its_first_access_key(tmp_path: Path) -> None:
+    node = deployed(tmp_path, SECRET).start()
+    try:
+        (container,) = pod()["containers"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            with urlopen(node.url + container[probe]["httpGet"]["path"]) as answer:
+                assert answer.status == 200
+        client = Boto3Client(node.url, node.credentials)
+        assert client.call("ListQueues") == {}
+        client.close()
+        assert "SECRET" not in node.output()
+        assert not (node.data / "master.key").exists()
+    finally:
+        node.close()
+
+
+def test_a_secret_that_was_not_filled_in_stops_the_start(tmp_path: Path) -> None:
+    placeholders = manifest("Secret")["stringData"]
+    assert placeholders.keys() == SECRET.keys()
+
+    with pytest.raises(AssertionError, match="access_key_id"):
+        deployed(tmp_path, placeholders).start()
+
+
+def test_manifests_fit_together() -> None:
+    service, stateful_set = manifest("Service"), manifest("StatefulSet")["spec"]
+    (container,) = pod()["containers"]
+    (port,) = container["ports"]
+    labels = stateful_set["template"]["metadata"]["labels"]
+
+    assert stateful_set["replicas"] == 1
+    assert service["spec"]["selector"] == stateful_set["selector"]["matchLabels"] == labels
+    assert service["spec"]["ports"][0]["targetPort"] == port["name"]
+    assert stateful_set["serviceName"] == service["metadata"]["name"]
+    volumes = {each["name"] for each in pod()["volumes"]}
+    volumes |= {each["metadata"]["name"] for each in stateful_set["volumeClaimTemplates"]}
+    assert {each["name"] for each in container["volumeMounts"]} == volumes
+
+
+# -- containers -------------------------------------------------------------------------------------------------------
+
+
+def test_compose_starts_what_the_image_does_and_asks_whether_it_is_ready(node: NodeProcess) -> None:
+    (service,) = documents(DEPLOY / "compose.yaml")[0]["services"].values()
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+
+    assert f"CMD {service['command']}".replace("'", '"') in dockerfile
+    assert f"VOLUME {service['volumes'][0].split(':')[1]}" in dockerfile
+    _, _, option, program = service["healthcheck"]["test"]
+    assert "127.0.0.1:9324" in program
+    port = node.url.rsplit(":", 1)[1]
+    for asked, healthy in ((port, True), ("1", False)):
+        check = [sys.executable, option, program.replace("9324", asked)]
+        done = subprocess.run(check, capture_output=True, check=False)
+        assert (done.returncode == 0) is healthy, done.stderr
+
+
+def test_what_the_image_copies_goes_to_the_builder() -> None:
+    copied = re.findall(r"^COPY (.*\.lock) ", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    let_through = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
+
+    assert copied
+    for name in copied[0].split():
+        assert f"!{name}" in let_through
+
+
+# -- systemd ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+def test_units_are_valid(tmp_path: Path) -> None:
+    copies = [tmp_path / unit.name for unit in UNITS]
+    for unit, copy in zip(UNITS, copies, strict=True):
+        program = str(Path(sys.executable).parent / "holdfast")
+        copy.write_text(unit.read_text().replace("/opt/holdfast/bin/holdfast", program))
+
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *map(str, copies)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_unit_starts_with_the_example_configuration(tmp_path: Path) -> None:
+    unit = (DEPLOY / "systemd/holdfast.service").read_text()
+    command = (
+        "/opt/holdfast/bin/holdfast serve --config /etc/holdfast/holdfast.toml --data %S/holdfast"
+    )
+    assert f"ExecStart={command}\n" in unit
+
+    node = NodeProcess(tmp_path, "--config", str(DEPLOY / "holdfast.example.toml"))
+    node.start()
+    node.stop()
+
+
+# -- alerts -----------------------------------------------------------------------------------------------------------
+
+
+def alerts(path: Path) -> Iterator[tuple[str, str]]:
+    """Name and expression of each."""
+    for group in documents(path)[0]["groups"]:
+        for rule in group["rules"]:
+            assert rule["annotations"]["summary"]
+            assert rule["labels"]["severity"] in {"warning", "critical"}
+            yield rule["alert"], rule["expr"]
+
+
+@pytest.fixture
+def page(start_node: NodeFactory, tmp_path: Path) -> str:
+    """The metrics of a service that has them all, and has refused a key."""
+    authority = Authority(tmp_path)
+    pair = authority.sign("server")
+    tls = ("--tls-certificate", str(pair.certificate), "--tls-key", str(pair.key))
+    node = start_node(*tls, "--lake", str(tmp_path / "lake"))
+    client = boto3.client(
+        "sqs",
+        endpoint_url=node.url,
+        verify=str(authority.file),
+        region_name=node.credentials.region,
+        aws_access_key_id=node.credentials.access_key_id,
+        aws_secret_access_key=node.credentials.secret_access_key,
+    )
+    given = {"KmsMasterKeyId": "alias/unknown"}
+    queue = client.create_queue(QueueName="q", Attributes=given)["QueueUrl"]
+    with pytest.raises(client.exceptions.ClientError, match=r"KMS\.NotFoundException"):
+        client.send_message(QueueUrl=queue, MessageBody="x")
+    client.close()
+    context = ssl.create_default_context(cafile=authority.file)
+    with urlopen(node.url + "/_holdfast/metrics", context=context) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def test_alerts_are_on_metrics_that_the_service_has(page: str) -> None:
+    named = re.compile(r"\b((?:holdfast|process)_\w+)(?:\{([^}]*)\})?")
+    matched = re.compile(r'(\w+)(=~|=)"([^"]*)"')
+
+    for path in RULES:
+        for alert, expression in alerts(path):
+            for name, matchers in named.findall(expression):
+                samples = re.findall(rf"^{name}(?:\{{.*\}})? ", page, re.MULTILINE)
+                assert samples, f"{alert}: there is no {name}"
+                for label, _, pattern in matched.findall(matchers):
+                    for value in pattern.split("|") if label not in ("job", "code") else ():
+                        assert any(f'{label}="{value}"' in sample for sample in samples), alert
+    assert re.search(r'holdfast_refusals_total\{code="KMS[.].*"\} 1', page)
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.name)
+def test_each_alert_is_tried(path: Path) -> None:
+    (tests,) = documents(path.with_suffix("").with_suffix(".rules.test.yml"))
+    tried = {
+        sample["labels"].split('"')[1]
+        for test in tests["tests"]
+        for expected in test.get("promql_expr_test", ())
+        for sample in expected["exp_samples"]
+    }
+    tried |= {
+        each["alertname"] for test in tests["tests"] for each in test.get("alert_rule_test", ())
+    }
+
+    assert tried == {name for name, _ in alerts(path)}
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="there is no promtool (Debian: prometheus)"
+)
+def test_alerts_come_when_they_should() -> None:
+    tests = [path.name.replace(".rules.yml", ".rules.test.yml") for path in RULES]
+
+    done = subprocess.run(
+        ["promtool", "test", "rules", *tests],
+        cwd=DEPLOY / "prometheus",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
