@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS grants (
     PRIMARY KEY (key_id, grantee));
 """
 OPERATIONS = ("Decrypt", "GenerateDataKey")
-"""What a grant may allow: receiving needs the first, sending both."""
+"""Operations that a grant may allow: receiving needs the first, sending both."""
 _GRANTEE = re.compile(r"[0-9]{12}|arn:aws:iam::[0-9]{12}:(root|user/[A-Za-z0-9+=,.@_-]{1,64})")
 
 

@@ -154,16 +154,16 @@ class Access:
         source = self._catalog.queue_of_arn(operation.source_arn or "")
         if source is None:
             return
-        targets = [self._catalog.queue_of_arn(operation.destination_arn or "")]
         if operation.destination_arn is None:
             targets = list(self._catalog.dead_letter_sources(source))
-        for target in targets:
-            if target is not None and operation.destination_arn is None:
+            for target in targets:
                 self._check_arn(request, _MOVE_DESTINATION, target.arn, caller)
+        else:
+            named = self._catalog.queue_of_arn(operation.destination_arn)
+            targets = [] if named is None else [named]
         for queue, needs in ((source, RECEIVE), *((target, SEND) for target in targets)):
-            if queue is not None and "KmsMasterKeyId" in queue.attributes:
-                if not is_own_key(queue, caller):
-                    request.check_key(needs, queue)
+            if "KmsMasterKeyId" in queue.attributes and not is_own_key(queue, caller):
+                request.check_key(needs, queue)
 
     def administer(
         self,

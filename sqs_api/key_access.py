@@ -38,7 +38,7 @@ _NOT_GRANTED = (
 
 
 class Asker(NamedTuple):
-    """Who asks; `keys` gives the condition keys when needed, `generation` changes with the user's policies."""
+    """The caller; `keys` gives the condition keys when needed, `generation` changes with the user's policies."""
 
     caller: Caller
     user: User | None
@@ -47,7 +47,7 @@ class Asker(NamedTuple):
 
 
 def is_own_key(queue: QueueDefinition, caller: Caller) -> bool:
-    """Whether the root of an account uses a key of that account, which no policy can keep it from."""
+    """True for the root of the key's account, which no policy can keep from its use."""
     if caller.user is not None:
         return False
     return caller.account == (

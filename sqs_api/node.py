@@ -283,7 +283,9 @@ class Node:
         try:
             address = await self._front.open(self._gateway, pages, self._metrics)
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = (error.strerror or str(error)).partition(" (while")[
+                0
+            ]  # the rest says it again
             raise NodeRefused(
                 f"cannot listen on {settings.host}:{settings.port}: {reason}"
             ) from error

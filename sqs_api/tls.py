@@ -53,7 +53,7 @@ class Tls:
         self._expiry_seen = False
 
     def expires_now(self, now_s: float) -> bool:
-        """Whether the certificate in use has expired; true once for each."""
+        """True, once for each certificate, when the one in use has expired."""
         if self._expiry_seen or now_s < self.expires_at_s:
             return False
         self._expiry_seen = True

@@ -146,9 +146,11 @@ def read_usage(file: Path, account: str | None, since: str | None) -> list[Usage
             journals[journal.name] = _rows_of([journal])
     stored: list[UsageRow] = []
     if file.exists():
-        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
+        # Not mode=ro: a write that was killed is rolled back by the next who opens the file.
+        with closing(sqlite3.connect(f"file:{file}?mode=rw", uri=True)) as database:
             database.execute("BEGIN")
-            stored = [UsageRow(*row) for row in database.execute("SELECT * FROM usage")]
+            if _has_table(database, "usage"):
+                stored = [UsageRow(*row) for row in database.execute("SELECT * FROM usage")]
             for name in _added(database):
                 journals.pop(name, None)
     sums: dict[tuple[str, str, str], list[int]] = {}
@@ -161,9 +163,15 @@ def read_usage(file: Path, account: str | None, since: str | None) -> list[Usage
 
 def _added(database: sqlite3.Connection) -> set[str]:
     """The names of journals that the database has; it may be one of version 0.1, which knew none."""
-    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'journals'").fetchall():
+    if not _has_table(database, "journals"):
         return set()
     return {name for (name,) in database.execute("SELECT name FROM journals")}
+
+
+def _has_table(database: sqlite3.Connection, name: str) -> bool:
+    """False, too, after a first write that was killed."""
+    query = "SELECT 1 FROM sqlite_master WHERE name = ?"
+    return bool(database.execute(query, (name,)).fetchall())
 
 
 def _rows_of(journals: list[Path]) -> list[UsageRow]:

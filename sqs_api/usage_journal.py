@@ -4,9 +4,9 @@
       first        day the counters belong to, 10 bytes of text, padded to 64
       each         records: 4 counters of 8 bytes, length of the key in 8 bytes, `account queue-arn`, padded to 8
 
-A store into a mapped file costs no system call, and `kill -9` cannot take it back: the page is the system's. When that
-writes it is left to it, so a power failure may lose a journal. A chunk is written with zeros before it is mapped: a
-mapped file with holes would end the process by SIGBUS once the disk is full.
+A store into a mapped file costs no system call, and `kill -9` cannot take it back: the page is the system's. When it
+reaches the disk is up to the system, so a power failure may lose a journal. A chunk is written with zeros before it is
+mapped: a mapped file with holes would end the process by SIGBUS once the disk is full.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class UsageJournal:
         self.set_day(day)
 
     def set_day(self, day: str) -> None:
-        """Say which day the counters belong to, such as "2026-11-22"."""
+        """Set the day that the counters belong to, such as "2026-11-22"."""
         self._first[: len(day)] = day.encode()
 
     def counters(self, account: str, queue: str) -> memoryview[int]:

@@ -13,7 +13,7 @@ from visibility.errors import InvalidParameterValue
 PREFIX = "holdfast:"
 
 ARCHIVE_TAG = "holdfast:archive"
-"""Which messages go to the archive."""
+"""Selects the messages that go to the archive."""
 ARCHIVE_EXPIRED = "expired"
 """Those that were older than the queue's retention; the default."""
 ARCHIVE_ALL = "all"
@@ -21,7 +21,7 @@ ARCHIVE_ALL = "all"
 ARCHIVE_NONE = "none"
 
 PROTECT_TAG = "holdfast:protect"
-"""Whether the queue can be neither deleted nor purged."""
+"""Protects the queue from being deleted and purged."""
 PROTECT_ON = "on"
 PROTECT_OFF = "off"
 

@@ -326,6 +326,9 @@ def test_service_that_cannot_start_ends_with_1_and_one_line(tmp_path: Path) -> N
         assert (said.status, said.out) == (1, "")
         assert len(said.err.splitlines()) == 1, said.err
         assert said.err.startswith("holdfast: ")
+    assert (
+        answers[1].err == f"holdfast: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    )
     reasons = (*CATALOGS, "no folders can be made in /proc", "not empty: it has")
     assert all(reason in said.err for said, reason in zip(answers[2:], reasons, strict=True)), (
         answers

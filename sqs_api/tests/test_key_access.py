@@ -80,7 +80,7 @@ async def _queue(
 
 
 async def _refusals(service: Service, who: str, url: str) -> list[str]:
-    """What sending one and several messages, and receiving, are refused with; empty where they are not."""
+    """The refusals of sending one message, sending several, and receiving; empty for what succeeds."""
     entries = [{"Id": "1", "MessageBody": "x"}]
     answers = [
         await _as(service, who, "SendMessage", QueueUrl=url, MessageBody="x"),

@@ -291,3 +291,29 @@ def test_a_database_of_version_0_1_is_read_and_goes_on(files: Files) -> None:
     files.usage.count(ACCOUNT, None, 5, 6)
     files.usage.write(*files.usage.take())
     assert sum(requests for _, requests in _counted(files)) == 8
+
+
+def test_a_first_write_that_was_killed_leaves_the_journals(files: Files) -> None:
+    files.usage.count(ACCOUNT, None, 5, 6)
+    files.usage_file.touch()
+
+    assert _counted(files) == [(ACCOUNT, 1)]
+
+
+def test_a_write_that_was_killed_is_rolled_back(files: Files, tmp_path: Path) -> None:
+    files.usage.count(ACCOUNT, None, 5, 6)
+    files.usage.write(*files.usage.take())
+    files.usage.count("1" * 12, None, 5, 6)
+    with closing(sqlite3.connect(files.usage_file)) as writer:
+        writer.execute("PRAGMA cache_size = 1")  # so that it writes before it commits
+        rows = [("2999-01-01", str(number), "", 1, 1, 1, 1) for number in range(2000)]
+        writer.executemany("INSERT INTO usage VALUES (?,?,?,?,?,?,?)", rows)
+        killed = tmp_path / "killed"
+        killed.mkdir()
+        for file in files.usage_file.parent.glob("usage*"):
+            (killed / file.name).write_bytes(file.read_bytes())
+    assert (killed / "usage.sqlite-journal").stat().st_size
+
+    found = read_usage(killed / "usage.sqlite", None, None)
+
+    assert [(row.account, row.requests) for row in found] == [(ACCOUNT, 1), ("1" * 12, 1)]
