@@ -77,13 +77,12 @@ def _first_unspent_ms(shard: ShardState, queue: QueueState) -> int:
     if line and _received_here(shard, queue, *line[0]) >= TIRED_RECEIVES:
         line = _line(shard, queue, queue.floor, _LOOKED_AT)
     all_looked_at = len(line) == queue.stored - queue.delayed
+    since_ms = 0
     for sequence, message in chain(line, islice(queue.window, _WINDOW_LOOKED_AT)):
+        since_ms = message.joined_at_ms or message.retained_from_ms
         if _received_here(shard, queue, sequence, message) < TIRED_RECEIVES:
-            break
-    else:
-        if all_looked_at:
-            return 0
-    return message.joined_at_ms or message.retained_from_ms
+            return since_ms
+    return 0 if all_looked_at else since_ms
 
 
 def _received_here(

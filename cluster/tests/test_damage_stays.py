@@ -102,6 +102,22 @@ async def test_a_row_found_bad_before_its_message_is_received_from_memory() -> N
 
 
 @virtual
+async def test_the_ages_of_a_queue_of_which_nothing_can_be_read_are_not_known() -> None:
+    world = await restarted(World().start())
+    await world.asked(prepared.send_batch(Q, ["a", "b"]))
+    world.store.damage(message_key(1, 1), message_key(1, 2))
+    again = await restarted(world)
+    (received,) = await again.asked(prepared.receive(Q, 10))
+    state = again.shard.queue(1)
+    assert state is not None
+
+    oldest = again.shard.oldest(state)
+
+    assert (received.bodies, state.stored) == ([], 2)
+    assert oldest is None or oldest.unspent_ms == 0
+
+
+@virtual
 async def test_messages_expire_beside_one_that_cannot_be_read() -> None:
     world = World().start()
     await world.asked(prepared.send_batch(SHORT, BODIES))
