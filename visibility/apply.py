@@ -183,8 +183,6 @@ def _messages_expired(shard: ShardState, event: MessagesExpired) -> None:
 def _visibility_changed(shard: ShardState, event: VisibilityChanged) -> None:
     queue = shard.queue(event.queue_id)
     for lease in event.leases:
-        if lease.sequence not in queue.entries:  # it went to the back and waited there
-            _leave_line(shard, queue, lease.sequence)
         _hold(shard, queue, lease, event.changed_at_ms)
     if queue.returned:
         _trim(queue)
