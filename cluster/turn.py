@@ -32,6 +32,8 @@ from visibility.events import (
     MessagesExpired,
     MessagesHandedOver,
     MessagesMoved,
+    MoveTask,
+    MoveTaskChanged,
     QueueDropped,
     QueuePurged,
 )
@@ -374,6 +376,9 @@ class Turn:
             assert isinstance(event, IdsRemembered)
             for digest, remembered in event.ids:
                 self._rows.fresh[event.queue_id, digest] = remembered
+        elif kind is MoveTaskChanged:
+            assert isinstance(event, MoveTaskChanged)
+            _log_end(event.task)
         elif kind in _OF_THE_ARCHIVE:
             self._changed[THE_SHARD] = None
         elif kind is QueuePurged:
@@ -389,6 +394,19 @@ class Turn:
         for wait in waits.of_queue(queue_id):
             waits.remove(wait.number)
             self.answers.append((ticket_of(wait), QueueDoesNotExist()))
+
+
+def _log_end(task: MoveTask) -> None:
+    """ListMessageMoveTasks has no field for the messages that stayed."""
+    if not task.is_active:
+        _log.info(
+            "move_task_ended",
+            source_arn=task.source_arn,
+            status=task.status,
+            reason=task.failure_reason,
+            moved=task.moved,
+            stayed=task.stayed,
+        )
 
 
 def ticket_of(wait: Wait) -> Ticket:

@@ -112,7 +112,8 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     """A message move task. `rate` is messages a second (0: as fast as possible).
 
-    The walk goes over the sequences from `cursor` to before `until_sequence`, or over `selected` ones.
+    The walk goes over the sequences from `cursor` to before `until_sequence`, or over `selected` ones. `stayed` messages
+    could not be moved, the first of them for `failure_reason`: with one the task fails at its end.
     """
 
     number: int
@@ -128,6 +129,7 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     status: str = "RUNNING"
     failure_reason: str | None = None
     selected: list[int] | None = None
+    stayed: int = 0
 
     @property
     def is_active(self) -> bool:

@@ -1,8 +1,9 @@
 """Message move tasks: deciding start, cancel and list, and the step that moves.
 
-A task walks over the sequences that its queue had when it began, in order, and passes by what is in flight. A moved message
-is a new one at its destination: new id, new time, no receives. The task is a row of its own, written with every step, so
-it goes on after a restart and moves nothing twice.
+A task walks over the sequences that its queue had when it began, in order, and passes by what is in flight. A message that
+cannot be moved stays, and the task fails once all others have moved; it fails at once if the destination it was given
+cannot be used. A moved message is a new one at its destination: new id, new time, no receives. The task is a row of its
+own, written with every step, so it goes on after a restart and moves nothing twice.
 Source: API reference (2023), recorded statuses and errors.
 """
 
@@ -175,7 +176,7 @@ def decide_list_message_move_tasks(shard: ShardState, request: Request, stamp: S
             max_number_of_messages_per_second=task.rate or None,
             approximate_number_of_messages_moved=task.moved,
             approximate_number_of_messages_to_move=task.to_move,
-            failure_reason=task.failure_reason,
+            failure_reason=task.failure_reason if task.status == "FAILED" else None,
             started_timestamp=task.started_at_ms,
         )
         for task in tasks[:limit]
@@ -232,28 +233,34 @@ class _Moving:
         self._books: dict[int, GroupBook] = {}
         self._moves: list[Move] = []
         self._freed: dict[bytes, None] = {}
+        self._stayed = 0
+        self._reason = task.failure_reason
 
     def step(self, allowed: int) -> tuple[tuple[Event, ...], int | None]:
         """Move up to `allowed` messages. Raises DamagedRecord."""
         found, cursor, is_last = self._page(allowed)
-        reason = None
         for sequence, message in found:
             if _is_hidden(self._queue, sequence):
                 continue
             target = _target(self._shard, self._definition, self._task.destination_arn, message)
-            if isinstance(target, str):
-                reason = target
+            if not isinstance(target, str):
+                self._move(sequence, message, target)
+                continue
+            self._stayed += 1
+            self._reason = self._reason or target
+            if self._task.destination_arn is not None:
+                is_last = True  # no other message can be moved either
                 break
-            self._move(sequence, message, target)
+        return self._events(cursor, is_last)
+
+    def _events(self, cursor: int, is_last: bool) -> tuple[tuple[Event, ...], int | None]:
         task = msgspec.structs.replace(
-            self._task, moved=self._task.moved + len(self._moves), cursor=cursor
+            self._task,
+            moved=self._task.moved + len(self._moves),
+            cursor=cursor,
+            failure_reason=self._reason,
+            stayed=self._task.stayed + self._stayed,
         )
-        if reason is not None:
-            changed = _ended(self._queue, task, "FAILED", reason)
-        elif is_last:
-            changed = _ended(self._queue, task, "COMPLETED")
-        else:
-            changed = (MoveTaskChanged(self._queue.queue_id, task),)
         for group in self._freed:
             self._book(self._definition).settle(group, (), [])
         events: list[Event] = []
@@ -261,10 +268,12 @@ class _Moving:
             events += book.events()
         if self._moves:
             events.append(MessagesMoved(self._queue.queue_id, self._stamp.now_ms, self._moves))
-        if reason is not None or is_last:
-            return (*events, *changed), None
+        if is_last:
+            status = "COMPLETED" if self._reason is None else "FAILED"
+            return (*events, *_ended(self._queue, task, status, self._reason)), None
+        changed = MoveTaskChanged(self._queue.queue_id, task)
         wait_ms = task.started_at_ms + -(-task.moved * 1000 // task.rate) if task.rate else 0
-        return (*events, *changed), max(self._stamp.now_ms, wait_ms)
+        return (*events, changed), max(self._stamp.now_ms, wait_ms)
 
     def _page(self, allowed: int) -> tuple[list[tuple[int, StoredMessage]], int, bool]:
         """The next messages, the cursor behind them, and whether they are the last."""

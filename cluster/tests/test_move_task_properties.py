@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -41,6 +42,7 @@ from visibility.tests.prepared import START_MS, KnownQueues
 
 DEAD_ID, ONE_ID, TWO_ID, OTHER_ID = 1, 2, 3, 4
 NAMES = {DEAD_ID: "dead", ONE_ID: "one", TWO_ID: "two", OTHER_ID: "other"}
+REASONS = ("AWS.SimpleQueueService.NonExistentQueue", "CouldNotDetermineMessageSource")
 CHUNK = 7
 """Small, so that a task takes several steps."""
 
@@ -121,6 +123,24 @@ class MoveTasks(RuleBasedStateMachine):
             if not self.receive(queue_id, 10):
                 break
 
+    @rule(group=groups)
+    def send_without_a_source(self, group: str) -> None:
+        """To the dead-letter queue itself: no task knows where this belongs."""
+        body = f"{self.sent:05}"
+        self.sent += 1
+        self.driver.submit(prepared.send(self.queue(DEAD_ID), body, group=group))
+        self.bodies.add(body.encode())
+        self.home[body.encode()] = DEAD_ID
+        self.group_of[body.encode()] = group
+
+    def without_a_source(self) -> int:
+        """Visible messages of the dead-letter queue that have none."""
+        entries = self.driver.engine.state.queue(DEAD_ID).entries
+        return sum(
+            self.home[body] == DEAD_ID and not (sequence in entries and entries[sequence].hidden)
+            for sequence, body in self.stored(DEAD_ID)
+        )
+
     @rule(most=st.integers(1, 4), deletes=st.booleans())
     def receive_dead_letters(self, most: int, deletes: bool) -> None:
         for body, receipt in self.receive(DEAD_ID, most):
@@ -136,6 +156,7 @@ class MoveTasks(RuleBasedStateMachine):
         request = start(dead, target, rate)
         before = self.counted()
         visible = self.driver.engine.state.queue(DEAD_ID).visible
+        stay = 0 if to_other else self.without_a_source()
         reply = self.driver.submit(request)
         if running:
             assert isinstance(reply.refusal, InvalidParameterValue)
@@ -144,9 +165,9 @@ class MoveTasks(RuleBasedStateMachine):
         newest = self.listed()[0]
         assert newest.approximate_number_of_messages_to_move == visible
         if not rate:
-            assert newest.status in ("COMPLETED", "FAILED")
-        if newest.status == "COMPLETED":
-            assert newest.approximate_number_of_messages_moved == visible
+            assert newest.status == ("FAILED" if stay else "COMPLETED")
+        if newest.status != "RUNNING":
+            assert newest.approximate_number_of_messages_moved == visible - stay
             expected = OTHER_ID if to_other else None
             for body in before[DEAD_ID] - self.counted()[DEAD_ID]:
                 assert body in self.counted()[expected or self.home[body]]
@@ -202,7 +223,7 @@ class MoveTasks(RuleBasedStateMachine):
             self.now_ms = self.driver.now_ms
             newest = self.listed()[:1]
             if newest and newest[0].status == "FAILED":
-                assert newest[0].failure_reason == "AWS.SimpleQueueService.NonExistentQueue"
+                assert newest[0].failure_reason in REASONS
                 assert newest[0].task_handle is None
             self.known.define(self.gone)
 
@@ -328,9 +349,9 @@ class Halting(MemoryStore):
 
 
 @pytest.mark.parametrize("suffix", ["", ".fifo"])
-@pytest.mark.parametrize("destination", [None, "other"])
+@pytest.mark.parametrize(("destination", "stays"), [(None, 0), (None, 1), ("other", 0)])
 def test_power_loss_at_every_commit_of_a_task_loses_and_doubles_nothing(
-    suffix: str, destination: str | None, monkeypatch: pytest.MonkeyPatch
+    suffix: str, destination: str | None, stays: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(move_tasks, "CHUNK_MESSAGES", 3)
     dead = prepared.queue_named("dead" + suffix, 1)
@@ -341,6 +362,8 @@ def test_power_loss_at_every_commit_of_a_task_loses_and_doubles_nothing(
     for syncs in range(3, 30):
         store = Halting(1 << 31)
         driver = Driver(known, store=store)
+        if stays:
+            driver.submit(prepared.send(dead, "without a source", group="g"))
         driver.submit(prepared.send_batch(one, bodies, groups=["g", "h"] * 5))
         for _ in range(4):
             driver.submit(prepared.receive(one, 10, timeout_s=0, dead_letter_queue=dead))
@@ -355,8 +378,24 @@ def test_power_loss_at_every_commit_of_a_task_loses_and_doubles_nothing(
             for key, value in store.rows.items()
             if key[8:9] == MESSAGE
         ]
-        assert sorted(found) == bodies
+        assert sorted(found) == bodies + ["without a source"] * stays
         queue = driver.engine.state.queue(1)
         if syncs > 3:
             (task,) = queue.tasks.values()
-            assert (task.status, task.moved, queue.visible) == ("COMPLETED", 10, 0)
+            assert task.status == ("FAILED" if stays else "COMPLETED")
+            assert (task.moved, task.stayed, queue.visible) == (10, stays, stays)
+
+
+def test_what_stayed_is_logged_at_the_end() -> None:
+    dead = prepared.queue_named("dead", 1)
+    one = prepared.queue_named("one", 2, dead_letters_to=dead)
+    driver = Driver(KnownQueues(dead, one))
+    driver.submit(prepared.send_batch(dead, ["a", "b"]))
+
+    with structlog.testing.capture_logs() as logs:
+        driver.submit(start(dead, None, 0))
+
+    (ended,) = logs
+    assert ended["event"] == "move_task_ended"
+    assert ended["source_arn"] == dead.arn
+    assert (ended["reason"], ended["moved"], ended["stayed"]) == (REASONS[1], 0, 2)
