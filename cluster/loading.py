@@ -7,17 +7,21 @@ from storage.stored_rows import StoredQueue, StoredRows, load_archive
 from visibility.archive_state import ArchiveState
 from visibility.engine import Engine
 from visibility.model import Definitions
+from visibility.sealing import Sealing
 from visibility.state import SPAN_BITS, QueueState
 
 
 def load_engine(
-    rows: StoredRows, definitions: Definitions, purge_interval_ms: int
+    rows: StoredRows,
+    definitions: Definitions,
+    purge_interval_ms: int,
+    sealing: Sealing | None = None,
 ) -> tuple[Engine, int]:
     """The engine as the store left it, and the latest stamp it gave (0: none). Raises DamagedRecord.
 
     O(queues + messages in flight), whatever waits.
     """
-    engine = Engine(purge_interval_ms, rows=rows, definitions=definitions)
+    engine = Engine(purge_interval_ms, rows=rows, definitions=definitions, sealing=sealing)
     last_stamp_ms = 0
     _load_archive(engine.state.archive, rows.store)
     for stored in rows.load():

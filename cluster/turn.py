@@ -50,7 +50,7 @@ PULSES_MAX = 100
 """Queues that get a pulse in one turn: bounds how long the event loop is held."""
 PULSE_MESSAGES_MAX = 1_000
 """After so many messages that pulses moved or removed, the other queues wait for the next turn, for the same reason. A KiB
-that the archive takes over counts as one more."""
+that the archive takes over, or that is sealed anew, counts as one more."""
 _PULSE_AGAIN_MS = 60_000
 """When a queue is looked at again whose rows could not be read."""
 _NOTHING_MOVED: Moved = {}
@@ -210,6 +210,7 @@ class Turn:
                         handled += len(event.leases)
                     elif isinstance(event, MessagesMoved):
                         handled += len(event.moves)
+                        handled += sum(m.envelope.size for m in event.moves if m.resealed) >> 10
                     elif isinstance(event, MessagesHandedOver):
                         handled += event.size >> 10
         return handled

@@ -146,6 +146,9 @@ class Node:
             self._users = self._identities.users()
             self._catalog = await self._open_catalog(sorted(folders))
             await declare_queues(settings, self._catalog)
+            self._sealer = Sealer(
+                self._keyring, self._clock, makes_keys=settings.auth is AuthMode.OPEN
+            )
             self._router = Router(self._shard(number, path) for number, path in folders.items())
             queues = [*self._catalog, *(kept.queue for kept in self._catalog.deleted_queues())]
             for shard in self._router.shards.values():
@@ -199,6 +202,7 @@ class Node:
             purge_interval_ms=PURGE_INTERVAL_SECONDS * 1000 if waits else 0,
             definitions=self._catalog,
             archive=self._archive_limits,
+            sealing=self._sealer,
         )
 
     async def _listen(self) -> str:
@@ -206,7 +210,6 @@ class Node:
         is_open = settings.auth is AuthMode.OPEN
         self._disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
         self._disk.look()
-        self._sealer = Sealer(self._keyring, self._clock, makes_keys=is_open)
         try:
             self._sealer.prepare(self._catalog)
         except (SealBroken, sqlite3.Error) as error:

@@ -157,10 +157,12 @@ def _messages_gone(batch: Batch, event: MessagesDeleted | MessagesExpired, moved
 
 def _messages_moved(batch: Batch, event: MessagesMoved, moved: Moved) -> None:
     for move in event.moves:
-        there = moved[move.lease.sequence]
-        message = msgspec.structs.replace(
-            move.envelope, data=there.data, size=there.size, sealed=there.sealed
-        )
+        message = move.envelope
+        if not move.resealed:
+            there = moved[move.lease.sequence]
+            message = msgspec.structs.replace(
+                message, data=there.data, size=there.size, sealed=there.sealed
+            )
         if move.due_ms < 0:
             _remove(batch, event.queue_id, move.lease, waits=True)
         else:

@@ -98,8 +98,8 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message leaves its place for another, of this queue or of another of the same shard.
 
     `due_ms` is -1 for one that waits or is in flight, else the key under which it lay among the delayed. `lease` is what it
-    had, or one made up for a message that was never received. `envelope` is the message at its new place without `data`,
-    `size` and `sealed`, which stay as they are.
+    had, or one made up for a message that was never received. `envelope` is the message at its new place; its `data` and
+    `sealed` count only if it is `resealed`, else they stay as they are, as does `size`.
     """
 
     lease: Lease
@@ -107,6 +107,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     target_queue_id: int
     target_sequence: int
     envelope: StoredMessage
+    resealed: bool = False
 
 
 class MoveTask(msgspec.Struct, frozen=True, array_like=True):

@@ -246,12 +246,15 @@ class _Moving:
             if not isinstance(target, str):
                 self._move(sequence, message, target)
                 continue
-            self._stayed += 1
-            self._reason = self._reason or target
+            self._stay(target)
             if self._task.destination_arn is not None:
                 is_last = True  # no other message can be moved either
                 break
         return self._events(cursor, is_last)
+
+    def _stay(self, reason: str) -> None:
+        self._stayed += 1
+        self._reason = self._reason or reason
 
     def _events(self, cursor: int, is_last: bool) -> tuple[tuple[Event, ...], int | None]:
         task = msgspec.structs.replace(
@@ -279,9 +282,7 @@ class _Moving:
         """The next messages, the cursor behind them, and whether they are the last."""
         task = self._task
         if task.selected is not None:
-            chosen = task.selected[task.cursor : task.cursor + allowed]
-            cursor = task.cursor + len(chosen)
-            found = _chosen(self._shard, self._queue, chosen)
+            found, cursor = self._selected(task.selected, allowed)
             return found, cursor, cursor == len(task.selected)
         page = self._shard.rows.line(
             self._queue.queue_id,
@@ -293,9 +294,27 @@ class _Moving:
         cursor = page.next_sequence or task.until_sequence
         return page.messages, cursor, page.next_sequence is None
 
+    def _selected(
+        self, selected: list[int], allowed: int
+    ) -> tuple[list[tuple[int, StoredMessage]], int]:
+        found: list[tuple[int, StoredMessage]] = []
+        cursor, size = self._task.cursor, 0
+        for sequence in selected[cursor : cursor + allowed]:
+            if size >= _CHUNK_BYTES:
+                break
+            cursor += 1
+            for one in _chosen(self._shard, self._queue, [sequence]):
+                found.append(one)
+                size += len(one[1].data)
+        return found, cursor
+
     def _move(self, sequence: int, message: StoredMessage, target: QueueDefinition) -> None:
+        try:
+            sealed = self._shard.sealing.sealed_for(message, target)
+        except QueueError as refusal:
+            self._stay(refusal.code)
+            return
         entry = self._queue.entries.get(sequence)
-        now_ms = self._stamp.now_ms
         lease = no_lease(sequence, message) if entry is None else entry.lease
         if entry is None and message.group:
             self._book(self._definition).leave(message.group, sequence)
@@ -306,11 +325,16 @@ class _Moving:
         group = book.group_of(message.group)
         if group:
             book.arrive(group, to)
-        envelope = msgspec.structs.replace(
+        resealed = sealed is not message
+        envelope = self._envelope(sealed, group, sealed.data if resealed else b"")
+        self._moves.append(Move(lease, -1, target.queue_id, to, envelope, resealed))
+
+    def _envelope(self, message: StoredMessage, group: bytes, data: bytes) -> StoredMessage:
+        return msgspec.structs.replace(
             message,
             message_id=self._stamp.message_id(len(self._moves)),
-            sent_at_ms=now_ms,
-            data=b"",
+            sent_at_ms=self._stamp.now_ms,
+            data=data,
             dead_letter_source_arn=None,
             receive_count=0,
             first_received_at_ms=0,
@@ -319,7 +343,6 @@ class _Moving:
             handle_sequence=0,
             received_here=0,
         )
-        self._moves.append(Move(lease, -1, target.queue_id, to, envelope))
 
     def _book(self, definition: QueueDefinition) -> GroupBook:
         book = self._books.get(definition.queue_id)
@@ -355,7 +378,13 @@ def _target(
     target = shard.definitions.queue_of_arn(arn)
     if target is None or target.settings.fifo != source.settings.fifo:
         return _TARGET_GONE
-    return target if target.shard == source.shard else _ANOTHER_SHARD
+    if target.shard != source.shard:
+        return _ANOTHER_SHARD
+    try:
+        shard.sealing.check(target)
+    except QueueError as refusal:
+        return refusal.code
+    return target
 
 
 def check_start(

@@ -21,6 +21,7 @@ from visibility.fairness import Fairness
 from visibility.heads import Heads
 from visibility.model import Definitions, QueueCounters
 from visibility.rows import Rows
+from visibility.sealing import AsStored, Sealing
 from visibility.waiters import WaitList
 
 SPAN_BITS = 12
@@ -205,17 +206,23 @@ class ShardState:
         "purge_interval_ms",
         "queues",
         "rows",
+        "sealing",
         "waits",
         "window_bytes",
     )
 
     def __init__(
-        self, purge_interval_ms: int, rows: Rows | None, definitions: Definitions | None
+        self,
+        purge_interval_ms: int,
+        rows: Rows | None,
+        definitions: Definitions | None,
+        sealing: Sealing | None = None,
     ) -> None:
         self.purge_interval_ms = purge_interval_ms
         self.rows: Rows = rows  # type: ignore[assignment]
         """What is on disk; a follower, which only applies, needs none."""
         self.definitions: Definitions = definitions  # type: ignore[assignment]
+        self.sealing = sealing or AsStored()
         self.queues: dict[int, QueueState] = {}
         self.deadlines = DeadlineHeap()
         self.hidden = 0

@@ -208,6 +208,7 @@ async def running(
         shards=[0],
         deleted_name_wait_ms=0,
     )
+    sealer = Sealer(keyring, clock, makes_keys=False)
     shard = Shard(
         0,
         open_store=open_store or (lambda on_failure: MemoryStore()),
@@ -215,6 +216,7 @@ async def running(
         entropy=entropy,
         purge_interval_ms=0,
         definitions=catalog,
+        sealing=sealer,
     )
     router = Router([shard])
     shard.start([])
@@ -231,7 +233,7 @@ async def running(
         public_url=public_url,
         access=access,
         disk=disk,
-        preparer=Preparer(Sealer(keyring, clock, makes_keys=False)),
+        preparer=Preparer(sealer),
         waiting_polls_max=waiting_polls_max,
     )
     metrics.attach(QueueMetrics(catalog, router, clock.wall_s, gateway.empty_receives, 500))
