@@ -165,7 +165,7 @@ def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
         if lease.sent_at_ms:
             bucket = bucket_of(event.deleted_at_ms - lease.sent_at_ms)
             times[bucket] = times.get(bucket, 0) + 1
-        if lease.group and not queue.fifo:
+        if lease.group and lease.received_at_ms and not queue.fifo:
             busy_ms = max(0, event.deleted_at_ms - lease.received_at_ms)
             queue.fairness.finished(lease.group, busy_ms, event.deleted_at_ms)
     if queue.returned:
