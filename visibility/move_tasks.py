@@ -13,7 +13,7 @@ import base64
 
 import msgspec
 
-from visibility.errors import InvalidParameterValue, QueueError, ResourceNotFound
+from visibility.errors import InternalError, InvalidParameterValue, QueueError, ResourceNotFound
 from visibility.events import (
     Event,
     MessagesMoved,
@@ -94,7 +94,7 @@ def decide_move_selected(shard: ShardState, request: Request, stamp: Stamp) -> O
     if not operation.dry_run:
         return _start(shard, request, stamp, destination_arn, operation.rate, chosen)
     messages_by_arn: dict[str, int] = {}
-    for sequence, message in _chosen(shard, queue, chosen):
+    for sequence, message in shard.rows.readable_messages(queue.queue_id, chosen):
         target = _target(shard, request.queue, destination_arn, message)
         if not isinstance(target, str) and not _is_hidden(queue, sequence):
             messages_by_arn[target.arn] = messages_by_arn.get(target.arn, 0) + 1
@@ -240,7 +240,7 @@ class _Moving:
         """Move up to `allowed` messages. Raises DamagedRecord."""
         found, cursor, is_last = self._page(allowed)
         for sequence, message in found:
-            if _is_hidden(self._queue, sequence):
+            if _is_hidden(self._queue, sequence) or message.group in self._queue.set_aside_groups:
                 continue
             target = _target(self._shard, self._definition, self._task.destination_arn, message)
             if not isinstance(target, str):
@@ -303,12 +303,15 @@ class _Moving:
             if size >= _CHUNK_BYTES:
                 break
             cursor += 1
-            for one in _chosen(self._shard, self._queue, [sequence]):
-                found.append(one)
-                size += len(one[1].data)
+            page = self._shard.rows.readable_messages(self._queue.queue_id, [sequence])
+            found += page
+            size += sum(len(message.data) for _, message in page)
         return found, cursor
 
     def _move(self, sequence: int, message: StoredMessage, target: QueueDefinition) -> None:
+        if message.group in self._shard.queue(target.queue_id).set_aside_groups:
+            self._stay(InternalError.code)
+            return
         try:
             sealed = self._shard.sealing.sealed_for(message, target)
         except QueueError as refusal:
@@ -356,13 +359,6 @@ class _Moving:
 def _is_hidden(queue: QueueState, sequence: int) -> bool:
     entry = queue.entries.get(sequence)
     return entry is not None and entry.hidden
-
-
-def _chosen(
-    shard: ShardState, queue: QueueState, sequences: list[int]
-) -> list[tuple[int, StoredMessage]]:
-    """Those of the named messages that still exist and can be read."""
-    return shard.rows.readable_messages(queue.queue_id, sequences)
 
 
 def _target(
