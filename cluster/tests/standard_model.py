@@ -6,6 +6,7 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from visibility.model import QueueCounters, Receipt
@@ -67,6 +68,8 @@ class Model:
     retention_ms: int = 345_600_000
     limits: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Redrive policies: (target queue id, max receive count) by queue id."""
+    keeps: Callable[[bytes], bool] = lambda body: False
+    """Which messages their redrive policy cannot move, by body."""
     messages: dict[bytes, ModelMessage] = field(default_factory=dict)
     purged_at_ms: dict[int, int] = field(default_factory=dict)
     handles: list[Handle] = field(default_factory=list)
@@ -170,7 +173,7 @@ class Model:
         for message in self.visible(queue_id):
             if len(taken) == most or (moves == 100 and taken):
                 break
-            if message.received_here >= allowed:
+            if message.received_here >= allowed and not self.keeps(message.body):
                 self._move(message, target_id)
                 moves = moves % 100 + 1
                 continue

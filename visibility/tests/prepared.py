@@ -9,7 +9,8 @@ import msgspec
 
 from auth.caller import Caller
 from visibility.attributes import initial_attributes, settings_of
-from visibility.errors import QueueError
+from visibility.errors import KmsDisabled, QueueError
+from visibility.events import StoredMessage
 from visibility.grouping import deduplication_digest, group_digest
 from visibility.model import Content, QueueDefinition, Receipt, Request
 from visibility.operations import (
@@ -64,6 +65,28 @@ class KnownQueues:
             return None
         target = self.dead_letter_queue(queue)
         return msgspec.structs.replace(request, queue=queue, dead_letter_queue=target)
+
+
+class Keys:
+    """Seals every message anew, readably, but refuses `some` messages, those with an odd number, or `all`."""
+
+    def __init__(self, refuses: str = "") -> None:
+        self._refuses = refuses
+
+    def check(self, queue: QueueDefinition) -> None:
+        if self._refuses == "all":
+            raise KmsDisabled("disabled")
+
+    def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
+        self.check(queue)
+        if self._refuses == "some" and is_odd(message.data):
+            raise KmsDisabled("disabled")
+        return msgspec.structs.replace(message, sealed=message.sealed + 1)
+
+
+def is_odd(body: bytes) -> bool:
+    """Whether the number after the letter is odd."""
+    return int(body[1:]) % 2 == 1
 
 
 def queue_named(
