@@ -19,8 +19,8 @@ from visibility.state import ShardState
 
 MOVES_MAX = 100
 """Moves in one decision, so that a queue full of spent messages cannot hold the shard."""
-_RESEALED_BYTES_MAX = 4 << 20
-"""Content that one decision seals anew, for the same reason."""
+_BYTES_MAX = 4 << 20
+"""Content that one decision moves, for the same reason; one message more may pass it."""
 
 
 def receives_allowed(shard: ShardState, queue: QueueDefinition) -> int | None:
@@ -43,8 +43,8 @@ class DeadLetters:
         "_book",
         "_now_ms",
         "_request",
-        "_resealed_bytes",
         "_sealing",
+        "_size",
         "moves",
         "source_book",
     )
@@ -54,7 +54,7 @@ class DeadLetters:
         self._request = request
         self._now_ms = now_ms
         self._sealing = shard.sealing
-        self._resealed_bytes = 0
+        self._size = 0
         self._allowed = policy.max_receive_count if policy and target else None
         source = shard.queue(request.queue.queue_id)
         self.source_book = self._book = GroupBook(shard, source, fifo=request.queue.settings.fifo)
@@ -66,7 +66,7 @@ class DeadLetters:
     @property
     def is_full(self) -> bool:
         """Whether this decision moved as many as it should."""
-        return len(self.moves) >= MOVES_MAX or self._resealed_bytes >= _RESEALED_BYTES_MAX
+        return len(self.moves) >= MOVES_MAX or self._size >= _BYTES_MAX
 
     @property
     def come_back(self) -> bool:
@@ -89,10 +89,9 @@ class DeadLetters:
             return False
         if waits and message.group:
             self.source_book.leave(message.group, lease.sequence)
+        self._size += len(message.data)
         resealed = sealed is not message
-        if resealed:
-            self._resealed_bytes += len(sealed.data)
-        else:
+        if not resealed:
             sealed = msgspec.structs.replace(message, data=b"")
         envelope = self._envelope(lease, sealed, target)
         sequence = self._book.allocate()

@@ -248,7 +248,7 @@ def test_keys_that_cannot_be_made_now_keep_messages_where_they_are(
 
 
 @pytest.mark.parametrize("way", ["receive", "task", "selected"])
-def test_no_turn_seals_more_than_a_few_large_messages(way: str, make_world: MakeWorld) -> None:
+def test_no_turn_moves_more_than_a_few_large_messages(way: str, make_world: MakeWorld) -> None:
     large = bytes(1 << 20)
     world = make_world(PLAIN, ORDERS)
     sealed = world.define("sealed", 3, BILLS)
