@@ -9,8 +9,8 @@ from cluster.tests.world import World, pass_time
 from storage.keys import DELAYED, GROUP, GROUP_LINE, message_key, pair_key, queue_of
 from visibility.fairness import IN_FLIGHT_MIN
 from visibility.grouping import group_digest
-from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
-from visibility.operations import ListMessageMoveTasks, StartMessageMoveTask
+from visibility.model import QueueCounters, QueueDefinition, Receipt
+from visibility.operations import ListMessageMoveTasks
 from visibility.outcomes import Deliveries
 from visibility.results import ListMessageMoveTasksResult
 from visibility.tests import prepared
@@ -244,8 +244,7 @@ async def test_a_move_task_goes_on_beside_a_group_whose_index_cannot_be_read(
     keys = [key for key in world.store.durable if key[8:9] == GROUP and group_digest("g") in key]
     world.store.damage(*(key for key in keys if queue_of(key) == damaged.queue_id))
 
-    operation = StartMessageMoveTask(source_arn=DEAD.arn, destination_arn=OTHER.arn)
-    await world.asked(Request(operation, DEAD, prepared.CALLER, "request", destination=OTHER))
+    await world.asked(prepared.start_move_task(DEAD, OTHER))
 
     (listed,) = await world.asked(prepared.prepared(DEAD, ListMessageMoveTasks()))
     (answer,) = listed.answers

@@ -18,7 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cluster.tests.consistency import check_rows, rows_by_queue
 from cluster.tests.driver import Driver
-from storage.codec import decode_row
 from storage.keys import DELAYED, MESSAGE
 from storage.memory import MemoryStore
 from visibility import move_tasks
@@ -29,7 +28,6 @@ from visibility.operations import (
     CancelMessageMoveTask,
     ListMessageMoveTasks,
     MoveSelected,
-    StartMessageMoveTask,
 )
 from visibility.results import (
     CancelMessageMoveTaskResult,
@@ -42,7 +40,11 @@ from visibility.tests.prepared import START_MS, KnownQueues
 
 DEAD_ID, ONE_ID, TWO_ID, OTHER_ID = 1, 2, 3, 4
 NAMES = {DEAD_ID: "dead", ONE_ID: "one", TWO_ID: "two", OTHER_ID: "other"}
-REASONS = ("AWS.SimpleQueueService.NonExistentQueue", "CouldNotDetermineMessageSource")
+REASONS = (
+    "AWS.SimpleQueueService.NonExistentQueue",
+    "CouldNotDetermineMessageSource",
+    "KMS.DisabledException",
+)
 CHUNK = 7
 """Small, so that a task takes several steps."""
 
@@ -61,6 +63,7 @@ class MoveTasks(RuleBasedStateMachine):
         self.patch.setattr(move_tasks, "CHUNK_MESSAGES", CHUNK)
         self.store = MemoryStore(auto_sync=False)
         self.known = KnownQueues()
+        self.sealing = prepared.Keys()
         self.sent = 0
         self.bodies: set[bytes] = set()
         self.durable: set[bytes] = set()
@@ -88,7 +91,11 @@ class MoveTasks(RuleBasedStateMachine):
     def start_driver(self) -> None:
         self.starts += 1
         self.driver = Driver(
-            self.known, store=self.store, now_ms=self.now_ms, seed=self.starts << 64
+            self.known,
+            store=self.store,
+            now_ms=self.now_ms,
+            seed=self.starts << 64,
+            sealing=self.sealing,
         )
 
     def queue(self, queue_id: int) -> QueueDefinition:
@@ -153,7 +160,7 @@ class MoveTasks(RuleBasedStateMachine):
         dead, other = self.queue(DEAD_ID), self.queue(OTHER_ID)
         running = self.is_active()
         target = other if to_other else None
-        request = start(dead, target, rate)
+        request = prepared.start_move_task(dead, target, rate)
         before = self.counted()
         visible = self.driver.engine.state.queue(DEAD_ID).visible
         stay = 0 if to_other else self.without_a_source()
@@ -164,9 +171,9 @@ class MoveTasks(RuleBasedStateMachine):
         assert isinstance(reply.answer, StartMessageMoveTaskResult)
         newest = self.listed()[0]
         assert newest.approximate_number_of_messages_to_move == visible
-        if not rate:
+        if not rate and not self.sealing.refuses:
             assert newest.status == ("FAILED" if stay else "COMPLETED")
-        if newest.status != "RUNNING":
+        if newest.status != "RUNNING" and not self.sealing.refuses:
             assert newest.approximate_number_of_messages_moved == visible - stay
             expected = OTHER_ID if to_other else None
             for body in before[DEAD_ID] - self.counted()[DEAD_ID]:
@@ -181,6 +188,10 @@ class MoveTasks(RuleBasedStateMachine):
         operation = MoveSelected(sequences=sequences)
         self.driver.submit(Request(operation, self.queue(DEAD_ID), prepared.CALLER, "request"))
         assert self.listed()[0].approximate_number_of_messages_to_move == len(set(sequences))
+
+    @rule(refuses=st.sampled_from(("", "", "some", "all")))
+    def switch_keys(self, refuses: str) -> None:
+        self.sealing.refuses = refuses
 
     @rule()
     def cancel(self) -> None:
@@ -212,6 +223,8 @@ class MoveTasks(RuleBasedStateMachine):
             most = (self.now_ms - now.started_timestamp) * rate // 1000 + 1
             moved = now.approximate_number_of_messages_moved or 0
             assert moved <= most, "not faster than it may"
+            if self.sealing.refuses:
+                return
             assert now.status != "RUNNING" or moved == most, "and not slower"
 
     @precondition(lambda self: self.sent % 3 == 1)
@@ -300,7 +313,7 @@ class FifoMoveTasks(MoveTasks):
             return
         before = self.stored(DEAD_ID)
         there = len(self.stored(OTHER_ID))
-        self.driver.submit(start(self.queue(DEAD_ID), self.queue(OTHER_ID), 0))
+        self.driver.submit(prepared.start_move_task(self.queue(DEAD_ID), self.queue(OTHER_ID), 0))
         moved = [body for _, body in self.stored(OTHER_ID)][there:]
         for group in "ghi":
             in_source = [b for _, b in before if self.group_of[b] == group and b in moved]
@@ -322,70 +335,6 @@ TestFifoMoveTasks = FifoMoveTasks.TestCase
 TestFifoMoveTasks.settings = _SETTINGS
 
 
-def start(source: QueueDefinition, target: QueueDefinition | None, rate: int) -> Request:
-    """StartMessageMoveTask."""
-    operation = StartMessageMoveTask(
-        source_arn=source.arn,
-        destination_arn=target.arn if target else None,
-        max_number_of_messages_per_second=rate or None,
-    )
-    return Request(operation, source, prepared.CALLER, "request", destination=target)
-
-
-# -- a power loss at every single commit -----------------------------------------------------------------------------------
-
-
-class Halting(MemoryStore):
-    """Loses power at the n-th sync."""
-
-    def __init__(self, syncs: int) -> None:
-        super().__init__()
-        self.syncs = syncs
-
-    def sync(self) -> None:
-        if self.syncs:
-            self.syncs -= 1
-            super().sync()
-
-
-@pytest.mark.parametrize("suffix", ["", ".fifo"])
-@pytest.mark.parametrize(("destination", "stays"), [(None, 0), (None, 1), ("other", 0)])
-def test_power_loss_at_every_commit_of_a_task_loses_and_doubles_nothing(
-    suffix: str, destination: str | None, stays: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(move_tasks, "CHUNK_MESSAGES", 3)
-    dead = prepared.queue_named("dead" + suffix, 1)
-    one = prepared.queue_named("one" + suffix, 2, dead_letters_to=dead)
-    other = prepared.queue_named("other" + suffix, 3)
-    known = KnownQueues(dead, one, other)
-    bodies = [f"{number:02}" for number in range(10)]
-    for syncs in range(3, 30):
-        store = Halting(1 << 31)
-        driver = Driver(known, store=store)
-        if stays:
-            driver.submit(prepared.send(dead, "without a source", group="g"))
-        driver.submit(prepared.send_batch(one, bodies, groups=["g", "h"] * 5))
-        for _ in range(4):
-            driver.submit(prepared.receive(one, 10, timeout_s=0, dead_letter_queue=dead))
-        store.syncs = syncs - 3
-        driver.submit(start(dead, other if destination else None, 0))
-        store.crash()
-        store.syncs = 1 << 31
-        driver = Driver(known, store=store)
-        check_rows(store, driver.engine.state)
-        found = [
-            decode_row(StoredMessage, key, value).data.decode()
-            for key, value in store.rows.items()
-            if key[8:9] == MESSAGE
-        ]
-        assert sorted(found) == bodies + ["without a source"] * stays
-        queue = driver.engine.state.queue(1)
-        if syncs > 3:
-            (task,) = queue.tasks.values()
-            assert task.status == ("FAILED" if stays else "COMPLETED")
-            assert (task.moved, task.stayed, queue.visible) == (10, stays, stays)
-
-
 def test_what_stayed_is_logged_at_the_end() -> None:
     dead = prepared.queue_named("dead", 1)
     one = prepared.queue_named("one", 2, dead_letters_to=dead)
@@ -393,7 +342,7 @@ def test_what_stayed_is_logged_at_the_end() -> None:
     driver.submit(prepared.send_batch(dead, ["a", "b"]))
 
     with structlog.testing.capture_logs() as logs:
-        driver.submit(start(dead, None, 0))
+        driver.submit(prepared.start_move_task(dead, None, 0))
 
     (ended,) = logs
     assert ended["event"] == "move_task_ended"

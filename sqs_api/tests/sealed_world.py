@@ -16,10 +16,9 @@ from sqs_api.sealing import Sealer
 from storage.keys import MESSAGE
 from storage.memory import MemoryStore
 from visibility.events import MessagesMoved, StoredMessage
-from visibility.model import Content, QueueDefinition, Request
+from visibility.model import Content, QueueDefinition
 from visibility.operations import (
     ListMessageMoveTasks,
-    StartMessageMoveTask,
 )
 from visibility.results import ListMessageMoveTasksResult, ListMessageMoveTasksResultEntry
 from visibility.tests import prepared
@@ -110,10 +109,7 @@ class World:
 
     def move(self, to: QueueDefinition | None = None) -> ListMessageMoveTasksResultEntry:
         """Run a task on the dead-letter queue to its end; how it ended."""
-        operation = StartMessageMoveTask(
-            source_arn=self.dead.arn, destination_arn=to.arn if to else None
-        )
-        self.driver.submit(Request(operation, self.dead, prepared.CALLER, "r", destination=to))
+        self.driver.submit(prepared.start_move_task(self.dead, to))
         return self.task()
 
     def task(self) -> ListMessageMoveTasksResultEntry:

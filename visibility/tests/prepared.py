@@ -29,6 +29,7 @@ from visibility.operations import (
     SendMessage,
     SendMessageBatch,
     SendMessageBatchRequestEntry,
+    StartMessageMoveTask,
 )
 
 ACCOUNT = "000000000000"
@@ -71,15 +72,15 @@ class Keys:
     """Seals every message anew, readably, but refuses `some` messages, those with an odd number, or `all`."""
 
     def __init__(self, refuses: str = "") -> None:
-        self._refuses = refuses
+        self.refuses = refuses
 
     def check(self, queue: QueueDefinition) -> None:
-        if self._refuses == "all":
+        if self.refuses == "all":
             raise KmsDisabled("disabled")
 
     def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
         self.check(queue)
-        if self._refuses == "some" and is_odd(message.data):
+        if self.refuses == "some" and is_odd(message.data):
             raise KmsDisabled("disabled")
         return msgspec.structs.replace(message, sealed=message.sealed + 1)
 
@@ -252,3 +253,15 @@ def counters(queue: QueueDefinition) -> Request:
 def give_back(queue: QueueDefinition, receipts: Sequence[Receipt]) -> Request:
     """The internal ReturnMessages."""
     return prepared(queue, ReturnMessages(), receipts)
+
+
+def start_move_task(
+    source: QueueDefinition, target: QueueDefinition | None, rate: int = 0
+) -> Request:
+    """StartMessageMoveTask, to each message's own source if there is no target."""
+    operation = StartMessageMoveTask(
+        source_arn=source.arn,
+        destination_arn=target.arn if target else None,
+        max_number_of_messages_per_second=rate or None,
+    )
+    return Request(operation, source, CALLER, "request", destination=target)
