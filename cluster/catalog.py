@@ -7,17 +7,27 @@ disk. Messages belong to shards and never come here. aiosqlite runs SQLite in it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiosqlite
 import msgspec
 
-from cluster.catalog_rows import CatalogRows, CatalogUnreadable, DeletedQueue, QueueName
+from auth.errors import AccessDenied
+from cluster.catalog_rows import (
+    CatalogRows,
+    CatalogUnreadable,
+    KeptQueue,
+    KeptState,
+    QueueName,
+)
 from cluster.clock import Clock, Entropy
 from cluster.keyring import Secrets
+from cluster.queue_view import QueueView
 from visibility.attributes import (
+    PROTECT_ON,
+    PROTECT_TAG,
     changed_attributes,
     checked_tags,
     conflicting_attribute,
@@ -26,9 +36,14 @@ from visibility.attributes import (
     redrive_refusal,
     settings_of,
 )
-from visibility.errors import QueueDeletedRecently, QueueDoesNotExist, QueueNameExists
-from visibility.limits import QUEUE_REUSE_SECONDS
-from visibility.model import QueueDefinition, Request
+from visibility.errors import (
+    PurgeQueueInProgress,
+    QueueDeletedRecently,
+    QueueDoesNotExist,
+    QueueNameExists,
+)
+from visibility.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
+from visibility.model import QueueDefinition
 from visibility.naming import parse_arn
 from visibility.permissions import with_permission, without_permission
 
@@ -36,7 +51,7 @@ CATALOG_FILE = "catalog.sqlite"
 _RECEIPT_KEY_BYTES = 32
 
 
-class Catalog:
+class Catalog(QueueView):
     """All queues of a node. Reads are synchronous and from memory; writes are durable when they return."""
 
     def __init__(
@@ -47,22 +62,20 @@ class Catalog:
         entropy: Entropy,
         shards: Iterable[int],
         deleted_name_wait_ms: int = QUEUE_REUSE_SECONDS * 1000,
+        purge_interval_ms: int = PURGE_INTERVAL_SECONDS * 1000,
         restore_window_ms: int = 0,
     ) -> None:
-        self.restore_window_ms = restore_window_ms
-        """How long a deleted queue can be restored; 0: it is gone at once."""
+        super().__init__(restore_window_ms)
+        self._purge_interval_ms = purge_interval_ms
         self._rows = rows
         self._clock = clock
         self._entropy = entropy
         self._shards = sorted(shards)
         self._deleted_name_wait_ms = deleted_name_wait_ms
         self._writing = asyncio.Lock()
-        self._queues: dict[QueueName, QueueDefinition] = {}
-        self._by_id: dict[int, QueueDefinition] = {}
-        self._deleted: dict[int, DeletedQueue] = {}
+        self._purged_at_ms: dict[int, int] = {}
+        """When queues were purged, by the id of the one that continues."""
         self._deleted_at_ms: dict[QueueName, int] = {}
-        self._targets: dict[int, tuple[QueueDefinition, QueueDefinition | None]] = {}
-        """Answers of `dead_letter_queue` by the source's id, with the source they are for. Empty after every write."""
         self.highest_queue_id = 0
         """The last queue id that was given when the catalog was opened; deleted queues count."""
 
@@ -76,6 +89,7 @@ class Catalog:
         secrets: Secrets,
         shards: Iterable[int],
         deleted_name_wait_ms: int = QUEUE_REUSE_SECONDS * 1000,
+        purge_interval_ms: int = PURGE_INTERVAL_SECONDS * 1000,
         restore_window_ms: int = 0,
     ) -> Catalog:
         """Open or create the database and load it. Raises aiosqlite.Error, CatalogUnreadable."""
@@ -86,6 +100,7 @@ class Catalog:
             entropy=entropy,
             shards=shards,
             deleted_name_wait_ms=deleted_name_wait_ms,
+            purge_interval_ms=purge_interval_ms,
             restore_window_ms=restore_window_ms,
         )
         try:
@@ -107,96 +122,13 @@ class Catalog:
         self.highest_queue_id = await self._rows.highest_queue_id()
         for queue in await self._rows.queues():
             self._keep(queue)
-        for deleted in await self._rows.deleted_queues():
-            self._deleted[deleted.queue.queue_id] = deleted
+        for kept in await self._rows.kept_queues():
+            self._keep_aside(kept)
         self._deleted_at_ms = await self._rows.deleted_names()
 
-    # -- read -------------------------------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[QueueDefinition]:
-        return iter(self._queues.values())
-
-    def __len__(self) -> int:
-        return len(self._queues)
-
-    def queue(self, account: str, region: str, name: str) -> QueueDefinition:
-        """The queue of that name. Raises QueueDoesNotExist."""
-        queue = self._queues.get((account, region, name))
-        if queue is None:
-            raise QueueDoesNotExist()
-        return queue
-
-    def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
-        """The queue with this id, None if it was deleted; a queue that can be restored counts as deleted."""
-        return self._by_id.get(queue_id)
-
-    def queue_of_arn(self, arn: str) -> QueueDefinition | None:
-        """The queue an ARN names, None if it names none."""
-        parsed = parse_arn(arn)
-        return self._queues.get((parsed.account, parsed.region, parsed.name)) if parsed else None
-
-    def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
-        """The queue that takes over what this one's redrive policy sends away, as things are now.
-
-        None without a policy, and while its target is missing, of another account, region or type, or does not allow this
-        source. Constant time, for the hot path.
-        """
-        known = self._targets.get(queue.queue_id)
-        if known is None or known[0] is not queue:
-            known = self._targets[queue.queue_id] = (queue, self._find_target(queue))
-        return known[1]
-
-    def _find_target(self, queue: QueueDefinition) -> QueueDefinition | None:
-        policy = queue.settings.redrive_policy
-        target = None if policy is None else self.queue_of_arn(policy.dead_letter_target_arn)
-        if (
-            target is None
-            or (target.account, target.region) != (queue.account, queue.region)
-            or target.settings.fifo is not queue.settings.fifo
-            or not redrive_allowed(target.attributes, queue.arn)
-        ):
-            return None
-        return target
-
-    def renewed(self, request: Request) -> Request | None:
-        """The request with the definitions of now; None if its queue is gone."""
-        queue = self._by_id.get(request.queue.queue_id)
-        if queue is None:
-            return None
-        target = self.dead_letter_queue(queue)
-        if queue is request.queue and target is request.dead_letter_queue:
-            return request
-        return msgspec.structs.replace(request, queue=queue, dead_letter_queue=target)
-
-    def names(self, account: str, region: str, prefix: str) -> list[str]:
-        """Names of an account's queues in a region, sorted."""
-        return sorted(
-            name
-            for (owner, place, name) in self._queues
-            if owner == account and place == region and name.startswith(prefix)
-        )
-
-    def dead_letter_sources(self, target: QueueDefinition) -> list[QueueDefinition]:
-        """The queues of the target's account and region whose redrive policy names it, allowed or not, by name."""
-        sources = [
-            queue
-            for queue in self
-            if (policy := queue.settings.redrive_policy)
-            and (queue.account, queue.region) == (target.account, target.region)
-            and policy.dead_letter_target_arn.endswith(f":{target.name}")
-            and self.queue_of_arn(policy.dead_letter_target_arn) is self._by_id.get(target.queue_id)
-        ]
-        return sorted(sources, key=lambda queue: queue.name)
-
-    def deleted_queues(self) -> list[DeletedQueue]:
-        """The deleted queues that can be restored now, the latest first."""
-        now_ms = self._now_ms()
-        kept = [deleted for deleted in self._deleted.values() if not self._is_over(deleted, now_ms)]
-        return sorted(kept, key=lambda each: (each.deleted_at_ms, each.queue.queue_id))[::-1]
-
-    def _is_over(self, deleted: DeletedQueue, now_ms: int) -> bool:
-        """A clock that was turned back does not shorten the window; a window of 0 is always over."""
-        return max(0, now_ms - deleted.deleted_at_ms) >= self.restore_window_ms
+    def restorable_queues(self) -> list[KeptQueue]:
+        """The deleted and purged queues that can be restored now, the latest first."""
+        return self.kept.restorable(self._now_ms())
 
     def _now_ms(self) -> int:
         return int(self._clock.wall_s() * 1000)
@@ -273,51 +205,122 @@ class Catalog:
         if deleted_at_ms is not None and 0 <= now_ms - deleted_at_ms < self._deleted_name_wait_ms:
             raise QueueDeletedRecently()
 
-    async def delete_queue(self, queue: QueueDefinition) -> None:
-        """Take a queue away; its name is taken for 60 s. With a restore window its definition is kept aside.
+    async def delete_queue(self, queue: QueueDefinition, *, force: bool = False) -> None:
+        """Take a queue away; its name is taken for 60 s. It can be restored within the window.
 
-        Raises QueueDoesNotExist if another call was first.
+        Raises QueueDoesNotExist if another call was first, AccessDenied for a protected queue without `force`.
         """
         async with self._writing:
-            current = self._current(queue)
+            current = self._removable(queue, force=force)
             now_ms = self._now_ms()
-            keep = self.restore_window_ms > 0
-            await self._rows.delete(current, now_ms, keep=keep)
-            self._targets.clear()
+            kept = KeptQueue(current, now_ms, self.kept.state_of_removed)
+            await self._rows.delete(current, now_ms, kept.state)
             owner = (current.account, current.region, current.name)
-            del self._queues[owner]
-            del self._by_id[current.queue_id]
+            self._remove(current)
             self._deleted_at_ms[owner] = now_ms
-            if keep:
-                self._deleted[current.queue_id] = DeletedQueue(current, now_ms)
+            self._keep_aside(kept)
+
+    async def purge_queue(
+        self, queue: QueueDefinition, *, force: bool = False
+    ) -> tuple[QueueDefinition, QueueDefinition]:
+        """Give the queue a new id, under which it is empty; returns it with its old id and with the new one.
+
+        The shard is to be told at once, with ContinueQueue: a start tells it again. Raises QueueDoesNotExist,
+        PurgeQueueInProgress, AccessDenied for a protected queue without `force`.
+        """
+        async with self._writing:
+            current = self._removable(queue, force=force)
+            now_ms = self._now_ms()
+            last_ms = self._purged_at_ms.get(current.queue_id)
+            if last_ms is not None and 0 <= now_ms - last_ms < self._purge_interval_ms:
+                raise PurgeQueueInProgress(
+                    f"Only one PurgeQueue operation on {current.name} is allowed every 60 seconds."
+                )
+            state = self.kept.state_of_removed
+            successor_id = await self._rows.purge(current, now_ms, state)
+            self._remove(current)
+            self._keep_aside(KeptQueue(current, now_ms, state, successor_id))
+            successor = msgspec.structs.replace(
+                current, queue_id=successor_id, version=current.version + 1
+            )
+            return current, self._keep(successor)
+
+    def _removable(self, queue: QueueDefinition, *, force: bool) -> QueueDefinition:
+        current = self._current(queue)
+        if not force and current.tags.get(PROTECT_TAG) == PROTECT_ON:
+            raise AccessDenied(
+                f"The tag {PROTECT_TAG} protects queue {current.name} from being deleted or purged."
+            )
+        return current
+
+    def _keep_aside(self, kept: KeptQueue) -> None:
+        self.kept.put(kept)
+        if kept.continued_as:
+            self._purged_at_ms[kept.continued_as] = kept.deleted_at_ms
 
     async def restore_queue(self, queue_id: int) -> QueueDefinition:
         """Bring a deleted queue back as it was, under its id and receipt key, with the next version.
 
-        Raises QueueDoesNotExist if there is none or its window is over, QueueNameExists if its name was taken meanwhile.
+        Of a purged queue the messages are to be restored next, as its state says, and what is returned is the queue that
+        continues it. Raises QueueDoesNotExist if there is none or its window is over, QueueNameExists if its name was
+        taken meanwhile.
         """
         async with self._writing:
-            deleted = self._deleted.get(queue_id)
-            if deleted is None or self._is_over(deleted, self._now_ms()):
+            kept = self.kept.get(queue_id)
+            if kept is None or not self.kept.is_restorable(kept, self._now_ms()):
                 raise QueueDoesNotExist()
-            queue = msgspec.structs.replace(deleted.queue, version=deleted.queue.version + 1)
+            if kept.continued_as:
+                return await self._begin_restoring(kept)
+            queue = msgspec.structs.replace(kept.queue, version=kept.queue.version + 1)
             owner = (queue.account, queue.region, queue.name)
             if owner in self._queues:
                 raise QueueNameExists(f"There is a new queue with the name {queue.name}.")
             await self._rows.restore(queue)
-            del self._deleted[queue_id]
+            self.kept.remove(queue_id)
             self._deleted_at_ms.pop(owner, None)
             return self._keep(queue)
 
-    async def take_expired_deletions(self, now_ms: int) -> list[QueueDefinition]:
-        """Forget the deleted queues whose window is over at `now_ms` (epoch); their shards are to drop them next."""
+    async def _begin_restoring(self, kept: KeptQueue) -> QueueDefinition:
+        successor = self.successor(kept.queue.queue_id)
+        if successor is None:
+            raise QueueDoesNotExist(
+                f"Queue {kept.queue.name} was deleted after this purge; restore it first."
+            )
+        await self._set_state([kept], KeptState.RESTORING)
+        return successor
+
+    async def end_restoring(self, queue_id: int, state: KeptState) -> None:
+        """Stop restoring a purged queue: what is left of it is dropped, or kept to the end of its window."""
         async with self._writing:
-            over = [each.queue for each in self._deleted.values() if self._is_over(each, now_ms)]
-            if over:
-                await self._rows.forget([queue.queue_id for queue in over])
-            for queue in over:
-                del self._deleted[queue.queue_id]
-            return over
+            kept = self.kept.get(queue_id)
+            if kept is not None and kept.state is KeptState.RESTORING:
+                await self._set_state([kept], state)
+
+    async def end_windows(self, now_ms: int) -> None:
+        """Mark the kept queues whose window is over at `now_ms` (epoch), and those beyond KEPT_MAX, as to be dropped."""
+        async with self._writing:
+            await self._set_state(self.kept.over(now_ms), KeptState.DROPPING)
+
+    async def give_up_oldest(self) -> None:
+        """Mark the queue that was deleted or purged first as to be dropped, since the disk is short of space."""
+        async with self._writing:
+            oldest = self.kept.in_state(KeptState.KEPT)[-1:]
+            await self._set_state(oldest, KeptState.DROPPING)
+
+    async def forget_queue(self, queue_id: int) -> None:
+        """Forget a queue whose messages are gone."""
+        async with self._writing:
+            kept = self.kept.get(queue_id)
+            if kept is not None:
+                await self._rows.forget(queue_id, kept.continued_as)
+                self.kept.forget(queue_id)
+                self._purged_at_ms.pop(queue_id, None)
+
+    async def _set_state(self, kept: Sequence[KeptQueue], state: KeptState) -> None:
+        if kept:
+            await self._rows.set_state([each.queue.queue_id for each in kept], state)
+        for each in kept:
+            self.kept.put(each._replace(state=state))
 
     async def set_attributes(self, queue: QueueDefinition, given: Mapping[str, str]) -> None:
         """Change settings.
@@ -373,8 +376,8 @@ class Catalog:
             await self._update(current, tags=kept)
 
     def _current(self, queue: QueueDefinition) -> QueueDefinition:
-        """The queue as it is now. Raises QueueDoesNotExist."""
-        current = self._by_id.get(queue.queue_id)
+        """The queue as it is now, under a new id if it was purged. Raises QueueDoesNotExist."""
+        current = self.successor(queue.queue_id)
         if current is None:
             raise QueueDoesNotExist()
         return current
@@ -400,9 +403,3 @@ class Catalog:
         )
         await self._rows.update(queue)
         self._keep(queue)
-
-    def _keep(self, queue: QueueDefinition) -> QueueDefinition:
-        self._targets.clear()
-        self._queues[queue.account, queue.region, queue.name] = queue
-        self._by_id[queue.queue_id] = queue
-        return queue

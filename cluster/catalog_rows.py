@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import aiosqlite
@@ -36,7 +37,8 @@ _SCHEMA = (
     """,
     f"""
     CREATE TABLE IF NOT EXISTS deleted_queues (
-        queue_id INTEGER PRIMARY KEY, {_SHAPE}, deleted_at_ms INTEGER NOT NULL)
+        queue_id INTEGER PRIMARY KEY, {_SHAPE}, deleted_at_ms INTEGER NOT NULL,
+        state INTEGER NOT NULL DEFAULT 0, continued_as INTEGER NOT NULL DEFAULT 0)
     """,
     """
     CREATE TABLE IF NOT EXISTS deleted_names (
@@ -44,6 +46,11 @@ _SCHEMA = (
         PRIMARY KEY (account, region, name))
     """,
 )
+_ADDED = (
+    ("deleted_queues", "state INTEGER NOT NULL DEFAULT 0"),
+    ("deleted_queues", "continued_as INTEGER NOT NULL DEFAULT 0"),
+)
+"""Columns that the first catalogs of this format lack."""
 _VALUES = (
     "account, region, name, version, shard, created_at_ms, modified_at_ms, receipt_key, "
     "attributes, tags, deduplication_scope"
@@ -56,11 +63,22 @@ class CatalogUnreadable(Exception):
     """A definition cannot be read; the text says why in one line."""
 
 
-class DeletedQueue(NamedTuple):
-    """A queue as it was when it was deleted."""
+class KeptState(IntEnum):
+    """What becomes of a queue that was deleted or purged. Stored: never renumber."""
+
+    KEPT = 0  # it can be restored
+    RESTORING = 1  # it was purged, and its messages are moving back
+    DROPPING = 2  # its messages may be forgotten, and its row when that is done
+
+
+class KeptQueue(NamedTuple):
+    """A queue as it was when it was deleted or purged."""
 
     queue: QueueDefinition
     deleted_at_ms: int
+    state: KeptState = KeptState.KEPT
+    continued_as: int = 0
+    """Id of the queue that continues it since a purge, 0 for a deleted one."""
 
 
 class CatalogRows:
@@ -85,6 +103,9 @@ class CatalogRows:
         async with self._transaction():
             for statement in _SCHEMA:
                 await self._database.execute(statement)
+            for table, column in _ADDED:
+                with suppress(aiosqlite.OperationalError):  # it is there
+                    await self._database.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
     # -- read -------------------------------------------------------------------------------------------------------------
 
@@ -100,12 +121,16 @@ class CatalogRows:
         rows = await self._database.execute_fetchall(f"SELECT {_COLUMNS} FROM queues")
         return [self._definition(tuple(row)) for row in rows]
 
-    async def deleted_queues(self) -> list[DeletedQueue]:
-        """All queues that were deleted and not forgotten."""
+    async def kept_queues(self) -> list[KeptQueue]:
+        """All queues that were deleted or purged and not forgotten, by id."""
         rows = await self._database.execute_fetchall(
-            f"SELECT deleted_at_ms, {_COLUMNS} FROM deleted_queues"
+            f"SELECT deleted_at_ms, state, continued_as, {_COLUMNS} "
+            "FROM deleted_queues ORDER BY queue_id"
         )
-        return [DeletedQueue(self._definition(values), at_ms) for at_ms, *values in rows]
+        return [
+            KeptQueue(self._definition(values), at_ms, KeptState(state), successor_id)
+            for at_ms, state, successor_id, *values in rows
+        ]
 
     async def deleted_names(self) -> dict[QueueName, int]:
         """When names were given up, for those that may still have to wait."""
@@ -153,17 +178,11 @@ class CatalogRows:
             ),
         )
 
-    async def delete(self, queue: QueueDefinition, now_ms: int, *, keep: bool) -> None:
-        """Take a queue away and note its name; with `keep` it stays among the deleted ones."""
+    async def delete(self, queue: QueueDefinition, now_ms: int, state: KeptState) -> None:
+        """Put a queue among the deleted ones and note its name."""
         owner = (queue.account, queue.region, queue.name)
         async with self._transaction():
-            if keep:
-                await self._database.execute(
-                    f"INSERT INTO deleted_queues ({_COLUMNS}, deleted_at_ms) "
-                    f"SELECT {_COLUMNS}, ? FROM queues WHERE queue_id = ?",
-                    (now_ms, queue.queue_id),
-                )
-            await self._database.execute("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,))
+            await self._set_aside(queue, now_ms, state)
             await self._database.execute(
                 "INSERT OR REPLACE INTO deleted_names VALUES (?,?,?,?)", (*owner, now_ms)
             )
@@ -171,6 +190,34 @@ class CatalogRows:
                 "DELETE FROM deleted_names WHERE deleted_at_ms < ?",
                 (now_ms - QUEUE_REUSE_SECONDS * 1000,),
             )
+
+    async def purge(self, queue: QueueDefinition, now_ms: int, state: KeptState) -> int:
+        """Put a queue among the deleted ones and give its place to a new id, which is returned."""
+        async with self._transaction():
+            await self._set_aside(queue, now_ms, state)
+            cursor = await self._database.execute(
+                f"INSERT INTO queues ({_VALUES}) "
+                f"SELECT {_VALUES} FROM deleted_queues WHERE queue_id = ?",
+                (queue.queue_id,),
+            )
+            successor_id = cursor.lastrowid
+            await self._database.execute(
+                "UPDATE queues SET version = version + 1 WHERE queue_id = ?", (successor_id,)
+            )
+            await self._database.execute(
+                "UPDATE deleted_queues SET continued_as = ? WHERE queue_id = ?",
+                (successor_id, queue.queue_id),
+            )
+        assert successor_id is not None
+        return successor_id
+
+    async def _set_aside(self, queue: QueueDefinition, now_ms: int, state: KeptState) -> None:
+        await self._database.execute(
+            f"INSERT INTO deleted_queues ({_COLUMNS}, deleted_at_ms, state) "
+            f"SELECT {_COLUMNS}, ?, ? FROM queues WHERE queue_id = ?",
+            (now_ms, state, queue.queue_id),
+        )
+        await self._database.execute("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,))
 
     async def restore(self, queue: QueueDefinition) -> None:
         """Put a deleted queue back under its own id, with the version of `queue`."""
@@ -188,13 +235,24 @@ class CatalogRows:
             )
             await self._free_name((queue.account, queue.region, queue.name))
 
-    async def forget(self, queue_ids: Iterable[int]) -> None:
-        """Take deleted queues away for good."""
+    async def set_state(self, queue_ids: Iterable[int], state: KeptState) -> None:
+        """Change what becomes of deleted or purged queues."""
         async with self._transaction():
-            for queue_id in queue_ids:
-                await self._database.execute(
-                    "DELETE FROM deleted_queues WHERE queue_id = ?", (queue_id,)
-                )
+            await self._database.executemany(
+                "UPDATE deleted_queues SET state = ? WHERE queue_id = ?",
+                [(state, queue_id) for queue_id in queue_ids],
+            )
+
+    async def forget(self, queue_id: int, continued_as: int) -> None:
+        """Take a deleted or purged queue away for good; one that it continued is continued as its successor."""
+        async with self._transaction():
+            await self._database.execute(
+                "DELETE FROM deleted_queues WHERE queue_id = ?", (queue_id,)
+            )
+            await self._database.execute(
+                "UPDATE deleted_queues SET continued_as = ? WHERE continued_as = ?",
+                (continued_as, queue_id),
+            )
 
     async def _free_name(self, owner: QueueName) -> None:
         await self._database.execute(

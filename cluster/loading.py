@@ -12,16 +12,13 @@ from visibility.state import SPAN_BITS, QueueState
 
 
 def load_engine(
-    rows: StoredRows,
-    definitions: Definitions,
-    purge_interval_ms: int,
-    sealing: Sealing | None = None,
+    rows: StoredRows, definitions: Definitions, sealing: Sealing | None = None
 ) -> tuple[Engine, int]:
     """The engine as the store left it, and the latest stamp it gave (0: none). Raises DamagedRecord.
 
     O(queues + messages in flight), whatever waits.
     """
-    engine = Engine(purge_interval_ms, rows=rows, definitions=definitions, sealing=sealing)
+    engine = Engine(rows=rows, definitions=definitions, sealing=sealing)
     last_stamp_ms = 0
     _load_archive(engine.state.archive, rows.store)
     for stored in rows.load():
@@ -48,7 +45,8 @@ def _queue_state(stored: StoredQueue) -> QueueState:
     first = min(stored.spans) << SPAN_BITS if stored.spans else row.next_sequence
     queue.low_water = queue.head = max(row.low_water, first)
     queue.waiting = row.waiting
-    queue.purged_at_ms = row.purged_at_ms
+    queue.continues = row.continues
+    queue.first_sequence = row.first_sequence
     queue.delayed = row.delayed
     queue.heads.restore(row.listed)
     queue.aliases = row.aliases

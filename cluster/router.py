@@ -5,11 +5,14 @@ Every queue has one shard, named by its definition; with one host all shards are
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 
 from cluster.shard import Shard
 from cluster.turn import OnAnswer, Ticket
+from visibility.errors import QueueError
 from visibility.model import QueueCounters, Request
+from visibility.outcomes import Answer
 
 
 class Router:
@@ -30,6 +33,20 @@ class Router:
         a QueueError if the request is refused.
         """
         return self.shards[request.queue.shard].submit(request, on_answer)
+
+    async def ask(self, request: Request) -> Answer:
+        """Have a request decided and wait until its outcome is durable. Raises QueueError."""
+        future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
+
+        def on_answer(answer: Answer | QueueError) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        self.submit(request, on_answer)
+        answer = await future
+        if isinstance(answer, QueueError):
+            raise answer
+        return answer
 
     def cancel(self, ticket: Ticket) -> bool:
         """The client hung up: do not wait for messages on its behalf. False if the answer comes all the same."""

@@ -25,8 +25,8 @@ from visibility.ages import OldestMessages, oldest_messages
 from visibility.archive_state import ArchiveState
 from visibility.engine import Engine
 from visibility.errors import ServiceUnavailable
-from visibility.events import QueueDropped
 from visibility.gauges import GroupGauges, group_gauges
+from visibility.kept_queues import unfinished_purges
 from visibility.model import Definitions, Request
 from visibility.sealing import Sealing
 from visibility.state import QueueState
@@ -50,7 +50,7 @@ class ArchiveLimits(NamedTuple):
 
 
 class CatalogOlder(Exception):
-    """The shard holds queues that the catalog does not know of: sweeping them would lose messages."""
+    """The shard holds queues that the catalog never made: it is an older copy."""
 
 
 class Shard:
@@ -63,7 +63,6 @@ class Shard:
         open_store: OpenStore,
         clock: Clock,
         entropy: Entropy,
-        purge_interval_ms: int,
         definitions: Definitions,
         archive: ArchiveLimits | None = None,
         sealing: Sealing | None = None,
@@ -79,11 +78,10 @@ class Shard:
         self._open_store = open_store
         self._clock = clock
         self._entropy = entropy
-        self._purge_interval_ms = purge_interval_ms
         self._log = structlog.get_logger("shard").bind(shard=number)
         self._store: Store | None = None
         self._rows: StoredRows | None = None
-        self._engine = Engine(purge_interval_ms, definitions=definitions)
+        self._engine = Engine(definitions=definitions)
         self._inbox: deque[Ticket] = deque()
         self._deferred: list[Ticket] = []
         """To be decided in the next turn, before the inbox."""
@@ -110,17 +108,15 @@ class Shard:
         """Whether requests are decided here; else they are answered ServiceUnavailable."""
         return self._store is not None
 
-    def start(self, known_queue_ids: Iterable[int], highest_queue_id: int | None = None) -> None:
-        """Open the store, load what memory needs, sweep queues that were deleted.
+    def start(self, highest_queue_id: int | None = None) -> None:
+        """Open the store, load what memory needs, finish purges that a crash interrupted.
 
         `highest_queue_id` is the last one the catalog ever gave. Raises StoreFailed, DamagedRecord, CatalogOlder.
         """
         store = self._open_store(self._failed)
         rows = StoredRows(store)
         try:
-            engine, last_stamp_ms = load_engine(
-                rows, self._definitions, self._purge_interval_ms, self._sealing
-            )
+            engine, last_stamp_ms = load_engine(rows, self._definitions, self._sealing)
             highest = max(engine.state.queues, default=0)
             if highest_queue_id is not None and highest > highest_queue_id:
                 raise CatalogOlder(
@@ -132,13 +128,11 @@ class Shard:
             raise
         self._clock.continue_from(last_stamp_ms)
         self._store, self._rows, self._engine = store, rows, engine
-        sweep = self._turn(self._clock.now_ms(), parks=False)
-        self._begin_archive(sweep, is_older=store.came_back_shorter)
-        for queue_id in engine.state.queues.keys() - set(known_queue_ids):
-            counters = engine.state.queue(queue_id).counters()
-            self._log.warning("deleted_queue_swept", queue_id=queue_id, visible=counters.visible)
-            sweep.do(QueueDropped(queue_id))
-        self._commit(sweep)
+        turn = self._turn(self._clock.now_ms(), parks=False)
+        self._begin_archive(turn, is_older=store.came_back_shorter)
+        while unfinished := unfinished_purges(engine.state):
+            turn.do(unfinished[0])  # one at a time: the next may continue where it ends
+        self._commit(turn)
         self._want_turn()
 
     def _begin_archive(self, turn: Turn, *, is_older: bool) -> None:
@@ -186,12 +180,11 @@ class Shard:
     def _reopen(self, broken: Store | None) -> None:
         if self._is_stopping:
             return
-        known = set(self._engine.state.queues)
         try:
             if broken is not None:
                 broken.abandon()
                 broken = None
-            self.start(known)
+            self.start()
             self._log.warning("store_reopened")
             self._reopen_error = ""
         except Exception as error:  # whatever it was: to try again is all that can be done

@@ -34,8 +34,8 @@ from visibility.events import (
     MessagesMoved,
     MoveTask,
     MoveTaskChanged,
+    QueueContinued,
     QueueDropped,
-    QueuePurged,
 )
 from visibility.model import Request
 from visibility.operations import CloseQueue, ReceiveMessage
@@ -162,13 +162,15 @@ class Turn:
                 queue.next_sequence,
                 queue.low_water,
                 queue.waiting,
-                queue.purged_at_ms,
+                0,
                 queue.delayed,
                 queue.heads.total,
                 queue.aliases,
                 queue.remembered_ms,
                 queue.fifo,
                 self._now_ms,
+                queue.continues,
+                queue.first_sequence,
             )
             write_queue(self._store.batch, queue_id, row, spans)
         self._changed.clear()
@@ -382,12 +384,22 @@ class Turn:
             _log_end(event.task)
         elif kind in _OF_THE_ARCHIVE:
             self._changed[THE_SHARD] = None
-        elif kind is QueuePurged:
-            self._rows.fresh.clear()
-            self._write()  # what is looked up from here on must not find what was removed
+        elif kind is QueueContinued:
+            assert isinstance(event, QueueContinued)
+            self._changed[event.successor_id] = None
+            self._hand_on_polls(event.queue_id)
         elif kind is QueueDropped:
             del self._changed[event.queue_id]
             self._close(event.queue_id)
+
+    def _hand_on_polls(self, queue_id: int) -> None:
+        """Long polls of a purged queue wait at the one that continues it."""
+        waits = self._engine.state.waits
+        for wait in waits.of_queue(queue_id):
+            waits.remove(wait.number)
+            ticket = ticket_of(wait)
+            ticket.wait_number = 0
+            self.deferred.append(ticket)
 
     def _close(self, queue_id: int) -> None:
         """End the long polls of a queue that is gone."""

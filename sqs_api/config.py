@@ -179,8 +179,9 @@ class Settings(BaseSettings):
     """Queues that are made at start, or changed to what is said here."""
     users: tuple[DeclaredUser, ...] = ()
     """Users that are made at start, or changed to what is said here."""
-    restore_deleted_s: Annotated[int, Field(ge=0, le=_RESTORE_S_MAX)] = 0
-    """Seconds in which a deleted queue can be restored with its messages; they take their space until then."""
+    restore_deleted_s: Annotated[int, Field(ge=0, le=_RESTORE_S_MAX)] = 3600
+    """Seconds in which a deleted queue or a purge can be undone; the messages take their space until then, or until the
+    disk has less than twice its reserve."""
     account_rate: Annotated[str | None, AfterValidator(_rate)] = None
     """Requests an account may make, such as "3000/second"; above it they are throttled as by AWS. By default any."""
     queue_rate: Annotated[str | None, AfterValidator(_rate)] = None

@@ -30,8 +30,8 @@ _SHOWN = (
 class _Read(msgspec.Struct):
     """A queue's counts as they were."""
 
-    state: QueueState
-    """A shard that was loaded anew counts from nothing, in another one."""
+    source: Counts
+    """A shard that was loaded anew counts from nothing, in another one; after a purge the same one goes on."""
     counts: Counts
     times: dict[int, int]
 
@@ -61,10 +61,12 @@ class Flows:
         for position, state in enumerate(list(shard.queues())):
             if position % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
-            read = _Read(state, msgspec.structs.replace(state.counts), dict(state.times_in_queue))
+            counts = state.counts
+            read = _Read(counts, msgspec.structs.replace(counts), dict(state.times_in_queue))
             flush.reads[state.queue_id] = read
             queue = self._catalog.queue_of_id(state.queue_id)
-            row = _row(before.reads.get(state.queue_id), read)
+            earlier = before.reads.get(state.queue_id) or before.reads.get(state.continues)
+            row = _row(state, earlier, read)
             if queue is not None and row is not None:
                 row |= {"from_at": before.at_ms, "until_at": now_ms}
                 rows.append(
@@ -78,10 +80,9 @@ class Flows:
         self._reading = {}
 
 
-def _row(before: _Read | None, read: _Read) -> dict[str, Any] | None:
-    state = read.state
-    if before is None or before.state is not state:
-        before = _Read(state, Counts(), {})
+def _row(state: QueueState, before: _Read | None, read: _Read) -> dict[str, Any] | None:
+    if before is None or before.source is not read.source:
+        before = _Read(read.source, Counts(), {})
     moved = {name: getattr(read.counts, name) - getattr(before.counts, name) for name in _SHOWN}
     if not state.stored and not any(moved.values()):
         return None

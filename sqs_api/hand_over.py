@@ -24,7 +24,6 @@ from cluster.shard import Shard
 from sqs_api.config import Bodies, Settings
 from sqs_api.disk_space import DiskSpace
 from sqs_api.flows import Flows
-from sqs_api.queue_actions import ask
 from storage.export_task import Export, Exported, ExportTask, QueuePlace, ShardExport, readable_keys
 from storage.rocks import RocksStore
 from storage.store import StoreFailed
@@ -178,7 +177,7 @@ class HandOver:
 
     async def _ask(self, shard: Shard, operation: SealArchive | AcknowledgeArchive) -> None:
         request = Request(operation, the_shard(shard.number), _OPERATOR, "hand-over")
-        await ask(self._router, request)
+        await self._router.ask(request)
 
     # -- the export -------------------------------------------------------------------------------------------------------
 

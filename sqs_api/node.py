@@ -72,7 +72,9 @@ _USAGE_WRITE_S = 60.0
 _DATA_KEY_CHECK_S = 15.0
 """How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
 _DELETION_CHECK_S = 60.0
-"""How often it is looked for deleted queues that can be restored no more; a restore looks at the time itself."""
+"""Interval at which deleted queues are dropped that can be restored no more; a restore checks the time itself."""
+_RESERVES_FOR_DELETED = 2.0
+"""Deleted queues are dropped early below this multiple of the disk reserve, so that sends go on."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
 
@@ -150,11 +152,12 @@ class Node:
                 self._keyring, self._clock, makes_keys=settings.auth is AuthMode.OPEN
             )
             self._router = Router(self._shard(number, path) for number, path in folders.items())
-            queues = [*self._catalog, *(kept.queue for kept in self._catalog.deleted_queues())]
             for shard in self._router.shards.values():
-                known = [queue.queue_id for queue in queues if queue.shard == shard.number]
-                shard.start(known, self._catalog.highest_queue_id)
+                shard.start(self._catalog.highest_queue_id)
                 self._opened.push_async_callback(shard.stop)
+            self._deletions = Deletions(self._catalog, self._router)
+            self._deletions.report_unknown()
+            self._opened.push_async_callback(self._deletions.stop)
             remove_leftovers(settings.data)
         except _REFUSALS as error:
             raise NodeRefused(str(error)) from error
@@ -174,14 +177,13 @@ class Node:
             secrets=self._keyring.secrets,
             shards=shards,
             deleted_name_wait_ms=QUEUE_REUSE_SECONDS * 1000 if waits else 0,
+            purge_interval_ms=PURGE_INTERVAL_SECONDS * 1000 if waits else 0,
             restore_window_ms=self._settings.restore_deleted_s * 1000,
         )
         self._opened.push_async_callback(catalog.close)
         return catalog
 
     def _shard(self, number: int, folder: Path) -> Shard:
-        waits = self._settings.aws_waits is Switch.ON
-
         def open_store(on_failure: Callable[[StoreFailed], None]) -> Store:
             store = RocksStore(
                 folder,
@@ -199,7 +201,6 @@ class Node:
             open_store=open_store,
             clock=self._clock,
             entropy=self._entropy,
-            purge_interval_ms=PURGE_INTERVAL_SECONDS * 1000 if waits else 0,
             definitions=self._catalog,
             archive=self._archive_limits,
             sealing=self._sealer,
@@ -220,7 +221,7 @@ class Node:
         self._access.replace(self._users)
         self._gateway = Gateway(
             authenticate=self._authenticate(),
-            queues=QueueActions(self._catalog, self._router),
+            queues=QueueActions(self._catalog, self._router, self._deletions),
             router=self._router,
             metrics=self._metrics,
             clock=self._clock,
@@ -240,7 +241,6 @@ class Node:
         self._gateway.limit(rates)
         self._show_metrics(rates)
         self._open_ledger()
-        self._deletions = Deletions(self._catalog, self._router)
         self._backups = Backups(
             settings.data,
             self._folders,
@@ -368,9 +368,9 @@ class Node:
         every(_CHANGES_CHECK_S, self._take_over_keys)
         every(_DATA_KEY_CHECK_S, self._renew_data_keys)
         every(FRONT_CHECK_S, self._front.look)
-        every(_DISK_CHECK_S, self._disk.look)
+        every(_DISK_CHECK_S, self._look_at_disk)
         every(_USAGE_WRITE_S, self._ledger.write)
-        every(_DELETION_CHECK_S, self._drop_deletions, first_s=0.0)
+        every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
         every(STALL_CHECK_S, self._stalls.look)
 
     def _take_over_identities(self) -> None:
@@ -401,12 +401,18 @@ class Node:
         except (SealBroken, sqlite3.Error) as error:
             self._log.error("data_keys_not_renewed", error=str(error))
 
-    async def _drop_deletions(self) -> None:
-        """Give up deleted queues that nobody restored in time."""
+    async def _look_at_disk(self) -> None:
+        self._disk.look()
+        if self._disk.is_shorter_than(_RESERVES_FOR_DELETED):
+            await self._look_at_deletions()
+
+    async def _look_at_deletions(self) -> None:
+        """Drop deleted and purged queues that can be restored no more, or that the disk has no space for."""
         try:
-            dropped = await self._deletions.drop_expired(int(self._clock.wall_s() * 1000))
-            if dropped:
-                self._log.info("deleted_queues_dropped", queues=dropped)
+            await self._deletions.look(
+                int(self._clock.wall_s() * 1000),
+                disk_is_short=self._disk.is_shorter_than(_RESERVES_FOR_DELETED),
+            )
         except aiosqlite.Error as error:
             self._log.error("deleted_queues_not_dropped", error=str(error))
 

@@ -21,7 +21,6 @@ from visibility.operations import (
     DeleteMessage,
     DeleteMessageBatch,
     Operation,
-    PurgeQueue,
     ReceiveMessage,
     SendMessage,
     SendMessageBatch,
@@ -137,15 +136,6 @@ class Preparer:
                 parts.append(refusal)
         return tuple(parts)
 
-    def _nothing(
-        self,
-        operation: Operation,
-        queue: QueueDefinition,
-        caller: Caller,
-        headers: Mapping[bytes, bytes],
-    ) -> Parts:
-        return ()
-
 
 def receipts_of(deliveries: Deliveries) -> tuple[Receipt, ...]:
     """The deliveries by name, to give them back."""
@@ -165,6 +155,5 @@ PREPARE: dict[type[Operation], Prepare] = {
     DeleteMessageBatch: Preparer._receipts,
     ChangeMessageVisibility: Preparer._receipt,
     ChangeMessageVisibilityBatch: Preparer._receipts,
-    PurgeQueue: Preparer._nothing,
 }
 """What the shard needs beside the operation."""

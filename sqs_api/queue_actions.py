@@ -5,7 +5,6 @@ Each is a coroutine of the operation, its caller and the base of queue URLs; non
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,11 +13,12 @@ from typing import Any
 from auth.caller import Caller
 from cluster.catalog import Catalog
 from cluster.router import Router
+from sqs_api.deletions import Deletions
 from sqs_api.move_actions import MoveOperation, move_request
 from visibility import operations as op
 from visibility import results
 from visibility.attributes import checked_tags, needs_counters, shown_attributes
-from visibility.errors import InvalidParameterValue, QueueError
+from visibility.errors import InvalidParameterValue
 from visibility.limits import LIST_RESULTS
 from visibility.model import QueueCounters, QueueDefinition, Request
 from visibility.naming import queue_address, queue_url
@@ -31,9 +31,10 @@ _NO_COUNTERS = QueueCounters(0, 0, 0)
 class QueueActions:
     """Answers the catalog's actions."""
 
-    def __init__(self, catalog: Catalog, router: Router) -> None:
+    def __init__(self, catalog: Catalog, router: Router, deletions: Deletions) -> None:
         self._catalog = catalog
         self._router = router
+        self._deletions = deletions
 
     def find(self, url: str, caller: Caller) -> QueueDefinition:
         """The queue a QueueUrl names, by its path alone; a bare name is the caller's own.
@@ -72,10 +73,12 @@ class QueueActions:
     async def _delete_queue(
         self, operation: op.DeleteQueue, caller: Caller, base_url: str, request_id: str
     ) -> None:
-        queue = self.find(operation.queue_url or "", caller)
-        await self._catalog.delete_queue(queue)
-        ended = op.CloseQueue() if self._catalog.restore_window_ms else op.DropQueue()
-        await self._ask(Request(ended, queue, caller, request_id))
+        await self._deletions.delete(self.find(operation.queue_url or "", caller))
+
+    async def _purge_queue(
+        self, operation: op.PurgeQueue, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        await self._deletions.purge(self.find(operation.queue_url or "", caller))
 
     async def _get_queue_url(
         self, operation: op.GetQueueUrl, caller: Caller, base_url: str, request_id: str
@@ -113,7 +116,7 @@ class QueueActions:
         queue = self.find(operation.queue_url or "", caller)
         counters = _NO_COUNTERS
         if needs_counters(operation.attribute_names):
-            answer = await self._ask(Request(op.ReadCounters(), queue, caller, request_id))
+            answer = await self._router.ask(Request(op.ReadCounters(), queue, caller, request_id))
             assert isinstance(answer, QueueCounters)
             counters = answer
         shown = shown_attributes(queue, operation.attribute_names, counters)
@@ -124,9 +127,9 @@ class QueueActions:
     ) -> None:
         queue = self.find(operation.queue_url or "", caller)
         await self._catalog.set_attributes(queue, operation.attributes or {})
-        changed = self._catalog.queue_of_id(queue.queue_id)
+        changed = self._catalog.successor(queue.queue_id)
         if changed is not None:
-            await self._ask(Request(op.QueueChanged(), changed, caller, request_id))
+            await self._router.ask(Request(op.QueueChanged(), changed, caller, request_id))
 
     async def _add_permission(
         self, operation: op.AddPermission, caller: Caller, base_url: str, request_id: str
@@ -162,26 +165,7 @@ class QueueActions:
     async def _move_task(
         self, operation: MoveOperation, caller: Caller, base_url: str, request_id: str
     ) -> Answer:
-        return await self._ask(move_request(operation, self._catalog, caller, request_id))
-
-    async def _ask(self, request: Request) -> Answer:
-        """See `ask`."""
-        return await ask(self._router, request)
-
-
-async def ask(router: Router, request: Request) -> Answer:
-    """Have the shard decide and wait until the outcome is durable. Raises QueueError."""
-    future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
-
-    def on_answer(answer: Answer | QueueError) -> None:
-        if not future.done():
-            future.set_result(answer)
-
-    router.submit(request, on_answer)
-    answer = await future
-    if isinstance(answer, QueueError):
-        raise answer
-    return answer
+        return await self._router.ask(move_request(operation, self._catalog, caller, request_id))
 
 
 def _page(
@@ -207,6 +191,7 @@ def _name_in(token: str) -> str:
 ACTIONS: dict[type[Operation], Callable[[QueueActions, Any, Caller, str, str], Awaitable[Any]]] = {
     op.CreateQueue: QueueActions._create_queue,
     op.DeleteQueue: QueueActions._delete_queue,
+    op.PurgeQueue: QueueActions._purge_queue,
     op.GetQueueUrl: QueueActions._get_queue_url,
     op.ListQueues: QueueActions._list_queues,
     op.ListDeadLetterSourceQueues: QueueActions._list_dead_letter_source_queues,

@@ -25,7 +25,6 @@ from storage.keys import (
     LEASE,
     MESSAGE,
     MOVE_TASK,
-    OF_MESSAGES,
     REMEMBERED,
     SPAN,
     group_key,
@@ -58,8 +57,8 @@ from visibility.events import (
     MessagesReceived,
     MessagesSent,
     MoveTaskChanged,
+    QueueContinued,
     QueueDropped,
-    QueuePurged,
     StoredMessage,
     VisibilityChanged,
 )
@@ -204,9 +203,10 @@ def _move_task_changed(batch: Batch, event: MoveTaskChanged, moved: Moved) -> No
         batch.delete(row_key(event.queue_id, MOVE_TASK, event.forgotten))
 
 
-def _queue_purged(batch: Batch, event: QueuePurged, moved: Moved) -> None:
-    for table in OF_MESSAGES:
-        batch.delete_range(*table_range(event.queue_id, table))
+def _queue_continued(batch: Batch, event: QueueContinued, moved: Moved) -> None:
+    batch.delete_range(*table_range(event.queue_id, MOVE_TASK))
+    for task in event.tasks:
+        batch.put(row_key(event.successor_id, MOVE_TASK, task.number), encode_row(task))
 
 
 def _queue_dropped(batch: Batch, event: QueueDropped, moved: Moved) -> None:
@@ -254,7 +254,7 @@ APPLIERS: dict[type[Event], Callable[[Batch, Any, Moved], None]] = {
     IdsRemembered: _ids_remembered,
     IdsForgotten: _ids_forgotten,
     MoveTaskChanged: _move_task_changed,
-    QueuePurged: _queue_purged,
+    QueueContinued: _queue_continued,
     QueueDropped: _queue_dropped,
     MessagesHandedOver: _messages_handed_over,
     MessagesDiscarded: _messages_discarded,

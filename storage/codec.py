@@ -37,6 +37,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A queue's own row: fields as in `visibility.state.QueueState`.
 
     `listed` is the number of groups that may be received from, `stamp_ms` the shard's time when the row was written.
+    `purged_at_ms` is not used any more.
     """
 
     next_sequence: int
@@ -49,6 +50,8 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     remembered_ms: int = 0
     fifo: bool = False
     stamp_ms: int = 0
+    continues: int = 0
+    first_sequence: int = 1
 
 
 class ArchiveRow(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -91,6 +91,10 @@ def _read(folder: Path, file: Path) -> dict[int, Path]:
         raise FolderRefused(f"{file} is damaged: {error}") from error
     if not shards:
         raise FolderRefused(f"{file} is damaged: it names no shard")
+    if len(shards) > 1:  # dead letters and move tasks do not cross shards yet
+        raise FolderRefused(
+            f"data folder {folder} has {len(shards)} shards; this version of holdfast serves one"
+        )
     return shards
 
 

@@ -51,20 +51,6 @@ ARCHIVED = b"\x60"
 BATCH = b"\x61"
 ARCHIVE = b"\x62"
 
-OF_MESSAGES = (
-    MESSAGE,
-    CLOCK,
-    DELAYED,
-    GROUP,
-    GROUP_LINE,
-    HEAD,
-    LEASE,
-    ALIAS,
-    REMEMBERED,
-    SPAN,
-)
-"""The tables that a purge empties."""
-
 _NUMBER = Struct(">Q")
 _PAIR = Struct(">QQ")
 row_key = Struct(">QcQ").pack

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from visibility import window
-from visibility.counts import bucket_of
+from visibility.counts import Counts, bucket_of
 from visibility.events import (
     BatchesArchived,
     BatchSealed,
@@ -31,8 +31,8 @@ from visibility.events import (
     MessagesReceived,
     MessagesSent,
     MoveTaskChanged,
+    QueueContinued,
     QueueDropped,
-    QueuePurged,
     StoredMessage,
     VisibilityChanged,
 )
@@ -261,11 +261,24 @@ def _move_task_changed(shard: ShardState, event: MoveTaskChanged) -> None:
         shard.plan_pulse(queue, task.started_at_ms)
 
 
-def _queue_purged(shard: ShardState, event: QueuePurged) -> None:
-    queue = shard.queue(event.queue_id)
-    queue.counts.purged += queue.stored
-    _empty(shard, queue)
-    queue.purged_at_ms = event.purged_at_ms
+def _queue_continued(shard: ShardState, event: QueueContinued) -> None:
+    """The counts go on in the successor: metrics are of the queue that clients see."""
+    old, new = shard.queue(event.queue_id), shard.queue(event.successor_id)
+    new.continues = old.queue_id
+    new.fifo = old.fifo
+    new.next_sequence = new.low_water = new.head = event.first_sequence
+    new.first_sequence = event.first_sequence
+    new.counts, old.counts = old.counts, Counts(restored=old.stored)
+    new.counts.purged += old.stored
+    new.times_in_queue, old.times_in_queue = old.times_in_queue, {}
+    old.tasks.clear()
+    for task in event.tasks:
+        new.tasks[task.number] = task
+        if task.is_active:
+            shard.plan_pulse(new, task.started_at_ms)
+    if old.window:
+        old.head = old.window[0][0]
+        window.empty(shard, old)
 
 
 def _queue_dropped(shard: ShardState, event: QueueDropped) -> None:
@@ -425,7 +438,7 @@ APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
     IdsRemembered: _ids_remembered,
     IdsForgotten: _ids_forgotten,
     MoveTaskChanged: _move_task_changed,
-    QueuePurged: _queue_purged,
+    QueueContinued: _queue_continued,
     QueueDropped: _queue_dropped,
     MessagesHandedOver: _messages_handed_over,
     MessagesDiscarded: _messages_discarded,

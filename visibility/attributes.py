@@ -345,6 +345,9 @@ def _comparable(row: Attribute, value: str) -> object:
     return _json_object(value) if row.kind is Kind.POLICY and value else value
 
 
+PROTECT_TAG = "holdfast:protect"
+PROTECT_ON = "on"
+"""With the value "on" the queue can be neither deleted nor purged, but by force."""
 ARCHIVE_TAG = "holdfast:archive"
 """The tag that says which messages go to the archive; SQS has no attribute for it, and every client can set a tag."""
 ARCHIVE_EXPIRED = "expired"

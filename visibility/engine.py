@@ -24,6 +24,11 @@ from visibility.events import (
     MoveTask,
     VisibilityChanged,
 )
+from visibility.kept_queues import (
+    decide_continue_queue,
+    decide_drop_queue,
+    decide_restore_messages,
+)
 from visibility.limits import IN_FLIGHT_MAX
 from visibility.model import Definitions, Request
 from visibility.move_tasks import (
@@ -39,17 +44,18 @@ from visibility.operations import (
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
     CloseQueue,
+    ContinueQueue,
     DeleteMessage,
     DeleteMessageBatch,
     DropQueue,
     ListMessageMoveTasks,
     MoveSelected,
     Operation,
-    PurgeQueue,
     QueueChanged,
     ReadCounters,
     ReceiveMessage,
     ResendMessage,
+    RestoreMessages,
     ReturnMessages,
     SealArchive,
     SendMessage,
@@ -60,8 +66,6 @@ from visibility.outcomes import Outcome
 from visibility.pulse import Step
 from visibility.queues import (
     decide_close_queue,
-    decide_drop_queue,
-    decide_purge_queue,
     decide_queue_changed,
     decide_read_counters,
 )
@@ -97,7 +101,8 @@ DECIDE: dict[type[Operation], Decide] = {
     DeleteMessageBatch: decide_delete_message_batch,
     ChangeMessageVisibility: decide_change_message_visibility,
     ChangeMessageVisibilityBatch: decide_change_message_visibility_batch,
-    PurgeQueue: decide_purge_queue,
+    ContinueQueue: decide_continue_queue,
+    RestoreMessages: decide_restore_messages,
     StartMessageMoveTask: decide_start_message_move_task,
     CancelMessageMoveTask: decide_cancel_message_move_task,
     ListMessageMoveTasks: decide_list_message_move_tasks,
@@ -122,14 +127,13 @@ class Engine:
 
     def __init__(
         self,
-        purge_interval_ms: int = 60_000,
         *,
         rows: Rows | None = None,
         definitions: Definitions | None = None,
         sealing: Sealing | None = None,
     ) -> None:
         """A follower, which only applies, needs none of `rows`, `definitions` and `sealing`."""
-        self.state = ShardState(purge_interval_ms, rows, definitions, sealing)
+        self.state = ShardState(rows, definitions, sealing)
         self.stirred: dict[int, None] = {}
         """Queues with long polls in which a message may have become visible, in order."""
         self.due: dict[int, None] = {}

@@ -1,7 +1,8 @@
 """TABLE: the facts that change a shard. The unit of log, replication, storage and archive.
 
 An event says what happened in absolute terms (sequences, instants, counts), so whoever applies it needs neither a clock
-nor a queue's definition. Tags are stable: never renumber, never reuse. New fields go to the end and have a default.
+nor a queue's definition. Tags are stable: never renumber, never reuse (6 was a purge in 0.1). New fields go to the end and
+have a default.
 One event has two readers: memory (`visibility/apply.py`) and disk (`storage/appliers.py`).
 """
 
@@ -208,12 +209,6 @@ class MessagesMoved(Event, frozen=True, tag=5):
     moves: list[Move]
 
 
-class QueuePurged(Event, frozen=True, tag=6, gc=False):
-    """Every message of the queue was removed."""
-
-    purged_at_ms: int
-
-
 class QueueDropped(Event, frozen=True, tag=7, gc=False):
     """The queue was deleted: nothing about it remains."""
 
@@ -308,6 +303,17 @@ class BatchesArchived(Event, frozen=True, tag=18, gc=False):
 
     number: int
     until: int
+
+
+class QueueContinued(Event, frozen=True, tag=19):
+    """The queue was purged: `successor_id` continues it without its messages.
+
+    The successor gives out sequences from `first_sequence` on and takes over the move tasks.
+    """
+
+    successor_id: int
+    first_sequence: int
+    tasks: list[MoveTask]
 
 
 THE_SHARD = 0

@@ -34,6 +34,11 @@ class GroupBook:
         self._left: dict[bytes, set[int]] = {}
         """FIFO: messages that leave their group's line, where the disk has them still."""
 
+    @property
+    def queue_id(self) -> int:
+        """The queue whose groups these are."""
+        return self._queue.queue_id
+
     def allocate(self) -> int:
         """A fresh number, for a message or for an order."""
         self.next_number += 1
@@ -89,6 +94,14 @@ class GroupBook:
         self._rows[group] = GroupRow(count, first, order, row.delayed)
         if self.fifo:
             self._left.setdefault(group, set()).add(sequence)
+
+    def leave_all(self, leases: list[Lease]) -> None:
+        """Messages leave for good, wherever they are. Raises DamagedRecord."""
+        for lease in leases:
+            if lease.group and lease.sequence not in self._queue.entries:
+                self.leave(lease.group, lease.sequence)
+        if self.fifo:
+            self.settle_all(leases, ())
 
     def take(self, group: bytes, sequences: list[int]) -> None:
         """The first waiting messages of a FIFO group go in flight: it is blocked, or empty."""

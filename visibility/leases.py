@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from visibility.events import Lease, StoredMessage
+from visibility.state import QueueState
 
 
 def first_lease(sequence: int, message: StoredMessage, visible_at_ms: int, now_ms: int) -> Lease:
@@ -53,3 +54,9 @@ def no_lease(sequence: int, message: StoredMessage) -> Lease:
         message.handle_sequence,
         message.sent_at_ms,
     )
+
+
+def lease_of(queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
+    """The message's lease, or one that says where its rows are."""
+    entry = queue.entries.get(sequence)
+    return no_lease(sequence, message) if entry is None else entry.lease

@@ -6,6 +6,7 @@ shard's clock), durations in `_ms`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
@@ -138,3 +139,6 @@ class Definitions(Protocol):
 
     def renewed(self, request: Request) -> Request | None:
         """The same request with the definitions of now; None if its queue is gone."""
+
+    def continued(self) -> Iterable[tuple[int, int]]:
+        """(purged queue, the queue that continues it) of those that are kept, ascending."""

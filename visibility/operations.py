@@ -309,7 +309,7 @@ ACTIONS: dict[str, Action] = {
             True,
             _URL,
         ),
-        Action(PurgeQueue, None, Route.SHARD, True, _URL),
+        Action(PurgeQueue, None, Route.CATALOG, True, _URL),
         Action(CreateQueue, results.CreateQueueResult, Route.CATALOG, True, ("queue_name",)),
         Action(DeleteQueue, None, Route.CATALOG, True, _URL),
         Action(GetQueueUrl, results.GetQueueUrlResult, Route.CATALOG, False, ("queue_name",)),
@@ -366,8 +366,27 @@ class ReadCounters(Operation, frozen=True):
     """Read a queue's counters; answers `model.QueueCounters`."""
 
 
+class ContinueQueue(Operation, frozen=True):
+    """Let the request's `destination`, which is empty, continue a queue that was purged; answers None.
+
+    The messages stay with the old queue, which no client reaches any more.
+    """
+
+
+class RestoreMessages(Operation, frozen=True):
+    """Put messages of a purged queue into the request's `destination`; answers `outcomes.Progress`.
+
+    One bounded step, from `from_sequence` on.
+    """
+
+    from_sequence: int = 0
+
+
 class DropQueue(Operation, frozen=True):
-    """Forget all messages of a deleted queue and end its long polls; answers None."""
+    """Forget a deleted queue and end its long polls; answers `outcomes.Progress`.
+
+    Messages that are to be archived are handed over first, a bounded step at a time.
+    """
 
 
 class CloseQueue(Operation, frozen=True):

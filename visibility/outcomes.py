@@ -52,7 +52,19 @@ class Deliveries(msgspec.Struct, frozen=True):
     messages: list[StoredMessage]
 
 
-Answer = results.Result | Deliveries | QueueCounters | BrowsedPage | MovePlan | None
+class Progress(msgspec.Struct, frozen=True):
+    """One step of restoring or dropping a queue."""
+
+    is_done: bool
+    next_sequence: int = 0
+    """Where the next step begins."""
+    again_in_ms: int = 0
+    """How long to wait before the next step."""
+    left: int = 0
+    """Messages that cannot be read, and stay."""
+
+
+Answer = results.Result | Deliveries | QueueCounters | BrowsedPage | MovePlan | Progress | None
 """What a request is answered with if it is not refused."""
 
 Outcome = tuple[Answer | NoAnswer, tuple[Event, ...]]

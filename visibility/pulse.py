@@ -28,7 +28,7 @@ from visibility.events import (
     StoredMessage,
 )
 from visibility.groups import GroupBook
-from visibility.leases import no_lease
+from visibility.leases import lease_of, no_lease
 from visibility.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
 from visibility.model import QueueDefinition
 from visibility.move_tasks import advance_move_tasks
@@ -212,14 +212,14 @@ def _expired(
     again: int | None,
 ) -> tuple[tuple[Event, ...], int | None]:
     """These messages leave; they stay where there is an archive without room for them, if that is what is wanted."""
-    leases = [_lease_of(queue, sequence, message) for sequence, message in old.items()]
+    leases = [lease_of(queue, sequence, message) for sequence, message in old.items()]
     archived: tuple[Event, ...] = ()
     if takes_expired(shard, definition.settings):
         archived = hand_over(shard, definition, leases, old, reason=EXPIRED, now_ms=stamp.now_ms)
         if shard.archive.retains and any(type(e) is MessagesDiscarded for e in archived):
             return (), stamp.now_ms + _NO_ROOM_AGAIN_MS
     book = GroupBook(shard, queue, fifo=definition.settings.fifo)
-    _leave_groups(queue, book, leases)
+    book.leave_all(leases)
     expired = MessagesExpired(queue.queue_id, stamp.now_ms, leases)
     return (*archived, *book.events(), expired), again
 
@@ -284,21 +284,6 @@ def _leave_for_later(old: dict[int, StoredMessage], next_ms: list[int], size: in
             del old[sequence]
             next_ms.append(message.retained_from_ms)
         size -= len(message.data)
-
-
-def _lease_of(queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
-    """The message's lease, or one that says where its rows are."""
-    entry = queue.entries.get(sequence)
-    return no_lease(sequence, message) if entry is None else entry.lease
-
-
-def _leave_groups(queue: QueueState, book: GroupBook, leases: list[Lease]) -> None:
-    """What it does to the groups that these messages are gone."""
-    for lease in leases:
-        if lease.group and lease.sequence not in queue.entries:
-            book.leave(lease.group, lease.sequence)
-    if book.fifo:
-        book.settle_all(leases, ())
 
 
 def _forget_ids(

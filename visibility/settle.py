@@ -7,6 +7,7 @@ is worth something only while its lease lasts. A message that is gone deletes su
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -47,12 +48,26 @@ _VISIBILITY_MAX_MS = limits.VISIBILITY_TIMEOUT.high * 1000
 class _Settling:
     """What one request settles, as it comes together."""
 
-    __slots__ = ("_fifo", "_now_ms", "_queue", "_request", "_shard", "changed", "deleted", "ended")
+    __slots__ = (
+        "_fifo",
+        "_now_ms",
+        "_purged",
+        "_queue",
+        "_request",
+        "_shard",
+        "_stamp",
+        "changed",
+        "deleted",
+        "ended",
+    )
 
     def __init__(self, shard: ShardState, request: Request, stamp: Stamp) -> None:
         self._shard = shard
         self._request = request
+        self._stamp = stamp
         self._queue = shard.queue(request.queue.queue_id)
+        self._purged: dict[int, _Settling] = {}
+        """Of messages that were received before a purge, by the queue that has them."""
         self._fifo = request.queue.settings.fifo
         self._now_ms = stamp.now_ms
         self.deleted: dict[int, Lease] = {}
@@ -64,6 +79,7 @@ class _Settling:
         """Delete the message of a handle. Raises InvalidParameterValue for an expired one of a FIFO queue."""
         lease, in_flight = self._find(receipt)
         if lease is None:
+            self._delete_purged(receipt, handle)
             return
         is_newest = lease.receive_count == receipt.delivery
         if self._fifo and not (in_flight and is_newest):
@@ -73,6 +89,20 @@ class _Settling:
             )
         if is_newest or (not in_flight and lease.receive_count > receipt.delivery):
             self.deleted[lease.sequence] = lease
+
+    def _delete_purged(self, receipt: Receipt, handle: str) -> None:
+        """What was received before a purge can be deleted, so that undoing the purge does not bring it back."""
+        holder = self._shard.holder(self._queue, receipt.sequence)
+        if holder is self._queue:
+            return
+        settling = self._purged.get(holder.queue_id)
+        if settling is None:
+            purged = msgspec.structs.replace(self._request.queue, queue_id=holder.queue_id)
+            request = msgspec.structs.replace(self._request, queue=purged)
+            settling = _Settling(self._shard, request, self._stamp)
+            self._purged[holder.queue_id] = settling
+        with suppress(InvalidParameterValue):  # a purged message deletes successfully in any case
+            settling.delete(receipt, handle)
 
     def change(self, receipt: Receipt, timeout_s: int, handle: str) -> None:
         """Hide the message of a handle until `timeout_s` from now; a visible one stays so. Raises InvalidParameterValue."""
@@ -161,6 +191,8 @@ class _Settling:
             events.append(VisibilityChanged(queue.queue_id, now_ms, changed))
         if ended:
             events.append(LeasesEnded(queue.queue_id, now_ms, ended))
+        for settling in self._purged.values():
+            events += settling.events()
         return tuple(events)
 
 

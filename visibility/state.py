@@ -47,6 +47,7 @@ class QueueState:
         "aliases",
         "changed_spans",
         "clocks_after",
+        "continues",
         "counts",
         "delayed",
         "delayed_after",
@@ -54,6 +55,7 @@ class QueueState:
         "entries",
         "fairness",
         "fifo",
+        "first_sequence",
         "forgotten_ms",
         "groups",
         "head",
@@ -64,7 +66,6 @@ class QueueState:
         "next_sequence",
         "passes_by",
         "pulse_at_ms",
-        "purged_at_ms",
         "queue_id",
         "remembered_ms",
         "returned",
@@ -112,7 +113,10 @@ class QueueState:
         """Whether pages pass by messages: the low water stays below them then, so that a restart looks there; volatile."""
         self.in_flight = 0
         self.delayed = 0
-        self.purged_at_ms = 0
+        self.continues = 0
+        """The purged queue whose place this one took, 0 for none."""
+        self.first_sequence = 1
+        """Messages of this queue have no lower sequence; those of the queue it continues do."""
         self.spans: dict[int, int] = {}
         """Messages by `sequence >> SPAN_BITS`, those that are in flight too and delayed ones not. No zeros."""
         self.changed_spans: set[int] = set()
@@ -203,7 +207,6 @@ class ShardState:
         "deadlines",
         "definitions",
         "hidden",
-        "purge_interval_ms",
         "queues",
         "rows",
         "sealing",
@@ -213,12 +216,10 @@ class ShardState:
 
     def __init__(
         self,
-        purge_interval_ms: int,
-        rows: Rows | None,
-        definitions: Definitions | None,
+        rows: Rows | None = None,
+        definitions: Definitions | None = None,
         sealing: Sealing | None = None,
     ) -> None:
-        self.purge_interval_ms = purge_interval_ms
         self.rows: Rows = rows  # type: ignore[assignment]
         """What is on disk; a follower, which only applies, needs none."""
         self.definitions: Definitions = definitions  # type: ignore[assignment]
@@ -238,6 +239,16 @@ class ShardState:
         if state is None:
             state = self.queues[queue_id] = QueueState(queue_id)
         return state
+
+    def holder(self, queue: QueueState, sequence: int) -> QueueState:
+        """The queue that gave out this sequence: `queue`, or a purged one that it continues.
+
+        `queue` where that one is gone.
+        """
+        found: QueueState | None = queue
+        while found is not None and sequence < found.first_sequence:
+            found = self.queues.get(found.continues)
+        return found or queue
 
     def plan_pulse(self, queue: QueueState, at_ms: int) -> None:
         """Have the queue looked at then, if nothing is planned earlier."""

@@ -11,7 +11,6 @@ from storage.keys import (
     LEASE,
     MESSAGE,
     MOVE_TASK,
-    OF_MESSAGES,
     QUEUE,
     REMEMBERED,
     SPAN,
@@ -21,6 +20,8 @@ from storage.keys import (
 from storage.memory import MemoryStore
 from visibility.events import THE_SHARD, GroupRow, Lease, MoveTask, StoredMessage
 from visibility.state import QueueState, ShardState
+
+_KEPT_WHEN_EMPTY = (QUEUE, MOVE_TASK, REMEMBERED)
 
 
 @lru_cache(maxsize=20_000)
@@ -86,6 +87,6 @@ def _check_queue(queue: QueueState, rows: QueueRows) -> None:
     for group, known in queue.groups.items():
         assert stored.get(group, GroupRow()) == known or not (known.count or known.delayed)
     if not messages and not queue.delayed:
-        left = [t.hex() for t in OF_MESSAGES if t != REMEMBERED and rows.table(t)]
+        left = [t.hex() for t in rows.raw if t not in _KEPT_WHEN_EMPTY and rows.table(t)]
         assert not left, f"an empty queue has rows in {left}"
         assert not queue.spans

@@ -12,9 +12,10 @@ from storage.stored_rows import StoredRows
 from visibility.errors import QueueError
 from visibility.events import Event
 from visibility.invariants import check_shard
-from visibility.model import Request
-from visibility.outcomes import Answer, Deliveries
+from visibility.model import QueueDefinition, Request
+from visibility.outcomes import Answer, Deliveries, Progress
 from visibility.sealing import Sealing
+from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 
 _TURNS_MAX = 10_000
@@ -89,7 +90,7 @@ class Driver:
         self.queues = queues
         self.store = store or MemoryStore()
         self.rows = StoredRows(self.store)
-        self.engine, _ = load_engine(self.rows, queues, 60_000, sealing)
+        self.engine, _ = load_engine(self.rows, queues, sealing)
         if archive is not None:
             state = self.engine.state.archive
             state.is_on, state.source = True, state.source or "source"
@@ -115,6 +116,29 @@ class Driver:
     def submit(self, request: Request) -> Reply:
         """One request, and all that follows at once."""
         return self.turn([request])[0]
+
+    def purge(self, queue: QueueDefinition) -> QueueDefinition:
+        """Purge a queue; returns the one that continues it."""
+        successor = self.queues.purge(queue)
+        assert self.submit(prepared.purge(queue, successor)).answer is None
+        return successor
+
+    def drop(self, queue: QueueDefinition) -> None:
+        """Forget a deleted or purged queue."""
+        while not self._progress(prepared.drop(queue)).is_done:
+            pass
+
+    def restore(self, queue: QueueDefinition, successor: QueueDefinition) -> Progress:
+        """Move the messages of a purged queue to the one that continues it, as far as they are not in flight."""
+        step = self._progress(prepared.restore(queue, successor))
+        while step.next_sequence:
+            step = self._progress(prepared.restore(queue, successor, step.next_sequence))
+        return step
+
+    def _progress(self, request: Request) -> Progress:
+        answer = self.submit(request).answer
+        assert isinstance(answer, Progress)
+        return answer
 
     def pass_time(self, ms: int) -> None:
         """Let the clock go on, stopping at every deadline as the shard's timer does."""

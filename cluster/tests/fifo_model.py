@@ -66,7 +66,6 @@ class FifoModel:
     attempts: dict[tuple[int, str], tuple[int, list[tuple[bytes, int, int]]]] = field(
         default_factory=dict
     )
-    purged_at_ms: dict[int, int] = field(default_factory=dict)
     archived: dict[bytes, str] = field(default_factory=dict)
     """Why they left, by body, until the archive has them."""
     handles: list[FifoHandle] = field(default_factory=list)
@@ -80,7 +79,6 @@ class FifoModel:
             places=dict(self.places),
             ids=dict(self.ids),
             attempts=dict(self.attempts),
-            purged_at_ms=dict(self.purged_at_ms),
             archived=dict(self.archived),
             handles=list(self.handles),
         )
@@ -307,14 +305,10 @@ class FifoModel:
                 m.first_received_at_ms = 0
         self._settle(back.values())
 
-    def purge(self, queue_id: int) -> bool:
-        last_ms = self.purged_at_ms.get(queue_id)
-        if last_ms is not None and self.now_ms - last_ms < 60_000:
-            return False
+    def purge(self, queue_id: int) -> None:
         for message in self.of_queue(queue_id):
             del self.messages[message.body]
+            self.archived[message.body] = "deleted"
         self.places = {name: at for name, at in self.places.items() if name[0] != queue_id}
         self.ids = {name: known for name, known in self.ids.items() if name[0] != queue_id}
         self.attempts = {n: known for n, known in self.attempts.items() if n[0] != queue_id}
-        self.purged_at_ms[queue_id] = self.now_ms
-        return True

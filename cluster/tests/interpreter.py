@@ -6,7 +6,8 @@
     receive QUEUE [most=N] [timeout=S] [wait=S] [as=POLLER] [attempt=ID]
     delete QUEUE BODY/DELIVERY...                 change QUEUE BODY/DELIVERY S
     give-back QUEUE BODY/DELIVERY                 hang-up POLLER
-    purge QUEUE         drop QUEUE         forget QUEUE (its definition)         count QUEUE
+    purge QUEUE         restore QUEUE (undo its last purge)        drop QUEUE
+    forget QUEUE (its definition)         count QUEUE
     time S              passes; polls that are answered meanwhile tell it
     believe S           retention acts on this instant until told otherwise; `believe all`: on the clock again
     in-flight QUEUE N   as if N other messages had been received
@@ -60,6 +61,8 @@ class Interpreter:
         self.known = KnownQueues()
         self.driver = Driver(self.known)
         self.queues: dict[str, QueueDefinition] = {}
+        self.purged: dict[str, QueueDefinition] = {}
+        """What each queue was before its last purge."""
         self.sequences: dict[tuple[str, str], int] = {}
         """The sequence of a body in a queue, known once it was received there."""
         self.pollers: dict[str, Reply] = {}
@@ -204,10 +207,18 @@ class Interpreter:
         return ["done"]
 
     def do_purge(self, words: list[str], options: Options) -> list[str]:
-        return self._submit(prepared.purge(self.queues[words[0]]))
+        purged = self.queues[words[0]]
+        self.purged[words[0]] = purged
+        self.queues[words[0]] = self.driver.purge(purged)
+        return ["done"]
+
+    def do_restore(self, words: list[str], options: Options) -> list[str]:
+        step = self.driver.restore(self.purged[words[0]], self.queues[words[0]])
+        return ["done" if step.is_done else f"again in {step.again_in_ms / 1000:g} s"]
 
     def do_drop(self, words: list[str], options: Options) -> list[str]:
-        return self._submit(prepared.drop(self.queues[words[0]]))
+        self.driver.drop(self.queues[words[0]])
+        return ["done"]
 
     def do_forget(self, words: list[str], options: Options) -> list[str]:
         del self.known.queues[self.queues[words[0]].queue_id]

@@ -71,7 +71,6 @@ class Model:
     keeps: Callable[[bytes], bool] = lambda body: False
     """Which messages their redrive policy cannot move, by body."""
     messages: dict[bytes, ModelMessage] = field(default_factory=dict)
-    purged_at_ms: dict[int, int] = field(default_factory=dict)
     handles: list[Handle] = field(default_factory=list)
     gone: set[bytes] = field(default_factory=set)
     archived: dict[bytes, str] = field(default_factory=dict)
@@ -82,7 +81,6 @@ class Model:
         return replace(
             self,
             messages={body: replace(message) for body, message in self.messages.items()},
-            purged_at_ms=dict(self.purged_at_ms),
             handles=list(self.handles),
             gone=set(self.gone),
             archived=dict(self.archived),
@@ -251,12 +249,8 @@ class Model:
         message.visible_at_ms = self.now_ms
         message.shown = self._next()
 
-    def purge(self, queue_id: int) -> bool:
-        """False if the last one was less than 60 s ago."""
-        last_ms = self.purged_at_ms.get(queue_id)
-        if last_ms is not None and self.now_ms - last_ms < 60_000:
-            return False
+    def purge(self, queue_id: int) -> None:
+        """All of the queue's messages leave."""
         for message in self._of(queue_id):
             self._end(message)
-        self.purged_at_ms[queue_id] = self.now_ms
-        return True
+            self.archived[message.body] = "deleted"

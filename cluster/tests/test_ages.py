@@ -138,10 +138,10 @@ def test_what_came_less_what_left_is_there(driver: Driver) -> None:
     driver.submit(prepared.receive(FAILING, 3, timeout_s=600, dead_letter_queue=DEAD))  # b, c, d
     driver.submit(prepared.delete(FAILING, Receipt(2, 1)))
     driver.submit(prepared.delete(FAILING, Receipt(2, 1)))
-    driver.submit(prepared.purge(DEAD))
+    successor = driver.purge(DEAD)
 
     failing = driver.engine.state.queue(FAILING.queue_id)
-    dead = driver.engine.state.queue(DEAD.queue_id)
+    dead = driver.engine.state.queue(successor.queue_id)
 
     counts = failing.counts
     assert (counts.sent, counts.sent_bytes, counts.received) == (5, 5, 4)

@@ -27,11 +27,14 @@ NONE = prepared.queue_named(
     "none", 3, tags={ARCHIVE_TAG: ARCHIVE_NONE}, MessageRetentionPeriod="60"
 )
 FIFO = prepared.queue_named("all.fifo", 4, tags=TAGS, MessageRetentionPeriod="60")
-QUEUES = prepared.KnownQueues(EXPIRING, ALL, NONE, FIFO)
+
+
+def queues() -> prepared.KnownQueues:
+    return prepared.KnownQueues(EXPIRING, ALL, NONE, FIFO)
 
 
 def driver(limits: ArchiveLimits | None = LIMITS, store: MemoryStore | None = None) -> Driver:
-    return Driver(QUEUES, archive=limits, store=store)
+    return Driver(queues(), archive=limits, store=store)
 
 
 def sent(shard: Driver, queue: QueueDefinition, *bodies: str) -> None:
@@ -105,7 +108,7 @@ def test_a_batch_stays_what_it_is_while_more_comes_and_over_a_restart() -> None:
     seal(shard)
     seal(shard)
 
-    again = Driver(QUEUES, store=shard.store, now_ms=shard.now_ms, archive=LIMITS)
+    again = Driver(queues(), store=shard.store, now_ms=shard.now_ms, archive=LIMITS)
 
     batches = again.engine.state.archive.batches
     assert batches == shard.engine.state.archive.batches
@@ -155,7 +158,7 @@ def test_above_its_limit_messages_are_discarded_and_counted() -> None:
     assert (archive.messages + archive.discarded, archive.size <= 450) == (4, True)
     assert shard.submit(prepared.counters(EXPIRING)).answer == QueueCounters(0, 0, 0)
     assert shard.submit(prepared.counters(ALL)).answer == QueueCounters(0, 0, 0)
-    again = Driver(QUEUES, store=shard.store, now_ms=shard.now_ms, archive=LIMITS)
+    again = Driver(queues(), store=shard.store, now_ms=shard.now_ms, archive=LIMITS)
     assert again.engine.state.archive.discarded == archive.discarded
 
 
@@ -178,7 +181,7 @@ def test_messages_that_find_no_room_can_be_retained_until_there_is_some() -> Non
 
 def test_large_messages_are_handed_over_a_few_at_a_time() -> None:
     events: list[Event] = []
-    shard = Driver(QUEUES, archive=LIMITS, on_event=events.append)
+    shard = Driver(queues(), archive=LIMITS, on_event=events.append)
     sent(shard, EXPIRING, *(str(number) * 100_000 for number in range(7)))
     shard.pass_time(MINUTE_MS)
 
@@ -209,8 +212,9 @@ def test_what_waits_survives_a_purge_and_the_end_of_its_queue() -> None:
     sent(shard, EXPIRING, "one")
     shard.pass_time(MINUTE_MS)
 
-    shard.submit(prepared.purge(EXPIRING))
-    shard.submit(prepared.drop(EXPIRING))
+    successor = shard.purge(EXPIRING)
+    shard.drop(EXPIRING)
+    shard.drop(successor)
 
     assert bodies(shard) == ["one"]
 
@@ -243,7 +247,7 @@ def test_rows_that_do_not_agree_are_found() -> None:
 
 
 def test_one_turn_hands_over_about_a_mebibyte_whatever_many_queues_hold() -> None:
-    queues = [
+    many = [
         prepared.queue_named(f"q{number}", number, MessageRetentionPeriod="60")
         for number in range(1, 51)
     ]
@@ -253,9 +257,9 @@ def test_one_turn_hands_over_about_a_mebibyte_whatever_many_queues_hold() -> Non
         if isinstance(event, MessagesHandedOver):
             taken[shard.turns] = taken.get(shard.turns, 0) + event.size
 
-    shard = Driver(prepared.KnownQueues(*queues), archive=LIMITS, on_event=note)
+    shard = Driver(prepared.KnownQueues(*many), archive=LIMITS, on_event=note)
     body = "x" * (100 << 10)
-    for queue in queues:
+    for queue in many:
         sent(shard, queue, body)
     shard.pass_time(MINUTE_MS)
 

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Iterable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from auth.errors import AccessDenied
+from cluster import kept_queues
+from cluster.catalog_rows import KeptQueue, KeptState
 from cluster.tests.catalog_file import FIFO, MINUTE_MS, CatalogFile, owner, policy_for
-from visibility.errors import QueueDeletedRecently, QueueDoesNotExist, QueueNameExists
+from visibility.errors import (
+    PurgeQueueInProgress,
+    QueueDeletedRecently,
+    QueueDoesNotExist,
+    QueueNameExists,
+)
 from visibility.model import QueueDefinition
 from visibility.tests import prepared
 
 HOUR_MS = 3_600_000
+
+
+def named(kept: Iterable[KeptQueue]) -> list[tuple[QueueDefinition, int]]:
+    return [(each.queue, each.deleted_at_ms) for each in kept]
 
 
 @pytest.fixture
@@ -53,7 +67,7 @@ async def test_a_restored_queue_is_as_it_was_with_the_next_version(file: Catalog
     before = file.catalog.queue(*owner("q.fifo"))
     await file.catalog.delete_queue(before)
     file.clock.at_ms += HOUR_MS - 1
-    assert await (await file.reopen()).take_expired_deletions(file.clock.at_ms) == []
+    await (await file.reopen()).end_windows(file.clock.at_ms)
 
     restored = await file.catalog.restore_queue(before.queue_id)
 
@@ -62,7 +76,7 @@ async def test_a_restored_queue_is_as_it_was_with_the_next_version(file: Catalog
     for catalog in (file.catalog, await file.reopen()):
         assert list(catalog) == [restored]
         assert catalog.queue_of_id(before.queue_id) == restored
-        assert catalog.deleted_queues() == []
+        assert catalog.restorable_queues() == []
         assert await catalog.create_queue(owner("q.fifo"), FIFO, {}) == restored
 
 
@@ -79,23 +93,24 @@ async def test_deleted_queues_are_listed_with_the_latest_first(file: CatalogFile
         file.clock.at_ms += MINUTE_MS
 
     for catalog in (file.catalog, await file.reopen()):
-        assert catalog.deleted_queues() == queues
+        assert named(catalog.restorable_queues()) == queues
 
     file.clock.at_ms = queues[1][1] + HOUR_MS
-    assert file.catalog.deleted_queues() == queues[:1]
+    assert named(file.catalog.restorable_queues()) == queues[:1]
 
 
 async def test_a_queue_cannot_be_restored_once_its_window_is_over(file: CatalogFile) -> None:
     queue = await file.catalog.create_queue(owner("q"), {}, {})
+    deleted_at_ms = file.clock.at_ms
     await file.catalog.delete_queue(queue)
     file.clock.at_ms += HOUR_MS
 
     with pytest.raises(QueueDoesNotExist):
         await file.catalog.restore_queue(queue.queue_id)
-    assert await file.catalog.take_expired_deletions(file.clock.at_ms) == [queue]
+    await file.catalog.end_windows(file.clock.at_ms)
 
     for catalog in (file.catalog, await file.reopen()):
-        assert await catalog.take_expired_deletions(file.clock.at_ms) == []
+        assert named(catalog.kept.in_state(KeptState.DROPPING)) == [(queue, deleted_at_ms)]
         file.clock.at_ms -= HOUR_MS
         with pytest.raises(QueueDoesNotExist):
             await catalog.restore_queue(queue.queue_id)
@@ -106,7 +121,7 @@ async def test_a_clock_turned_back_keeps_what_was_deleted(file: CatalogFile) -> 
     await file.catalog.delete_queue(queue)
     file.clock.at_ms -= 100 * HOUR_MS
 
-    assert await file.catalog.take_expired_deletions(file.clock.at_ms) == []
+    await file.catalog.end_windows(file.clock.at_ms)
 
     assert (await file.catalog.restore_queue(queue.queue_id)).queue_id == queue.queue_id
 
@@ -133,7 +148,7 @@ async def test_a_queue_whose_name_was_taken_waits_until_it_is_free(file: Catalog
     await file.catalog.restore_queue(old.queue_id)
 
     assert [queue.queue_id for queue in await file.reopen()] == [old.queue_id]
-    assert [deleted.queue for deleted in file.catalog.deleted_queues()] == [new]
+    assert [kept.queue for kept in file.catalog.restorable_queues()] == [new]
 
 
 async def test_a_queue_is_restored_once(file: CatalogFile) -> None:
@@ -170,15 +185,18 @@ async def test_a_restored_target_takes_dead_letters_again(file: CatalogFile) -> 
     assert file.catalog.dead_letter_queue(source) is restored
 
 
-async def test_without_a_window_nothing_is_kept(tmp_path: Path) -> None:
+async def test_without_a_window_a_deleted_queue_is_to_be_dropped_at_once(tmp_path: Path) -> None:
     file = CatalogFile(tmp_path / "catalog.sqlite")
     queue = await (await file.open()).create_queue(owner("q"), {}, {})
     await file.catalog.delete_queue(queue)
 
-    assert file.catalog.deleted_queues() == []
+    assert file.catalog.restorable_queues() == []
     with pytest.raises(QueueDoesNotExist):
         await file.catalog.restore_queue(queue.queue_id)
-    assert await file.catalog.take_expired_deletions(file.clock.at_ms) == []
+    (kept,) = (await file.reopen()).kept.in_state(KeptState.DROPPING)
+    assert kept.queue == queue
+    await file.catalog.forget_queue(queue.queue_id)
+    assert list((await file.reopen()).kept) == []
     await file.catalog.close()
 
 
@@ -189,5 +207,155 @@ async def test_what_was_kept_is_over_when_the_window_is_taken_away(file: Catalog
 
     catalog = await file.reopen()
 
-    assert catalog.deleted_queues() == []
-    assert await catalog.take_expired_deletions(file.clock.at_ms) == [queue]
+    assert catalog.restorable_queues() == []
+    await catalog.end_windows(file.clock.at_ms)
+    assert [kept.queue for kept in catalog.kept.in_state(KeptState.DROPPING)] == [queue]
+
+
+# -- purged queues --------------------------------------------------------------------------------------------------
+
+
+async def test_a_purged_queue_goes_on_under_a_new_id_with_everything_else_as_it_was(
+    file: CatalogFile,
+) -> None:
+    queue = await file.catalog.create_queue(owner("q.fifo"), FIFO, {"team": "blue"})
+
+    purged, successor = await file.catalog.purge_queue(queue)
+
+    assert purged == queue
+    assert successor == msgspec.structs.replace(queue, queue_id=2, version=2)
+    for catalog in (file.catalog, await file.reopen()):
+        assert list(catalog) == [successor]
+        assert catalog.successor(queue.queue_id) == successor
+        assert catalog.queue_of_id(queue.queue_id) is None
+        assert catalog.continued() == [(1, 2)]
+        renewed = catalog.renewed(prepared.receive(queue))
+        assert renewed is not None
+        assert renewed.queue == successor
+
+
+async def test_what_changes_a_queue_that_was_just_purged_finds_it(file: CatalogFile) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    await file.catalog.purge_queue(queue)
+
+    await file.catalog.set_attributes(queue, {"DelaySeconds": "9"})
+    await file.catalog.delete_queue(queue)
+
+    assert [kept.queue.queue_id for kept in file.catalog.restorable_queues()] == [2, 1]
+
+
+async def test_a_queue_is_purged_once_in_60_seconds_and_not_a_moment_earlier(
+    file: CatalogFile,
+) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    other = await file.catalog.create_queue(owner("r"), {}, {})
+    await file.catalog.purge_queue(queue)
+    file.clock.at_ms += MINUTE_MS - 1
+
+    for catalog in (file.catalog, await file.reopen()):
+        with pytest.raises(PurgeQueueInProgress) as refused:
+            await catalog.purge_queue(queue)
+        assert refused.value.message == (
+            "Only one PurgeQueue operation on q is allowed every 60 seconds."
+        )
+    await file.catalog.purge_queue(other)
+    file.clock.at_ms += 1
+    await file.catalog.purge_queue(queue)
+
+
+async def test_a_purge_is_undone_by_restoring_into_the_queue_that_continues(
+    file: CatalogFile,
+) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    _, successor = await file.catalog.purge_queue(queue)
+
+    assert await file.catalog.restore_queue(queue.queue_id) == successor
+
+    for catalog in (file.catalog, await file.reopen()):
+        assert catalog.restorable_queues() == []
+        assert [kept.queue for kept in catalog.kept.in_state(KeptState.RESTORING)] == [queue]
+        file.clock.at_ms += 10 * HOUR_MS
+        await catalog.end_windows(file.clock.at_ms)
+        assert catalog.kept.in_state(KeptState.DROPPING) == []
+
+
+async def test_a_purge_cannot_be_undone_while_its_queue_is_deleted(file: CatalogFile) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    _, successor = await file.catalog.purge_queue(queue)
+    await file.catalog.delete_queue(successor)
+
+    with pytest.raises(QueueDoesNotExist, match="was deleted after this purge; restore it first"):
+        await file.catalog.restore_queue(queue.queue_id)
+    await file.catalog.restore_queue(successor.queue_id)
+    restored = await file.catalog.restore_queue(queue.queue_id)
+
+    assert restored.queue_id == successor.queue_id
+
+
+async def test_a_purge_before_one_that_was_forgotten_can_still_be_undone(
+    file: CatalogFile,
+) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    _, second = await file.catalog.purge_queue(queue)
+    file.clock.at_ms += MINUTE_MS
+    _, third = await file.catalog.purge_queue(second)
+
+    await file.catalog.forget_queue(second.queue_id)
+
+    for catalog in (file.catalog, await file.reopen()):
+        assert catalog.successor(queue.queue_id) == third
+        assert catalog.continued() == [(queue.queue_id, third.queue_id)]
+
+
+async def test_a_protected_queue_is_deleted_and_purged_by_force_only(file: CatalogFile) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {"holdfast:protect": "on"})
+    for removal in (file.catalog.delete_queue, file.catalog.purge_queue):
+        with pytest.raises(AccessDenied, match="holdfast:protect protects queue q"):
+            await removal(queue)
+    assert list(file.catalog) == [queue]
+
+    _, successor = await file.catalog.purge_queue(queue, force=True)
+    await file.catalog.delete_queue(successor, force=True)
+
+    assert list(file.catalog) == []
+
+
+async def test_a_full_disk_takes_the_queue_that_was_deleted_first(file: CatalogFile) -> None:
+    for name in ("a", "b", "c"):
+        queue = await file.catalog.create_queue(owner(name), {}, {})
+        await file.catalog.delete_queue(queue)
+        file.clock.at_ms += 1
+
+    await file.catalog.give_up_oldest()
+
+    assert [kept.queue.name for kept in file.catalog.restorable_queues()] == ["c", "b"]
+    assert [kept.queue.name for kept in file.catalog.kept.in_state(KeptState.DROPPING)] == ["a"]
+
+
+async def test_no_more_queues_are_kept_than_memory_should_take(
+    file: CatalogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_queues, "KEPT_MAX", 2)
+    for name in ("a", "b", "c"):
+        queue = await file.catalog.create_queue(owner(name), {}, {})
+        await file.catalog.delete_queue(queue)
+        file.clock.at_ms += 1
+
+    await file.catalog.end_windows(file.clock.at_ms)
+
+    assert [kept.queue.name for kept in file.catalog.restorable_queues()] == ["c", "b"]
+
+
+async def test_a_catalog_of_version_0_1_is_taken_over(file: CatalogFile) -> None:
+    """Its deleted queues have neither a state nor a successor."""
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    await file.catalog.delete_queue(queue)
+    await file.catalog.close()
+    with closing(sqlite3.connect(file.file)) as database:
+        for column in ("state", "continued_as"):
+            database.execute(f"ALTER TABLE deleted_queues DROP COLUMN {column}")
+        database.commit()
+
+    (kept,) = (await file.open()).restorable_queues()
+
+    assert kept == KeptQueue(queue, file.clock.at_ms, KeptState.KEPT, 0)

@@ -79,7 +79,7 @@ def test_rows_agree_after_every_write(suffix: str, seed: int) -> None:
         for rows in store.snapshots:
             there = MemoryStore()
             there.rows = dict(rows)
-            engine, _ = load_engine(StoredRows(there), known, 60_000)
+            engine, _ = load_engine(StoredRows(there), known)
             check_shard(engine.state)
             check_rows(there, engine.state)
     assert within_turns > 5, "the test is about writes before the commit"

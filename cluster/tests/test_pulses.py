@@ -132,7 +132,7 @@ def test_many_due_queues_are_spread_over_several_turns() -> None:
 async def test_a_shard_goes_on_at_once_until_no_queue_is_due() -> None:
     count = 5 * PULSES_MAX + 1
     queues = [prepared.queue_named(f"q{number}", number) for number in range(1, count + 1)]
-    world = World().start(range(count + 1))
+    world = World().start()
     await world.asked(*[prepared.send(queue, "a", delay_s=3) for queue in queues])
     assert {queue.counters() for queue in world.shard.queues()} == {QueueCounters(0, 0, 1)}
 

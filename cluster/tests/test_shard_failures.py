@@ -171,12 +171,11 @@ async def test_a_start_that_meets_damage_lets_go_of_the_folder(tmp_path: Path) -
         open_store=lambda on_failure: RocksStore(tmp_path, Durability.OS, on_failure),
         clock=LoopClock(),
         entropy=CountingEntropy(),
-        purge_interval_ms=60_000,
         definitions=KnownQueues(Q),
     )
 
     with pytest.raises(DamagedRecord):
-        shard.start([1])
+        shard.start()
 
     RocksStore(tmp_path, Durability.OS, lambda error: None).close()
 

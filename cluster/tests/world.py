@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from cluster.shard import ArchiveLimits, Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
@@ -137,15 +137,12 @@ class World:
             open_store=self._open,
             clock=LoopClock(),
             entropy=CountingEntropy(),
-            purge_interval_ms=60_000,
             definitions=definitions or self.queues,
             archive=archive,
         )
 
-    def start(
-        self, known_queue_ids: Iterable[int] = range(100), highest_queue_id: int | None = None
-    ) -> World:
-        self.shard.start(known_queue_ids, highest_queue_id)
+    def start(self, highest_queue_id: int | None = None) -> World:
+        self.shard.start(highest_queue_id)
         return self
 
     def _open(self, on_failure: Callable[[StoreFailed], None]) -> FragileStore:

@@ -19,6 +19,7 @@ from cluster.router import Router
 from cluster.shard import Shard
 from sqs_api.access import Access
 from sqs_api.admin import AdminPages
+from sqs_api.deletions import Deletions
 from sqs_api.disk_space import DiskSpace
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsConnection, SqsServer
@@ -207,6 +208,7 @@ async def running(
         secrets=keyring.secrets,
         shards=[0],
         deleted_name_wait_ms=0,
+        purge_interval_ms=0,
     )
     sealer = Sealer(keyring, clock, makes_keys=False)
     shard = Shard(
@@ -214,18 +216,17 @@ async def running(
         open_store=open_store or (lambda on_failure: MemoryStore()),
         clock=clock,
         entropy=entropy,
-        purge_interval_ms=0,
         definitions=catalog,
         sealing=sealer,
     )
     router = Router([shard])
-    shard.start([])
+    shard.start()
     metrics = Metrics()
     disk = DiskSpace(Path("/"), 0)
     access = Access(catalog, clock, enforced=enforced, region=REGION)
     gateway = Gateway(
         authenticate=authenticate,
-        queues=QueueActions(catalog, router),
+        queues=QueueActions(catalog, router, Deletions(catalog, router)),
         router=router,
         metrics=metrics,
         clock=clock,

@@ -121,7 +121,7 @@ def _pages(service: Service, *, answers_anyone: bool = True) -> AdminPages:
 @pytest_asyncio.fixture
 async def keeping(service: Service) -> Service:
     """A service that keeps deleted queues for an hour."""
-    service.catalog.restore_window_ms = HOUR_MS
+    service.catalog.kept.window_ms = HOUR_MS
     service.port = await service.listen(SqsServer(service.gateway, _pages(service)))
     return service
 

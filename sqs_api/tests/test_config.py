@@ -38,7 +38,7 @@ DEFAULTS = {
     "secret_access_key": None,
     "queues": (),
     "users": (),
-    "restore_deleted_s": 0,
+    "restore_deleted_s": 3600,
     "account_rate": None,
     "queue_rate": None,
     "fifo_quotas": Switch.OFF,

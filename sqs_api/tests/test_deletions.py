@@ -8,18 +8,20 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import structlog
 
 from cluster.catalog import Catalog
 from cluster.router import Router
 from cluster.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from sqs_api.deletions import Deletions
-from sqs_api.queue_actions import QueueActions, ask
+from sqs_api.queue_actions import QueueActions
 from sqs_api.tests.serving import settled
 from storage.memory import MemoryStore
 from visibility import operations as op
 from visibility.errors import QueueDoesNotExist
-from visibility.model import QueueCounters, QueueDefinition
+from visibility.model import QueueCounters, QueueDefinition, Receipt
+from visibility.outcomes import Deliveries
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, CALLER, REGION
 
@@ -39,25 +41,37 @@ class Kept:
             open_store=lambda on_failure: self.store,
             clock=clock,
             entropy=CountingEntropy(),
-            purge_interval_ms=0,
             definitions=catalog,
         )
-        self.shard.start([])
+        self.shard.start()
         self.router = Router([self.shard])
-        self.actions = QueueActions(catalog, self.router)
         self.deletions = Deletions(catalog, self.router)
+        self.actions = QueueActions(catalog, self.router, self.deletions)
 
     async def make(self, name: str = "q") -> QueueDefinition:
         """A queue with one message."""
         queue = await self.catalog.create_queue((ACCOUNT, REGION, name), {}, {})
-        await ask(self.router, prepared.send(queue, "x"))
+        await self.router.ask(prepared.send(queue, "x"))
         return queue
 
     async def delete(self, name: str = "q") -> None:
         await self.actions.answer(op.DeleteQueue(queue_url=name), CALLER, "http://h", "r")
 
-    async def drop_expired(self) -> int:
-        return await self.deletions.drop_expired(self.clock.at_ms)
+    async def purge(self, name: str = "q") -> None:
+        await self.actions.answer(op.PurgeQueue(queue_url=name), CALLER, "http://h", "r")
+
+    async def look(self, *, disk_is_short: bool = False) -> None:
+        await self.deletions.look(self.clock.at_ms, disk_is_short=disk_is_short)
+        await self.deletions.settle()
+
+    def queue(self, name: str = "q") -> QueueDefinition:
+        return self.catalog.queue(ACCOUNT, REGION, name)
+
+    async def received(self, name: str = "q") -> list[str]:
+        """Bodies of up to ten messages."""
+        deliveries = await self.router.ask(prepared.receive(self.queue(name), 10))
+        assert isinstance(deliveries, Deliveries)
+        return [message.data.decode() for message in deliveries.messages]
 
     def stored(self) -> set[int]:
         """The queues that the shard holds messages of."""
@@ -88,12 +102,15 @@ async def test_messages_stay_within_the_window_and_go_with_it(kept: Kept) -> Non
     await kept.delete("b")
 
     kept.clock.at_ms += HOUR_MS - MINUTE_MS - 1
-    assert (await kept.drop_expired(), kept.stored()) == (0, {first.queue_id, second.queue_id})
+    await kept.look()
+    assert kept.stored() == {first.queue_id, second.queue_id}
     kept.clock.at_ms += 1
-    assert (await kept.drop_expired(), kept.stored()) == (1, {second.queue_id})
+    await kept.look()
+    assert kept.stored() == {second.queue_id}
     kept.clock.at_ms += MINUTE_MS
-    assert (await kept.drop_expired(), kept.stored()) == (1, set())
-    assert await kept.drop_expired() == 0
+    await kept.look()
+    assert kept.stored() == set()
+    assert list(kept.catalog.kept) == []
 
 
 async def test_a_restored_queue_holds_its_messages(kept: Kept) -> None:
@@ -103,17 +120,19 @@ async def test_a_restored_queue_holds_its_messages(kept: Kept) -> None:
 
     restored = await kept.deletions.restore(queue.queue_id)
 
-    counters = await ask(kept.router, prepared.counters(restored))
+    counters = await kept.router.ask(prepared.counters(restored))
     assert counters == QueueCounters(1, 0, 0)
     kept.clock.at_ms += 10 * HOUR_MS
-    assert (await kept.drop_expired(), kept.stored()) == (0, {queue.queue_id})
+    await kept.look()
+    assert kept.stored() == {queue.queue_id}
 
 
 async def test_without_a_window_messages_go_at_once(kept: Kept) -> None:
-    kept.catalog.restore_window_ms = 0
+    kept.catalog.kept.window_ms = 0
     queue = await kept.make()
 
     await kept.delete()
+    await kept.deletions.settle()
 
     assert kept.stored() == set()
     with pytest.raises(QueueDoesNotExist):
@@ -136,11 +155,13 @@ async def test_what_a_stopped_shard_could_not_drop_is_tried_again(kept: Kept) ->
     kept.clock.at_ms += HOUR_MS
     await kept.shard.stop()
 
-    assert (await kept.drop_expired(), kept.catalog.deleted_queues()) == (0, [])
-    kept.shard.start([1])
+    await kept.look()
+    assert kept.catalog.restorable_queues() == []
+    kept.shard.start()
     assert kept.stored() == {1}
+    await kept.look()
 
-    assert (await kept.drop_expired(), kept.stored()) == (1, set())
+    assert kept.stored() == set()
 
 
 async def test_a_queue_is_restored_also_while_its_shard_is_stopped(kept: Kept) -> None:
@@ -165,4 +186,147 @@ async def test_a_restore_is_finished_when_who_asked_for_it_is_gone(kept: Kept) -
     assert asked.cancelled()
     restored = kept.catalog.queue_of_id(queue.queue_id)
     assert restored is not None
-    assert await ask(kept.router, prepared.counters(restored)) == QueueCounters(1, 0, 0)
+    assert await kept.router.ask(prepared.counters(restored)) == QueueCounters(1, 0, 0)
+
+
+# -- purges -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_purged_queue_is_empty_and_can_have_its_messages_back(kept: Kept) -> None:
+    await kept.make()
+    await kept.purge()
+    assert await kept.received() == []
+    await kept.router.ask(prepared.send(kept.queue(), "new"))
+
+    (purged,) = kept.deletions.all()
+    restored = await kept.deletions.restore(purged.queue.queue_id)
+
+    assert restored == kept.queue()
+    assert await kept.received() == ["new", "x"], "they queue up behind what came since"
+    await kept.deletions.settle()
+    assert list(kept.catalog.kept) == []
+    assert [queue.queue_id for queue in kept.shard.queues()] == [restored.queue_id]
+
+
+async def test_a_purge_is_final_when_its_window_is_over(kept: Kept) -> None:
+    await kept.make()
+    await kept.purge()
+    kept.clock.at_ms += HOUR_MS
+
+    await kept.look()
+
+    assert kept.stored() == set()
+    assert kept.deletions.all() == []
+    await kept.router.ask(prepared.send(kept.queue(), "new"))
+    assert await kept.received() == ["new"]
+
+
+async def test_a_message_that_was_deleted_after_a_purge_does_not_come_back(kept: Kept) -> None:
+    queue = await kept.make()
+    await kept.router.ask(prepared.send(queue, "y"))
+    assert await kept.received() == ["x", "y"]
+    await kept.purge()
+
+    await kept.router.ask(prepared.delete(kept.queue(), Receipt(1, 1)))
+    kept.clock.at_ms += MINUTE_MS
+    await kept.deletions.restore(queue.queue_id)
+
+    assert await kept.received() == ["y"]
+
+
+async def test_a_message_in_flight_is_restored_when_its_lease_is_over(kept: Kept) -> None:
+    queue = await kept.make()
+    await kept.received()
+    await kept.purge()
+
+    await kept.deletions.restore(queue.queue_id)
+    assert await kept.received() == [], "it is somebody's still"
+    kept.clock.at_ms += MINUTE_MS
+    await kept.deletions.stop()
+    await kept.look()
+
+    assert await kept.received() == ["x"]
+
+
+async def test_a_long_poll_goes_on_at_the_queue_that_continues(kept: Kept) -> None:
+    queue = await kept.make()
+    assert await kept.received() == ["x"]
+    poll = asyncio.create_task(kept.router.ask(prepared.receive(queue, wait_s=20)))
+    await settled(2)
+    await kept.purge()
+
+    await kept.router.ask(prepared.send(kept.queue(), "new"))
+
+    deliveries = await poll
+    assert isinstance(deliveries, Deliveries)
+    assert [message.data for message in deliveries.messages] == [b"new"]
+
+
+async def test_a_purge_that_a_crash_kept_from_the_shard_is_finished_by_the_start(
+    kept: Kept,
+) -> None:
+    """Else the sequences, which receipt handles name, would begin anew."""
+    queue = await kept.make()
+    await kept.catalog.purge_queue(queue)
+    await kept.shard.stop()
+
+    kept.shard.start()
+
+    await kept.router.ask(prepared.send(kept.queue(), "new"))
+    successor = kept.shard.queue(kept.queue().queue_id)
+    assert successor is not None
+    assert (successor.first_sequence, successor.next_sequence) == (2, 3)
+    await kept.router.ask(prepared.delete(kept.queue(), Receipt(1, 1)))
+    assert await kept.received() == ["new"]
+
+
+async def test_a_purge_after_a_purge_goes_on_counting(kept: Kept) -> None:
+    await kept.make()
+    for number in range(3):
+        await kept.purge()
+        kept.clock.at_ms += MINUTE_MS
+        await kept.router.ask(prepared.send(kept.queue(), str(number)))
+
+    assert [each.queue.queue_id for each in kept.deletions.all()] == [3, 2, 1]
+    state = kept.shard.queue(kept.queue().queue_id)
+    assert state is not None
+    assert (state.counts.sent, state.counts.purged, state.next_sequence) == (4, 3, 5)
+
+
+async def test_restoring_goes_on_after_a_restart(kept: Kept) -> None:
+    queue = await kept.make()
+    await kept.purge()
+    await kept.catalog.restore_queue(queue.queue_id)
+
+    await kept.look()
+
+    assert await kept.received() == ["x"]
+    assert list(kept.catalog.kept) == []
+
+
+async def test_a_short_disk_takes_the_oldest_first(kept: Kept) -> None:
+    first = await kept.make("a")
+    second = await kept.make("b")
+    await kept.delete("a")
+    kept.clock.at_ms += 1
+    await kept.purge("b")
+
+    await kept.look(disk_is_short=True)
+    assert first.queue_id not in kept.stored()
+    assert second.queue_id in kept.stored()
+    await kept.look(disk_is_short=True)
+
+    assert kept.stored() == set()
+
+
+async def test_queues_that_the_catalog_does_not_know_are_reported_and_kept(kept: Kept) -> None:
+    await kept.make()
+    await kept.router.ask(prepared.send(prepared.queue_named("lost", 9), "x"))
+
+    with structlog.testing.capture_logs() as lines:
+        kept.deletions.report_unknown()
+
+    assert [(line["event"], line["queue_id"], line["messages"]) for line in lines] == [
+        ("queue_unknown", 9, 1)
+    ]
+    assert kept.stored() == {1, 9}

@@ -14,7 +14,7 @@ from cluster.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from sqs_api.deletions import Deletions
 from sqs_api.flows import Flows
-from sqs_api.queue_actions import QueueActions, ask
+from sqs_api.queue_actions import QueueActions
 from storage.memory import MemoryStore
 from visibility import operations as op
 from visibility.model import QueueDefinition
@@ -35,17 +35,16 @@ class Service:
             open_store=lambda on_failure: MemoryStore(),
             clock=clock,
             entropy=CountingEntropy(),
-            purge_interval_ms=0,
             definitions=catalog,
         )
-        self.shard.start([])
+        self.shard.start()
         self.router = Router([self.shard])
         self.flows = Flows(catalog, clock)
 
     async def sent_to(self, name: str) -> QueueDefinition:
         """A queue with one message more."""
         queue = await self.catalog.create_queue((ACCOUNT, REGION, name), {}, {})
-        await ask(self.router, prepared.send(queue, "x"))
+        await self.router.ask(prepared.send(queue, "x"))
         return queue
 
     async def flushed(self, *, is_written: bool = True) -> list[dict[str, Any]]:
@@ -103,7 +102,8 @@ async def test_a_restored_queue_does_not_count_again_what_it_counted_before(
 ) -> None:
     queue = await service.sent_to("q")
     await service.flushed()
-    actions = QueueActions(service.catalog, service.router)
+    deletions = Deletions(service.catalog, service.router)
+    actions = QueueActions(service.catalog, service.router, deletions)
     await actions.answer(op.DeleteQueue(queue_url="q"), CALLER, "http://h", "r")
     assert await service.flushed() == []
 

@@ -53,11 +53,10 @@ async def hand_over(tmp_path: Path) -> AsyncIterator[HandOver]:
         open_store=open_store,
         clock=clock,
         entropy=entropy,
-        purge_interval_ms=0,
         definitions=catalog,
         archive=ArchiveLimits(1 << 30, retains=False),
     )
-    shard.start([])
+    shard.start()
     settings = Settings(data=tmp_path, lake=str(tmp_path / "lake"))
     disk = DiskSpace(tmp_path, 0)
     yield HandOver(

@@ -16,7 +16,6 @@ from storage.keys import (
     LEASE,
     MESSAGE,
     MOVE_TASK,
-    OF_MESSAGES,
     QUEUE,
     REMEMBERED,
     SPAN,
@@ -48,8 +47,8 @@ from visibility.events import (
     Move,
     MoveTask,
     MoveTaskChanged,
+    QueueContinued,
     QueueDropped,
-    QueuePurged,
     Remembered,
     StoredMessage,
     VisibilityChanged,
@@ -361,17 +360,17 @@ async def filled(place: Place) -> Store:
     return store
 
 
-async def test_a_purged_queue_keeps_its_own_row_and_its_tasks(place: Place) -> None:
+async def test_a_purged_queue_keeps_its_rows_and_hands_on_its_tasks(place: Place) -> None:
     store = await filled(place)
     before = everything(store)
+    task = MoveTask(5, "task", "arn", None, 0, 1, 2, 3)
 
-    put(store, QueuePurged(2, 5))
+    put(store, QueueContinued(2, 4, 9, [task]))
     await committed(store)
 
-    gone = {one_of_each(2)[table][0] for table in OF_MESSAGES}
-    assert everything(place.reopen(store)).keys() == before.keys() - gone
-    kept = {table for table, (key, _) in one_of_each(2).items() if key not in gone}
-    assert kept == {QUEUE, MOVE_TASK}
+    after = everything(place.reopen(store))
+    assert before.keys() - after.keys() == {one_of_each(2)[MOVE_TASK][0]}
+    assert after.keys() - before.keys() == {row_key(4, MOVE_TASK, 5)}
 
 
 async def test_a_dropped_queue_leaves_no_row_and_its_neighbours_stay(place: Place) -> None:
@@ -387,13 +386,10 @@ async def test_a_dropped_queue_leaves_no_row_and_its_neighbours_stay(place: Plac
 async def test_a_queue_that_is_used_again_in_the_batch_that_emptied_it(place: Place) -> None:
     store = await filled(place)
 
-    put(store, QueuePurged(1, 5), MessagesSent(1, 1, [PLAIN]))
     put(store, QueueDropped(2), MessagesSent(2, 1, [PLAIN]))
     await committed(store)
 
     rows = everything(store)
-    own = {one_of_each(1)[table][0] for table in (QUEUE, MOVE_TASK)} | {row_key(1, MESSAGE, 1)}
-    assert {key for key in rows if key[:8] == queue_key(1)[:8]} == own
     assert {key for key in rows if key[:8] == queue_key(2)[:8]} == {row_key(2, MESSAGE, 1)}
 
 

@@ -29,9 +29,18 @@ def test_a_folder_opens_again_unchanged(tmp_path: Path) -> None:
 
 
 def test_the_map_of_shards_is_read_from_the_file(tmp_path: Path) -> None:
-    write_format(tmp_path, {"0": "shard-0", "7": "other"})
+    write_format(tmp_path, {"7": "other"})
 
-    assert open_folder(tmp_path) == {0: tmp_path / "shard-0", 7: tmp_path / "other"}
+    assert open_folder(tmp_path) == {7: tmp_path / "other"}
+
+
+def test_a_folder_with_two_shards_is_refused_since_dead_letters_do_not_cross_shards(
+    tmp_path: Path,
+) -> None:
+    write_format(tmp_path, {"0": "shard-0", "1": "shard-1"})
+
+    with pytest.raises(FolderRefused, match="has 2 shards; this version of holdfast serves one"):
+        open_folder(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,15 @@ from visibility.operations import (
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
     ChangeMessageVisibilityBatchRequestEntry,
+    ContinueQueue,
     DeleteMessage,
     DeleteMessageBatch,
     DeleteMessageBatchRequestEntry,
     DropQueue,
     Operation,
-    PurgeQueue,
     ReadCounters,
     ReceiveMessage,
+    RestoreMessages,
     ReturnMessages,
     SendMessage,
     SendMessageBatch,
@@ -44,11 +45,22 @@ class KnownQueues:
 
     def __init__(self, *queues: QueueDefinition) -> None:
         self.queues = {queue.queue_id: queue for queue in queues}
+        self.purged: dict[int, int] = {}
 
     def define(self, queue: QueueDefinition) -> QueueDefinition:
         """Add or change a queue."""
         self.queues[queue.queue_id] = queue
         return queue
+
+    def purge(self, queue: QueueDefinition) -> QueueDefinition:
+        """Give a queue a new id, under which it is empty."""
+        successor_id = queue.queue_id + 1_000
+        self.purged[queue.queue_id] = successor_id
+        del self.queues[queue.queue_id]
+        return self.define(msgspec.structs.replace(queue, queue_id=successor_id))
+
+    def continued(self) -> list[tuple[int, int]]:
+        return sorted(self.purged.items())
 
     def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
         return self.queues.get(queue_id)
@@ -61,7 +73,10 @@ class KnownQueues:
         return None if policy is None else self.queue_of_arn(policy.dead_letter_target_arn)
 
     def renewed(self, request: Request) -> Request | None:
-        queue = self.queues.get(request.queue.queue_id)
+        queue_id = request.queue.queue_id
+        while queue_id in self.purged:
+            queue_id = self.purged[queue_id]
+        queue = self.queues.get(queue_id)
         if queue is None:
             return None
         target = self.dead_letter_queue(queue)
@@ -235,9 +250,16 @@ def change_batch(
     return prepared(queue, ChangeMessageVisibilityBatch(entries=entries), parts)
 
 
-def purge(queue: QueueDefinition) -> Request:
-    """PurgeQueue."""
-    return prepared(queue, PurgeQueue())
+def purge(queue: QueueDefinition, successor: QueueDefinition) -> Request:
+    """The internal ContinueQueue."""
+    request = prepared(queue, ContinueQueue())
+    return msgspec.structs.replace(request, destination=successor)
+
+
+def restore(queue: QueueDefinition, successor: QueueDefinition, from_sequence: int = 0) -> Request:
+    """The internal RestoreMessages."""
+    request = prepared(queue, RestoreMessages(from_sequence))
+    return msgspec.structs.replace(request, destination=successor)
 
 
 def drop(queue: QueueDefinition) -> Request:

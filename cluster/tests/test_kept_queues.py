@@ -1,0 +1,224 @@
+"""Purged queues with anything in them: what is dropped, restored or deleted meanwhile, with rows that agree throughout."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from cluster.shard import ArchiveLimits
+from cluster.tests.archive_rules import TAGS, waiting
+from cluster.tests.consistency import check_rows
+from cluster.tests.driver import Driver
+from storage.keys import message_key
+from storage.memory import MemoryStore
+from visibility.model import QueueCounters, QueueDefinition, Receipt
+from visibility.operations import StartMessageMoveTask
+from visibility.outcomes import Deliveries
+from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
+
+LIMITS = ArchiveLimits(1 << 40, retains=False)
+PERIOD_S = 40
+"""Longer than any lease and delay here."""
+
+
+class Traffic:
+    """One queue with messages in every state, and what must become of each."""
+
+    def __init__(self, suffix: str, seed: int) -> None:
+        self.random = Random(seed)
+        self.fifo = bool(suffix)
+        self.queue = prepared.queue_named("queue" + suffix, 1, tags=TAGS)
+        self.store = MemoryStore()
+        self.known = KnownQueues(self.queue)
+        self.driver = Driver(self.known, store=self.store, archive=LIMITS)
+        self.sent = 0
+        self.living: dict[str, str] = {}
+        """Groups by body."""
+        self.received: dict[str, tuple[Receipt, int]] = {}
+        """The latest receipt of each body and its receive count."""
+
+    def some(self, steps: int) -> None:
+        for _ in range(steps):
+            self.step()
+            check_rows(self.store, self.driver.engine.state)
+
+    def step(self) -> None:
+        choice = self.random.random()
+        if choice < 0.5:
+            self.send()
+        elif choice < 0.8:
+            self.receive(self.random.choice((0, 1, 5, 30)))
+        elif choice < 0.9 and self.received:
+            self.delete(self.random.choice(sorted(self.received)))
+        else:
+            self.driver.pass_time(self.random.choice((0, 500, 2000)))
+
+    def send(self) -> None:
+        body = f"m{self.sent}"
+        self.sent += 1
+        group = self.random.choice("ghi") if self.fifo or self.random.random() < 0.5 else None
+        delay_s = None if self.fifo else self.random.choice((None, None, None, 5, 30))
+        self.driver.submit(prepared.send(self.queue, body, group=group, delay_s=delay_s))
+        self.living[body] = group or ""
+
+    def receive(self, timeout_s: int) -> list[str]:
+        reply = self.driver.submit(
+            prepared.receive(self.queue, self.random.randint(1, 4), timeout_s=timeout_s)
+        )
+        bodies = []
+        for lease, message in zip(reply.deliveries.leases, reply.deliveries.messages, strict=True):
+            body = message.data.decode()
+            assert body in self.living, "what was deleted came back"
+            _, count = self.received.get(body, (None, 0))
+            assert lease.receive_count == count + 1, "its history was forgotten"
+            named = message.handle_sequence or lease.sequence
+            self.received[body] = Receipt(named, lease.receive_count), lease.receive_count
+            bodies.append(body)
+        return bodies
+
+    def delete(self, body: str) -> None:
+        """By the latest handle, whose message is gone then if the queue is a standard one or the lease still lasts."""
+        before = self.stored()
+        self.driver.submit(prepared.delete(self.queue, self.received[body][0]))
+        if self.stored() < before:
+            del self.living[body], self.received[body]
+
+    def stored(self) -> int:
+        return sum(queue.stored for queue in self.driver.engine.state.queues.values())
+
+    def purge(self) -> QueueDefinition:
+        purged = self.queue
+        self.queue = self.driver.purge(purged)
+        assert self.driver.submit(prepared.counters(self.queue)).answer == QueueCounters(0, 0, 0)
+        return purged
+
+    def restart(self) -> None:
+        now_ms = self.driver.now_ms
+        self.driver = Driver(self.known, store=self.store, now_ms=now_ms, archive=LIMITS)
+
+    def restore(self, purged: QueueDefinition) -> None:
+        while not (step := self.driver.restore(purged, self.queue)).is_done:
+            check_rows(self.store, self.driver.engine.state)
+            assert step.again_in_ms
+            self.driver.pass_time(step.again_in_ms)
+        assert not step.left
+        assert self.driver.engine.state.queue(purged.queue_id).stored == 0
+
+    def drained(self) -> list[str]:
+        """Every message, in the order in which it comes, each deleted at once."""
+        self.driver.pass_time(PERIOD_S * 1000)
+        bodies: list[str] = []
+        while found := self.receive(30):
+            for body in found:
+                self.driver.submit(prepared.delete(self.queue, self.received[body][0]))
+            bodies += found
+        return bodies
+
+
+seeds = pytest.mark.parametrize("seed", range(12))
+suffixes = pytest.mark.parametrize("suffix", ["", ".fifo"])
+
+
+@suffixes
+@seeds
+def test_a_restored_queue_has_every_message_that_was_not_deleted_once(
+    suffix: str, seed: int
+) -> None:
+    traffic = Traffic(suffix, seed)
+    traffic.some(40)
+    purged = traffic.purge()
+    before = set(traffic.living)
+    if seed % 2:
+        traffic.restart()
+    traffic.some(10)
+
+    traffic.restore(purged)
+    check_rows(traffic.store, traffic.driver.engine.state)
+    traffic.restart()
+    bodies = traffic.drained()
+
+    assert sorted(bodies) == sorted(traffic.living)
+    if suffix:
+        for group in "ghi":
+            old = [b for b in bodies if traffic.living[b] == group and b in before]
+            assert old == sorted(old, key=lambda body: int(body[1:])), "a group kept its order"
+
+
+@suffixes
+@seeds
+def test_dropping_a_purged_queue_hands_every_message_to_the_archive_once(
+    suffix: str, seed: int
+) -> None:
+    traffic = Traffic(suffix, seed)
+    traffic.some(40)
+    before = len(waiting(traffic.store))
+    purged = traffic.purge()
+
+    traffic.driver.drop(purged)
+
+    archived = [row.message.data.decode() for row in waiting(traffic.store)][before:]
+    assert sorted(archived) == sorted(traffic.living)
+    assert {row.reason for row in waiting(traffic.store)} <= {"deleted"}
+    assert purged.queue_id not in traffic.driver.engine.state.queues
+    assert not [key for key in traffic.store.rows if key[:8] == purged.queue_id.to_bytes(8, "big")]
+
+
+def test_what_was_received_before_a_purge_is_deleted_by_its_handle() -> None:
+    traffic = Traffic("", 1)
+    for _ in range(3):
+        traffic.send()
+    traffic.driver.pass_time(PERIOD_S * 1000)
+    bodies = [body for _ in range(3) for body in traffic.receive(30)]
+    first = traffic.purge()
+    traffic.purge()
+
+    parts = [traffic.received[body][0] for body in bodies[:2]]
+    traffic.driver.submit(prepared.delete_batch(traffic.queue, parts))
+
+    assert traffic.driver.engine.state.queue(first.queue_id).stored == 1
+    assert len(waiting(traffic.store)) == 2, "the archive takes over what was deleted"
+
+
+def test_a_move_task_goes_on_with_nothing_left_to_move() -> None:
+    dead = prepared.queue_named("dead", 2)
+    source = prepared.queue_named("source", 1, dead_letters_to=dead)
+    known = KnownQueues(dead, source)
+    driver = Driver(known)
+    driver.submit(prepared.send_batch(dead, [str(number) for number in range(5)]))
+    start = StartMessageMoveTask(dead.arn, source.arn, 1)
+    driver.submit(prepared.prepared(dead, start)).answer  # noqa: B018 - it must not be refused
+    successor = driver.purge(dead)
+
+    driver.pass_time(10_000)
+
+    (task,) = driver.engine.state.queue(successor.queue_id).tasks.values()
+    assert task.status == "COMPLETED"
+    assert driver.engine.state.queue(dead.queue_id).tasks == {}
+
+
+def test_a_damaged_message_does_not_keep_the_others_from_being_restored() -> None:
+    queue = prepared.queue_named("q", 1)
+    driver = Driver(KnownQueues(queue))
+    driver.submit(prepared.send_batch(queue, ["a", "b", "c"]))
+    successor = driver.purge(queue)
+    driver.store.rows[message_key(1, 2)] = b"\x01rubbish"
+
+    step = driver.restore(queue, successor)
+
+    assert (step.is_done, step.left) == (True, 1)
+    reply = driver.submit(prepared.receive(successor, 10))
+    assert isinstance(reply.answer, Deliveries)
+    assert [message.data for message in reply.deliveries.messages] == [b"a", b"c"]
+
+
+def test_an_archive_without_room_keeps_what_it_is_to_retain() -> None:
+    queue = prepared.queue_named("q", 1, tags=TAGS)
+    driver = Driver(KnownQueues(queue), archive=ArchiveLimits(1, retains=True))
+    driver.submit(prepared.send(queue, "a"))
+
+    reply = driver.submit(prepared.drop(queue))
+
+    assert getattr(reply.answer, "again_in_ms", 0) > 0
+    assert driver.engine.state.queue(1).stored == 1
