@@ -265,12 +265,13 @@ def _queue_continued(shard: ShardState, event: QueueContinued) -> None:
     """The counts go on in the successor: metrics are of the queue that clients see."""
     old, new = shard.queue(event.queue_id), shard.queue(event.successor_id)
     new.continues = old.queue_id
-    new.fifo = old.fifo
-    new.next_sequence = new.low_water = new.head = event.first_sequence
-    new.first_sequence = event.first_sequence
-    new.counts, old.counts = old.counts, Counts(restored=old.stored)
-    new.counts.purged += old.stored
-    new.times_in_queue, old.times_in_queue = old.times_in_queue, {}
+    if new.next_sequence < event.first_sequence:  # else the purged queue never had a message
+        new.fifo = old.fifo
+        new.next_sequence = new.low_water = new.head = event.first_sequence
+        new.first_sequence = event.first_sequence
+        new.counts, old.counts = old.counts, Counts(restored=old.stored)
+        new.counts.purged += old.stored
+        new.times_in_queue, old.times_in_queue = old.times_in_queue, {}
     old.tasks.clear()
     for task in event.tasks:
         new.tasks[task.number] = task

@@ -43,7 +43,7 @@ class DeadLetters:
         "_book",
         "_now_ms",
         "_request",
-        "_sealing",
+        "_shard",
         "_size",
         "moves",
         "source_book",
@@ -53,7 +53,7 @@ class DeadLetters:
         policy, target = request.queue.settings.redrive_policy, request.dead_letter_queue
         self._request = request
         self._now_ms = now_ms
-        self._sealing = shard.sealing
+        self._shard = shard
         self._size = 0
         self._allowed = policy.max_receive_count if policy and target else None
         source = shard.queue(request.queue.queue_id)
@@ -115,8 +115,10 @@ class DeadLetters:
         )
 
     def _sealed(self, message: StoredMessage, target: QueueDefinition) -> StoredMessage | None:
+        if not self.moves and not self._shard.is_ready(target.queue_id):
+            return None
         try:
-            return self._sealing.sealed_for(message, target)
+            return self._shard.sealing.sealed_for(message, target)
         except QueueError:
             return None
         except SealingFailed:

@@ -244,6 +244,8 @@ class _Moving:
                 continue
             target = _target(self._shard, self._definition, self._task.destination_arn, message)
             if not isinstance(target, str):
+                if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
+                    return (), self._stamp.now_ms + 1
                 self._move(sequence, message, target)
                 continue
             self._stay(target)

@@ -250,6 +250,20 @@ class ShardState:
             found = self.queues.get(found.continues)
         return found or queue
 
+    def is_ready(self, queue_id: int) -> bool:
+        """Whether messages may move to the queue: not before it goes on where the purged one before it ended.
+
+        The definitions know of a purge before the shard does.
+        """
+        state = self.queues.get(queue_id)
+        if state is not None and (state.continues or state.next_sequence > 1):
+            return True
+        return all(
+            self.queue(purged_id).next_sequence == 1
+            for purged_id, successor_id in self.definitions.continued()
+            if successor_id == queue_id
+        )
+
     def plan_pulse(self, queue: QueueState, at_ms: int) -> None:
         """Have the queue looked at then, if nothing is planned earlier."""
         if not queue.pulse_at_ms or at_ms < queue.pulse_at_ms:
