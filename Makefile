@@ -15,6 +15,7 @@
 #   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
 #   make fuzz                       the differential fuzz and the models of queues, for minutes
 #   make retention                  messages expire in real time (a minute)
+#   make sdks                       the guide's example of each SDK that the machine can build (minutes)
 #   make bench                      benchmarks (minutes; not a test)
 #   make bench-jobs                 the archive and queue-age jobs beside plain Spark (minutes)
 #   make size                       memory, latency and restarts at up to ten million messages (half an hour)
@@ -34,13 +35,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 HASHED := $(PIP) --require-hashes
 
-# The last boto3 that speaks the query protocol, and aioboto3, which pins an older botocore than boto3 has now: each is
-# kept in a folder of its own, which only the process that tests with it puts on its path.
+# The last boto3 that speaks the query protocol, aioboto3, which pins an older botocore than boto3 has now, and Celery:
+# each is kept in a folder of its own, which only the process that tests with it puts on its path.
 OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
 AIOBOTO3_LOCK := requirements-aioboto3.lock
-CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed
+CELERY_LOCK := requirements-celery.lock
+CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: serve jobs test quick check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz fuzz bench bench-jobs size retention lock clean
+.PHONY: serve jobs test quick check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz fuzz sdks bench bench-jobs size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
@@ -103,6 +105,9 @@ bench-jobs: $(VENV)/.dev
 size: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.size $(ARGS)
 
+sdks: $(CLIENTS) $(VENV)/.dev
+	$(BIN)/python -m compat_tests.sdks $(ARGS)
+
 retention: $(CLIENTS) $(VENV)/.dev
 	COMPAT_MINUTES=1 $(BIN)/python -m pytest compat_tests/test_retention.py compat_tests/test_jobs.py
 
@@ -140,6 +145,11 @@ $(VENV)/aioboto3/.installed: $(AIOBOTO3_LOCK) | $(VENV)/.made
 	$(HASHED) --no-warn-conflicts --target $(@D) -r $<
 	@touch $@
 
+$(VENV)/celery/.installed: $(CELERY_LOCK) | $(VENV)/.made
+	rm -rf $(@D)
+	$(HASHED) --no-warn-conflicts --target $(@D) -r $<
+	@touch $@
+
 # -- locks: versions and hashes for every Python and platform, no addresses ---------------------------------------------
 
 COMPILE = UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal --python-version 3.11 \
@@ -152,4 +162,5 @@ lock:
 	$(COMPILE) --extra spark -c requirements-dev.lock pyproject.toml -o requirements-spark.lock
 	printf 'boto3==1.28.80\nbotocore==1.31.80\n' | $(COMPILE) - -o $(OLD_BOTO3_LOCK)
 	echo 'aioboto3' | $(COMPILE) - -o $(AIOBOTO3_LOCK)
+	echo 'celery[sqs]' | $(COMPILE) - -o $(CELERY_LOCK)
 	@! grep -l '://' requirements*.lock

@@ -8,8 +8,8 @@ import msgspec
 class Caller(msgspec.Struct, frozen=True, gc=False):
     """Who signed the request, and for which account and region.
 
-    `principal` is what AWS shows as SenderId; `access_key_id` is None for an unsigned request. `user` is None for the
-    account itself (its root), and for nobody.
+    `principal` is what AWS shows as SenderId: a user's id, or the account's for its root; `access_key_id` is None for an
+    unsigned request. `user` is None for the root, and for nobody.
     """
 
     account: str

@@ -10,9 +10,9 @@ import msgspec
 class AccessKey(msgspec.Struct, frozen=True, gc=False):
     """One access key and whom it stands for.
 
-    `principal` is what AWS shows as SenderId ("AIDA..."). `session_token` is set for temporary credentials, whose
-    requests must carry it. `expires_at_ms` is None for a key that does not expire. `user` is None for a key of the account
-    itself, which may do everything there.
+    `principal` is the user's id ("AIDA..."), which AWS shows as SenderId. `session_token` is set for temporary credentials,
+    whose requests must carry it. `expires_at_ms` is None for a key that does not expire. `user` is None for a key of the
+    account itself, which may do everything there; then SenderId is the account's id.
     """
 
     access_key_id: str

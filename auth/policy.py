@@ -190,7 +190,7 @@ def _is_spared(principals: Principals, principal: Principal) -> bool:
 
 
 def _refused(asked: Asked, rule: Rule, source: str = "") -> Decision:
-    action = asked.action.lower()
+    action = asked.action.lower() if asked.action.startswith("sqs:") else asked.action
     if asked.principal.is_anonymous:
         message = f"Access to the resource {asked.resource} is denied."
     else:

@@ -40,6 +40,8 @@ class Kind(Enum):
     """Names who may do something with one queue."""
     IDENTITY = "identity"
     """Says what a user may do."""
+    KEY = "key"
+    """Names who may do something with one encryption key."""
 
 
 class Principals(msgspec.Struct, frozen=True):
@@ -113,7 +115,7 @@ def _statement(value: Any, place: str, kind: Kind, *, fills: bool) -> Statement:
         raise PolicyRefused(f"{place}: Effect must be Allow or Deny")
     actions, not_actions = _one_of(value, "Action", place)
     principals, not_principals = None, "NotPrincipal" in value
-    if kind is Kind.QUEUE:
+    if kind is not Kind.IDENTITY:
         if ("Principal" in value) == not_principals:
             raise PolicyRefused(f"{place}: needs either Principal or NotPrincipal")
         principals = _principals(value["NotPrincipal" if not_principals else "Principal"], place)

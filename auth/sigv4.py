@@ -184,7 +184,8 @@ class Verifier:
         signature = hexlify(hmac.digest(derived, text, "sha256"))
         if not compare_digest(signature, claim.signature):
             raise SignatureDoesNotMatch
-        caller = Caller(key.account, scope.region, key.principal, key.access_key_id, key.user)
+        principal = key.account if key.user is None else key.principal
+        caller = Caller(key.account, scope.region, principal, key.access_key_id, key.user)
         prefix = headers.get(b"authorization", b"")[:-_SIGNATURE_DIGITS]
         if _is_worth_keeping(prefix, claim, headers):
             signer = signers.get(prefix)

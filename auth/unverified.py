@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from auth.caller import Caller
 from auth.canonical import split_query
@@ -48,12 +48,17 @@ def _find_credential(target: bytes, authorization: bytes | None) -> re.Match[byt
     return _CREDENTIAL.fullmatch(fields.get(b"X-Amz-Credential", b""))
 
 
-def refuse_browsers(headers: Mapping[bytes, bytes]) -> None:
-    """Refuse what a web page may have sent: without signatures, any page a developer visits could empty his queues.
+def refuse_browsers(
+    headers: Mapping[bytes, bytes], allowed: Collection[bytes] = frozenset()
+) -> None:
+    """Refuse what a web page may have sent, unless its origin is allowed: without signatures, any page a developer visits
+    could empty his queues.
 
     Pages of other sites are told by Origin or Sec-Fetch-Site, which no SDK sends; a page that reaches this address under
     a name of its own (DNS rebinding) by a browser that asks for another host than this machine. Raises AccessDenied.
     """
+    if headers.get(b"origin") in allowed:
+        return
     foreign = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
     renamed = headers.get(b"user-agent", b"").startswith(b"Mozilla/") and not _LOOPBACK.fullmatch(
         headers.get(b"host", b"")

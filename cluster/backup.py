@@ -29,6 +29,7 @@ from storage.copies import (
     sync_folders,
 )
 from storage.folder import FolderRefused, check_folder, open_folder
+from storage.in_use import refuse_if_in_use
 from storage.keys import FORMAT_VERSION
 from storage.manifest import (
     MANIFEST_FORMAT,
@@ -175,6 +176,7 @@ def back_up_closed(
     try:
         check_folder(data)
         shards = open_folder(data)
+        refuse_if_in_use(data, shards.values())
     except FolderRefused as error:
         raise BackupRefused(str(error)) from error
     stores: dict[int, RocksStore] = {}

@@ -26,14 +26,10 @@ from cluster.clock import Clock, Entropy
 from cluster.keyring import Secrets
 from cluster.queue_view import QueueView
 from visibility.attributes import (
-    PROTECT_ON,
-    PROTECT_TAG,
     changed_attributes,
     checked_tags,
     conflicting_attribute,
     initial_attributes,
-    redrive_allowed,
-    redrive_refusal,
     settings_of,
 )
 from visibility.errors import (
@@ -46,6 +42,9 @@ from visibility.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
 from visibility.model import QueueDefinition
 from visibility.naming import parse_arn
 from visibility.permissions import with_permission, without_permission
+from visibility.queue_policy import check_policy_of_queue
+from visibility.redrive_policies import redrive_allowed, redrive_refusal
+from visibility.tags import PROTECT_ON, PROTECT_TAG
 
 CATALOG_FILE = "catalog.sqlite"
 _RECEIPT_KEY_BYTES = 32
@@ -147,10 +146,11 @@ class Catalog(QueueView):
         """The new queue, or the existing one if no given attribute differs.
 
         Raises QueueNameExists, QueueDeletedRecently, InvalidParameterValue for a redrive policy whose target is missing or
-        denies, and what `initial_attributes` raises.
+        denies, and what `initial_attributes` and `check_policy_of_queue` raise.
         """
         async with self._writing:
             complete = initial_attributes(owner[2], attributes)
+            _check_policy(owner, attributes)
             existing = self._queues.get(owner)
             if existing is not None:
                 differs = conflicting_attribute(existing.attributes, attributes)
@@ -191,8 +191,7 @@ class Catalog(QueueView):
         there = complete if place == owner else target.attributes if target else None
         if place is None or place[:2] != owner[:2] or there is None:
             raise redrive_refusal(text, "Dead letter target does not exist.")
-        account, region, name = owner
-        source_arn = f"arn:aws:sqs:{region}:{account}:{name}"
+        source_arn = _arn(owner)
         if not redrive_allowed(there, source_arn):
             raise redrive_refusal(
                 text,
@@ -326,12 +325,13 @@ class Catalog(QueueView):
         """Change settings.
 
         Raises QueueDoesNotExist, InvalidParameterValue for a redrive policy whose target is missing or denies, and what
-        `changed_attributes` raises.
+        `changed_attributes` and `check_policy_of_queue` raise.
         """
         async with self._writing:
             current = self._current(queue)
             attributes = changed_attributes(current.attributes, given)
             owner = (current.account, current.region, current.name)
+            _check_policy(owner, given)
             self._check_redrive_policy(owner, given, attributes)
             await self._update(current, attributes=attributes)
 
@@ -403,3 +403,14 @@ class Catalog(QueueView):
         )
         await self._rows.update(queue)
         self._keep(queue)
+
+
+def _arn(owner: QueueName) -> str:
+    account, region, name = owner
+    return f"arn:aws:sqs:{region}:{account}:{name}"
+
+
+def _check_policy(owner: QueueName, given: Mapping[str, str]) -> None:
+    """Refuse a policy that is given and not about this queue. Policies that are stored stay as they are."""
+    if given.get("Policy"):
+        check_policy_of_queue(given["Policy"], _arn(owner))

@@ -9,6 +9,8 @@ So a new master key costs a few rows, a rotated named key one row, and no messag
 own data keys, since only their maker counts what they seal. They are read when a message first needs them, and kept: a
 message may still be sealed under each of them.
 
+Named keys belong to accounts (`key_owners.py`); the built-in key is the folder's own.
+
 Plain sqlite3 in a file of its own, since `holdfast keys` changes it while a server runs; the server looks once a second.
 Only `new_data_key` writes while requests are served; call it in a thread.
 """
@@ -19,15 +21,21 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from auth.envelope import BUILT_IN_KEY, KEY_BYTES, NONCE_BYTES, DataKey, SealBroken, WrappingKey
 from cluster.clock import Clock, Entropy
-from cluster.master_key import KeysUnusable
+from cluster.key_owners import (
+    SCHEMA,
+    Grant,
+    NamedKey,
+    adopt,
+    check_grant,
+    key_place,
+    policy_of,
+    read_keys,
+)
+from cluster.master_key import KeysUnusable, WrongMasterKey
 from cluster.sqlite_file import open_sqlite
 
 FILE_NAME = "keyring.sqlite"
@@ -45,18 +53,6 @@ CREATE TABLE IF NOT EXISTS data_keys (
 _DIGESTS = "digests of ids"
 _CREDENTIALS = "credentials"
 _DATA_KEYS_KEPT = 4096
-
-
-class NamedKey(msgspec.Struct):
-    """A key that queues name. `enabled` changes in place when another process changes it."""
-
-    name: str
-    key_id: str
-    enabled: bool
-    created_at_ms: int
-    version: int = 0
-    """The newest one."""
-    versions: int = 0
 
 
 class Secrets:
@@ -85,10 +81,12 @@ class Keyring:
         clock: Clock,
         entropy: Entropy,
         read_master: Callable[[], bytes] | None = None,
+        owner: str | None = None,
     ) -> None:
         """Open or create the file. Raises KeysUnusable.
 
-        `read_master` gives the master key once another process has changed it; it may raise KeysUnusable.
+        `read_master` gives the master key once another process has changed it; it may raise KeysUnusable. `owner` is the
+        account that keys of version 0.1 are given to; without it they stay without one.
         """
         self._read_master: Callable[[], bytes] | None = None
         self._clock = clock
@@ -96,21 +94,27 @@ class Keyring:
         self._lock = threading.RLock()
         self._master = WrappingKey(master)
         self._wrapping: dict[int, tuple[NamedKey, WrappingKey]] = {}
-        self._names: dict[str, NamedKey] = {}
+        self._keys: dict[str, NamedKey] = {}
+        """By row."""
+        self._names: dict[tuple[str, str], NamedKey] = {}
+        """By account and name."""
+        self._owner = owner or ""
         self._data_keys: OrderedDict[int, tuple[NamedKey, DataKey]] = OrderedDict()
         try:
-            self._database = open_sqlite(file, _SCHEMA)
+            self._database = open_sqlite(file, _SCHEMA + SCHEMA)
         except (OSError, sqlite3.Error) as error:
             raise KeysUnusable(f"cannot open the keys in {file}: {error}") from error
         try:
             self.digest_key = self._secret(_DIGESTS)
             self.secrets = Secrets(WrappingKey(self._secret(_CREDENTIALS)), entropy)
+            if self._owner:
+                adopt(self._database, self._owner)
             self._load()
-            if BUILT_IN_KEY not in self._names:
-                self.add(BUILT_IN_KEY)
+            if BUILT_IN_KEY not in self._keys:
+                self.add(BUILT_IN_KEY, "")
         except SealBroken as error:
             self._database.close()
-            raise KeysUnusable(f"the keys in {file} are not under this master key") from error
+            raise WrongMasterKey(f"the keys in {file} are not under this master key") from error
         except sqlite3.Error as error:
             self._database.close()
             raise KeysUnusable(f"cannot read the keys in {file}: {error}") from error
@@ -124,58 +128,74 @@ class Keyring:
     # -- named keys -------------------------------------------------------------------------------------------------------
 
     def names(self) -> list[NamedKey]:
-        """Every named key, the built-in one among them, by name."""
-        return [self._names[name] for name in sorted(self._names)]
+        """Every named key, the built-in one among them, by account and name."""
+        return [self._names[place] for place in sorted(self._names)]
 
-    def find(self, reference: str) -> NamedKey | None:
-        """The key that a KmsMasterKeyId names: `NAME`, `alias/NAME`, a key id, or an ARN that ends with either."""
-        name = name_in(reference)
-        found = self._names.get(name)
+    def find(self, reference: str, account: str) -> NamedKey | None:
+        """The key that a KmsMasterKeyId means to an account: one of its own, or of the account that an ARN names."""
+        place = key_place(reference)
+        owner = place.account or account
+        found = self._names.get((owner, place.name)) or self._names.get(("", place.name))
         if found is None:
-            there = list(self._names.values())  # a thread may be adding to them
-            found = next((key for key in there if key.key_id == name), None)
+            there = list(self._keys.values())  # a thread may be adding to them
+            found = next((key for key in there if key.key_id == place.name), None)
+            if found is not None and found.account not in (owner, ""):
+                return None
         return found
 
-    def add(self, name: str) -> NamedKey:
-        """Make a key. Raises ValueError if the name is taken, SealBroken if the master key was changed meanwhile."""
+    def named(self, name: str, account: str | None = None) -> NamedKey:
+        """The key of that name or id, of an account or, if there is only one, of any. Raises KeyError."""
+        there = [key for key in self.names() if name in (key.name, key.key_id)]
+        own = [key for key in there if account is None or key.account in (account, "")]
+        if len(own) != 1:
+            raise KeyError(name)
+        return own[0]
+
+    def add(self, name: str, account: str) -> NamedKey:
+        """Make a key of an account. Raises ValueError if it has one of that name, SealBroken if the master key was
+        changed meanwhile."""
         with self._lock:
-            if name in self._names:
+            if not self._names.keys().isdisjoint(((account, name), ("", name))):
                 raise ValueError(f"there is a key {name} already")
             bits = f"{self._entropy.bits128():032x}"
             key_id = "-".join((bits[:8], bits[8:12], bits[12:16], bits[16:20], bits[20:]))
-            now_ms = self._now_ms()
+            row, now_ms = key_id if account else name, self._now_ms()
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
                 self._database.execute(
-                    "INSERT INTO named_keys VALUES (?,?,1,?)", (name, key_id, now_ms)
+                    "INSERT INTO named_keys VALUES (?,?,1,?)", (row, key_id, now_ms)
                 )
-                self._add_version(name, now_ms)
+                if account:
+                    owner = (key_id, account, name)
+                    self._database.execute("INSERT INTO owners VALUES (?,?,?)", owner)
+                self._add_version(row, now_ms)
             self._load()
-            return self._names[name]
+            return self._keys[row]
 
-    def rotate(self, name: str) -> None:
+    def rotate(self, name: str, account: str | None = None) -> None:
         """Give a key a new version for new data keys; what the others wrapped stays readable.
 
-        Raises KeyError, and SealBroken if the master key was changed meanwhile.
+        See `named`. Raises KeyError, and SealBroken if the master key was changed meanwhile.
         """
         with self._lock:
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
-                self._add_version(self._names[name].name, self._now_ms())
+                self._add_version(self.named(name, account).row, self._now_ms())
             self._load()
 
-    def rewrap(self, name: str) -> int:
+    def rewrap(self, name: str, account: str | None = None) -> int:
         """Wrap all data keys of a named key under its newest version and forget the others; how many. Raises KeyError."""
         with self._lock:
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
                 self._load()
-                newest = self._names[name].version
+                named = self.named(name, account)
+                newest = named.version
                 cipher = self._wrapping[newest][1]
                 rows = self._database.execute(
                     "SELECT number, version, wrapped FROM data_keys WHERE version IN "
                     "(SELECT version FROM versions WHERE name = ? AND version <> ?)",
-                    (name, newest),
+                    (named.row, newest),
                 ).fetchall()
                 for number, version, wrapped in rows:
                     secret = self._wrapping[version][1].unwrap(wrapped, _data_key_of(version))
@@ -186,18 +206,39 @@ class Keyring:
                         (newest, again, number),
                     )
                 self._database.execute(
-                    "DELETE FROM versions WHERE name = ? AND version <> ?", (name, newest)
+                    "DELETE FROM versions WHERE name = ? AND version <> ?", (named.row, newest)
                 )
             self._load()
             return len(rows)
 
-    def set_enabled(self, name: str, enabled: bool) -> None:
+    def set_enabled(self, name: str, enabled: bool, account: str | None = None) -> None:
         """Refuse or allow the key's use. Raises KeyError, and ValueError for the built-in key."""
-        if name == BUILT_IN_KEY:
+        row = self.named(name, account).row
+        if row == BUILT_IN_KEY:
             raise ValueError(f"{BUILT_IN_KEY} is always enabled")
+        self._change("UPDATE named_keys SET enabled = ? WHERE name = ?", enabled, row)
+
+    def grant(self, name: str, grant: Grant, account: str | None = None) -> None:
+        """Let another account, or one user, use the key; in place of an earlier grant to it. Raises KeyError, ValueError."""
+        check_grant(grant)
+        named = self.named(name, account)
+        if not named.account:
+            raise ValueError(f"{named.name} cannot be granted: it belongs to no account")
+        change = "INSERT OR REPLACE INTO grants VALUES (?,?,?,?)"
+        operations = " ".join(sorted(set(grant.operations)))
+        self._change(change, named.key_id, grant.grantee, operations, self._now_ms())
+
+    def revoke(self, name: str, grantee: str, account: str | None = None) -> None:
+        """Take back a grant. Raises KeyError, ValueError if there is none."""
+        named = self.named(name, account)
+        if grantee not in {grant.grantee for grant in named.grants}:
+            raise ValueError(f"{named.name} is not granted to {grantee}")
+        change = "DELETE FROM grants WHERE key_id = ? AND grantee = ?"
+        self._change(change, named.key_id, grantee)
+
+    def _change(self, statement: str, *values: object) -> None:
         with self._lock:
-            change = "UPDATE named_keys SET enabled = ? WHERE name = ?"
-            self._database.execute(change, (enabled, self._names[name].name))
+            self._database.execute(statement, values)
             self._load()
 
     def change_master(self, master: bytes, keep: Callable[[], None] = lambda: None) -> None:
@@ -235,7 +276,7 @@ class Keyring:
         with self._lock:
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
-                (version,) = self._database.execute(newest, (named.name,)).fetchone()
+                (version,) = self._database.execute(newest, (named.row,)).fetchone()
                 if version not in self._wrapping:
                     self._load()
                 wrapped = self._wrapping[version][1].wrap(
@@ -246,7 +287,7 @@ class Keyring:
                     (version, wrapped, self._now_ms()),
                 ).lastrowid
             assert number is not None
-            return self._kept(number, self._names[named.name], DataKey(number, secret))[1]
+            return self._kept(number, self._keys[named.row], DataKey(number, secret))[1]
 
     def data_key(self, number: int) -> tuple[NamedKey, DataKey]:
         """The key of that number and whose it is. Raises SealBroken if there is none or it cannot be unwrapped."""
@@ -291,17 +332,21 @@ class Keyring:
 
     def _load(self) -> None:
         """The named keys and their versions. Those known are changed in place: data keys refer to them."""
-        named_keys, versions = self._rows()
-        for name, key_id, enabled, created_at_ms in named_keys:
-            known = self._names.get(name)
+        named_keys, versions, grants = read_keys(self._database)
+        for row, key_id, enabled, created_at_ms, account, name in named_keys:
+            known = self._keys.get(row)
             if known is None or known.key_id != key_id:
-                known = self._names[name] = NamedKey(name, key_id, bool(enabled), created_at_ms)
+                known = NamedKey(name or row, key_id, row, created_at_ms=created_at_ms)
+                known.account = account or ("" if row == BUILT_IN_KEY else self._owner)
+                self._keys[row] = self._names[known.account, known.name] = known
             known.enabled = bool(enabled)
             known.versions = 0
+            known.grants = grants.get(key_id, ())
+            known.policy = policy_of(known.grants)
         there = set()
-        for version, name, wrapped in versions:
+        for version, row, wrapped in versions:
             there.add(version)
-            named = self._names[name]
+            named = self._keys[row]
             if version not in self._wrapping:
                 secret = self._unwrap(wrapped, _version_of(version))
                 self._wrapping[version] = (named, WrappingKey(secret))
@@ -310,21 +355,11 @@ class Keyring:
         for version in self._wrapping.keys() - there:
             del self._wrapping[version]
 
-    def _rows(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-        """Named keys and versions as of one moment."""
-        with nullcontext() if self._database.in_transaction else self._database:
-            if not self._database.in_transaction:
-                self._database.execute("BEGIN")
-            query = "SELECT name, key_id, enabled, created_at_ms FROM named_keys"
-            named_keys = self._database.execute(query).fetchall()
-            query = "SELECT version, name, wrapped FROM versions ORDER BY version"
-            return named_keys, self._database.execute(query).fetchall()
-
-    def _add_version(self, name: str, now_ms: int) -> None:
+    def _add_version(self, row: str, now_ms: int) -> None:
         self._unwrapped(_DIGESTS)  # a version under an earlier master key could be read by nobody
         version = self._database.execute(
             "INSERT INTO versions (name, wrapped, created_at_ms) VALUES (?,?,?)",
-            (name, b"", now_ms),
+            (row, b"", now_ms),
         ).lastrowid
         assert version is not None
         wrapped = self._master.wrap(
@@ -367,11 +402,6 @@ class Keyring:
 
     def _now_ms(self) -> int:
         return int(self._clock.wall_s() * 1000)
-
-
-def name_in(reference: str) -> str:
-    """The name, or id, in a KmsMasterKeyId."""
-    return reference.rpartition(":")[2].removeprefix("alias/").removeprefix("key/")
 
 
 def _data_key_of(version: int) -> str:

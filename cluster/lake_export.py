@@ -102,7 +102,7 @@ def _export_batches(
         raise ExportFailed(f"shard {shard.number} is {archive.source} on disk, not {shard.source}")
     keyring = open_keyring()
     try:
-        opened = _opener(keyring, wanted.readable_keys)
+        opened = _opener(keyring, wanted.readable_keys, wanted.account)
         for batch in not_written(lake, shard.source, shard.number, batches):
             written = write_segment(lake, view, shard.source, shard.number, batch, opened)
             done.segments += 1
@@ -117,12 +117,12 @@ def _export_batches(
     return done
 
 
-def _opener(keyring: Keyring, readable_keys: list[str]) -> Open:
+def _opener(keyring: Keyring, readable_keys: list[str], account: str) -> Open:
     """Opens what is archived readable; what it cannot open stays as it is, and can be opened later with the key.
 
     Raises ExportFailed for a key that there is not: nobody can make what is in the archive readable later.
     """
-    readable = [keyring.find(key) for key in readable_keys]
+    readable = [keyring.find(key, account) for key in readable_keys]
     for key, found in zip(readable_keys, readable, strict=True):
         if found is None:
             raise ExportFailed(f"archive_keys: there is no key {key}")

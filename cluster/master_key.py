@@ -28,10 +28,17 @@ class KeysUnusable(Exception):
     """The keys of a data folder cannot be used; the text says why in one line."""
 
 
+class WrongMasterKey(KeysUnusable):
+    """The keys of a data folder are under another master key."""
+
+
 def decode_master_key(text: str) -> bytes:
     """The key in its text form: base64 of 32 bytes, URL-safe or not. Raises ValueError."""
     plain = text.strip().replace("+", "-").replace("/", "_")
-    secret = urlsafe_b64decode(plain.encode("ascii"))
+    try:
+        secret = urlsafe_b64decode(plain.encode("ascii"))
+    except ValueError:  # of the padding, or a character that is not ASCII
+        secret = b""
     if len(secret) != KEY_BYTES:
         raise ValueError(
             f"must be base64 of {KEY_BYTES} bytes, for example from: openssl rand -base64 32"

@@ -8,10 +8,10 @@ import msgspec
 
 from cluster.catalog_rows import QueueName
 from cluster.kept_queues import KeptQueues
-from visibility.attributes import redrive_allowed
 from visibility.errors import QueueDoesNotExist
 from visibility.model import QueueDefinition, Request
 from visibility.naming import parse_arn
+from visibility.redrive_policies import redrive_allowed
 
 
 class QueueView:

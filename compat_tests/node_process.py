@@ -153,6 +153,10 @@ class NodeProcess:
         with self._changed:
             return "\n".join(self._lines)
 
+    def exports(self) -> dict[str, str]:
+        """The variables that the last start printed for clients."""
+        return dict(_EXPORT.findall(self.output()))
+
     def log_tail(self, lines: int = 30) -> str:
         """The end of the log, for the failure report."""
         if not self.log.exists():
@@ -196,7 +200,7 @@ class NodeProcess:
         """Take URL and access key from what was printed so far; True when both are known."""
         text = self.output()
         listening = _LISTENING.search(text)
-        exports = dict(_EXPORT.findall(text))
+        exports = self.exports()
         if self._credentials is None and exports.keys() >= _EXPORTED:
             self._credentials = Credentials(
                 exports["AWS_ACCESS_KEY_ID"],

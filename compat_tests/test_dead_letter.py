@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from compat_tests.facade import Client, Members, counts, receive, receive_count, refusal
 from compat_tests.test_receive import waiting_receive
 from compat_tests.test_send import TRACE, string
@@ -114,15 +116,22 @@ def test_queue_may_be_its_own_target(sqs: Client, queue: str) -> None:
     assert sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=policy) == {}
 
 
-def test_number_in_the_policy_stays_a_number(
-    sqs: Client, queue: str, make_queue: MakeQueue
+@pytest.mark.parametrize("receives", [7, "7"])
+def test_policy_comes_back_compact_with_a_number(
+    sqs: Client, queue: str, make_queue: MakeQueue, receives: int | str
 ) -> None:
-    source = make_queue(RedrivePolicy=redrive(arn(sqs, queue), 7))
+    target = arn(sqs, queue)
+    given = json.dumps({"maxReceiveCount": receives, "deadLetterTargetArn": target}, indent=2)
+    source = make_queue(RedrivePolicy=given)
     asked = {"QueueUrl": source, "AttributeNames": ["RedrivePolicy"]}
+    name = source.rpartition("/")[2]
 
     found = sqs.call("GetQueueAttributes", **asked)["Attributes"]["RedrivePolicy"]
 
-    assert json.loads(found)["maxReceiveCount"] == 7
+    assert found == f'{{"deadLetterTargetArn":"{target}","maxReceiveCount":7}}'
+    for policy in (given, found):
+        again = sqs.call("CreateQueue", QueueName=name, Attributes={"RedrivePolicy": policy})
+        assert again["QueueUrl"] == source
 
 
 def test_incomplete_policies_are_refused(sqs: Client, queue: str) -> None:

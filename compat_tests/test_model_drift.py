@@ -57,7 +57,6 @@ REQUIRED_IN_THE_MODEL_ONLY = {
 }
 ERRORS_WE_NEVER_SEND = {
     "InvalidIdFormat",  # deprecated by AWS
-    "KmsAccessDenied",
     "KmsInvalidKeyUsage",
     "KmsInvalidState",
     "KmsOptInRequired",

@@ -150,6 +150,15 @@ def test_post_to_the_queue_url(raw: RawClient, queue: str) -> None:
     assert raw.query("ReceiveMessage", to=queue).value("Body") == "x"
 
 
+def test_a_queue_url_may_end_with_a_slash(raw: RawClient, queue: str) -> None:
+    with_slash = queue + "/"
+
+    assert raw.query("SendMessage", to=with_slash, MessageBody="x").status == 200
+    assert raw.query("SendMessage", QueueUrl=with_slash, MessageBody="y").status == 200
+    got = raw.query_get("ReceiveMessage", to=with_slash, MaxNumberOfMessages="10").values("Body")
+    assert sorted(got) == ["x", "y"]
+
+
 def test_json_to_the_queue_url(raw: RawClient, queue: str) -> None:
     answer = raw.json_call("SendMessage", to=queue, QueueUrl=queue, MessageBody="x")
 

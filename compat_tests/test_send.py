@@ -172,7 +172,7 @@ def test_attributes_count_to_the_size(sqs: Client, make_queue: MakeQueue) -> Non
 # -- what attributes may look like ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a", "øßä", "with_-.dots", "n" * 256])
+@pytest.mark.parametrize("name", ["a", "with_-.dots", "n" * 256])
 def test_attribute_name_is_accepted(sqs: Client, queue: str, name: str) -> None:
     sqs.call("SendMessage", QueueUrl=queue, MessageBody="x", MessageAttributes={name: string("v")})
 
@@ -182,7 +182,21 @@ def test_attribute_name_is_accepted(sqs: Client, queue: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["aws.x", "AWS.x", "amazon.x", "Amazon.x", ".x", "x.", "x!", 'x"', "x§", "x(", "x?", "n" * 257],
+    [
+        "aws.x",
+        "AWS.x",
+        "amazon.x",
+        "Amazon.x",
+        ".x",
+        "x.",
+        "x!",
+        'x"',
+        "x§",
+        "x(",
+        "x?",
+        "øßä",
+        "n" * 257,
+    ],
 )
 def test_attribute_name_is_refused(current: Boto3Client, queue: str, name: str) -> None:
     error = refusal(

@@ -187,6 +187,32 @@ def test_open_mode_serves_unsigned_requests(start_node: NodeFactory) -> None:
     assert answer.status == 200
 
 
+@pytest.mark.parametrize("mode", ["sigv4", "open"])
+def test_pages_of_allowed_origins_may_use_the_service_from_a_browser(
+    start_node: NodeFactory, mode: str
+) -> None:
+    node = start_node("--auth", mode, "--browser-origins", "https://app.example")
+    json_headers = {"Content-Type": JSON, "X-Amz-Target": "AmazonSQS.ListQueues"}
+    answers = {}
+    for origin in ("https://app.example", "https://evil.example"):
+        page = {"Origin": origin, "Sec-Fetch-Site": "cross-site", "User-Agent": "Mozilla/5.0"}
+        asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-a"}
+        preflight = exchange("OPTIONS", node.url + "/", page | asked)
+        # A browser adds its headers to what the SDK has signed.
+        headers = json_headers
+        if mode == "sigv4":
+            signer = RawClient(node.url, node.credentials)
+            headers = signer.signed_headers("POST", node.url + "/", json_headers, b"{}")
+        sent = exchange("POST", node.url + "/", headers | page, b"{}")
+        lets = [answer.headers.get("access-control-allow-origin") for answer in (preflight, sent)]
+        answers[origin] = (preflight.status, sent.status, lets)
+
+    assert answers == {
+        "https://app.example": (204, 200, ["https://app.example"] * 2),
+        "https://evil.example": (405, 200 if mode == "sigv4" else 403, [None, None]),
+    }
+
+
 def test_open_mode_takes_a_twelve_digit_key_for_the_account(start_node: NodeFactory) -> None:
     node = start_node("--auth", "open")
     client = Boto3Client(node.url, Credentials("123456789012", "any", "us-east-1"))

@@ -23,6 +23,7 @@ PRINTING = {
     "sqs_api/__main__.py": "the command line speaks on standard output",
     "spark_jobs/__main__.py": "the command line speaks on standard output",
     "compat_tests/benchmarks/": "commands of their own",
+    "compat_tests/clients/snippets/": "the guide's examples print what they received",
     "spark_jobs/benchmarks/": "commands of their own",
 }
 CLOCK_AND_CHANCE = {

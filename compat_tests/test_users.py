@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,10 @@ def _outcome(node: NodeProcess, key: Credentials, url: str) -> str:
     except ClientError as error:
         return str(error.response["Error"]["Code"])
     return "sent"
+
+
+def _has_outcome(node: NodeProcess, key: Credentials, url: str, code: str) -> bool:
+    return _outcome(node, key, url) == code
 
 
 @pytest.fixture
@@ -103,3 +108,65 @@ def test_an_account_lets_another_in_by_its_queues_policy(node: NodeProcess, url:
     )
 
     assert _outcome(node, other, url) == "sent"
+
+
+def test_sender_id_is_the_account_of_its_root_and_the_id_of_a_user(
+    node: NodeProcess, url: str, tmp_path: Path
+) -> None:
+    _run(node, "users", "add", "bob")
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"Version": "2012-10-17", "Statement": [_ALLOW]}))
+    _run(node, "users", "put-policy", "bob", "senders", str(policy))
+    key = _key(node, _run(node, "credentials", "add", "--user", "bob"))
+    eventually(lambda: _outcome(node, key, url) == "sent")
+    session = _key(node, _run(node, "credentials", "session", "--duration", "1h"))
+    eventually(lambda: _outcome(node, session, url) == "sent")
+    root = connect(node.url, node.credentials)
+    root.send_message(QueueUrl=url, MessageBody="x")
+
+    received = [
+        root.receive_message(QueueUrl=url, AttributeNames=["SenderId"])["Messages"][0]
+        for _ in range(3)
+    ]
+
+    senders = [message["Attributes"]["SenderId"] for message in received]
+    assert senders[0].startswith("AIDA")
+    assert senders[1:] == ["000000000000"] * 2, "a session of the root, and the root"
+
+
+def test_a_kms_key_needs_a_grant_for_others_and_a_policy_for_users(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    _run(node, "keys", "add", "orders")
+    client = connect(node.url, node.credentials)
+    url = client.create_queue(
+        QueueName="keyed", Attributes={"KmsMasterKeyId": "alias/orders", "VisibilityTimeout": "0"}
+    )["QueueUrl"]
+    actions = ["SendMessage", "ReceiveMessage"]
+    client.add_permission(
+        QueueUrl=url, Label="others", AWSAccountIds=["222222222222"], Actions=actions
+    )
+    other = _key(node, _run(node, "credentials", "add", "--account", "222222222222"))
+    _run(node, "users", "add", "kim")
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"Statement": [_ALLOW | {"Action": "sqs:*"}]}))
+    _run(node, "users", "put-policy", "kim", "queues", str(policy))
+    kim = _key(node, _run(node, "credentials", "add", "--user", "kim"))
+
+    eventually(lambda: _outcome(node, node.credentials, url) == "sent")
+    for key in (other, kim):
+        eventually(partial(_has_outcome, node, key, url, "KMS.AccessDeniedException"))
+        denied = connect(node.url, key)
+        with pytest.raises(denied.exceptions.KmsAccessDenied, match="perform: kms:Decrypt on"):
+            denied.receive_message(QueueUrl=url)
+
+    _run(node, "keys", "grant", "orders", "--to", "222222222222")
+    policy.write_text(json.dumps({"Statement": [_ALLOW | {"Action": "kms:*"}]}))
+    _run(node, "users", "put-policy", "kim", "keys", str(policy))
+    for key in (other, kim):
+        eventually(partial(_has_outcome, node, key, url, "sent"))
+        assert connect(node.url, key).receive_message(QueueUrl=url)["Messages"]
+
+    _run(node, "keys", "revoke", "orders", "--from", "222222222222")
+    eventually(lambda: _outcome(node, other, url) == "KMS.AccessDeniedException")
+    client.delete_queue(QueueUrl=url)

@@ -21,8 +21,11 @@ from auth.policy import Asked, Authorizer, Decision, Principal
 from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
 from cluster.catalog import Catalog
 from cluster.clock import Clock
+from cluster.key_owners import NamedKey
+from cluster.keyring import Keyring
+from sqs_api.key_access import NEEDS, RECEIVE, SEND, Asker, KeyAccess, is_own_key
 from visibility import operations as op
-from visibility.errors import QueueDoesNotExist
+from visibility.errors import KmsAccessDenied, QueueDoesNotExist
 from visibility.model import QueueDefinition
 from visibility.move_tasks import decode_handle
 from visibility.naming import parse_arn, queue_address
@@ -51,8 +54,11 @@ class Sender(Protocol):
 class Access:
     """Decides for the gateway. Belongs to the event loop's thread."""
 
-    def __init__(self, catalog: Catalog, clock: Clock, *, enforced: bool, region: str) -> None:
+    def __init__(
+        self, catalog: Catalog, clock: Clock, keyring: Keyring, *, enforced: bool, region: str
+    ) -> None:
         """`enforced` False: everybody may do everything, as in open mode. `region` is that of unsigned requests."""
+        self._keys = KeyAccess(keyring)
         self._catalog = catalog
         self._clock = clock
         self._enforced = enforced
@@ -90,7 +96,20 @@ class Access:
         ):
             request = _Request(self, caller, sender, headers, operation)
             request.check(PERMISSIONS[type(operation)], queue.arn, account, queue)
+        if self._enforced and "KmsMasterKeyId" in queue.attributes:
+            needs = NEEDS.get(type(operation))
+            if needs is not None and not is_own_key(queue, caller):
+                _Request(self, caller, sender, headers, operation).check_key(needs, queue)
         return queue
+
+    def check_opening(
+        self, queue: QueueDefinition, caller: Caller, sender: Sender, named: NamedKey
+    ) -> None:
+        """Raise KmsAccessDenied unless the caller may read a message of the queue that was sealed under this key, which
+        may be an earlier one of the queue. Conditions see no headers."""
+        if self._enforced and (caller.user is not None or caller.account != named.account):
+            request = _Request(self, caller, sender, {}, op.ReceiveMessage())
+            request.check_key(RECEIVE, queue, named)
 
     def _check_missing(
         self,
@@ -125,10 +144,26 @@ class Access:
         request = _Request(self, caller, sender, headers, operation)
         for permission, arn in needs(operation, caller):
             self._check_arn(request, permission, arn, caller)
-        if isinstance(operation, op.StartMessageMoveTask) and operation.destination_arn is None:
-            source = self._catalog.queue_of_arn(operation.source_arn or "")
-            for queue in [] if source is None else self._catalog.dead_letter_sources(source):
-                self._check_arn(request, _MOVE_DESTINATION, queue.arn, caller)
+        if isinstance(operation, op.StartMessageMoveTask):
+            self._check_move(request, operation, caller)
+
+    def _check_move(
+        self, request: _Request, operation: op.StartMessageMoveTask, caller: Caller
+    ) -> None:
+        """The rest of what a move needs: to send to where its messages go, and the keys of all its queues."""
+        source = self._catalog.queue_of_arn(operation.source_arn or "")
+        if source is None:
+            return
+        targets = [self._catalog.queue_of_arn(operation.destination_arn or "")]
+        if operation.destination_arn is None:
+            targets = list(self._catalog.dead_letter_sources(source))
+        for target in targets:
+            if target is not None and operation.destination_arn is None:
+                self._check_arn(request, _MOVE_DESTINATION, target.arn, caller)
+        for queue, needs in ((source, RECEIVE), *((target, SEND) for target in targets)):
+            if queue is not None and "KmsMasterKeyId" in queue.attributes:
+                if not is_own_key(queue, caller):
+                    request.check_key(needs, queue)
 
     def _check_arn(self, request: _Request, permission: str, arn: str, caller: Caller) -> None:
         """Policies name queues by one ARN each, whatever partition the client wrote."""
@@ -172,6 +207,25 @@ class Access:
         """The user who signed."""
         return self._identities.find(caller.account, caller.user) if caller.user else None
 
+    def check_key(
+        self,
+        permissions: tuple[str, ...],
+        queue: QueueDefinition,
+        named: NamedKey | None,
+        caller: Caller,
+        keys: Callable[[], Keys],
+    ) -> None:
+        """Raise KmsAccessDenied unless the caller may use a key for the queue's messages, by default the queue's own."""
+        asker = Asker(caller, self.user_of(caller), self._identities.generation, keys)
+        try:
+            if named is None:
+                self._keys.check_queue(permissions, queue, asker)
+            else:
+                self._keys.check_key(permissions, named, queue, asker)
+        except KmsAccessDenied:
+            self.denied += 1
+            raise
+
     def now_s(self) -> float:
         """The wall clock, for conditions on time."""
         return self._clock.wall_s()
@@ -205,8 +259,28 @@ class _Request:
             self._access.denied += 1
             raise AccessDenied(decision.message)
 
+    def check_key(
+        self,
+        permissions: tuple[str, ...],
+        queue: QueueDefinition,
+        named: NamedKey | None = None,
+    ) -> None:
+        """See `Access.check_key`."""
+        keys = lru_cache(maxsize=1)(partial(self._keys_for_key, queue))
+        self._access.check_key(permissions, queue, named, self._caller, keys)
+
     def _keys(self, queue: QueueDefinition | None) -> Keys:
         return {name: values for name, values in self._said(queue) if values and values[0]}
+
+    def _keys_for_key(self, queue: QueueDefinition) -> Keys:
+        """To a key this service asks, for a message of the queue; the queue's tags are not the key's."""
+        return {
+            **self._keys(None),
+            "aws:viaawsservice": ("true",),
+            "kms:viaservice": (f"sqs.{queue.region}.amazonaws.com",),
+            "kms:calleraccount": (self._caller.account,),
+            "kms:encryptioncontext:aws:sqs:arn": (queue.arn,),
+        }
 
     def _said(self, queue: QueueDefinition | None) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Condition keys by lower-case name."""
@@ -234,7 +308,7 @@ def said_of_caller(
         yield "aws:principalarn", (caller.arn,)
         yield "aws:principalaccount", (caller.account,)
         yield "aws:principaltype", (kind,)
-        yield "aws:userid", (caller.account if caller.user is None else caller.principal,)
+        yield "aws:userid", (caller.principal,)
         yield "aws:username", (caller.user or "",)
     else:
         yield "aws:principaltype", ("Anonymous",)

@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from sqs_api.declarations import DeclaredQueue, DeclaredUser, in_order
 from sqs_api.logs import LogFormat
+from sqs_api.origins import AllowedOrigins
 from sqs_api.proxies import TrustedProxies
 from storage.rocks import Durability
 from visibility.limits import DAY
@@ -104,6 +105,15 @@ def _url(text: str | None) -> str | None:
     return text
 
 
+def _lake(text: str | None) -> str | None:
+    scheme, separator, rest = (text or ".").partition("://")
+    has_root = rest.startswith("/")
+    is_usable = {"file": has_root, "s3": rest and not has_root, "s3a": rest and not has_root}
+    if text == "" or (separator and not is_usable.get(scheme.lower())):
+        raise ValueError("must be a folder or s3://BUCKET/PREFIX")
+    return text
+
+
 def _networks(text: str) -> str:
     try:
         TrustedProxies(text)
@@ -128,6 +138,14 @@ def seconds_of(duration: str) -> int:
 def _duration(text: str | None) -> str | None:
     if text is not None and not seconds_of(text):
         raise ValueError("must be longer than nothing")
+    return text
+
+
+def _origins(text: str) -> str:
+    try:
+        AllowedOrigins(text)
+    except ValueError as error:
+        raise ValueError(f"must be origins, separated by commas: {error}") from error
     return text
 
 
@@ -188,7 +206,7 @@ class Settings(BaseSettings):
     """Requests on the messages of one queue, such as "1000/second". By default any."""
     fifo_quotas: Switch = Switch.OFF
     """Whether AWS's quotas hold: 300 calls a second for each action of a FIFO queue, or for each of its message groups."""
-    lake: str | None = None
+    lake: Annotated[str | None, AfterValidator(_lake)] = None
     """Folder or s3://BUCKET/PREFIX of the archive: messages that expire go there instead of being lost. By default none."""
     archive_bodies: Bodies = Bodies.READABLE
     """How messages of queues without a KmsMasterKeyId are archived."""
@@ -222,6 +240,9 @@ class Settings(BaseSettings):
     """PEM file of authorities; then every client needs a certificate that one of them signed."""
     trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
     """Addresses or CIDR blocks, separated by commas, whose X-Forwarded-For and -Proto are believed; nobody's by default."""
+    browser_origins: Annotated[str, AfterValidator(_origins)] = ""
+    """Origins, separated by commas, whose pages may use the service from a browser (CORS), such as
+    "https://app.example.com"; none by default. In open mode their pages need no keys."""
     connections_max: Annotated[int, Field(ge=1)] = 10_000
     """Open connections, about 10 KB each, 40 KB with TLS; fewer where the system allows fewer files. Others get a 503."""
     request_timeout_s: Annotated[int, Field(ge=1)] = 20
@@ -272,6 +293,8 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         text = "unknown setting" if first["type"] == "extra_forbidden" else first["msg"]
+        if first["type"] in _OUT_OF_BOUNDS:
+            text = _bounds(key) or text
         raise ConfigRefused(f"{key}: {text.removeprefix('Value error, ')}") from error
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise ConfigRefused("tls_certificate: needs tls_key, and the other way round")
@@ -294,6 +317,25 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
     if settings.auth is AuthMode.OPEN and not _is_loopback(settings.host):
         raise ConfigRefused("auth: open mode listens on loopback only; use --host 127.0.0.1")
     return settings
+
+
+_OUT_OF_BOUNDS = {
+    "int_type",
+    "int_parsing",
+    "int_from_float",
+    "greater_than_equal",
+    "less_than_equal",
+}
+
+
+def _bounds(name: str) -> str | None:
+    """The numbers that a setting may have; None for one that is no number."""
+    field = Settings.model_fields.get(name)
+    if field is None:
+        return None
+    low = next((bound.ge for bound in field.metadata if hasattr(bound, "ge")), 0)
+    high = next((bound.le for bound in field.metadata if hasattr(bound, "le")), None)
+    return f"must be a whole number from {low}{'' if high is None else f' to {high}'}"
 
 
 def _jobs_reach(settings: Settings) -> bool:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from auth.policy_document import Kind, PolicyRefused, read_policy
-from visibility.attributes import initial_attributes
+from visibility.attributes import checked_tags, initial_attributes
 from visibility.errors import QueueError
 from visibility.naming import is_account
 
@@ -53,6 +53,7 @@ class DeclaredQueue(_Declared):
     def _is_whole(self) -> DeclaredQueue:
         try:
             self.texts("0" * 12, "us-east-1")
+            checked_tags(self.name, {}, self.tags)
         except QueueError as error:
             raise ValueError(error.message) from error
         return self

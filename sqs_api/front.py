@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+
 import structlog
 
 from sqs_api.config import Settings
@@ -11,6 +14,7 @@ from sqs_api.http_server import OtherPages, SqsServer
 from sqs_api.listener import Listener
 from sqs_api.listener_metrics import ListenerMetrics
 from sqs_api.metrics import Metrics
+from sqs_api.origins import AllowedOrigins
 from sqs_api.proxies import TrustedProxies
 from sqs_api.shedding import ListenerLimits
 from sqs_api.tls import Tls, TlsUnusable
@@ -22,9 +26,10 @@ FRONT_CHECK_S = 1.0
 class Front:
     """What clients connect to. Belongs to the event loop's thread."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, wall_s: Callable[[], float]) -> None:
         """Raises TlsUnusable."""
         self._settings = settings
+        self._wall_s = wall_s
         self._tls: Tls | None = None
         if settings.tls_certificate is not None and settings.tls_key is not None:
             self._tls = Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
@@ -43,11 +48,17 @@ class Front:
         if limits.connections_max < settings.connections_max:
             self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
         proxies = TrustedProxies(settings.trusted_proxies)
-        self._server = SqsServer(gateway, pages, limits, proxies)
+        origins = AllowedOrigins(settings.browser_origins)
+        self._server = SqsServer(gateway, pages, limits, proxies, origins)
         self._listener = Listener(self._server, connections_max=limits.connections_max, tls=tls)
         port = await self._listener.open(settings.host, settings.port)
         counters, memory = self._server.counters, self._server.memory
-        metrics.attach(ListenerMetrics(counters, memory, tls, lambda: gateway.polls_not_waited))
+        metrics.attach(
+            ListenerMetrics(
+                counters, memory, tls, lambda: gateway.polls_not_waited, wall_s=self._wall_s
+            )
+        )
+        self._report_expiry()
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         return f"{'http' if tls is None else 'https'}://{host}:{port}"
 
@@ -59,6 +70,15 @@ class Front:
                 self._log.info("certificate_reloaded")
         except TlsUnusable as error:
             self._log.error("certificate_not_reloaded", error=str(error))
+        self._report_expiry()
+
+    def _report_expiry(self) -> None:
+        """Clients refuse an expired certificate; this side is the only one that can say so in time."""
+        tls = self._tls
+        if tls is not None and tls.expires_now(self._wall_s()):
+            expired = datetime.fromtimestamp(tls.expires_at_s, UTC).isoformat()
+            file = str(self._settings.tls_certificate)
+            self._log.error("certificate_expired", file=file, expired=expired)
 
     def close(self) -> None:
         """Accept no more, and begin no more requests."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -21,10 +22,11 @@ from cluster.clock import Clock, Entropy
 from cluster.router import Router
 from cluster.turn import Ticket
 from sqs_api.access import Access, Sender
-from sqs_api.answers import Reply, date_line
+from sqs_api.answers import HeaderLines, Reply, date_line
 from sqs_api.disk_space import DiskSpace
 from sqs_api.ledger import Ledger
 from sqs_api.metrics import Metrics
+from sqs_api.origins import AllowedOrigins
 from sqs_api.plain_request import RawRequest
 from sqs_api.prepare import PREPARE, Preparer, receipts_of
 from sqs_api.protocol.codec import (
@@ -54,7 +56,7 @@ from visibility.operations import (
     StartMessageMoveTask,
     TagQueue,
 )
-from visibility.outcomes import Answer, Deliveries
+from visibility.outcomes import Answer, Deduplicated, Deliveries
 from visibility.receive import wait_ms
 from visibility.results import Result
 from visibility.validate import check
@@ -113,6 +115,8 @@ class Exchange(msgspec.Struct):
     refusal: QueueError | AuthError | None = None
     does_not_wait: bool = False
     """A long poll that is answered at once, since too many wait."""
+    letting: HeaderLines = ()
+    """Headers of the answer that let a web page read it."""
 
     def on_answer(self, answer: Answer | QueueError) -> None:
         """The shard released the answer."""
@@ -123,6 +127,8 @@ class Exchange(msgspec.Struct):
                 gateway.refuse(self, answer)
             elif type(answer) is Deliveries:
                 gateway.hand_out(self, answer)
+            elif type(answer) is Deduplicated:
+                gateway.count_duplicates(self, answer)
             else:
                 gateway.succeed(self, answer)
         except Exception:
@@ -146,6 +152,7 @@ class Gateway:
         access: Access,
         disk: DiskSpace,
         waiting_polls_max: int = 100_000,
+        origins: AllowedOrigins | None = None,
     ) -> None:
         self._authenticate = authenticate
         self._queues = queues
@@ -157,6 +164,8 @@ class Gateway:
         self._waiting_polls_max = waiting_polls_max
         self.polls_not_waited = 0
         """Long polls that were answered at once, since too many wait."""
+        self._origins = origins or None
+        """None without any, so that requests need not look for theirs."""
         self._access = access
         self._disk = disk
         self._rates: Rates | None = None
@@ -173,6 +182,8 @@ class Gateway:
         """Who is told of each answered request."""
         self.empty_receives: dict[int, int] = {}
         """Receives that returned nothing, by queue id."""
+        self.duplicates: dict[int, int] = {}
+        """Messages that were sent again within five minutes and not stored, by queue id."""
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
 
@@ -183,7 +194,7 @@ class Gateway:
     def begin(self, raw: RawRequest, client: Client) -> Exchange:
         """Answer a request through `client`: at once if it is refused, else when its outcome is known."""
         self.outstanding += 1
-        exchange = self._exchange(client)
+        exchange = self._exchange(client, raw.headers)
         try:
             self._dispatch(raw, exchange)
         except (QueueError, AuthError) as refusal:
@@ -199,14 +210,17 @@ class Gateway:
     def refuse_unread(self, client: Client, head: RawRequest, refusal: QueueError) -> None:
         """Answer a request whose body is not read."""
         self.outstanding += 1
-        exchange = self._exchange(client)
+        exchange = self._exchange(client, head.headers)
         exchange.wire = detect_wire(head.method, head.target, head.headers)
         self._write_refusal(exchange, refusal)
 
-    def _exchange(self, client: Client) -> Exchange:
+    def _exchange(self, client: Client, headers: dict[bytes, bytes]) -> Exchange:
         self._ids += 1
         request_id = self._id_prefix + f"{self._ids:012x}"
-        return Exchange(self, client, request_id, self._clock.monotonic_s())
+        exchange = Exchange(self, client, request_id, self._clock.monotonic_s())
+        if self._origins is not None:
+            exchange.letting = self._origins.headers_of_answer(headers)
+        return exchange
 
     def cancel(self, exchange: Exchange) -> None:
         """The client hung up: a long poll waits no more."""
@@ -318,14 +332,24 @@ class Gateway:
                 self.polls_not_waited += 1
                 self.refuse(exchange, RequestThrottled(_TOO_MANY_POLLS))
                 return
+        assert exchange.caller is not None
+        admit = partial(self._access.check_opening, queue, exchange.caller, exchange.client)
         try:
-            written = self.succeed(exchange, self._preparer.received(operation, queue, deliveries))
-        except QueueError as refusal:  # a key was disabled meanwhile
+            received = self._preparer.received(operation, queue, deliveries, admit)
+            written = self.succeed(exchange, received)
+        except QueueError as refusal:  # a key was disabled meanwhile, or is not for this caller
             self._give_back(exchange, deliveries)
             self.refuse(exchange, refusal)
             return
         if not written and deliveries.leases:
             self._give_back(exchange, deliveries)
+
+    def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
+        """Answer a send of which messages were sent before: the client sees no difference."""
+        assert exchange.queue is not None
+        queue_id = exchange.queue.queue_id
+        self.duplicates[queue_id] = self.duplicates.get(queue_id, 0) + answer.duplicates
+        self.succeed(exchange, answer.result)
 
     def _give_back(self, exchange: Exchange, deliveries: Deliveries) -> None:
         """The messages could not be written to the client: show them to others again."""
@@ -372,7 +396,7 @@ class Gateway:
         status: int,
         kind: bytes,
         body: bytes,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
+        headers: HeaderLines = (),
     ) -> bool:
         self.outstanding -= 1
         exchange.answered = True
@@ -380,6 +404,7 @@ class Gateway:
         self._metrics.observe(exchange.action, status, taken_s)
         if self.ledger is not None:
             self.ledger.answered(exchange, len(body))
+        headers += exchange.letting
         reply = Reply(status, kind, exchange.request_id, self._date, body, headers)
         return exchange.client.write_reply(reply)
 

@@ -217,6 +217,7 @@ class HandOver:
                 self._settings.archive_bodies is Bodies.READABLE, self._settings.archive_keys
             ),
             queue_ages_max=self._settings.metrics_queues_max,
+            account=self._settings.account,
         )
         if takes_snapshot:
             await self._add_snapshot(wanted, shards)

@@ -8,6 +8,7 @@ not SQS, goes aiohttp's own way, and so does the rest of that connection. Both w
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
@@ -17,9 +18,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 from aiohttp.web_request import BaseRequest
 
-from sqs_api.answers import Reply
+from sqs_api.answers import HeaderLines, Reply
 from sqs_api.bounded_connection import BoundedConnection
 from sqs_api.gateway import Exchange, Gateway
+from sqs_api.origins import AllowedOrigins
 from sqs_api.plain_request import NotPlain, RawRequest, read_plain_request
 from sqs_api.proxies import Origin, TrustedProxies, source_address
 from sqs_api.shedding import (
@@ -37,7 +39,10 @@ _AHEAD_BYTES_MAX = 64 << 10
 _COUNTED_BYTES_MIN = 16 << 10
 """Smaller requests are not counted in the request memory, so that they do not pay for it."""
 _HEAD_LOOKED_AT = 8000
-"""Bytes in which the protocol of a refused request is looked for."""
+"""Bytes in which the protocol and the origin of a refused request are looked for."""
+_NAMES = (b"x-amz-target", b"origin")
+"""Headers that the refusal of an unread request depends on."""
+_OF_A_REFUSAL = re.compile(rb"(?<=\r\n)(%b):[ \t]*([^\r\n]*)" % b"|".join(_NAMES), re.IGNORECASE)
 _NO_MEMORY = "Too many large requests are being received. Try again later."
 _SWEPT_AT_ONCE = 1000
 """About a millisecond's; then other work gets its turn."""
@@ -236,11 +241,12 @@ class SqsConnection(BoundedConnection):
             self.force_close()
             return
         if self._request is None:
-            is_json = b"\r\nx-amz-target:" in data[:_HEAD_LOOKED_AT].lower()
+            found = _OF_A_REFUSAL.findall(data[:_HEAD_LOOKED_AT])
         else:
-            is_json = "X-Amz-Target" in self._request.headers
+            found = [line for line in self._request.raw_headers if line[0].lower() in _NAMES]
             self._request.content.feed_eof()  # who waits for it shall forget it
-        head = RawRequest(b"POST", b"/", {b"x-amz-target": b""} if is_json else {}, b"")
+        headers = {name.lower(): value for name, value in found}
+        head = RawRequest(b"POST", b"/", headers, b"")
         self._gateway.refuse_unread(LastClient(self), head, ServiceUnavailable(_NO_MEMORY))
 
     def request_ends(self) -> None:
@@ -266,6 +272,7 @@ class SqsServer(web.Server):
         other_pages: OtherPages,
         limits: ListenerLimits | None = None,
         proxies: TrustedProxies | None = None,
+        origins: AllowedOrigins | None = None,
     ) -> None:
         # A body is signed as it was sent, so it is not unpacked here.
         super().__init__(
@@ -277,6 +284,7 @@ class SqsServer(web.Server):
         self._other_pages = other_pages
         self.limits = limits or ListenerLimits()
         self.proxies = proxies or TrustedProxies()
+        self._origins = origins or AllowedOrigins()
         self.counters = ListenerCounters()
         self.memory = RequestMemory(self.limits.request_memory_bytes)
         self.seconds = 1
@@ -333,10 +341,20 @@ class SqsServer(web.Server):
         if other is not None:
             return other
         if request.method not in _METHODS:
-            return web.Response(status=405, headers={"Allow": ", ".join(_METHODS)})
+            return self._answer_other_method(request, headers)
         target = request.raw_path.encode("utf-8", "surrogateescape")
         head = RawRequest(request.method.encode(), target, headers, b"")
         return await self._answer_sqs(client, request, head)
+
+    def _answer_other_method(
+        self, request: BaseRequest, headers: dict[bytes, bytes]
+    ) -> web.Response:
+        if request.method == "OPTIONS":
+            letting = self._origins.headers_of_preflight(headers)
+            if letting:
+                return web.Response(status=204, headers=_as_text(letting))
+        letting = self._origins.headers_of_answer(headers)
+        return web.Response(status=405, headers={"Allow": ", ".join(_METHODS), **_as_text(letting)})
 
     async def _answer_sqs(
         self, client: SlowClient, request: BaseRequest, head: RawRequest
@@ -366,6 +384,10 @@ class SqsServer(web.Server):
             self._gateway.cancel(exchange)
             raise
         return Written(client)
+
+
+def _as_text(headers: HeaderLines) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in headers}
 
 
 def _last_answer(status: int) -> web.Response:

@@ -13,6 +13,7 @@ from cluster.master_key import FILE_NAME as MASTER_FILE
 from cluster.master_key import (
     NEW_FILE_NAME,
     KeysUnusable,
+    WrongMasterKey,
     decode_master_key,
     folder_master_key,
     read_master_key,
@@ -21,23 +22,40 @@ from sqs_api.config import Settings
 from storage.folder import sync_folder
 
 
-def open_keyring(settings: Settings, clock: Clock, entropy: Entropy) -> Keyring:
-    """Open or make the keys of the settings' data folder, which exists. Raises KeysUnusable."""
+def open_keyring(
+    settings: Settings, clock: Clock, entropy: Entropy, owner: str | None = None
+) -> Keyring:
+    """Open or make the keys of the settings' data folder, which exists; for `owner` see Keyring. Raises KeysUnusable."""
     file = settings.data / FILE_NAME
     read_master = partial(_master_key, settings, entropy)
     master = read_master()
     try:
-        return Keyring(file, master, clock, entropy, read_master)
-    except KeysUnusable:
+        return Keyring(file, master, clock, entropy, read_master, owner)
+    except WrongMasterKey as error:
         new = settings.data / NEW_FILE_NAME
-        if settings.master_key is not None or settings.master_key_file is not None:
-            raise
-        if not new.exists():
-            raise
-        keyring = Keyring(file, read_master_key(new), clock, entropy, read_master)
+        if _given(settings) is not None or not new.exists():
+            raise KeysUnusable(_expected(settings)) from error
+        keyring = Keyring(file, read_master_key(new), clock, entropy, read_master, owner)
         new.replace(settings.data / MASTER_FILE)
         sync_folder(settings.data)
         return keyring
+
+
+def _given(settings: Settings) -> str | None:
+    """The name of the master key that the settings give; None if it is the folder's own."""
+    if settings.master_key is not None:
+        return "HOLDFAST_MASTER_KEY"
+    return None if settings.master_key_file is None else f"master key {settings.master_key_file}"
+
+
+def _expected(settings: Settings) -> str:
+    """The refusal of a master key that does not fit."""
+    given, own = _given(settings), settings.data / MASTER_FILE
+    wrong = f"{given or own} is not the master key of {settings.data}"
+    expected = "expected is the one of its first start, or of the last holdfast keys change-master"
+    if given is not None and own.exists():
+        expected += f"; without a given one, {own} is used"
+    return f"{wrong}: {expected}"
 
 
 def _master_key(settings: Settings, entropy: Entropy) -> bytes:

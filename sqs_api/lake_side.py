@@ -39,8 +39,11 @@ def archive_limits(settings: Settings) -> ArchiveLimits | None:
     if missing:
         raise LakeRefused(f"lake: needs {', '.join(missing)}: pip install 'holdfast[spark]'")
     if "://" not in settings.lake:
+        folder = Path(settings.lake)
         with suppress(OSError):  # a lake that is away now may be back later
-            Path(settings.lake).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        if folder.is_file():
+            raise LakeRefused(f"lake: {folder} is a file, not a folder")
     retains = settings.archive_when_full is WhenFull.RETAIN
     return ArchiveLimits(settings.archive_max_mib << 20, retains)
 

@@ -11,6 +11,7 @@ import structlog
 from auth.errors import AuthError
 from sqs_api.audit import AUDITED, AuditLog
 from sqs_api.usage import Usage, UsageRow
+from visibility.errors import KmsAccessDenied
 
 if TYPE_CHECKING:
     from sqs_api.gateway import Exchange
@@ -32,7 +33,7 @@ class Ledger:
             self._usage.count(caller.account, exchange.queue, exchange.bytes_in, bytes_out)
         if audit is None:
             return
-        if isinstance(exchange.refusal, AuthError):
+        if isinstance(exchange.refusal, AuthError | KmsAccessDenied):
             ip, code = exchange.client.source_ip, exchange.refusal.code
             audit.denied(exchange.action, caller, ip, exchange.request_id, code)
         elif type(operation) in AUDITED and operation is not None and caller is not None:
@@ -42,11 +43,12 @@ class Ledger:
 
     async def write(self) -> None:
         """Add what was counted to the file; what cannot be written now comes with the next call."""
-        rows, self._unwritten = self._unwritten + self._usage.take(), []
-        if not rows:
+        journals, rows = self._usage.take()
+        rows, self._unwritten = self._unwritten + rows, []
+        if not journals and not rows:
             return
         try:
-            await asyncio.to_thread(self._usage.write, rows)
-        except sqlite3.Error as error:
+            await asyncio.to_thread(self._usage.write, journals, rows)
+        except (sqlite3.Error, OSError) as error:
             self._unwritten = rows
             self._log.error("usage_not_written", error=str(error))

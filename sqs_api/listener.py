@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import structlog
 
+from sqs_api.handshakes import handshake
 from sqs_api.http_server import SqsServer
 from sqs_api.shedding import Refused, TimedOut
 from sqs_api.tls import Tls
@@ -25,6 +26,7 @@ _HANDSHAKE_S = 10
 """A handshake is three short messages."""
 _TLS_END_S = 5
 """How long a client may take to answer the end of TLS."""
+_REPORT_S = 1.0
 _HANDSHAKE_RECORD = b"\x16"
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
@@ -55,6 +57,9 @@ class Listener:
         """Of those, the ones that never came to be: their handshake failed."""
         self._log = structlog.get_logger("listener")
         self._accepts = True
+        self._next_report_s = 0.0
+        self._unreported = 0
+        """Failed handshakes since the last line about one."""
 
     async def open(self, host: str, port: int) -> int:
         """Listen on every address of `host`; port 0 picks a free one, which is returned. Raises OSError."""
@@ -131,13 +136,7 @@ class Listener:
                 await self._loop.connect_accepted_socket(self._server, client)
                 is_made = True
             elif await self._speaks_tls(client):
-                await self._loop.connect_accepted_socket(
-                    self._server,
-                    client,
-                    ssl=self._tls.context,
-                    ssl_handshake_timeout=_HANDSHAKE_S,
-                    ssl_shutdown_timeout=_TLS_END_S,
-                )
+                await self._begin_tls(client, self._tls)
                 is_made = True
         except ConnectionAbortedError:  # what a handshake ends with that takes too long
             self._counters.timeouts[TimedOut.HANDSHAKE] += 1
@@ -145,6 +144,35 @@ class Listener:
             self._counters.refused[Refused.HANDSHAKE] += 1
         finally:
             self._failed += not is_made
+
+    async def _begin_tls(self, client: socket.socket, tls: Tls) -> None:
+        """Raises OSError."""
+        address = ""
+        with suppress(OSError):  # it may have hung up
+            address = client.getpeername()[0]
+        with handshake(client) as begun:
+            try:
+                await self._loop.connect_accepted_socket(
+                    self._server,
+                    client,
+                    ssl=tls.context,
+                    ssl_handshake_timeout=_HANDSHAKE_S,
+                    ssl_shutdown_timeout=_TLS_END_S,
+                )
+            finally:
+                if begun.reason:
+                    self._report(address, begun.reason)
+
+    def _report(self, address: str, reason: str) -> None:
+        """One line a second at most: anybody can make handshakes fail."""
+        now_s = self._loop.time()
+        if now_s < self._next_report_s:
+            self._unreported += 1
+            return
+        self._log.warning(
+            "handshake_refused", client=address, reason=reason, unreported=self._unreported
+        )
+        self._next_report_s, self._unreported = now_s + _REPORT_S, 0
 
     async def _speaks_tls(self, client: socket.socket) -> bool:
         """Whether a handshake begins; any other client is refused here."""

@@ -22,11 +22,14 @@ class ListenerMetrics:
         memory: RequestMemory,
         tls: Tls | None,
         polls_not_waited: Callable[[], int],
+        *,
+        wall_s: Callable[[], float],
     ) -> None:
         self._counters = counters
         self._memory = memory
         self._tls = tls
         self._polls_not_waited = polls_not_waited
+        self._wall_s = wall_s
 
     async def read(self) -> None:
         """See `Source.read`: these are all in memory."""
@@ -54,6 +57,11 @@ class ListenerMetrics:
                 "tls_certificate_expires_seconds",
                 "When the certificate in use expires, since 1970.",
                 self._tls.expires_at_s,
+            )
+            yield _gauge(
+                "tls_certificate_expired",
+                "1 once the certificate in use has expired: clients refuse it.",
+                self._wall_s() >= self._tls.expires_at_s,
             )
             yield _gauge(
                 "tls_certificate_stale",

@@ -43,6 +43,7 @@ from sqs_api.keys import identities_file, open_keyring
 from sqs_api.lake_side import LakeRefused, LakeSide, archive_limits
 from sqs_api.ledger import Ledger
 from sqs_api.metrics import Metrics
+from sqs_api.origins import AllowedOrigins
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
 from sqs_api.queue_metrics import QueueMetrics
@@ -57,6 +58,7 @@ from sqs_api.watches import Watches
 from storage.codec import DamagedRecord
 from storage.folder import FolderRefused, open_folder
 from storage.histogram import SYNC_BOUNDS_S, Histogram
+from storage.in_use import refuse_if_in_use
 from storage.rocks import RocksStore
 from storage.store import Store, StoreFailed
 from visibility.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
@@ -134,10 +136,11 @@ class Node:
     async def _start(self) -> str:
         settings = self._settings
         try:
-            self._archive_limits = archive_limits(settings)
-            self._front = Front(settings)
+            self._front = Front(settings, self._clock.wall_s)
             self._folders = folders = open_folder(settings.data)
-            self._keyring = open_keyring(settings, self._clock, self._entropy)
+            refuse_if_in_use(settings.data, folders.values())
+            self._archive_limits = archive_limits(settings)
+            self._keyring = open_keyring(settings, self._clock, self._entropy, settings.account)
             self._opened.callback(self._keyring.close)
             self._identities = IdentityStore(
                 identities_file(settings.data), self._keyring.secrets, self._clock, self._entropy
@@ -216,7 +219,11 @@ class Node:
         except (SealBroken, sqlite3.Error) as error:
             raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         self._access = Access(
-            self._catalog, self._clock, enforced=not is_open, region=settings.region
+            self._catalog,
+            self._clock,
+            self._keyring,
+            enforced=not is_open,
+            region=settings.region,
         )
         self._access.replace(self._users)
         self._gateway = Gateway(
@@ -231,6 +238,7 @@ class Node:
             access=self._access,
             disk=self._disk,
             waiting_polls_max=settings.waiting_polls_max,
+            origins=AllowedOrigins(settings.browser_origins),
         )
         rates = Rates(
             self._clock.monotonic_s,
@@ -310,7 +318,7 @@ class Node:
             self._catalog,
             self._router,
             self._clock.wall_s,
-            self._gateway.empty_receives,
+            (self._gateway.empty_receives, self._gateway.duplicates),
             settings.metrics_queues_max,
         )
         parts = Parts(
@@ -335,11 +343,12 @@ class Node:
         if settings.auth is AuthMode.SIGV4:
             return self._verifier.verify
         claimed = partial(open_caller, account=settings.account, region=settings.region)
+        origins = AllowedOrigins(settings.browser_origins).names
 
         def authenticate(
             method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
         ) -> Caller:
-            refuse_browsers(headers)
+            refuse_browsers(headers, origins)
             return claimed(method, target, headers)
 
         return authenticate
@@ -369,7 +378,7 @@ class Node:
         every(_DATA_KEY_CHECK_S, self._renew_data_keys)
         every(FRONT_CHECK_S, self._front.look)
         every(_DISK_CHECK_S, self._look_at_disk)
-        every(_USAGE_WRITE_S, self._ledger.write)
+        every(_USAGE_WRITE_S, self._ledger.write, first_s=0.0)
         every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
         every(STALL_CHECK_S, self._stalls.look)
 

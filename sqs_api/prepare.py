@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from auth.caller import Caller
-from sqs_api.sealing import Sealer
+from sqs_api.sealing import Admit, Sealer
 from visibility.content import Delivery, contents_of, message_of, selection_of
 from visibility.errors import QueueError
 from visibility.model import Content, QueueDefinition, Receipt
@@ -44,11 +44,15 @@ class Preparer:
         self._receipt_keys: dict[bytes, ReceiptKey] = {}
 
     def received(
-        self, operation: ReceiveMessage, queue: QueueDefinition, deliveries: Deliveries
+        self,
+        operation: ReceiveMessage,
+        queue: QueueDefinition,
+        deliveries: Deliveries,
+        admit: Admit | None = None,
     ) -> ReceiveMessageResult:
-        """The messages as the client sees them, without those that cannot be opened.
+        """The messages as the client sees them, without those that cannot be opened; for `admit` see `Sealer.open`.
 
-        Raises KmsDisabled: none of them was seen.
+        Raises KmsDisabled, KmsAccessDenied: none of them was seen.
         """
         if not deliveries.leases:
             return ReceiveMessageResult()
@@ -57,7 +61,7 @@ class Preparer:
         fifo = queue.settings.fifo
         messages: list[Message] = []
         for lease, message in zip(deliveries.leases, deliveries.messages, strict=True):
-            data = self._sealer.open(message)
+            data = self._sealer.open(message, admit)
             if data is None:
                 continue
             delivery = Delivery(

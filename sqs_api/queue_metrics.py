@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from cluster.catalog import Catalog
 from cluster.router import Router
+from visibility.ages import OldestMessages
 from visibility.counts import Counts
 from visibility.gauges import GroupGauges
 from visibility.model import QueueDefinition
@@ -29,9 +30,14 @@ _GAUGES = {
     "messages_delayed": "Messages whose delay is not over (ApproximateNumberOfMessagesDelayed).",
 }
 _AGES = {
-    "oldest_message_age_seconds": "Age of the oldest message that is stored (ApproximateAgeOfOldestMessage).",
+    "oldest_message_age_seconds": "Age of the oldest message that is stored, whatever its state.",
     "oldest_receivable_message_age_seconds": "Age of the oldest message that could be received now.",
+    "approximate_age_of_oldest_message_seconds": "ApproximateAgeOfOldestMessage, as CloudWatch counts it: "
+    "without messages that were received three times, and from the move in a dead-letter queue.",
 }
+_INSTANTS = OldestMessages.__struct_fields__
+"""In the order of _AGES."""
+_NO_AGES = (None,) * len(_AGES)
 _COUNTERS = {
     "messages_sent": "Messages that were sent (NumberOfMessagesSent).",
     "sent_bytes": "Their size (the sum of SentMessageSize).",
@@ -43,7 +49,11 @@ _COUNTERS = {
     "messages_moved_out": "Messages that went to another queue, also as dead letters.",
 }
 """In the order of `visibility.counts.Counts`, whose rest is not shown."""
-_EMPTY_RECEIVES = "Receives that returned no message (NumberOfEmptyReceives)."
+_OF_THE_GATEWAY = {
+    "empty_receives": "Receives that returned no message (NumberOfEmptyReceives).",
+    "messages_deduplicated": "Messages that were sent again within five minutes and not stored "
+    "(NumberOfDeduplicatedSentMessages).",
+}
 _GROUP_GAUGES = {
     "groups_with_inflight_messages": "Message groups of which a message is in flight.",
     "noisy_groups": "Message groups of a fair queue that are noisy.",
@@ -61,8 +71,10 @@ class _Seen(msgspec.Struct):
     labels: tuple[str, str, str]
     gauges: tuple[int, int, int]
     counts: Counts
-    empty_receives: int
-    ages_s: tuple[float | None, float | None]
+    of_the_gateway: tuple[int, ...]
+    """In the order of _OF_THE_GATEWAY."""
+    ages_s: tuple[float | None, ...]
+    """In the order of _AGES."""
     groups: GroupGauges | None
 
 
@@ -74,24 +86,25 @@ class QueueMetrics:
         catalog: Catalog,
         router: Router,
         wall_s: Callable[[], float],
-        empty_receives: dict[int, int],
+        of_the_gateway: tuple[dict[int, int], ...],
         queues_max: int,
     ) -> None:
-        """`empty_receives` by queue id, counted by the gateway; `queues_max`: how many queues have labels of their own."""
+        """`of_the_gateway`: what the gateway counts by queue id; `queues_max`: how many queues have labels of their own."""
         self._catalog = catalog
         self._router = router
         self._wall_s = wall_s
         self._queues_max = queues_max
-        self._empty_receives = empty_receives
+        self._of_the_gateway = of_the_gateway
         self._seen: list[_Seen] = []
 
     async def read(self) -> None:
         """See `Source.read`."""
         depths = self._router.counters()
         known = [queue for queue in self._catalog if queue.queue_id in depths]
-        for queue_id in [*self._empty_receives]:
-            if self._catalog.queue_of_id(queue_id) is None:
-                del self._empty_receives[queue_id]
+        for counts in self._of_the_gateway:
+            for queue_id in [*counts]:
+                if self._catalog.queue_of_id(queue_id) is None:
+                    del counts[queue_id]
 
         def depth(queue: QueueDefinition) -> int:
             counts = depths[queue.queue_id]
@@ -117,16 +130,16 @@ class QueueMetrics:
         state = shard.queue(queue.queue_id)
         if state is None:
             return None
-        ages: tuple[float | None, float | None] = (None, None)
+        ages: tuple[float | None, ...] = _NO_AGES
         oldest = shard.oldest(state) if with_ages else None
         if oldest is not None:
             now_ms = self._wall_s() * 1000
-            ages = (_age_s(now_ms, oldest.stored_ms), _age_s(now_ms, oldest.receivable_ms))
+            ages = tuple(_age_s(now_ms, getattr(oldest, name)) for name in _INSTANTS)
         return _Seen(
             (queue.account, queue.region, queue.name),
             (state.visible, state.in_flight, state.delayed),
             msgspec.structs.replace(state.counts),
-            self._empty_receives.get(queue.queue_id, 0),
+            tuple(counts.get(queue.queue_id, 0) for counts in self._of_the_gateway),
             ages,
             shard.groups_of(state) if with_ages else None,
         )
@@ -151,12 +164,11 @@ class QueueMetrics:
             for queue in seen:
                 counter.add_metric(queue.labels, getattr(queue.counts, field))
             yield counter
-        counter = CounterMetricFamily(
-            "holdfast_queue_empty_receives", _EMPTY_RECEIVES, labels=_LABELS
-        )
-        for queue in seen:
-            counter.add_metric(queue.labels, queue.empty_receives)
-        yield counter
+        for position, (name, text) in enumerate(_OF_THE_GATEWAY.items()):
+            counter = CounterMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
+            for queue in seen:
+                counter.add_metric(queue.labels, queue.of_the_gateway[position])
+            yield counter
         yield from self._group_families()
 
     def _group_families(self) -> Iterator[Metric]:
@@ -193,7 +205,7 @@ def _sum(one: _Seen, other: _Seen) -> _Seen:
                 for field in Counts.__struct_fields__
             )
         ),
-        one.empty_receives + other.empty_receives,
-        (None, None),
+        tuple(map(sum, zip(one.of_the_gateway, other.of_the_gateway, strict=True))),
+        _NO_AGES,
         None,
     )

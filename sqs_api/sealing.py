@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import structlog
 
 from auth.envelope import BUILT_IN_KEY, DataKey, SealBroken
 from cluster.clock import Clock
-from cluster.keyring import Keyring, NamedKey, name_in
+from cluster.key_owners import NamedKey, key_place
+from cluster.keyring import Keyring
 from visibility.errors import KmsDisabled, KmsNotFound
 from visibility.events import StoredMessage
 from visibility.model import Content, QueueDefinition
 from visibility.sealing import SealingFailed
 
+Admit = Callable[[NamedKey], None]
+"""Raises KmsAccessDenied if the key may not be used."""
 _BUILT_IN_REUSE_S = 24 * 3600.0
 _KNOWN_MAX = 10_000
 
@@ -44,9 +47,9 @@ class Sealer:
         self._clock = clock
         self._makes_keys = makes_keys
         self._sealing: dict[str, _Sealing] = {}
-        """By the key's name."""
-        self._known: dict[str, _Sealing] = {}
-        """By KmsMasterKeyId, which may name a key in several ways. Bounded."""
+        """By the key's id."""
+        self._known: dict[tuple[str, str], _Sealing] = {}
+        """By the queue's account and its KmsMasterKeyId, which may name a key in several ways. Bounded."""
         self._log = structlog.get_logger("sealing")
         self.digest_key = keyring.digest_key
         """What group and deduplication ids are hashed with."""
@@ -55,24 +58,24 @@ class Sealer:
 
     def prepare(self, queues: Iterable[QueueDefinition]) -> None:
         """Make the data keys that these queues need, before requests come."""
-        references = {queue.settings.encryption for queue in queues} | {BUILT_IN_KEY}
-        for reference in references:
-            named = None if reference is None else self._keyring.find(reference)
-            if reference is not None and named is not None and named.enabled:
+        references = {(queue.settings.encryption, queue.account) for queue in queues}
+        for reference, account in references | {(BUILT_IN_KEY, "")}:
+            named = None if reference is None else self._keyring.find(reference, account)
+            if named is not None and named.enabled and named.key_id not in self._sealing:
                 self._begin(named)
 
     def check(self, queue: QueueDefinition) -> None:
         """Raise KmsNotFound or KmsDisabled if the queue's key cannot be used."""
         reference = queue.settings.encryption
         if reference is not None:
-            self._current(reference)
+            self._current(reference, queue.account)
 
     def seal(self, content: Content, queue: QueueDefinition) -> Content:
         """The message as it is stored. Raises KmsNotFound, KmsDisabled."""
         reference = queue.settings.encryption
         if reference is None:
             return content
-        key = self._current(reference).key
+        key = self._current(reference, queue.account).key
         return Content(
             key.seal(content.data),
             content.size,
@@ -84,14 +87,19 @@ class Sealer:
             key.number,
         )
 
-    def open(self, message: StoredMessage) -> bytes | None:
-        """The message's content; None, and a line in the log, if it is damaged. Raises KmsDisabled."""
+    def open(self, message: StoredMessage, admit: Admit | None = None) -> bytes | None:
+        """The message's content; None, and a line in the log, if it is damaged.
+
+        `admit` is asked about keys that belong to an account. Raises KmsDisabled, and what `admit` raises.
+        """
         if not message.sealed:
             return message.data
         try:
             named, key = self._keyring.data_key(message.sealed)
             if not named.enabled:
                 raise _disabled(named)
+            if admit is not None and named.account:
+                admit(named)
             return key.open(message.data)
         except SealBroken as error:
             self.broken += 1
@@ -107,7 +115,7 @@ class Sealer:
         """See `visibility.sealing.Sealing`."""
         reference = queue.settings.encryption
         try:
-            current = None if reference is None else self._current(reference)
+            current = None if reference is None else self._current(reference, queue.account)
             if self._is_sealed_by(message, current):
                 return message
             data = self.open(message)
@@ -129,20 +137,21 @@ class Sealer:
         except SealBroken:
             return False  # `open` says what is wrong
 
-    def _current(self, reference: str) -> _Sealing:
-        current = self._known.get(reference)
+    def _current(self, reference: str, account: str) -> _Sealing:
+        current = self._known.get((account, reference))
         if current is None:
-            named = self._keyring.find(reference)
+            named = self._keyring.find(reference, account)
             if named is None and self._makes_keys:
-                named = self._keyring.add(name_in(reference))
+                place = key_place(reference)
+                named = self._keyring.add(place.name, place.account or account)
             if named is None:
                 raise KmsNotFound(f"Invalid keyId {reference}")
             if not named.enabled:
                 raise _disabled(named)
-            current = self._sealing.get(named.name) or self._begin(named)
+            current = self._sealing.get(named.key_id) or self._begin(named)
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
-            self._known[reference] = current
+            self._known[account, reference] = current
         elif not current.named.enabled:
             raise _disabled(current.named)
         return current
@@ -150,7 +159,7 @@ class Sealer:
     def _begin(self, named: NamedKey) -> _Sealing:
         version, now_s = named.version, self._clock.monotonic_s()
         key = self._keyring.new_data_key(named)
-        current = self._sealing[named.name] = _Sealing(named, version, key, now_s)
+        current = self._sealing[named.key_id] = _Sealing(named, version, key, now_s)
         return current
 
     async def renew(self, queues: Iterable[QueueDefinition]) -> None:
@@ -158,14 +167,14 @@ class Sealer:
         reuse_s: dict[str, float] = {}
         for queue in queues:
             reference, settings = queue.settings.encryption, queue.settings
-            known = None if reference is None else self._known.get(reference)
+            known = None if reference is None else self._known.get((queue.account, reference))
             if known is not None and "KmsMasterKeyId" in queue.attributes:
-                shortest = reuse_s.get(known.named.name, _BUILT_IN_REUSE_S)
-                reuse_s[known.named.name] = min(shortest, settings.data_key_reuse_s)
+                shortest = reuse_s.get(known.named.key_id, _BUILT_IN_REUSE_S)
+                reuse_s[known.named.key_id] = min(shortest, settings.data_key_reuse_s)
         now_s = self._clock.monotonic_s()
-        for name, current in list(self._sealing.items()):
+        for key_id, current in list(self._sealing.items()):
             age_s = now_s - current.made_at_s
-            is_old = age_s >= reuse_s.get(name, _BUILT_IN_REUSE_S) and current.key.count
+            is_old = age_s >= reuse_s.get(key_id, _BUILT_IN_REUSE_S) and current.key.count
             named = current.named
             if named.enabled and (is_old or named.version != current.version):
                 version = named.version

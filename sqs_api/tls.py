@@ -11,6 +11,8 @@ from pathlib import Path
 
 from cryptography import x509
 
+from sqs_api.handshakes import ServerContext
+
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """TLS 1.2 with forward secrecy and AEAD only; those of TLS 1.3 are all so."""
 
@@ -48,6 +50,14 @@ class Tls:
         self.context = _context(self._certificate, self._key, self._client_ca)
         self.expires_at_s = expires_at_s
         """When the certificate in use expires, in seconds since 1970."""
+        self._expiry_seen = False
+
+    def expires_now(self, now_s: float) -> bool:
+        """Whether the certificate in use has expired; true once for each."""
+        if self._expiry_seen or now_s < self.expires_at_s:
+            return False
+        self._expiry_seen = True
+        return True
 
     def _looks(self) -> list[tuple[int, int, int] | None]:
         return [_look(file) for file in (self._certificate, self._key, self._client_ca) if file]
@@ -63,7 +73,7 @@ def _look(file: Path) -> tuple[int, int, int] | None:
 
 
 def _context(certificate: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     context.set_alpn_protocols(["http/1.1"])

@@ -156,12 +156,16 @@ def _messages_gone(batch: Batch, event: MessagesDeleted | MessagesExpired, moved
 
 def _messages_moved(batch: Batch, event: MessagesMoved, moved: Moved) -> None:
     for move in event.moves:
-        message = move.envelope
-        if not move.resealed:
-            there = moved[move.lease.sequence]
-            message = msgspec.structs.replace(
-                message, data=there.data, size=there.size, sealed=there.sealed
-            )
+        there = moved[move.lease.sequence]
+        stays = move.target_queue_id == event.queue_id
+        content = move.envelope if move.resealed else there
+        message = msgspec.structs.replace(
+            move.envelope,
+            data=content.data,
+            size=content.size,
+            sealed=content.sealed,
+            joined_at_ms=there.joined_at_ms if stays else event.moved_at_ms,
+        )
         if move.due_ms < 0:
             _remove(batch, event.queue_id, move.lease, waits=True)
         else:

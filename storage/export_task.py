@@ -38,6 +38,8 @@ class Export(msgspec.Struct):
     until_ms: int = 0
     queues: dict[int, QueuePlace] = {}
     queue_ages_max: int = 0
+    account: str = ""
+    """The account whose keys `readable_keys` names."""
 
 
 class ExportTask(msgspec.Struct):

@@ -6,6 +6,7 @@
     DATA/shard-0.answered  how far answers of shard 0 went out (answered.py)
     DATA/keyring.sqlite  the keys of messages and secrets (cluster/keyring.py), under DATA/master.key
     DATA/identities.sqlite  users and access keys (cluster/identity_store.py)
+    DATA/usage.sqlite    what accounts did, and DATA/usage-*.journal what they did last (sqs_api/usage.py)
 
 More shards and more folders can be added later without touching what is there.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from zlib import crc32
@@ -21,6 +23,12 @@ from zlib import crc32
 from storage.keys import FORMAT_VERSION
 
 _FILE = "format.json"
+_MAY_BE_THERE = re.compile(
+    r"format\.new|(catalog|keyring|identities|usage)\.sqlite(-wal|-shm|-journal)?"
+    r"|master\.key(\..*)?|audit\.log(\..*)?|backup-draft|lost\+found"
+)
+"""Names in a folder that becomes a data folder: what others put there first, and what a first start that was cut off left.
+`lost+found` is in each new file system."""
 
 
 class FolderRefused(Exception):
@@ -31,6 +39,11 @@ def open_folder(folder: Path) -> dict[int, Path]:
     """Make the folder if it does not exist. Returns each shard's folder. Raises FolderRefused."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FolderRefused(
+            f"cannot make data folder {folder}: {_reason(folder, error)}"
+        ) from error
+    try:
         file = folder / _FILE
         if not file.exists():
             _create(folder)
@@ -39,9 +52,26 @@ def open_folder(folder: Path) -> dict[int, Path]:
         raise FolderRefused(f"cannot use data folder {folder}: {error.strerror}") from error
 
 
+def _reason(folder: Path, error: OSError) -> str:
+    """The reason why a folder cannot be made, with the nearest thing above it that exists."""
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not there.is_dir():
+        return f"{there} is not a folder"
+    if isinstance(error, FileNotFoundError):  # as from /proc
+        return f"no folders can be made in {there}"
+    return f"{error.strerror} in {there}"
+
+
 def _create(folder: Path) -> None:
-    if any(child.name.startswith("shard-") for child in folder.iterdir()):
+    names = sorted(child.name for child in folder.iterdir())
+    if any(name.startswith("shard-") for name in names):
         raise FolderRefused(f"data folder {folder} has shards but no {_FILE}")
+    foreign = [name for name in names if _MAY_BE_THERE.fullmatch(name) is None]
+    if foreign:
+        raise FolderRefused(
+            f"{folder} is not a data folder and not empty: it has {foreign[0]}. "
+            "Name a new or an empty folder"
+        )
     write_format(folder, {"0": "shard-0"})
 
 

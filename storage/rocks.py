@@ -40,6 +40,7 @@ from storage.store import StoreFailed
 
 _SST_DELETIONS = (1000, 500, 0.5)
 _CORRUPTION = "Corruption: "  # how RocksDB's text begins when it is not the disk or a lock
+_LOCKED = "While lock file"
 _WAYS_OUT = "Restore a backup, or start with --accept-loss on to go on without the rest"
 _LOG_FILES_KEPT = 5
 _FILTER_BITS = 10
@@ -122,6 +123,8 @@ class RocksStore:
                 )  # RocksDB syncs what is in its folder, not that it exists
                 return rows
         except StoreFailed as error:
+            if _LOCKED in str(error):
+                raise StoreFailed(f"{folder} is in use by another process") from error
             if _CORRUPTION not in str(error):
                 raise
             answered = self._answered_before(folder, error)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from visibility.attributes import ARCHIVE_ALL, ARCHIVE_NONE
 from visibility.errors import InvalidParameterValue
 from visibility.events import (
     THE_SHARD,
@@ -27,6 +26,7 @@ from visibility.operations import AcknowledgeArchive, SealArchive
 from visibility.outcomes import Outcome
 from visibility.stamp import Stamp
 from visibility.state import ShardState
+from visibility.tags import ARCHIVE_ALL, ARCHIVE_NONE
 
 EXPIRED = "expired"
 DELETED = "deleted"

@@ -2,7 +2,8 @@
 
 Pure. Attributes are stored complete: every settable one with its default, text as
 GetQueueAttributes shows it; optional ones (policies, KMS) are absent when they are not set. Whether
-a dead-letter queue exists and allows its source is the catalog's to ask (`redrive_allowed`).
+a dead-letter queue exists and allows its source is the catalog's to ask
+(`redrive_policies.redrive_allowed`).
 Source: SQS API reference; wording recorded from AWS where a test says so, else the common one.
 """
 
@@ -12,15 +13,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-import msgspec
-
 from auth.envelope import BUILT_IN_KEY
-from auth.policy_document import Kind as PolicyKind
-from auth.policy_document import PolicyRefused, read_policy
 from visibility import limits
 from visibility.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameterValue
-from visibility.model import QueueCounters, QueueDefinition, QueueSettings, RedrivePolicy
-from visibility.naming import check_queue_name, check_tags, checked_utf8, is_fifo_name, parse_arn
+from visibility.model import QueueCounters, QueueDefinition, QueueSettings
+from visibility.naming import check_queue_name, check_tags, checked_utf8, is_fifo_name
+from visibility.queue_policy import check_policy
+from visibility.redrive_policies import (
+    checked_redrive_allow_policy,
+    compact_redrive_allow_policy,
+    compact_redrive_policy,
+    json_object,
+    read_redrive_policy,
+    redrive_refusal,
+)
+from visibility.tags import ARCHIVE_EXPIRED, ARCHIVE_TAG
 
 ALL = "All"
 
@@ -123,7 +130,7 @@ def _merged(current: Mapping[str, str], given: Mapping[str, str], *, fifo: bool)
             merged.pop(name, None)
     _settle_encryption(merged, given)
     redrive = given.get("RedrivePolicy")
-    if redrive and is_fifo_name(_redrive_policy(redrive).dead_letter_target_arn) is not fifo:
+    if redrive and is_fifo_name(read_redrive_policy(redrive).dead_letter_target_arn) is not fifo:
         # AWS ends this text with two full stops.
         raise redrive_refusal(
             redrive, "Dead-letter queue must be same type of queue as the source.."
@@ -210,118 +217,12 @@ def _boolean(name: str, text: str) -> str:
     return value
 
 
-def _json_object(text: str) -> dict[str, object] | None:
-    """The JSON object in the text, or None if it holds anything else."""
-    try:
-        value: object = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _checked_policy(name: str, text: str) -> str:
     if name == "RedriveAllowPolicy":
-        return _checked_redrive_allow_policy(text)
+        return checked_redrive_allow_policy(text)
     if name == "RedrivePolicy":
-        _redrive_policy(text)
-    elif not _is_queue_policy(text):
-        raise _invalid(name)
-    return text
-
-
-def _is_queue_policy(text: str) -> bool:
-    if len(text.encode(errors="replace")) > limits.POLICY_BYTES_MAX:
-        return False
-    try:
-        read_policy(text, PolicyKind.QUEUE)
-    except PolicyRefused:
-        return False
-    return True
-
-
-def redrive_refusal(text: str, reason: str) -> InvalidParameterValue:
-    """What CreateQueue and SetQueueAttributes answer to the text of a RedrivePolicy they cannot take."""
-    return InvalidParameterValue(
-        f"Value {text} for parameter RedrivePolicy is invalid. Reason: {reason}"
-    )
-
-
-def _redrive_policy(text: str) -> RedrivePolicy:
-    policy = _json_object(text)
-    if policy is None:
-        raise InvalidParameterValue(
-            "Invalid value for the parameter RedrivePolicy. "
-            "Reason: Redrive policy is not a valid JSON map."
-        )
-    arn, given = policy.get("deadLetterTargetArn"), policy.get("maxReceiveCount")
-    count = _receive_count(given)
-    if "maxReceiveCount" not in policy:
-        reason = "Redrive policy does not contain mandatory attribute: maxReceiveCount."
-    elif "deadLetterTargetArn" not in policy:
-        reason = "Redrive policy does not contain mandatory attribute: deadLetterTargetArn."
-    elif count is None:
-        reason = (
-            f"Invalid value for maxReceiveCount: {given}, valid values are from "
-            f"{limits.MAX_RECEIVE_COUNT.low} to {limits.MAX_RECEIVE_COUNT.high} both inclusive."
-        )
-    elif not isinstance(arn, str) or not arn.startswith("arn:"):
-        reason = "Dead-letter target ARN should be fully qualified ARN."
-    elif parse_arn(arn) is None:
-        reason = "Only SQS queues are valid resources for deadLetterTargetArn."
-    elif len(policy) > 2:
-        reason = "Only following attributes are supported: [maxReceiveCount, deadLetterTargetArn]."
-    else:
-        return RedrivePolicy(arn, count)
-    raise redrive_refusal(text, reason)
-
-
-def _receive_count(value: object) -> int | None:
-    """A count within AWS's range from a JSON number or a string of digits, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return None
-    digits = str(value)[: _DIGITS_MAX + 1]
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
-        return None
-    count, bounds = int(digits), limits.MAX_RECEIVE_COUNT
-    return count if bounds.low <= count <= bounds.high else None
-
-
-def _checked_redrive_allow_policy(text: str) -> str:
-    policy = _json_object(text) or {}
-    permission, arns = policy.get("redrivePermission"), policy.get("sourceQueueArns")
-    if (
-        permission not in ("allowAll", "denyAll", "byQueue")
-        or not policy.keys() <= {"redrivePermission", "sourceQueueArns"}
-        or not isinstance(arns, list | None)
-        or not all(isinstance(arn, str) and parse_arn(arn) for arn in arns or ())
-    ):
-        raise _invalid(
-            "RedriveAllowPolicy",
-            " Reason: Amazon SQS can't create the redrive allow policy, "
-            "as it's in an unsupported format.",
-        )
-    reason = None
-    if arns and permission != "byQueue":
-        reason = (
-            "To specify one or more source queue ARNs, you must set redrivePermission to byQueue."
-        )
-    elif permission == "byQueue" and not arns:
-        reason = (
-            "When you specify the byQueue permission type, you must also specify "
-            "one or more sourceQueueArns values."
-        )
-    elif arns and len(arns) > limits.REDRIVE_SOURCE_QUEUE_ARNS_MAX:
-        reason = (
-            "The maximum number of source queue ARNs you can specify is "
-            f"{limits.REDRIVE_SOURCE_QUEUE_ARNS_MAX}."
-        )
-    if reason:
-        raise InvalidParameterValue(
-            f"Value {text} for parameter RedriveAllowPolicy is invalid. "
-            f"Reason: Amazon SQS can't create the redrive allow policy. {reason}"
-        )
-    if arns is None and "sourceQueueArns" in policy:  # AWS does not keep a null
-        return msgspec.json.encode({"redrivePermission": permission}).decode()
+        return compact_redrive_policy(read_redrive_policy(text))
+    check_policy(text)
     return text
 
 
@@ -341,20 +242,8 @@ def conflicting_attribute(current: Mapping[str, str], given: Mapping[str, str]) 
 
 def _comparable(row: Attribute, value: str) -> object:
     if row.name == "RedrivePolicy" and value:
-        return _redrive_policy(value)
-    return _json_object(value) if row.kind is Kind.POLICY and value else value
-
-
-PROTECT_TAG = "holdfast:protect"
-PROTECT_ON = "on"
-"""With the value "on" the queue can be neither deleted nor purged, but by force."""
-ARCHIVE_TAG = "holdfast:archive"
-"""The tag that says which messages go to the archive; SQS has no attribute for it, and every client can set a tag."""
-ARCHIVE_EXPIRED = "expired"
-"""Those that were older than the queue's retention. What also any other value of the tag means, and none."""
-ARCHIVE_ALL = "all"
-"""Those that consumers deleted, too."""
-ARCHIVE_NONE = "none"
+        return read_redrive_policy(value)
+    return json_object(value) if row.kind is Kind.POLICY and value else value
 
 
 def settings_of(
@@ -371,23 +260,11 @@ def settings_of(
         wait_ms=int(attributes["ReceiveMessageWaitTimeSeconds"]) * 1000,
         maximum_message_size=int(attributes["MaximumMessageSize"]),
         fifo=attributes.get("FifoQueue") == "true",
-        redrive_policy=None if redrive is None else _redrive_policy(redrive),
+        redrive_policy=None if redrive is None else read_redrive_policy(redrive),
         content_based_deduplication=attributes.get("ContentBasedDeduplication") == "true",
         encryption=attributes.get("KmsMasterKeyId") or managed,
         data_key_reuse_s=int(reuse_s or limits.KMS_DATA_KEY_REUSE_PERIOD_SECONDS.default or 0),
         archive=(tags or {}).get(ARCHIVE_TAG, ARCHIVE_EXPIRED),
-    )
-
-
-def redrive_allowed(target_attributes: Mapping[str, str], source_arn: str) -> bool:
-    """Whether a dead-letter queue lets this queue name it; without RedriveAllowPolicy all may."""
-    text = target_attributes.get("RedriveAllowPolicy")
-    policy = _json_object(text) if text else None
-    if policy is None or policy["redrivePermission"] == "allowAll":
-        return True
-    arns = policy.get("sourceQueueArns")
-    return (
-        policy["redrivePermission"] == "byQueue" and isinstance(arns, list) and source_arn in arns
     )
 
 
@@ -416,8 +293,21 @@ def shown_attributes(
         "QueueArn": queue.arn,
     }
     everything = ALL in asked
-    shown = {n: values[n] for n in ATTRIBUTES if n in values and (everything or n in asked)}
+    shown = {
+        name: _shown(name, values[name])
+        for name in ATTRIBUTES
+        if name in values and (everything or name in asked)
+    }
     return shown or None
+
+
+def _shown(name: str, value: str) -> str:
+    """Older versions stored redrive policies in the form they were given."""
+    if name == "RedrivePolicy":
+        return compact_redrive_policy(read_redrive_policy(value))
+    if name == "RedriveAllowPolicy":
+        return compact_redrive_allow_policy(json_object(value) or {})
+    return value
 
 
 def checked_tags(

@@ -167,6 +167,12 @@ class InvalidAddress(QueueError):
     code = "InvalidAddress"
 
 
+class KmsAccessDenied(QueueError):
+    """The caller may not use the key that the queue or a message names."""
+
+    code = "KMS.AccessDeniedException"
+
+
 class KmsDisabled(QueueError):
     """The key that the queue or a message names is disabled."""
 

@@ -21,7 +21,8 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     none. `receive_count` and `first_received_at_ms` are those of the time before it was put at its place (dead letters go
     on counting); `received_here` of these receives were in this queue. `group` is a digest (see `grouping.py`); a message
     that has one is in the index of groups. `clock_ms` is where retention counts from if that is not the order of the queue,
-    else 0. `handle_sequence` is the sequence that receipt handles name, 0 where it is the message's own.
+    else 0. `handle_sequence` is the sequence that receipt handles name, 0 where it is the message's own. `joined_at_ms` is
+    when it came from another queue, 0 for one that was sent to this queue, or moved to it by a version before 0.2.
     """
 
     message_id: str
@@ -36,6 +37,7 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     clock_ms: int = 0
     handle_sequence: int = 0
     received_here: int = 0
+    joined_at_ms: int = 0
 
     @property
     def retained_from_ms(self) -> int:

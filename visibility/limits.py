@@ -33,6 +33,10 @@ BATCH_BYTES_MAX = 1024 * KIB  # bodies and attributes, whatever the queue's own 
 MESSAGE_ATTRIBUTES_MAX = 10  # attributes of a message
 MESSAGE_ATTRIBUTE_NAME_LENGTH_MAX = 256  # characters; 257 was refused
 MESSAGE_ATTRIBUTE_TYPE_LENGTH_MAX = 256  # characters, custom suffix included
+NUMBER_DIGITS_MAX = 38  # significant digits of a Number attribute
+NUMBER_MAGNITUDE = Range(
+    -128, 126
+)  # powers of ten that a Number attribute lies between, or it is 0
 TOKEN_LENGTH_MAX = 128  # characters of a group, deduplication or attempt id; recorded
 DEDUPLICATION_WINDOW_SECONDS = 300  # from the first send
 SEQUENCE_NUMBER_DIGITS = 20  # decimal digits
@@ -47,6 +51,7 @@ VISIBILITY_TIMEOUT = Range(0, 43_200, 30)  # seconds; high: also the total of on
 KMS_DATA_KEY_REUSE_PERIOD_SECONDS = Range(60, DAY, 300)  # seconds
 MAX_RECEIVE_COUNT = Range(1, 1_000)  # receives before a move to the dead-letter queue
 POLICY_BYTES_MAX = 8_192  # of a queue's policy
+POLICY_STATEMENTS_MAX = 20  # of a queue's policy
 REDRIVE_SOURCE_QUEUE_ARNS_MAX = 10  # ARNs in a RedriveAllowPolicy
 
 # -- receiving -----------------------------------------------------------------------------------
@@ -70,7 +75,7 @@ TAG_VALUE_LENGTH_MAX = 256  # characters
 # -- permissions ---------------------------------------------------------------------------------
 
 LABEL_LENGTH_MAX = 80  # characters
-PERMISSION_ACTIONS_MAX = 7  # actions of one AddPermission
+PERMISSION_ACTIONS_MAX = 7  # actions of one AddPermission, and of one statement of a policy
 
 # -- move tasks ----------------------------------------------------------------------------------
 

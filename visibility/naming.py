@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from visibility import limits
 from visibility.errors import InvalidAddress, InvalidParameterValue, QueueDoesNotExist
+from visibility.tags import check_own_tags
 
 FIFO_SUFFIX = ".fifo"
 
@@ -36,7 +37,8 @@ _MAX = limits.QUEUE_NAME_LENGTH_MAX
 _STANDARD_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{_MAX}}}")
 _FIFO_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{_MAX - len(FIFO_SUFFIX)}}}\.fifo")
 _ACCOUNT = re.compile(rf"[0-9]{{{limits.ACCOUNT_ID_DIGITS}}}")
-_ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.\-\u00C0-\u017F]+")
+_ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_NUMBER = re.compile(r"[+-]?(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?")
 _TOKEN = re.compile(rf"[!-~]{{1,{limits.TOKEN_LENGTH_MAX}}}")  # no space
 _LABEL = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.LABEL_LENGTH_MAX}}}")
 _ARN = re.compile(r"arn:aws[a-z-]*:sqs:([a-z0-9-]+):([0-9]+):([A-Za-z0-9_-]+(?:\.fifo)?)")
@@ -50,6 +52,9 @@ _FIFO_WORDING = (
 )
 _LEGAL_BYTES = b"\t\n\r" + bytes(range(0x20, 0x100))
 _UFFFE, _UFFFF = b"\xef\xbf\xbe", b"\xef\xbf\xbf"  # in UTF-8; found nowhere else in it
+_EXPONENT_LENGTH_MAX = (
+    10  # characters; the zeros of the largest message make up for a million, 8 with its sign
+)
 _REMEMBERED_URLS = 4_096  # addresses; a few MB at most with the next bound
 _REMEMBERED_URL_LENGTH_MAX = 512  # characters; a longer one is resolved each time and not kept
 
@@ -95,10 +100,10 @@ def queue_address(queue_url: str) -> QueueAddress:
     """The account and name in a QueueUrl's last two path parts, or a bare name.
 
     Scheme, host, query string and what stands before the last two parts (a region) do not matter.
-    Raises InvalidAddress when the text has no name, or something else than an account before it:
-    AWS answers so to an address it cannot read, and no client that got its URL from SQS sends it.
-    Raises QueueDoesNotExist for a readable address whose name no queue can have: to the client
-    that is just a queue which is not there.
+    Raises InvalidAddress when something else than an account stands before the name: AWS answers so
+    to an address it cannot read, and no client that got its URL from SQS sends it.
+    Raises QueueDoesNotExist for an address without a path, and for one whose name no queue can have:
+    to the client that is just a queue which is not there.
     """
     if len(queue_url) > _REMEMBERED_URL_LENGTH_MAX:
         return _resolve(queue_url)
@@ -112,7 +117,7 @@ def _resolve(queue_url: str) -> QueueAddress:
         path = rest.partition("/")[2]
     parts = [part for part in path.split("/") if part]
     if not parts:
-        raise InvalidAddress(f"The address {queue_url} is not valid for this endpoint.")
+        raise QueueDoesNotExist()
     name = unquote(parts[-1])
     account = unquote(parts[-2]) if len(parts) > 1 else None
     if account is not None and not is_account(account):
@@ -166,6 +171,27 @@ def check_message_attribute_name(name: str) -> None:
     raise InvalidParameterValue(reason)
 
 
+def is_number(text: str) -> bool:
+    """Whether a Number attribute may have this value. Zeros before and behind all other digits do not count as digits.
+
+    Takes time linear in the length, whatever the exponent.
+    """
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return False
+    whole, fraction = found[1] or "", found[2] or found[3] or ""
+    digits = (whole + fraction).lstrip("0")
+    significant = digits.rstrip("0")
+    sign_and_exponent = found[4] or "0"
+    if not significant:
+        return True
+    if len(significant) > limits.NUMBER_DIGITS_MAX or len(sign_and_exponent) > _EXPONENT_LENGTH_MAX:
+        return False
+    magnitude = len(digits) - len(fraction) - 1 + int(sign_and_exponent)
+    low, high = limits.NUMBER_MAGNITUDE.low, limits.NUMBER_MAGNITUDE.high
+    return low <= magnitude < high or (magnitude == high and significant == "1")
+
+
 def check_token(name: str, value: str) -> None:
     """Refuse a group, deduplication or attempt id outside AWS's alphabet; `name` is the member."""
     if _TOKEN.fullmatch(value) is None:
@@ -185,13 +211,18 @@ def check_label(label: str | None) -> None:
         )
 
 
+def check_tag_key(key: str) -> None:
+    """Refuse a key no tag can have."""
+    if not 1 <= len(key) <= limits.TAG_KEY_LENGTH_MAX:
+        raise InvalidParameterValue(
+            f"Tag keys must be between 1 and {limits.TAG_KEY_LENGTH_MAX} characters in length."
+        )
+
+
 def check_tags(tags: Mapping[str, str]) -> None:
-    """Refuse a tag out of AWS's bounds; keys beginning with `aws:` are AWS's own."""
+    """Refuse a tag out of AWS's bounds, and what `check_own_tags` refuses; keys beginning with `aws:` are AWS's own."""
     for key, value in tags.items():
-        if not 1 <= len(key) <= limits.TAG_KEY_LENGTH_MAX:
-            raise InvalidParameterValue(
-                f"Tag keys must be between 1 and {limits.TAG_KEY_LENGTH_MAX} characters in length."
-            )
+        check_tag_key(key)
         if checked_utf8(key + value) is None:
             raise InvalidParameterValue("Tag keys and values must be valid text.")
         if key[:4].lower() == "aws:":
@@ -200,6 +231,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
             raise InvalidParameterValue(
                 f"Tag values cannot be longer than {limits.TAG_VALUE_LENGTH_MAX} characters."
             )
+    check_own_tags(tags)
 
 
 def is_plain(text: str) -> bool:

@@ -64,7 +64,23 @@ class Progress(msgspec.Struct, frozen=True):
     """Messages that cannot be read, and stay."""
 
 
-Answer = results.Result | Deliveries | QueueCounters | BrowsedPage | MovePlan | Progress | None
+class Deduplicated(msgspec.Struct, frozen=True):
+    """The answer to a send of which `duplicates` messages had been sent before and are not stored again."""
+
+    result: results.SendMessageResult | results.SendMessageBatchResult
+    duplicates: int
+
+
+Answer = (
+    results.Result
+    | Deliveries
+    | Deduplicated
+    | QueueCounters
+    | BrowsedPage
+    | MovePlan
+    | Progress
+    | None
+)
 """What a request is answered with if it is not refused."""
 
 Outcome = tuple[Answer | NoAnswer, tuple[Event, ...]]

@@ -18,7 +18,7 @@ from visibility.events import (
 from visibility.groups import GroupBook
 from visibility.model import Content, QueueDefinition, Request
 from visibility.operations import SendMessage, SendMessageBatch
-from visibility.outcomes import Outcome, batch_failure
+from visibility.outcomes import Deduplicated, Outcome, batch_failure
 from visibility.results import (
     BatchResultErrorEntry,
     SendMessageBatchResult,
@@ -52,10 +52,12 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
             sent.message_id, stamp.now_ms, content.size, content.data, content.sealed
         )
         events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
+        duplicates = 0
     else:
         sending = Sending(shard, queue, definition, stamp, request.parts)
         sent = sending.send(content, delay_s, 0)
         events = sending.events()
+        duplicates = sending.duplicates
     result = SendMessageResult(
         content.md5_of_message_body,
         sent.message_id,
@@ -63,7 +65,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         content.md5_of_message_system_attributes,
         sent.sequence_number,
     )
-    return result, events
+    return Deduplicated(result, duplicates) if duplicates else result, events
 
 
 def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -92,7 +94,9 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
                 sent.sequence_number,
             )
         )
-    return SendMessageBatchResult(successful or None, failed or None), sending.events()
+    result = SendMessageBatchResult(successful or None, failed or None)
+    duplicates = sending.duplicates
+    return Deduplicated(result, duplicates) if duplicates else result, sending.events()
 
 
 def _is_plain(queue: QueueState, definition: QueueDefinition, content: Content) -> bool:
@@ -114,6 +118,7 @@ class Sending:
         "_shard",
         "_stamp",
         "_waiting",
+        "duplicates",
     )
 
     def __init__(
@@ -133,6 +138,8 @@ class Sending:
         self._waiting: list[StoredMessage] = []
         self._delayed: list[StoredMessage] = []
         self._due_ms: list[int] = []
+        self.duplicates = 0
+        """Messages that were not appended."""
         self._fresh: dict[bytes, Remembered] = {}
         """Ids that this request is the first to use."""
         self._known: dict[bytes, Remembered] = {}
@@ -146,6 +153,7 @@ class Sending:
         fifo = self._definition.settings.fifo
         known = self._known.get(content.deduplication) if fifo else None
         if known is not None:
+            self.duplicates += 1
             return _Sent(known.message_id, sequence_number(known.sequence))
         now_ms = self._stamp.now_ms
         message_id = self._stamp.message_id(position)

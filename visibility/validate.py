@@ -20,10 +20,12 @@ from visibility.naming import (
     SYSTEM_ATTRIBUTE_NAMES,
     check_label,
     check_message_attribute_name,
+    check_tag_key,
     check_tags,
     check_token,
     checked_utf8,
     is_account,
+    is_number,
     is_plain,
     parse_arn,
 )
@@ -45,7 +47,6 @@ _PERMITTED_ACTIONS = frozenset(
 _BATCH_ACTIONS = frozenset(name for name in ops.ACTIONS if name.endswith("Batch"))
 _ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.BATCH_ENTRY_ID_LENGTH_MAX}}}").fullmatch
 _ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL).fullmatch
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?").fullmatch
 _CHECKS: dict[type[ops.Operation], Callable[[ops.Operation], None]] = {}
 _OperationT = TypeVar("_OperationT", bound=ops.Operation)
 
@@ -226,9 +227,11 @@ def _checked_entries(
 # -- queues, permissions, move tasks ---------------------------------------------------------------
 
 
-def _check_required(operation: ops.Operation) -> None:
+def _check_required(operation: ops.Operation, *, but: str | None = None) -> None:
     """Refuse the first absent member; an empty text, list or map counts as absent."""
     for field in ops.ACTIONS[type(operation).__name__].required:
+        if field == but:
+            continue
         value: object = getattr(operation, field)
         if value is None or (isinstance(value, Collection) and not value):
             raise _missing(ops.member_name(field))
@@ -259,6 +262,14 @@ def _check_tag_queue(operation: ops.TagQueue) -> None:
     check_tags(operation.tags or {})
 
 
+@_row(ops.UntagQueue)
+def _check_untag_queue(operation: ops.UntagQueue) -> None:
+    if not operation.queue_url:
+        raise _missing("QueueUrl")
+    for key in operation.tag_keys or ("",):  # no keys get the refusal of an empty one
+        check_tag_key(key)
+
+
 @_row(ops.ListQueues)
 def _check_list_queues(operation: ops.ListQueues) -> None:
     _check_max_results(operation.max_results)
@@ -281,13 +292,14 @@ def _check_max_results(value: int | None) -> None:
 
 @_row(ops.AddPermission)
 def _check_add_permission(operation: ops.AddPermission) -> None:
-    _check_required(operation)
+    _check_required(operation, but="aws_account_ids")
     check_label(operation.label)
-    for account in operation.aws_account_ids or ():
-        if not is_account(account):
-            raise errors.InvalidParameterValue(
-                f"Value {account} for parameter PrincipalId is invalid. Reason: Unable to verify."
-            )
+    accounts = operation.aws_account_ids or []
+    if not accounts or not all(map(is_account, accounts)):
+        raise errors.InvalidParameterValue(
+            f"Value [{', '.join(accounts)}] for parameter PrincipalId is invalid. "
+            "Reason: Unable to verify."
+        )
     actions = operation.actions or []
     for action in actions:
         if action in _PERMITTED_ACTIONS:
@@ -400,7 +412,7 @@ def _checked_attribute(value: ops.MessageAttributeValue, which: str) -> tuple[st
         reason = f"Invalid characters found in the value of {which}."
     elif not encoded:
         reason = f"{at_start} must contain a non-empty value of type '{data_type}'."
-    elif data_type == "Number" and _NUMBER(text or "") is None:
+    elif data_type == "Number" and not is_number(text or ""):
         reason = f"Can't cast the value of {which} to a number."
     else:
         return data_type, encoded

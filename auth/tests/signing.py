@@ -16,9 +16,9 @@ from auth import AccessKey, Caller, Verifier
 from auth.canonical import request_template, signing_key, string_to_sign
 
 NOW_S = 1_767_225_600.0 + 12 * 3600  # 2026-01-01T12:00:00Z
-KEY = AccessKey("AKIDEXAMPLE", "secret", "123456789012", "AIDAEXAMPLE")
+KEY = AccessKey("AKIDEXAMPLE", "secret", "123456789012", "AIDAEXAMPLE", user="ann")
 TEMPORARY_KEY = AccessKey(
-    "ASIDEXAMPLE", "secret", "123456789012", "AROAEXAMPLE:me", session_token="to/ken+="
+    "ASIDEXAMPLE", "secret", "123456789012", "AIDAANN", session_token="to/ken+=", user="ann"
 )
 SIGNING_ACCOUNT_KEY = AccessKey("210987654321", "secret", "123456789012", "AIDAEXAMPLE")
 JSON_HEADERS = {

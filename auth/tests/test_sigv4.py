@@ -46,6 +46,12 @@ def test_names_account_region_principal_and_key_of_the_signer() -> None:
     assert callers[1] is callers[2]
 
 
+def test_the_principal_of_an_account_itself_is_its_id() -> None:
+    of_the_root = msgspec.structs.replace(KEY, user=None)
+
+    assert SIGNED.verify(Verifier(CredentialSet([of_the_root]))).principal == KEY.account
+
+
 @pytest.mark.parametrize("region", ["eu-west-1", "us-gov-east-1", "home", "x" * 32])
 def test_serves_every_region(region: str) -> None:
     assert sign_header(region=region).verify(make_verifier()).region == region
@@ -150,7 +156,7 @@ def test_serves_temporary_credentials(make: type) -> None:
     verifier = make_verifier()
 
     assert request.verify(verifier) == request.verify(verifier)
-    assert request.verify(verifier).principal == "AROAEXAMPLE:me"
+    assert request.verify(verifier).principal == "AIDAANN"
 
 
 def test_a_payload_hash_of_the_body_is_accepted() -> None:

@@ -95,4 +95,4 @@ def _verify_twice(vector: Vector, key: AccessKey) -> None:
             vector.method, vector.target, vector.headers(), vector.body, SIGNED_AT_S
         )
         assert (caller.account, caller.region) == ("123456789012", "us-east-1")
-        assert (caller.principal, caller.access_key_id) == ("AIDAEXAMPLE", "AKIDEXAMPLE")
+        assert (caller.principal, caller.access_key_id) == ("123456789012", "AKIDEXAMPLE")

@@ -24,6 +24,18 @@ def test_clients_and_an_address_typed_by_hand_are_served(headers: dict[bytes, by
     refuse_browsers(headers)
 
 
+@pytest.mark.parametrize("site", [b"cross-site", b"same-site", b"same-origin"])
+def test_pages_of_allowed_origins_are_served_and_those_of_others_are_not(site: bytes) -> None:
+    headers = {b"host": b"127.0.0.1:9324", b"user-agent": BROWSER, b"sec-fetch-site": site}
+    allowed = frozenset((b"https://app.example",))
+
+    refuse_browsers(headers | {b"origin": b"https://app.example"}, allowed)
+
+    for origin in (b"https://evil.example", b"https://app.example.evil.example", b"null", b""):
+        with pytest.raises(AccessDenied, match="web pages"):
+            refuse_browsers(headers | {b"origin": origin}, allowed)
+
+
 @pytest.mark.parametrize(
     "headers",
     [

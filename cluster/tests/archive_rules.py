@@ -12,10 +12,10 @@ from storage.codec import decode_row
 from storage.keys import ARCHIVED, table_range
 from storage.memory import MemoryStore
 from visibility.archive import the_shard
-from visibility.attributes import ARCHIVE_ALL, ARCHIVE_TAG
 from visibility.engine import Engine
 from visibility.events import THE_SHARD, ArchivedMessage
 from visibility.operations import AcknowledgeArchive, SealArchive
+from visibility.tags import ARCHIVE_ALL, ARCHIVE_TAG
 from visibility.tests import prepared
 
 LIMITS = ArchiveLimits(1 << 40, retains=False)

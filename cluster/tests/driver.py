@@ -13,7 +13,7 @@ from visibility.errors import QueueError
 from visibility.events import Event
 from visibility.invariants import check_shard
 from visibility.model import QueueDefinition, Request
-from visibility.outcomes import Answer, Deliveries, Progress
+from visibility.outcomes import Answer, Deduplicated, Deliveries, Progress
 from visibility.sealing import Sealing
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
@@ -39,7 +39,7 @@ class Reply:
         """The answer, which must be there and no refusal."""
         (answer,) = self.answers
         assert not isinstance(answer, QueueError), answer.message
-        return answer
+        return answer.result if isinstance(answer, Deduplicated) else answer
 
     @property
     def refusal(self) -> QueueError | None:

@@ -35,6 +35,10 @@ class FifoMessage:
     base_count: int = 0
     first_received_at_ms: int = 0
 
+    @property
+    def received_here(self) -> int:
+        return self.receive_count - self.base_count
+
 
 @dataclass(frozen=True)
 class FifoHandle:

@@ -24,7 +24,6 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from cluster.tests.driver import Driver, Reply
-from visibility.attributes import ARCHIVE_TAG
 from visibility.events import Lease, MessagesReceived, StoredMessage
 from visibility.limits import VISIBILITY_TIMEOUT
 from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
@@ -48,6 +47,7 @@ from visibility.results import (
 )
 from visibility.sequence_numbers import sequence_number
 from visibility.state import SPAN_BITS
+from visibility.tags import ARCHIVE_TAG
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 

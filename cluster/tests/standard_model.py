@@ -34,6 +34,8 @@ class ModelMessage:
     """Whether it went to the end of the line and was not touched since."""
     lease_was_here: bool = False
     """Whether it was received in this queue, be it given back since."""
+    joined_at_ms: int = 0
+    """When it came from another queue, 0 for one that was sent here."""
     shown: int = 0
     """The order in which clients made messages visible; 0 where time does."""
 
@@ -200,6 +202,7 @@ class Model:
         message.received_at_ms = None
         message.at_the_back = message.lease_was_here = False
         message.base_count = message.receive_count
+        message.joined_at_ms = self.now_ms
 
     def _named(self, handle: Handle) -> ModelMessage | None:
         message = self.messages.get(handle.body)

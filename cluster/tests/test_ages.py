@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from cluster.tests.driver import Driver
@@ -26,7 +27,7 @@ def _oldest(driver: Driver, queue: QueueDefinition = QUEUE) -> OldestMessages:
     state = driver.engine.state
     oldest = oldest_messages(state, state.queue(queue.queue_id))
     return OldestMessages(
-        *(at_ms and at_ms - START_MS for at_ms in (oldest.stored_ms, oldest.receivable_ms))
+        *(at_ms and at_ms - START_MS for at_ms in msgspec.structs.astuple(oldest))
     )
 
 
@@ -37,7 +38,7 @@ def _at(driver: Driver, at_ms: int) -> None:
 def test_empty_queue_has_no_oldest_message(driver: Driver) -> None:
     driver.submit(prepared.receive(QUEUE))
 
-    assert _oldest(driver) == OldestMessages(0, 0)
+    assert _oldest(driver) == OldestMessages(0, 0, 0)
 
 
 def test_message_in_flight_is_stored_and_not_receivable(driver: Driver) -> None:
@@ -46,10 +47,10 @@ def test_message_in_flight_is_stored_and_not_receivable(driver: Driver) -> None:
         driver.submit(prepared.send(QUEUE, str(at_ms)))
 
     driver.submit(prepared.receive(QUEUE, timeout_s=30))
-    assert _oldest(driver) == OldestMessages(1_000, 2_000)
+    assert _oldest(driver) == OldestMessages(1_000, 2_000, 1_000)
 
     _at(driver, 32_000)
-    assert _oldest(driver) == OldestMessages(1_000, 1_000)
+    assert _oldest(driver) == OldestMessages(1_000, 1_000, 1_000)
 
 
 def test_message_that_went_to_the_back_is_stored_and_not_the_first_to_be_received(
@@ -64,19 +65,19 @@ def test_message_that_went_to_the_back_is_stored_and_not_the_first_to_be_receive
     driver.submit(prepared.receive(QUEUE, timeout_s=600))  # the other one
 
     driver.submit(prepared.send(QUEUE, "late"))
-    assert _oldest(driver) == OldestMessages(1_000, 1_000)
+    assert _oldest(driver) == OldestMessages(1_000, 1_000, 2_000)
 
     driver.submit(prepared.change(QUEUE, Receipt(2, 1), 0))
-    assert _oldest(driver) == OldestMessages(1_000, 2_000)
+    assert _oldest(driver) == OldestMessages(1_000, 2_000, 2_000)
 
 
 def test_delayed_message_is_stored_and_receivable_once_its_delay_is_over(driver: Driver) -> None:
     _at(driver, 1_000)
     driver.submit(prepared.send(QUEUE, "a", delay_s=60))
-    assert _oldest(driver) == OldestMessages(1_000, 0)
+    assert _oldest(driver) == OldestMessages(1_000, 0, 1_000)
 
     _at(driver, 61_000)
-    assert _oldest(driver) == OldestMessages(1_000, 1_000)
+    assert _oldest(driver) == OldestMessages(1_000, 1_000, 1_000)
 
 
 def test_dead_letter_of_a_standard_queue_is_as_old_as_its_first_send(driver: Driver) -> None:
@@ -86,21 +87,21 @@ def test_dead_letter_of_a_standard_queue_is_as_old_as_its_first_send(driver: Dri
     _at(driver, 9_000)
     driver.submit(prepared.receive(FAILING, dead_letter_queue=DEAD))
 
-    assert _oldest(driver, FAILING) == OldestMessages(0, 0)
-    assert _oldest(driver, DEAD) == OldestMessages(1_000, 1_000)
+    assert _oldest(driver, FAILING) == OldestMessages(0, 0, 0)
+    assert _oldest(driver, DEAD) == OldestMessages(1_000, 1_000, 9_000)
 
 
 def test_fifo_message_behind_one_in_flight_is_not_receivable(driver: Driver) -> None:
     for at_ms, group in ((1_000, "a"), (2_000, "a"), (3_000, "b")):
         _at(driver, at_ms)
         driver.submit(prepared.send(FIFO, str(at_ms), group=group))
-    assert _oldest(driver, FIFO) == OldestMessages(1_000, 1_000)
+    assert _oldest(driver, FIFO) == OldestMessages(1_000, 1_000, 1_000)
 
     driver.submit(prepared.receive(FIFO, 1, timeout_s=30))
-    assert _oldest(driver, FIFO) == OldestMessages(1_000, 3_000)
+    assert _oldest(driver, FIFO) == OldestMessages(1_000, 3_000, 1_000)
 
     driver.submit(prepared.receive(FIFO, 1, timeout_s=30))
-    assert _oldest(driver, FIFO) == OldestMessages(1_000, 0)
+    assert _oldest(driver, FIFO) == OldestMessages(1_000, 0, 1_000)
 
 
 def test_behind_many_blocked_messages_the_next_group_tells_the_age(driver: Driver) -> None:
@@ -129,6 +130,48 @@ def test_behind_many_in_flight_after_a_restart_the_age_is_not_less_than_it_is(
     assert _oldest(again).receivable_ms <= 5_000
     again.submit(prepared.receive(QUEUE, timeout_s=0))
     assert _oldest(again).receivable_ms == 5_000
+
+
+def test_messages_received_three_times_do_not_count_for_cloudwatch(driver: Driver) -> None:
+    for at_ms in (1_000, 2_000, 3_000):
+        _at(driver, at_ms)
+        driver.submit(prepared.send(QUEUE, str(at_ms)))
+        driver.submit(prepared.send(FIFO, str(at_ms), group="g"))
+
+    for queue in (QUEUE, FIFO):
+        for receives in (1, 2):
+            driver.submit(prepared.receive(queue, 2, timeout_s=0))
+            assert _oldest(driver, queue).unspent_ms == 1_000, receives
+        driver.submit(prepared.receive(queue, 2, timeout_s=600))
+
+        assert _oldest(driver, queue) == OldestMessages(
+            1_000, 3_000 if queue is QUEUE else 0, 3_000
+        )
+        again = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
+        assert _oldest(again, queue).unspent_ms == 3_000
+
+
+@pytest.mark.parametrize("queue", [QUEUE, FIFO], ids=["standard", "fifo"])
+@pytest.mark.parametrize("messages", [1, 16, 20])
+def test_behind_many_spent_messages_the_age_for_cloudwatch_is_not_less_than_it_is(
+    driver: Driver, queue: QueueDefinition, messages: int
+) -> None:
+    groups = [f"g{number}" if queue is FIFO else None for number in range(messages + 1)]
+    for number in range(messages):
+        _at(driver, 1_000 + number)
+        driver.submit(prepared.send(queue, str(number), group=groups[number]))
+    for begins_ms in (2_000, 32_000, 62_000):
+        _at(driver, begins_ms)
+        for most in (10, 10):
+            driver.submit(prepared.receive(queue, most, timeout_s=30))
+
+    assert _oldest(driver, queue).unspent_ms == (0 if messages <= 16 else 1_015)
+
+    driver.submit(prepared.send(queue, "fresh", group=groups[-1]))
+    in_memory = queue is QUEUE
+    assert _oldest(driver, queue).unspent_ms == (62_000 if in_memory or messages < 16 else 1_015)
+    _at(driver, 92_000)
+    assert _oldest(driver, queue).unspent_ms == (62_000 if in_memory or messages < 16 else 1_015)
 
 
 def test_what_came_less_what_left_is_there(driver: Driver) -> None:

@@ -13,11 +13,11 @@ from cluster.tests.world import World
 from storage.consistency import check_archive
 from storage.keys import ARCHIVED, message_key, row_key
 from storage.memory import MemoryStore
-from visibility.attributes import ARCHIVE_NONE, ARCHIVE_TAG
 from visibility.errors import InvalidParameterValue
 from visibility.events import THE_SHARD, Event, MessagesHandedOver
 from visibility.model import QueueCounters, QueueDefinition, Receipt
 from visibility.operations import AcknowledgeArchive
+from visibility.tags import ARCHIVE_NONE, ARCHIVE_TAG
 from visibility.tests import prepared
 
 MINUTE_MS = 60_000

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from cluster.tests.catalog_file import FIFO, CatalogFile, owner
-from visibility.errors import InvalidParameterValue
+from cluster.tests.catalog_file import FIFO, CatalogFile, arn_of, owner
+from visibility.errors import InvalidAttributeValue, InvalidParameterValue
 
 GROUPED = {**FIFO, "DeduplicationScope": "messageGroup"}
 MADE = {"q": {}, "a.fifo": FIFO, "b.fifo": GROUPED}
@@ -47,4 +49,39 @@ async def test_permissions_are_kept_and_the_last_takes_the_policy_along(tmp_path
     assert "Policy" not in (await file.reopen()).queue(*owner("q")).attributes
     with pytest.raises(InvalidParameterValue, match="can't find label"):
         await file.catalog.remove_permission(queue, "a")
+    await file.catalog.close()
+
+
+async def test_a_policy_that_older_versions_took_stays_and_can_be_changed(tmp_path: Path) -> None:
+    file = CatalogFile(tmp_path / "catalog.sqlite")
+    queue = await (await file.open()).create_queue(owner("q"), {}, {})
+    older = {"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Sid": "old"}]}
+    attributes = json.dumps(queue.attributes | {"Policy": json.dumps(older)})
+    await file.catalog.close()
+    with closing(sqlite3.connect(file.file, isolation_level=None)) as database:
+        database.execute("UPDATE queues SET attributes = ?", (attributes,))
+
+    queue = (await file.open()).queue(*owner("q"))
+    await file.catalog.add_permission(queue, "new", ["1" * 12], ["SendMessage"])
+    await file.catalog.set_attributes(queue, {"DelaySeconds": "1"})
+    with pytest.raises(InvalidAttributeValue):
+        await file.catalog.set_attributes(queue, {"Policy": json.dumps(older)})
+    await file.catalog.remove_permission(queue, "old")
+
+    policy = json.loads((await file.reopen()).queue(*owner("q")).attributes["Policy"])
+    assert [statement["Sid"] for statement in policy["Statement"]] == ["new"]
+    await file.catalog.close()
+
+
+async def test_a_policy_for_another_queue_makes_none(tmp_path: Path) -> None:
+    file = CatalogFile(tmp_path / "catalog.sqlite")
+    grant = {"Effect": "Allow", "Principal": "*", "Action": "sqs:*", "Resource": arn_of("other")}
+    given = {"Policy": json.dumps({"Statement": grant})}
+    await file.open()
+
+    with pytest.raises(InvalidAttributeValue, match=r"^Invalid value for the parameter Policy\.$"):
+        await file.catalog.create_queue(owner("q"), given, {})
+
+    assert len(file.catalog) == 0
+    await file.catalog.create_queue(owner("other"), given, {})
     await file.catalog.close()

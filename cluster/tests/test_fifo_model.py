@@ -369,6 +369,8 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
             if len(messages) <= 16:
                 first_ms = min((m.retained_from_ms for m in receivable), default=0)
                 assert oldest.receivable_ms == first_ms
+                unspent = [m.retained_from_ms for m in messages if m.received_here < 3]
+                assert oldest.unspent_ms == min(unspent, default=0)
 
     @invariant()
     def a_follower_knows_the_same(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from auth.envelope import BUILT_IN_KEY, SealBroken
+from auth.policy_document import Kind, read_policy
 from cluster.clock import SystemEntropy
+from cluster.key_owners import SCHEMA, Grant
 from cluster.keyring import FILE_NAME, Keyring
 from cluster.master_key import (
     KeysUnusable,
@@ -25,6 +28,7 @@ from cluster.tests.virtual_time import CountingEntropy, SettableClock
 
 MASTER = b"m" * 32
 OTHER = b"o" * 32
+ACCOUNT = "000000000000"
 
 
 class Folder:
@@ -36,9 +40,12 @@ class Folder:
         self._stack = stack
 
     def open(
-        self, master: bytes = MASTER, read_master: Callable[[], bytes] | None = None
+        self,
+        master: bytes = MASTER,
+        read_master: Callable[[], bytes] | None = None,
+        owner: str | None = None,
     ) -> Keyring:
-        keyring = Keyring(self.file, master, SettableClock(), self.entropy, read_master)
+        keyring = Keyring(self.file, master, SettableClock(), self.entropy, read_master, owner)
         return self._stack.enter_context(closing(keyring))
 
     def bytes(self) -> bytes:
@@ -100,16 +107,16 @@ def test_no_data_key_is_made_twice(folder: Folder) -> None:
 )
 def test_a_key_is_found_as_aws_lets_one_name_it(folder: Folder, reference: str) -> None:
     keyring = folder.open()
-    added = keyring.add("orders")
+    added = keyring.add("orders", ACCOUNT)
 
-    assert keyring.find(reference.format(key_id=added.key_id)) is added
-    assert keyring.find("order") is None
-    assert keyring.find("alias/aws/sqs") is keyring.find(BUILT_IN_KEY) is not None
+    assert keyring.find(reference.format(key_id=added.key_id), ACCOUNT) is added
+    assert keyring.find("order", ACCOUNT) is None
+    assert keyring.find("alias/aws/sqs", ACCOUNT) is keyring.find(BUILT_IN_KEY, ACCOUNT) is not None
 
 
 def test_a_rotated_key_opens_what_its_older_versions_sealed(folder: Folder) -> None:
     keyring = folder.open()
-    named = keyring.add("orders")
+    named = keyring.add("orders", ACCOUNT)
     old = keyring.new_data_key(named)
     sealed = old.seal(b"body")
 
@@ -126,11 +133,11 @@ def test_a_rotated_key_opens_what_its_older_versions_sealed(folder: Folder) -> N
 
 def test_what_another_process_changes_is_taken_over(folder: Folder) -> None:
     server, command = folder.open(), folder.open()
-    named = command.add("orders")
-    assert server.find("orders") is None
+    named = command.add("orders", ACCOUNT)
+    assert server.find("orders", ACCOUNT) is None
 
     assert server.reload_if_changed()
-    seen = server.find("orders")
+    seen = server.find("orders", ACCOUNT)
     assert seen is not None
     key = server.new_data_key(seen)
     command.set_enabled("orders", False)
@@ -154,7 +161,7 @@ def test_a_data_key_of_a_version_that_another_process_made_is_found(folder: Fold
 
 def test_another_master_key_changes_nothing_but_itself(folder: Folder) -> None:
     keyring = folder.open()
-    key = keyring.new_data_key(keyring.add("orders"))
+    key = keyring.new_data_key(keyring.add("orders", ACCOUNT))
     sealed, digest_key = key.seal(b"body"), keyring.digest_key
 
     keyring.change_master(OTHER)
@@ -194,7 +201,7 @@ def test_nothing_is_made_under_a_master_key_that_was_replaced(folder: Folder) ->
     kept: list[str] = []
 
     with pytest.raises(SealBroken):
-        server.add("orders")
+        server.add("orders", ACCOUNT)
     with pytest.raises(SealBroken):
         server.rotate(BUILT_IN_KEY)
     with pytest.raises(SealBroken):
@@ -207,12 +214,12 @@ def test_nothing_is_made_under_a_master_key_that_was_replaced(folder: Folder) ->
 
 def test_what_could_not_be_taken_over_is_tried_again(folder: Folder) -> None:
     server, command = folder.open(), folder.open()
-    added = command.add("orders")
+    added = command.add("orders", ACCOUNT)
     assert server.reload_if_changed()
     command.change_master(OTHER)
     command.rotate("orders")
     command.set_enabled("orders", False)
-    named = server.find("orders")
+    named = server.find("orders", ACCOUNT)
     assert named is not None
 
     for _ in range(2):
@@ -228,10 +235,10 @@ def test_a_server_goes_on_with_the_master_key_that_another_process_put_in_place(
     server, command = folder.open(read_master=lambda: OTHER), folder.open()
     command.change_master(OTHER)
     command.rotate(BUILT_IN_KEY)
-    command.add("orders")
+    command.add("orders", ACCOUNT)
 
     assert server.reload_if_changed()
-    server.add("more")
+    server.add("more", ACCOUNT)
 
     assert {key.name for key in folder.open(OTHER).names()} == {BUILT_IN_KEY, "orders", "more"}
 
@@ -265,7 +272,7 @@ def test_names_are_unique_and_the_built_in_key_stays_enabled(folder: Folder) -> 
     keyring = folder.open()
 
     with pytest.raises(ValueError, match="already"):
-        keyring.add(BUILT_IN_KEY)
+        keyring.add(BUILT_IN_KEY, ACCOUNT)
     with pytest.raises(ValueError, match="always enabled"):
         keyring.set_enabled(BUILT_IN_KEY, False)
     with pytest.raises(KeyError):
@@ -281,6 +288,143 @@ def test_a_file_that_is_no_keyring_is_refused_in_one_line(folder: Folder, conten
             folder.open()
     else:  # SQLite takes an empty file for a new database
         assert len(folder.open().names()) == 1
+
+
+# -- owners -----------------------------------------------------------------------------------------------------------
+
+OTHERS = "222222222222"
+
+
+def test_each_account_has_its_own_keys(folder: Folder) -> None:
+    keyring = folder.open()
+    mine, others = (keyring.add("orders", account) for account in (ACCOUNT, OTHERS))
+
+    for found in (keyring, folder.open()):
+        for account, key in ((ACCOUNT, mine), (OTHERS, others)):
+            arn = f"arn:aws:kms:us-east-1:{account}"
+            for reference in ("orders", "alias/orders", key.key_id):
+                assert found.find(reference, account) == key
+            for reference in (f"{arn}:alias/orders", f"{arn}:key/{key.key_id}"):
+                for asking in (ACCOUNT, OTHERS):
+                    assert found.find(reference, asking) == key
+        assert found.find(others.key_id, ACCOUNT) is None
+        assert found.find(f"arn:aws:kms:us-east-1:{ACCOUNT}:key/{others.key_id}", OTHERS) is None
+    assert [(key.account, key.name) for key in keyring.names()] == [
+        ("", BUILT_IN_KEY),
+        (ACCOUNT, "orders"),
+        (OTHERS, "orders"),
+    ]
+    with pytest.raises(ValueError, match="already"):
+        keyring.add("orders", OTHERS)
+    with pytest.raises(KeyError):  # which of them is not said
+        keyring.rotate("orders")
+
+
+def test_keys_of_one_name_are_rotated_and_disabled_apart(folder: Folder) -> None:
+    keyring = folder.open()
+    mine, others = (keyring.add("orders", account) for account in (ACCOUNT, OTHERS))
+    data_keys = [keyring.new_data_key(key) for key in (mine, others)]
+
+    keyring.rotate("orders", OTHERS)
+    keyring.set_enabled("orders", False, OTHERS)
+    assert keyring.rewrap("orders", OTHERS) == 1
+
+    assert (mine.versions, mine.enabled, others.enabled) == (1, True, False)
+    again = folder.open()
+    for named, data_key in zip((mine, others), data_keys, strict=True):
+        owner, key = again.data_key(data_key.number)
+        assert owner == named
+        assert key.open(data_key.seal(b"x")) == b"x"
+
+
+def test_grants_are_taken_over_by_a_running_server(folder: Folder) -> None:
+    server, command = folder.open(), folder.open()
+    command.add("orders", ACCOUNT)
+    assert server.reload_if_changed()
+    seen = server.named("orders", ACCOUNT)
+    assert (seen.grants, seen.policy) == ((), None)
+
+    command.grant("orders", Grant(OTHERS, ("GenerateDataKey", "Decrypt")), ACCOUNT)
+    command.grant("orders", Grant(OTHERS, ("Decrypt",)), ACCOUNT)
+
+    assert server.reload_if_changed()
+    assert seen.grants == (Grant(OTHERS, ("Decrypt",)),)
+    assert read_policy(seen.policy or "", Kind.KEY).statements[0].allows
+    command.revoke("orders", OTHERS, ACCOUNT)
+    assert server.reload_if_changed()
+    assert [(key.grants, key.policy) for key in server.names()] == [((), None)] * 2
+
+
+@pytest.mark.parametrize(
+    "grant",
+    [
+        Grant("*", ("Decrypt",)),
+        Grant("22222222222", ("Decrypt",)),
+        Grant("arn:aws:iam::222222222222:user/*", ("Decrypt",)),
+        Grant("arn:aws:sqs:us-east-1:222222222222:q", ("Decrypt",)),
+        Grant(OTHERS, ()),
+        Grant(OTHERS, ("Encrypt",)),
+    ],
+)
+def test_grants_that_cannot_be_are_refused(folder: Folder, grant: Grant) -> None:
+    keyring = folder.open()
+    keyring.add("orders", ACCOUNT)
+
+    with pytest.raises(ValueError, match=r"account|operations"):
+        keyring.grant("orders", grant, ACCOUNT)
+
+
+def test_the_built_in_key_is_nobodys_to_grant(folder: Folder) -> None:
+    with pytest.raises(ValueError, match="belongs to no account"):
+        folder.open().grant(BUILT_IN_KEY, Grant(OTHERS, ("Decrypt",)))
+
+
+def _of_version_0_1(folder: Folder) -> tuple[int, bytes]:
+    """A file as that version wrote it, with a key `orders`; a data key's number and what it sealed."""
+    keyring = folder.open()
+    key = keyring.new_data_key(keyring.add("orders", ACCOUNT))
+    with closing(sqlite3.connect(folder.file)) as database, database:
+        (key_id,) = database.execute("SELECT key_id FROM owners").fetchone()
+        for table in ("named_keys", "versions"):
+            database.execute(f"UPDATE {table} SET name = 'orders' WHERE name = ?", (key_id,))
+        database.execute("DROP TABLE owners")
+        database.execute("DROP TABLE grants")
+    return key.number, key.seal(b"body")
+
+
+def test_keys_of_version_0_1_belong_to_the_account_that_a_service_opens_them_for(
+    folder: Folder,
+) -> None:
+    number, sealed = _of_version_0_1(folder)
+    command = folder.open()
+    assert command.named("orders").account == "", "a command does not know whose they are"
+
+    service = folder.open(owner=OTHERS)
+    later = folder.open(owner=ACCOUNT)
+
+    for keyring in (service, later, folder.open()):
+        named, key = keyring.data_key(number)
+        assert (named.name, named.account, named.row) == ("orders", OTHERS, "orders")
+        assert key.open(sealed) == b"body"
+        assert keyring.find("alias/orders", OTHERS) is named
+        assert keyring.find("alias/orders", ACCOUNT) is None
+        assert keyring.find(BUILT_IN_KEY, ACCOUNT) is keyring.named(BUILT_IN_KEY)
+    later.add("orders", ACCOUNT)
+    service.rotate("orders", OTHERS)
+    assert folder.open().data_key(number)[1].open(sealed) == b"body"
+
+
+def test_a_key_that_version_0_1_adds_meanwhile_belongs_to_the_services_account(
+    folder: Folder,
+) -> None:
+    service = folder.open(owner=ACCOUNT)
+    _of_version_0_1(folder)
+    with closing(sqlite3.connect(folder.file)) as database, database:
+        database.executescript(SCHEMA)
+
+    assert service.reload_if_changed()
+
+    assert service.named("orders").account == ACCOUNT
 
 
 # -- the master key ---------------------------------------------------------------------------------------------------

@@ -345,6 +345,19 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
             late_ms = oldest.stored_ms - min(sent_ms, default=0)
             assert 0 <= late_ms <= (900_000 if queue.delayed else 0)
             assert oldest.receivable_ms == (line[0].sent_at_ms if line else 0)
+            if len(sent_ms) <= 16:
+                self._unspent_is(queue_id, oldest.unspent_ms)
+
+    def _unspent_is(self, queue_id: int, unspent_ms: int) -> None:
+        since_ms = [
+            m.joined_at_ms or m.sent_at_ms
+            for m in self.model.messages.values()
+            if m.queue_id == queue_id and m.received_here < 3
+        ]
+        assert bool(unspent_ms) == bool(since_ms)
+        assert 0 <= unspent_ms - min(since_ms, default=0) <= 900_000, (
+            "of delayed messages the first due"
+        )
 
     @invariant()
     def a_follower_knows_the_same(self) -> None:

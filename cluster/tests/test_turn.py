@@ -15,7 +15,7 @@ from storage.memory import MemoryStore
 from visibility.errors import QueueDoesNotExist, ServiceUnavailable
 from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.operations import CloseQueue
-from visibility.outcomes import Progress
+from visibility.outcomes import Deduplicated, Progress
 from visibility.results import SendMessageResult
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
@@ -36,6 +36,7 @@ def send_fifo(body: str, group: str = "g", queue: QueueDefinition = FIFO) -> Req
 
 def sent(asked: Asked) -> SendMessageResult:
     (answer,) = asked.answers
+    answer = answer.result if isinstance(answer, Deduplicated) else answer
     assert isinstance(answer, SendMessageResult)
     return answer
 

@@ -6,12 +6,25 @@ import re
 import sqlite3
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from auth.envelope import KEY_BYTES, SealBroken
-from sqs_api.commands.options import CONFIG, DATA, Refused, audited, load, opened_keyring
+from cluster.key_owners import OPERATIONS, Grant
+from sqs_api.commands.options import (
+    ACCOUNT,
+    CONFIG,
+    DATA,
+    Refused,
+    account_of,
+    audited,
+    load,
+    opened_keyring,
+)
+
+if TYPE_CHECKING:
+    from cluster.keyring import Keyring
 
 _NAME = re.compile(r"(?!aws/)[A-Za-z0-9/_-]{1,250}")
 
@@ -19,23 +32,33 @@ _NAME = re.compile(r"(?!aws/)[A-Za-z0-9/_-]{1,250}")
 @click.group()
 @DATA
 @CONFIG
+@ACCOUNT
 @click.pass_context
-def keys(context: click.Context, data: Path | None, config_file: Path | None) -> None:
-    """Manage the keys that messages are encrypted under; a running server sees changes within a second."""
+def keys(
+    context: click.Context, data: Path | None, config_file: Path | None, account: str | None
+) -> None:
+    """Manage the keys that messages are encrypted under; a running server sees changes within a second.
+
+    NAME is the alias of a key of the account, or a key's id.
+    """
     settings = load(config_file, {"data": data})
     if context.resilient_parsing or not context.invoked_subcommand:
         return
     may_make = context.invoked_subcommand == "add"
-    context.obj = (context.with_resource(opened_keyring(settings, may_make=may_make)), settings)
+    keyring = context.with_resource(opened_keyring(settings, may_make=may_make))
+    context.obj = (keyring, account_of(settings, account), settings)
 
 
 @keys.command("list")
 @click.pass_obj
 def list_keys(obj: Any) -> None:
-    """List the keys."""
+    """List the keys of all accounts, and whom they are granted to."""
     for key in obj[0].names():
         state = "enabled" if key.enabled else "disabled"
-        click.echo(f"{key.name}  {key.key_id}  {state}  {key.versions} version(s)")
+        owner = key.account or "-"
+        click.echo(f"{key.name}  {key.key_id}  {owner}  {state}  {key.versions} version(s)")
+        for grant in key.grants:
+            click.echo(f"    granted to {grant.grantee}: {', '.join(grant.operations)}")
 
 
 @keys.command("add")
@@ -43,14 +66,17 @@ def list_keys(obj: Any) -> None:
 @click.pass_obj
 @audited
 def add(obj: Any, name: str) -> None:
-    """Make a key that queues can name as KmsMasterKeyId: NAME, alias/NAME, or its id."""
+    """Make a key of the account. Its queues can name it as KmsMasterKeyId: NAME, alias/NAME, or its id.
+
+    Queues of other accounts name it by its ARN, and those who use them need a grant.
+    """
     if _NAME.fullmatch(name) is None:
         raise Refused("NAME: must be letters, digits or /_- and not begin with aws/")
     try:
-        key = obj[0].add(name)
+        key = obj[0].add(name, obj[1])
     except (ValueError, SealBroken, sqlite3.Error) as error:
         raise Refused(str(error)) from error
-    click.echo(f"added {key.name} with the id {key.key_id}")
+    click.echo(f"added {key.name} with the id {key.key_id}, of account {key.account}")
 
 
 @keys.command("rotate")
@@ -60,11 +86,11 @@ def add(obj: Any, name: str) -> None:
 @audited
 def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
     """Give a key a new version. New messages are sealed under it; earlier ones stay readable."""
-    _known(obj, name)
+    keyring, key_id = _known(obj, name)
     try:
-        obj[0].rotate(name)
+        keyring.rotate(key_id)
         if rewrap:
-            click.echo(f"{obj[0].rewrap(name)} data keys are under the new version")
+            click.echo(f"{keyring.rewrap(key_id)} data keys are under the new version")
     except (SealBroken, sqlite3.Error) as error:
         raise Refused(str(error)) from error
     click.echo(f"rotated {name}")
@@ -89,12 +115,50 @@ def enable(obj: Any, name: str) -> None:
 
 
 def _set_enabled(obj: Any, name: str, *, enabled: bool) -> None:
-    _known(obj, name)
+    keyring, key_id = _known(obj, name)
     try:
-        obj[0].set_enabled(name, enabled)
+        keyring.set_enabled(key_id, enabled)
     except ValueError as error:
         raise Refused(str(error)) from error
     click.echo(f"{'enabled' if enabled else 'disabled'} {name}")
+
+
+@keys.command("grant")
+@click.argument("name")
+@click.option("--to", "grantee", required=True, help="Account, or the ARN of a user.")
+@click.option(
+    "--operation",
+    "operations",
+    multiple=True,
+    type=click.Choice(OPERATIONS),
+    help="What it allows; receiving needs Decrypt, sending both [both].",
+)
+@click.pass_obj
+@audited
+def grant(obj: Any, name: str, grantee: str, operations: tuple[str, ...]) -> None:
+    """Let another account use a key. Its users need policies that allow it, too, as on AWS."""
+    keyring, key_id = _known(obj, name)
+    made = Grant(grantee, operations or OPERATIONS)
+    try:
+        keyring.grant(key_id, made)
+    except (ValueError, sqlite3.Error) as error:
+        raise Refused(str(error)) from error
+    click.echo(f"granted {name} to {grantee}: {', '.join(made.operations)}")
+
+
+@keys.command("revoke")
+@click.argument("name")
+@click.option("--from", "grantee", required=True, help="Account, or the ARN of a user.")
+@click.pass_obj
+@audited
+def revoke(obj: Any, name: str, grantee: str) -> None:
+    """Take back a grant."""
+    keyring, key_id = _known(obj, name)
+    try:
+        keyring.revoke(key_id, grantee)
+    except (ValueError, sqlite3.Error) as error:
+        raise Refused(str(error)) from error
+    click.echo(f"{name} is not granted to {grantee} any more")
 
 
 @keys.command("change-master")
@@ -114,7 +178,7 @@ def change_master(obj: Any, new_file: Path | None) -> None:
     from cluster.clock import SystemEntropy
     from cluster.master_key import KeysUnusable, read_master_key, replace_master_key
 
-    keyring, settings = obj
+    keyring, _, settings = obj
     try:
         if new_file is not None:
             keyring.change_master(read_master_key(new_file))
@@ -129,6 +193,10 @@ def change_master(obj: Any, new_file: Path | None) -> None:
     click.echo(f"the keys of {settings.data} are under a new master.key")
 
 
-def _known(obj: Any, name: str) -> None:
-    if name not in {key.name for key in obj[0].names()}:
-        raise Refused(f"no key {name}")
+def _known(obj: Any, name: str) -> tuple[Keyring, str]:
+    """The keyring, and the id of the key of that name. Raises Refused."""
+    keyring, account, _ = obj
+    try:
+        return keyring, keyring.named(name, account).key_id
+    except KeyError:
+        raise Refused(f"no key {name} of account {account}") from None

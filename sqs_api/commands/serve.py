@@ -85,6 +85,7 @@ async def _serve(settings: Settings) -> int:
         click.echo("# A new access key; its secret is shown only now:")
         show_key(node.first_key)
         click.echo(f"export AWS_DEFAULT_REGION={settings.region}")
+        click.echo(f"export AWS_REGION={settings.region}")
         click.echo(f"export AWS_ENDPOINT_URL={address}")
     click.echo(f"listening on {address}")
     sys.stdout.flush()

@@ -25,17 +25,18 @@ def usage(
     since: datetime | None,
     form: str,
 ) -> None:
-    """Show requests and bytes of each account and queue, by day. A running server adds to them once a minute."""
+    """Show requests and bytes of each account and queue, by day, as of now."""
     from sqs_api.usage import FILE_NAME, UsageRow, read_usage
+    from sqs_api.usage_journal import journals_in
 
     settings = load(config_file, {"data": data})
     file = settings.data / FILE_NAME
     day = None if since is None else since.date().isoformat()
-    if not file.exists():
+    if not file.exists() and not journals_in(settings.data):
         raise Refused(f"there is no usage in {settings.data} yet")
     try:
         rows = read_usage(file, account, day)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise Refused(f"cannot read {file}: {error}") from error
     if form == "json":
         click.echo(json.dumps([row._asdict() for row in rows], indent=1))

@@ -95,7 +95,7 @@ def decode_request(
         try:
             return Decoded(row[1].decode(body or b"{}"), row[0], _JSON)
         except json_codec.UNREADABLE as failure:
-            raise json_codec.refusal(failure) from failure
+            raise json_codec.refusal(failure, body) from failure
     chosen = detect_wire(method, target, headers)
     if chosen is _JSON:
         raise _no_such_action(_target_action(headers))
@@ -130,11 +130,10 @@ def _decode_query(method: bytes, target: bytes, body: bytes, chosen: Wire) -> De
 
 def _queue_path(raw_path: bytes) -> str | None:
     """The path as a queue URL when its last two parts can be an account and a name, else None."""
-    path = raw_path.rstrip(b"/")
-    parts = path.split(b"/")
-    if len(parts) < 2 or not parts[-1] or not parts[-2]:
+    parts = [part for part in raw_path.split(b"/") if part]  # as `naming.queue_address` reads one
+    if len(parts) < 2:
         return None
-    return query_codec.decode_percent(path.replace(b"+", b"%2B"))
+    return query_codec.decode_percent(b"/" + b"/".join(parts).replace(b"+", b"%2B"))
 
 
 def content_type(chosen: Wire) -> bytes:

@@ -78,6 +78,7 @@ TABLE: dict[type[Exception], ErrorRow] = {
     queue_errors.UnknownOperation: _framework("UnknownOperationException", 404),
     queue_errors.InvalidSecurity: _service("InvalidSecurity", 403),
     queue_errors.InvalidAddress: _service("InvalidAddress", 404),
+    queue_errors.KmsAccessDenied: _service("KmsAccessDenied"),
     queue_errors.KmsDisabled: _service("KmsDisabled"),
     queue_errors.KmsNotFound: _service("KmsNotFound"),
     # botocore retries this one on exactly 403 (its data/_retry.json).

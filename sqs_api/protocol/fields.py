@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
-from sqs_api.protocol.wire import JSON_FORM_MEMBERS, LIST_ELEMENTS, MAP_ELEMENTS
+from sqs_api.protocol.wire import ALSO_READ, JSON_FORM_MEMBERS, LIST_ELEMENTS, MAP_ELEMENTS
 from visibility.errors import InvalidRequest, MissingParameter
 
 INDEX_MAX = 214_748_369
@@ -116,7 +116,9 @@ class StructReader:
             elif shape.container is list:
                 self._groups[_list_element(shape)] = _list_group(shape)
             else:
-                self._groups[MAP_ELEMENTS[shape.field].element] = _map_group(shape)
+                element = MAP_ELEMENTS[shape.field].element
+                for name in (element, ALSO_READ.get(shape.field, element)):
+                    self._groups[name] = _map_group(shape, name)
 
     @property
     def words(self) -> frozenset[str]:
@@ -142,7 +144,10 @@ class StructReader:
             found.setdefault(word, {}).setdefault(place[0], {})[place[1]] = value
         for word, slots in found.items():
             group = self._groups[word]
-            values[group.field] = group.collect(slots)
+            collected = group.collect(slots)
+            if isinstance(collected, dict):  # a map may have come under both of its names
+                collected = values.get(group.field, {}) | collected
+            values[group.field] = collected
         return self._struct(**values)
 
 
@@ -180,7 +185,7 @@ def _list_group(shape: Shape) -> _Group:
     return _Group(shape.field, frozenset(("",)), collect_scalars)
 
 
-def _map_group(shape: Shape) -> _Group:
+def _map_group(shape: Shape, element: str) -> _Group:
     names = MAP_ELEMENTS[shape.field]
     read_value = _struct_value(shape.item, names.value) if _is_struct(shape.item) else None
 
@@ -188,7 +193,7 @@ def _map_group(shape: Shape) -> _Group:
         values: dict[str, Any] = {}
         for index in sorted(slots):
             inside = slots[index]
-            path = f"{names.element}.{index}" if index else names.element
+            path = f"{element}.{index}" if index else element
             key = _required(inside, names.key, path)
             if read_value is None:
                 values[key] = _required(inside, names.value, path)

@@ -17,6 +17,9 @@ from visibility.operations import ACTIONS, Operation
 from visibility.results import Result
 
 _MISMATCH = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<given>[^`]*)`")
+_HALF_A_PAIR = "A string of the request has half of a UTF-16 surrogate pair, which is no character."
+_HALF_AT_END = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u)")
+_END_BYTES = 32
 _LIST = "Start of list found where not expected"
 _STRUCTURE = "Start of structure or map found where not expected."
 _WANTED_LIST = "Expected list or null"
@@ -50,13 +53,21 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What a decoder raises: not JSON or a member of the wrong type, not UTF-8, nested too deep."""
 
 
-def refusal(failure: Exception) -> InvalidRequest:
+def refusal(failure: Exception, body: bytes) -> InvalidRequest:
     """What a client is told about one of UNREADABLE."""
     if isinstance(failure, msgspec.MsgspecError):
-        return InvalidRequest(_wording(failure))
+        return InvalidRequest(_HALF_A_PAIR if _is_half(failure, body) else _wording(failure))
     if isinstance(failure, UnicodeDecodeError):
         return InvalidRequest("The request body is not valid UTF-8.")
     return InvalidRequest("The request body is nested too deeply.")
+
+
+def _is_half(failure: msgspec.MsgspecError, body: bytes) -> bool:
+    """Whether it is about a lone surrogate; near the end of the body msgspec says that something is missing there."""
+    text = str(failure)
+    if "truncated" in text:
+        return _HALF_AT_END.search(body[-_END_BYTES:]) is not None
+    return "surrogate" in text
 
 
 def _wording(failure: msgspec.MsgspecError) -> str:

@@ -48,6 +48,9 @@ MAP_ELEMENTS: dict[str, MapElement] = {
 }
 """Field -> element names, for maps."""
 
+ALSO_READ = {"tags": "Tags", "tags_on_create": "Tags"}
+"""Field -> a second element name, read as the first. Source: TagQueue as both Java SDKs of the query generation send it."""
+
 JSON_FORM_MEMBERS: dict[str, str] = {
     "messages": "messages",
     "queue_urls": "queueUrls",

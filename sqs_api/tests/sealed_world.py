@@ -48,8 +48,8 @@ class World:
         clock = SettableClock()
         self.suffix = suffix
         self.keyring = Keyring(Path(":memory:"), bytes(32), clock, SystemEntropy())
-        self.keyring.add("orders")
-        self.keyring.add("bills")
+        self.keyring.add("orders", prepared.ACCOUNT)
+        self.keyring.add("bills", prepared.ACCOUNT)
         self.sealer = Sealer(self.keyring, clock, makes_keys=False)
         self.store = MemoryStore()
         self.dead = queue_of("dead" + suffix, 1, dead)

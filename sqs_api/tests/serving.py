@@ -24,6 +24,7 @@ from sqs_api.disk_space import DiskSpace
 from sqs_api.gateway import Authenticate, Gateway
 from sqs_api.http_server import SqsConnection, SqsServer
 from sqs_api.metrics import Metrics
+from sqs_api.origins import AllowedOrigins
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
 from sqs_api.queue_metrics import QueueMetrics
@@ -196,7 +197,9 @@ async def running(
     open_store: OpenStore | None = None,
     public_url: str | None = None,
     enforced: bool = False,
+    makes_keys: bool = False,
     waiting_polls_max: int = 1000,
+    browser_origins: str = "",
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
     clock, entropy = SystemClock(), SystemEntropy()
@@ -210,7 +213,7 @@ async def running(
         deleted_name_wait_ms=0,
         purge_interval_ms=0,
     )
-    sealer = Sealer(keyring, clock, makes_keys=False)
+    sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
         0,
         open_store=open_store or (lambda on_failure: MemoryStore()),
@@ -223,7 +226,8 @@ async def running(
     shard.start()
     metrics = Metrics()
     disk = DiskSpace(Path("/"), 0)
-    access = Access(catalog, clock, enforced=enforced, region=REGION)
+    access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
+    origins = AllowedOrigins(browser_origins)
     gateway = Gateway(
         authenticate=authenticate,
         queues=QueueActions(catalog, router, Deletions(catalog, router)),
@@ -236,14 +240,18 @@ async def running(
         disk=disk,
         preparer=Preparer(sealer),
         waiting_polls_max=waiting_polls_max,
+        origins=origins,
     )
-    metrics.attach(QueueMetrics(catalog, router, clock.wall_s, gateway.empty_receives, 500))
+    counted = (gateway.empty_receives, gateway.duplicates)
+    metrics.attach(QueueMetrics(catalog, router, clock.wall_s, counted, 500))
     service = Service(gateway, shard, catalog, metrics)
     service.keyring = keyring
     service.access = access
     service.disk = disk
-    service.port = await service.listen(SqsServer(gateway, service.pages))
-    service.aiohttp_port = await service.listen(AiohttpServer(gateway, service.pages))
+    service.port, service.aiohttp_port = [
+        await service.listen(kind(gateway, service.pages, origins=origins))
+        for kind in (SqsServer, AiohttpServer)
+    ]
     try:
         yield service
     finally:

@@ -50,7 +50,7 @@ def _process(*arguments: object) -> Said:
     """A command in a process of its own."""
     with _start(*arguments) as process:
         try:
-            out, err = process.communicate(timeout=10)
+            out, err = process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
@@ -78,6 +78,19 @@ def test_check_config_shows_every_setting(tmp_path: Path) -> None:
     assert len(lines) == len(Settings.model_fields)
 
 
+@pytest.mark.parametrize(
+    "text", ['lake = "ftp://x"', '[[queues]]\nname = "q"\ntags = { "holdfast:protect" = "yes" }']
+)
+def test_check_config_refuses_what_serve_would(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+
+    said = run("check-config", "--config", file)
+
+    assert (said.status, said.out) == (2, "")
+    assert said == run("serve", "--config", file)
+
+
 WRONG_USES = (
     ("credentials", "--data", "DATA", "disable", "AKIANOBODY"),
     ("credentials", "--data", "DATA", "rotate", "AKIANOBODY"),
@@ -100,6 +113,10 @@ WRONG_USES = (
     ("keys", "--data", "DATA", "add", "aws/sqs"),
     ("keys", "--data", "DATA", "rotate", "nobody"),
     ("keys", "--data", "DATA", "disable", "aws/sqs"),
+    ("keys", "--data", "DATA", "--account", "12", "list"),
+    ("keys", "--data", "DATA", "grant", "aws/sqs", "--to", "222222222222"),
+    ("keys", "--data", "DATA", "grant", "nobody", "--to", "222222222222"),
+    ("keys", "--data", "DATA", "revoke", "aws/sqs", "--from", "222222222222"),
     ("keys", "--data", "DATA", "change-master", "--to", "DATA/format.json"),
     ("keys", "--data", "DATA/missing", "list"),
     ("policy", "check", "--data", "DATA", "--action", "Fly", "--queue", "q"),
@@ -107,6 +124,7 @@ WRONG_USES = (
     ("policy", "check", "--data", "DATA", "--action", "SendMessage", "--queue", "arn:x"),
     ("serve", "--port", "many"),
     ("serve", "--port", "65536"),
+    ("serve", "--lake", "ftp://x"),
     ("serve", "--auth", "none"),
     ("serve", "--auth", "open", "--host", "0.0.0.0"),
     ("serve", "--config", "DATA/missing.toml"),
@@ -137,6 +155,40 @@ def test_keys_under_another_master_key_are_refused_in_one_line(data: Path) -> No
 
     assert said.status != 0
     assert "master key" in said.err
+
+
+@pytest.mark.parametrize("text", ["abc", "", "äöü", "A" * 42, "no base64 at all!"])
+def test_a_master_key_that_is_none_is_refused_with_what_one_is(
+    data: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("HOLDFAST_MASTER_KEY", text)
+
+    said = run("credentials", "--data", data, "list")
+
+    assert said == Said(
+        2,
+        "",
+        "HOLDFAST_MASTER_KEY: must be base64 of 32 bytes, for example from: openssl rand -base64 32",
+    )
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_another_master_key_is_refused_with_the_one_that_is_expected(
+    data: Path, monkeypatch: pytest.MonkeyPatch, *, own: bool
+) -> None:
+    monkeypatch.setenv("HOLDFAST_MASTER_KEY", Fernet.generate_key().decode())
+    if not own:
+        (data / "master.key").unlink()
+
+    said = run("credentials", "--data", data, "list")
+
+    assert (said.status, said.out) == (2, "")
+    expected = (
+        f"HOLDFAST_MASTER_KEY is not the master key of {data}: expected is the one of its first start, "
+        "or of the last holdfast keys change-master"
+    )
+    hint = f"; without a given one, {data / 'master.key'} is used"
+    assert said.err == expected + (hint if own else "")
 
 
 def test_damaged_keys_are_refused_in_one_line(data: Path) -> None:
@@ -265,6 +317,8 @@ def test_service_that_cannot_start_ends_with_1_and_one_line(tmp_path: Path) -> N
             ("serve", "--port", port, "--data", tmp_path / "data"),
             ("serve", "--port", "0", "--data", _with_damaged_catalog(tmp_path / "damaged")),
             ("serve", "--port", "0", "--data", _without_catalog(tmp_path / "without")),
+            ("serve", "--port", "0", "--data", "/proc/holdfast"),
+            ("serve", "--port", "0", "--data", tmp_path),
         )
         with ThreadPoolExecutor(len(commands)) as pool:
             answers = list(pool.map(lambda command: _process(*command), commands))
@@ -273,10 +327,27 @@ def test_service_that_cannot_start_ends_with_1_and_one_line(tmp_path: Path) -> N
         assert (said.status, said.out) == (1, "")
         assert len(said.err.splitlines()) == 1, said.err
         assert said.err.startswith("holdfast: ")
-    assert [reason in said.err for said, reason in zip(answers[2:], CATALOGS, strict=True)] == [
-        True,
-        True,
-    ], answers
+    reasons = (*CATALOGS, "no folders can be made in /proc", "not empty: it has")
+    assert all(reason in said.err for said, reason in zip(answers[2:], reasons, strict=True)), (
+        answers
+    )
+
+
+def test_a_second_service_on_a_folder_names_the_first(tmp_path: Path) -> None:
+    with _start("serve", "--port", "0", "--data", tmp_path / "data") as first:
+        assert first.stdout is not None
+        address = next(line for line in first.stdout if "listening" in line).rpartition("//")[2]
+        try:
+            for command in (
+                ("serve", "--port", "0", "--data", tmp_path / "data"),
+                ("backup", tmp_path / "backup", "--data", tmp_path / "data"),
+            ):
+                said = _process(*command)
+                used = f"in use by process {first.pid}, which listens on {address}"
+                assert (said.status != 0, said.out) == (True, "")
+                assert said.err == f"holdfast: data folder {tmp_path / 'data'} is {used}"
+        finally:
+            first.terminate()
 
 
 @pytest.mark.slow
@@ -295,7 +366,7 @@ def test_process_answers_stops_at_once_and_logs_no_secret(tmp_path: Path) -> Non
         assert idle[0].recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
         began_s = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=60)
         taken_s = time.monotonic() - began_s
         for connection in idle:
             connection.close()

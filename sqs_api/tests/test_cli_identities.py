@@ -106,11 +106,50 @@ def test_keys_of_messages_are_added_rotated_and_disabled(data: Path) -> None:
     assert run(*keys, "add", "orders").status == 0
     assert run(*keys, "rotate", "orders", "--rewrap").status == 0
     assert run(*keys, "disable", "orders").status == 0
-    assert [line.split()[0::2] for line in run(*keys, "list").out.splitlines()] == [
-        ["aws/sqs", "enabled", "version(s)"],
-        ["orders", "disabled", "version(s)"],
+    listed = [line.split() for line in run(*keys, "list").out.splitlines()]
+    assert [[name, owner, state] for name, _, owner, state, *_ in listed] == [
+        ["aws/sqs", "-", "enabled"],
+        ["orders", "0" * 12, "disabled"],
     ]
     assert run(*keys, "enable", "orders").out == "enabled orders\n"
+
+
+def test_keys_of_accounts_are_apart_and_granted(data: Path) -> None:
+    mine, others = ("keys", "--data", data), ("keys", "--data", data, "--account", "2" * 12)
+    for keys in (mine, others):
+        assert run(*keys, "add", "orders").status == 0
+    assert run(*others, "disable", "orders").status == 0
+    user = f"arn:aws:iam::{'2' * 12}:user/ann"
+
+    for arguments in (
+        ("--to", "2" * 12),
+        ("--to", user, "--operation", "Decrypt"),
+        ("--to", "3" * 12),
+        ("--to", "3" * 12, "--operation", "GenerateDataKey"),
+    ):
+        assert run(*mine, "grant", "orders", *arguments).status == 0
+    listed = [line.split()[:3:2] for line in run(*mine, "list").out.splitlines()]
+    assert listed == [
+        ["aws/sqs", "-"],
+        ["orders", "0" * 12],
+        ["granted", "2" * 12 + ":"],
+        ["granted", "3" * 12 + ":"],
+        ["granted", user + ":"],
+        ["orders", "2" * 12],
+    ]
+    out = run(*mine, "list").out
+    assert f"granted to {'2' * 12}: Decrypt, GenerateDataKey\n" in out
+    assert f"granted to {'3' * 12}: GenerateDataKey\n" in out
+    assert f"granted to {user}: Decrypt\n" in out
+    assert ["enabled" in line for line in out.splitlines() if "orders" in line] == [True, False]
+
+    for grantee in ("2" * 12, "3" * 12, user):
+        assert run(*mine, "revoke", "orders", "--from", grantee).status == 0
+    assert "granted" not in run(*mine, "list").out
+    noted = [
+        line["event"] for line in map(json.loads, (data / "audit.log").read_text().splitlines())
+    ]
+    assert (noted.count("keys grant"), noted.count("keys revoke")) == (4, 3)
 
 
 def test_another_master_key_takes_the_place_of_the_old_one(data: Path) -> None:

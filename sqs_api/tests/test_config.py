@@ -59,6 +59,7 @@ DEFAULTS = {
     "tls_key": None,
     "tls_client_ca": None,
     "trusted_proxies": "",
+    "browser_origins": "",
     "connections_max": 10_000,
     "request_timeout_s": 20,
     "client_bytes_per_s_min": 16384,
@@ -143,6 +144,7 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "metrics_queues_max": "5",
         "metrics": "anyone",
         "trusted_proxies": "10.0.0.0/8, ::1",
+        "browser_origins": "https://a.example,http://localhost:3000",
         "connections_max": "100",
         "request_timeout_s": "5",
         "client_bytes_per_s_min": "1000",
@@ -302,6 +304,13 @@ def test_proxies_are_addresses_or_blocks(text: str) -> None:
     assert _refusal({"trusted_proxies": text}).startswith("trusted_proxies: must be addresses")
 
 
+@pytest.mark.parametrize(
+    "text", ["*", "null", "app.example.com", "https://a/", "https://a https://b"]
+)
+def test_origins_are_what_browsers_send(text: str) -> None:
+    assert _refusal({"browser_origins": text}).startswith("browser_origins: must be origins")
+
+
 def test_the_master_key_comes_from_the_environment_only_and_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,3 +349,29 @@ def test_the_shipped_example_is_what_the_settings_say() -> None:
     assert shipped.read_text() == example_config(), (
         "holdfast example-config > deploy/holdfast.example.toml"
     )
+
+
+@pytest.mark.parametrize("port", ["70000", "-1", "many", "", "1e3", "80.5", None])
+def test_a_wrong_port_is_refused_with_what_is_right(port: str | None) -> None:
+    with pytest.raises(ConfigRefused) as caught:
+        load({"port": port}, None)
+
+    assert str(caught.value) == "port: must be a whole number from 0 to 65535"
+
+
+def test_other_numbers_say_their_bounds_too() -> None:
+    with pytest.raises(ConfigRefused, match=r"^usage_days: must be a whole number from 1$"):
+        load({"usage_days": 0}, None)
+
+
+@pytest.mark.parametrize(
+    "lake", ["ftp://x", "s3://", "s3:///prefix", "http://host/lake", "", "://x", "file://lake"]
+)
+def test_an_impossible_lake_is_refused(lake: str) -> None:
+    with pytest.raises(ConfigRefused, match=r"^lake: must be a folder or s3://BUCKET/PREFIX$"):
+        load({"lake": lake}, None)
+
+
+@pytest.mark.parametrize("lake", ["lake", "/a/lake", "s3://bucket", "s3a://b/p", "file:///lake"])
+def test_a_possible_lake_is_taken(lake: str) -> None:
+    assert load({"lake": lake}, None).lake == lake

@@ -25,7 +25,7 @@ tags = { team = "shop" }
 
 [queues.policy]
 Version = "2012-10-17"
-Statement = [{ Effect = "Allow", Principal = "*", Action = "sqs:SendMessage" }]
+Statement = [{ Effect = "Allow", Principal = "*", Action = "sqs:SendMessage", Resource = "*" }]
 
 [[queues]]
 name = "orders-dead"
@@ -221,3 +221,9 @@ def test_the_shipped_example_of_declarations_can_be_used(tmp_path: Path) -> None
     settings = _settings(tmp_path, text)
     assert len(settings.queues) >= 2
     assert settings.users
+
+
+@pytest.mark.parametrize("tag", ['"holdfast:archive" = "everything"', '"holdfast:protct" = "on"'])
+def test_a_wrong_tag_of_ours_is_refused_before_anything_is_made(tmp_path: Path, tag: str) -> None:
+    with pytest.raises(ConfigRefused, match=r"^queues\.0: .*holdfast:"):
+        _settings(tmp_path, f'[[queues]]\nname = "q"\ntags = {{ {tag} }}\n')

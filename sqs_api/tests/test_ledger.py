@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ from sqs_api.audit import AuditLog
 from sqs_api.ledger import Ledger
 from sqs_api.tests.serving import ACCOUNT, REGION, Service, json_request, running
 from sqs_api.usage import Usage, read_usage
+from sqs_api.usage_journal import journals_in
+from visibility.attributes import initial_attributes, settings_of
+from visibility.model import QueueDefinition
 
 CALLER = Caller(ACCOUNT, REGION, "AIDA", "AKIA", "ann")
 
@@ -187,3 +192,102 @@ async def test_what_could_not_be_written_comes_with_the_next_call(files: Files) 
 
     (row,) = read_usage(files.usage_file, None, None)
     assert (row.requests, row.bytes_in, row.bytes_out) == (2, 10, 12)
+
+
+def _counted(files: Files) -> list[tuple[str, int]]:
+    return [(row.account, row.requests) for row in read_usage(files.usage_file, None, None)]
+
+
+def test_what_a_process_that_was_killed_counted_is_read_and_added_once(files: Files) -> None:
+    for _ in range(3):
+        files.usage.count(ACCOUNT, None, 5, 6)
+
+    assert _counted(files) == [(ACCOUNT, 3)], "while it counts"
+    next_start = Usage(files.usage_file, files.clock.wall_s, days_kept=3)
+    assert _counted(files) == [(ACCOUNT, 3)]
+    next_start.count("1" * 12, None, 5, 6)
+    next_start.write(*next_start.take())
+    assert _counted(files) == [(ACCOUNT, 3), ("1" * 12, 1)]
+    assert journals_in(files.usage_file.parent) == []
+
+
+def test_a_journal_that_could_not_be_removed_counts_once(files: Files) -> None:
+    files.usage.count(ACCOUNT, None, 5, 6)
+    journals, _ = files.usage.take()
+    kept = {file: file.read_bytes() for file in journals}
+    files.usage.write(journals, [])
+    for file, content in kept.items():  # as after a power failure
+        file.write_bytes(content)
+
+    assert _counted(files) == [(ACCOUNT, 1)]
+    for _ in range(2):
+        files.usage.write(*files.usage.take())
+        assert _counted(files) == [(ACCOUNT, 1)]
+    assert journals_in(files.usage_file.parent) == []
+
+
+def test_a_thousand_queues_of_a_minute_are_told_apart(files: Files) -> None:
+    queues = [_queue(number) for number in range(1, 1001)]
+    for queue in queues:
+        for _ in range(queue.queue_id % 3 + 1):
+            files.usage.count(ACCOUNT, queue, queue.queue_id, 0)
+
+    rows = {row.queue: row for row in read_usage(files.usage_file, None, None)}
+
+    assert len(rows) == 1000
+    for queue in queues:
+        times = queue.queue_id % 3 + 1
+        row = rows[queue.arn]
+        assert (row.requests, row.bytes_in) == (times, times * queue.queue_id)
+
+
+def _queue(number: int) -> QueueDefinition:
+    attributes = initial_attributes("q", {})
+    settings = settings_of(attributes)
+    name = f"queue-{number}-" + "x" * (number % 60)
+    place = (ACCOUNT, REGION, name)
+    return QueueDefinition(number, *place, 1, 0, 0, 0, bytes(32), attributes, {}, settings)
+
+
+async def test_what_finds_no_room_in_a_journal_is_counted_in_memory(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as full:
+        full.setattr("sqs_api.usage_journal.os.pwrite", lambda *_: 100)
+        for _ in range(2):
+            files.usage.count(ACCOUNT, None, 5, 6)
+        files.usage.count("1" * 12, None, 5, 6)
+    files.usage.count("2" * 12, None, 5, 6)
+    await files.ledger.write()
+
+    assert _counted(files) == [(ACCOUNT, 2), ("1" * 12, 1), ("2" * 12, 1)]
+
+
+@pytest.mark.parametrize("lost", [slice(0, 64), slice(64, 128), slice(0, None), slice(96, None)])
+def test_a_journal_that_a_power_failure_damaged_is_read_as_far_as_it_goes(
+    files: Files, lost: slice
+) -> None:
+    files.usage.count(ACCOUNT, None, 5, 6)
+    (journal,), _ = files.usage.take()
+    content = bytearray(journal.read_bytes())
+    content[lost] = bytes(len(content[lost]))
+    journal.write_bytes(content)
+
+    files.usage.write([journal], [])
+
+    assert _counted(files) == []
+
+
+def test_a_database_of_version_0_1_is_read_and_goes_on(files: Files) -> None:
+    with closing(sqlite3.connect(files.usage_file)) as old, old:
+        old.execute(
+            "CREATE TABLE usage (day TEXT NOT NULL, account TEXT NOT NULL, queue TEXT NOT NULL, "
+            "requests INTEGER NOT NULL, billed_requests INTEGER NOT NULL, bytes_in INTEGER NOT NULL, "
+            "bytes_out INTEGER NOT NULL, PRIMARY KEY (day, account, queue))"
+        )
+        old.execute("INSERT INTO usage VALUES ('2999-01-01', ?, '', 7, 7, 1, 1)", (ACCOUNT,))
+
+    assert _counted(files) == [(ACCOUNT, 7)]
+    files.usage.count(ACCOUNT, None, 5, 6)
+    files.usage.write(*files.usage.take())
+    assert sum(requests for _, requests in _counted(files)) == 8

@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from sqs_api.queue_metrics import QueueMetrics
-from sqs_api.tests.serving import ACCOUNT, REGION, Service, json_request, running
+from sqs_api.tests.serving import (
+    ACCOUNT,
+    REGION,
+    Service,
+    json_request,
+    query_request,
+    running,
+)
 from visibility.ages import OldestMessages
 from visibility.counts import Counts
 
@@ -86,6 +94,25 @@ async def test_dead_letters_are_counted_at_both_ends(service: Service) -> None:
     assert dead
 
 
+async def test_duplicates_are_counted_and_answered_as_the_first(service: Service) -> None:
+    url = await service.make_queue("q.fifo", FifoQueue="true", ContentBasedDeduplication="true")
+    sent: dict[str, Any] = {"MessageBody": "a", "MessageGroupId": "g"}
+    entries = [{"Id": "1", **sent}, {"Id": "2", **sent, "MessageBody": "b"}, {"Id": "3", **sent}]
+
+    first = await service.call("SendMessage", QueueUrl=url, **sent)
+    assert (await _of_queue(service, "q.fifo"))["messages_deduplicated"] == 0
+    again = await service.call("SendMessage", QueueUrl=url, **sent)
+    batch = await service.call("SendMessageBatch", QueueUrl=url, Entries=entries)
+    form = query_request("SendMessage", QueueUrl=url, **sent)
+
+    assert first == again
+    ids = [entry["MessageId"] for entry in batch["Successful"]]
+    assert (ids[0], ids[2]) == (first["MessageId"],) * 2
+    assert first["MessageId"].encode() in (await service.ask(form)).body
+    seen = await _of_queue(service, "q.fifo")
+    assert (seen["messages_sent"], seen["messages_deduplicated"]) == (2, 4)
+
+
 async def test_ages_are_those_of_the_oldest_messages(service: Service) -> None:
     url = await service.make_queue("q")
     assert "oldest_message_age_seconds" not in await _of_queue(service)
@@ -96,16 +123,16 @@ async def test_ages_are_those_of_the_oldest_messages(service: Service) -> None:
     assert state is not None
     (first, second) = [message.sent_at_ms for _, message in state.window]
 
-    assert shard.oldest(state) == OldestMessages(first, first)
+    assert shard.oldest(state) == OldestMessages(first, first, first)
     await service.call("ReceiveMessage", QueueUrl=url)
-    assert shard.oldest(state) == OldestMessages(first, second)
+    assert shard.oldest(state) == OldestMessages(first, second, first)
     await service.call("ReceiveMessage", QueueUrl=url)
-    assert shard.oldest(state) == OldestMessages(first, 0)
+    assert shard.oldest(state) == OldestMessages(first, 0, first)
     ages = await _of_queue(service)
     assert 0 <= ages["oldest_message_age_seconds"] < 60
     assert ages["oldest_receivable_message_age_seconds"] == 0
     await service.call("PurgeQueue", QueueUrl=url)
-    assert shard.oldest(state) == OldestMessages(0, 0)
+    assert shard.oldest(state) == OldestMessages(0, 0, 0)
 
 
 async def test_ages_of_a_fifo_queue_look_at_the_groups(service: Service) -> None:
@@ -132,7 +159,7 @@ async def test_queues_beyond_the_cap_are_summed_up_and_the_fullest_are_shown(
         url = await service.make_queue(f"q{number}")
         for _ in range(number + 1):
             await service.call("SendMessage", QueueUrl=url, MessageBody="x")
-    capped = QueueMetrics(service.catalog, service.gateway._router, lambda: 0.0, {}, 2)
+    capped = QueueMetrics(service.catalog, service.gateway._router, lambda: 0.0, ({}, {}), 2)
     service.metrics._sources[:] = [capped]
 
     visible = (await _samples(service))["holdfast_queue_messages_visible"]

@@ -68,6 +68,7 @@ def test_json_never_takes_the_queue_from_the_path(target: bytes) -> None:
         (b"/000000000000/q?Action=DeleteQueue", "/000000000000/q"),
         (b"/000000000000/q.fifo/?Action=DeleteQueue&Version=2012-11-05", "/000000000000/q.fifo"),
         (b"/queue/us-east-1/000000000000/q?Action=DeleteQueue", "/queue/us-east-1/000000000000/q"),
+        (b"//000000000000//q//?Action=DeleteQueue", "/000000000000/q"),
         (b"/1/a%2Db+c?Action=DeleteQueue", "/1/a-b+c"),
         (b"/1/q?Action=DeleteQueue&QueueUrl=http%3A%2F%2Fh%2F2%2Fother", "http://h/2/other"),
         (b"/1/q?Action=DeleteQueue&QueueUrl=other", "other"),

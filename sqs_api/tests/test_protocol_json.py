@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from sqs_api.protocol.codec import Decoded, Wire, decode_request, encode_result
@@ -111,6 +113,41 @@ def test_wrong_types_are_refused_in_the_words_of_aws(body: bytes, message: str) 
 def test_what_is_not_a_request_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest):
         _decode("SendMessage", body)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\ud800",
+        r"\ud800x",
+        r"a\uDBff is half of a character, and this text goes on",
+        r"\ud800\u0041",
+        r"\ud83d\ude00\ud83d",
+        r"\\\ud83d",
+        r"\udc00",
+        r"\ud83d\ude00 \\ud800 \uDFFF",
+    ],
+)
+def test_half_a_surrogate_pair_is_named(text: str) -> None:
+    for body in (f'{{"MessageBody":"{text}"}}', f'{{"{text}":1}}'):
+        with pytest.raises(InvalidRequest) as refusal:
+            _decode("SendMessage", body.encode())
+
+        assert refusal.value.message == (
+            "A string of the request has half of a UTF-16 surrogate pair, which is no character."
+        )
+
+
+@pytest.mark.parametrize("text", [r"\ud83d\ude00", r"\\ud800", r"\\\\ud800"])
+def test_whole_pairs_and_escaped_backslashes_are_not_taken_for_one(text: str) -> None:
+    whole = f'{{"MessageBody":"{text}"}}'.encode()
+    expected = SendMessage(message_body=json.loads(f'"{text}"'))
+    assert _decode("SendMessage", whole).operation == expected
+
+    for body in (whole[:-1], whole + b"x"):
+        with pytest.raises(InvalidRequest) as refusal:
+            _decode("SendMessage", body)
+        assert "surrogate" not in refusal.value.message
 
 
 @pytest.mark.parametrize("target", [b"AmazonSQS.Nonsense", b"AmazonSNS.Publish", b"", b"\xff"])

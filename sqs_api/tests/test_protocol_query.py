@@ -24,6 +24,7 @@ from visibility.operations import (
     SendMessageBatch,
     SendMessageBatchRequestEntry,
     SetQueueAttributes,
+    TagQueue,
     UntagQueue,
 )
 
@@ -41,6 +42,14 @@ def _decode(form: bytes) -> Operation:
             b"Action=CreateQueue&QueueName=q&Attribute.1.Name=DelaySeconds&Attribute.1.Value=5"
             b"&Tag.1.Key=a&Tag.1.Value=",
             CreateQueue("q", {"DelaySeconds": "5"}, {"a": ""}),
+        ),
+        (
+            b"Action=CreateQueue&QueueName=q&Tags.1.Key=a&Tags.1.Value=1&Tag.1.Key=b&Tag.1.Value=2",
+            CreateQueue("q", None, {"a": "1", "b": "2"}),
+        ),
+        (
+            b"Action=TagQueue&Tags.1.Key=a&Tags.1.Value=1&Tags.2.Key=b&Tags.2.Value=",
+            TagQueue(tags={"a": "1", "b": ""}),
         ),
         (
             b"Action=AddPermission&Label=l&AWSAccountId.1=1&AWSAccountId.2=2&ActionName.1=*",

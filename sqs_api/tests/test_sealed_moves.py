@@ -124,7 +124,7 @@ def test_dead_letter_whose_target_cannot_be_sealed_for_is_received_again(
 
     world.keyring.set_enabled("orders", True)
     if reason == "unknown":
-        world.keyring.add("x")
+        world.keyring.add("x", prepared.ACCOUNT)
     assert world.receive(world.source) == []
     assert len(world.keys(world.dead)) == 1
     assert world.receive(world.dead) == [BODY]

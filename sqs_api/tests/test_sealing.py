@@ -16,7 +16,7 @@ from cluster.clock import SystemEntropy
 from cluster.keyring import Keyring
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.sealing import Sealer
-from sqs_api.tests.serving import Service, json_request, running
+from sqs_api.tests.serving import ACCOUNT, Service, json_request, running
 from visibility.attributes import initial_attributes, settings_of
 from visibility.errors import KmsDisabled, KmsNotFound
 from visibility.events import StoredMessage
@@ -76,7 +76,7 @@ def test_a_managed_queue_seals_and_opens(sealing: Sealing) -> None:
 
 
 def test_a_seal_does_not_name_the_place_of_its_message(sealing: Sealing) -> None:
-    sealing.keyring.add("orders")
+    sealing.keyring.add("orders", ACCOUNT)
     moved = msgspec.structs.replace(sealing.seal(KEYED), sent_at_ms=9, dead_letter_source_arn="x")
 
     assert sealing.sealer.open(moved) == BODY
@@ -105,7 +105,7 @@ def test_a_key_that_was_made_is_found_after_a_restart(reference: str) -> None:
 
 
 def test_a_disabled_key_neither_seals_nor_opens_until_it_is_enabled(sealing: Sealing) -> None:
-    sealing.keyring.add("orders")
+    sealing.keyring.add("orders", ACCOUNT)
     message = sealing.seal(KEYED)
     sealing.keyring.set_enabled("orders", False)
 
@@ -134,8 +134,8 @@ def test_a_damaged_message_opens_to_nothing_and_is_counted(sealing: Sealing) -> 
 
 
 def test_a_key_has_one_data_key_however_it_is_named(sealing: Sealing) -> None:
-    key_id = sealing.keyring.add("orders").key_id
-    names = ("orders", "alias/orders", key_id, f"arn:aws:kms:x:1:key/{key_id}")
+    key_id = sealing.keyring.add("orders", ACCOUNT).key_id
+    names = ("orders", "alias/orders", key_id, f"arn:aws:kms:x:{ACCOUNT}:key/{key_id}")
 
     numbers = {sealing.seal(queue_with(KmsMasterKeyId=name)).sealed for name in names}
 
@@ -143,7 +143,7 @@ def test_a_key_has_one_data_key_however_it_is_named(sealing: Sealing) -> None:
 
 
 async def test_data_keys_are_replaced_when_they_sealed_long_enough(sealing: Sealing) -> None:
-    sealing.keyring.add("orders")
+    sealing.keyring.add("orders", ACCOUNT)
     queues = [MANAGED, KEYED]
     sealing.sealer.prepare(queues)
     first = [sealing.seal(queue) for queue in queues]
@@ -174,7 +174,7 @@ async def test_a_data_key_that_sealed_nothing_is_not_replaced(sealing: Sealing) 
 
 
 async def test_a_rotated_key_seals_the_next_messages(sealing: Sealing) -> None:
-    sealing.keyring.add("orders")
+    sealing.keyring.add("orders", ACCOUNT)
     before = sealing.seal(KEYED)
     sealing.keyring.rotate("orders")
 
@@ -194,7 +194,7 @@ async def service() -> AsyncIterator[Service]:
 
 
 async def test_messages_of_every_kind_of_queue_come_back(service: Service) -> None:
-    service.keyring.add("orders")
+    service.keyring.add("orders", ACCOUNT)
     for name, attributes in (
         ("managed", {}),
         ("plain", {"SqsManagedSseEnabled": "false"}),
@@ -219,7 +219,7 @@ async def test_messages_of_every_kind_of_queue_come_back(service: Service) -> No
 async def test_a_disabled_key_refuses_sends_and_receives_and_loses_nothing(
     service: Service,
 ) -> None:
-    service.keyring.add("orders")
+    service.keyring.add("orders", ACCOUNT)
     url = await service.make_queue("q", KmsMasterKeyId="orders")
     await service.call("SendMessage", QueueUrl=url, MessageBody="kept")
     service.keyring.set_enabled("orders", False)
@@ -236,7 +236,7 @@ async def test_a_disabled_key_refuses_sends_and_receives_and_loses_nothing(
 
 async def test_messages_of_a_key_that_is_disabled_are_given_back(service: Service) -> None:
     """As after a move to a queue without a key: only opening them shows whose they are."""
-    service.keyring.add("orders")
+    service.keyring.add("orders", ACCOUNT)
     url = await service.make_queue("q", KmsMasterKeyId="orders")
     await service.call("SendMessage", QueueUrl=url, MessageBody="kept")
     await service.call(

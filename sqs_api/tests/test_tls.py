@@ -6,12 +6,16 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import uvloop
+from structlog.testing import capture_logs
 
 from compat_tests.certificates import Authority, Pair
+from sqs_api.config import Settings
+from sqs_api.front import Front
 from sqs_api.listener_metrics import ListenerMetrics
 from sqs_api.shedding import Refused, TimedOut
 from sqs_api.tests.listening import Port, listening
@@ -132,7 +136,7 @@ def test_clients_need_a_certificate_of_the_client_authority(
     async def story(port: Port) -> None:
         for refused in (None, stranger):
             # With TLS 1.3 a client learns that it is refused when it reads.
-            with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            with pytest.raises(ssl.SSLError):
                 await (await port.connect(_client_context(authority, refused))).ask(LIST)
         known = await port.connect(_client_context(authority, authority.sign("client")))
 
@@ -140,6 +144,66 @@ def test_clients_need_a_certificate_of_the_client_authority(
         assert port.counters.refused[Refused.HANDSHAKE] == 2
 
     tell(Tls(*pair, authority.file), story)
+
+
+@pytest.mark.parametrize(
+    ("version", "sends", "alert", "reason"),
+    [
+        ("TLSv1_3", False, "TLSV13_ALERT_CERTIFICATE_REQUIRED", "the client sent no certificate"),
+        ("TLSv1_2", False, "HANDSHAKE_FAILURE", "the client sent no certificate"),
+        ("TLSv1_3", True, "ALERT_UNKNOWN_CA", "the client's certificate is refused: "),
+        ("TLSv1_2", True, "ALERT_UNKNOWN_CA", "the client's certificate is refused: "),
+    ],
+)
+def test_a_client_without_a_valid_certificate_gets_an_alert_and_a_line_in_the_log(
+    tell: Callable[[Tls, Story], None],
+    authority: Authority,
+    pair: Pair,
+    tmp_path: Path,
+    version: str,
+    alert: str,
+    reason: str,
+    *,
+    sends: bool,
+) -> None:
+    stranger = Authority(tmp_path, "stranger").sign("stranger") if sends else None
+    context = _client_context(authority, stranger)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+
+    async def story(port: Port) -> None:
+        with pytest.raises(ssl.SSLError) as refused:
+            await (await port.connect(context)).ask(LIST)
+
+        assert alert in (refused.value.reason or "")
+        await until(lambda: port.counters.refused[Refused.HANDSHAKE] == 1)
+
+    with capture_logs() as lines:
+        tell(Tls(*pair, authority.file), story)
+
+    (line,) = [line for line in lines if line["event"] == "handshake_refused"]
+    assert line["client"] == "127.0.0.1"
+    assert line["reason"].startswith(reason)
+    assert line["unreported"] == 0
+
+
+def test_failed_handshakes_are_reported_once_a_second(
+    tell: Callable[[Tls, Story], None],
+    authority: Authority,
+    pair: Pair,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sqs_api.listener._REPORT_S", 3600.0)
+
+    async def story(port: Port) -> None:
+        for _ in range(3):
+            with pytest.raises(ssl.SSLError):
+                await (await port.connect(_client_context(authority))).ask(LIST)
+        await until(lambda: port.counters.refused[Refused.HANDSHAKE] == 3)
+
+    with capture_logs() as lines:
+        tell(Tls(*pair, authority.file), story)
+
+    assert [line["event"] for line in lines].count("handshake_refused") == 1
 
 
 def test_silent_and_hanging_up_clients_leave_nothing_behind(
@@ -285,6 +349,41 @@ def test_a_broken_pair_is_said_once_and_the_old_one_stays_in_use(
     assert tls.context is not before
 
 
+def test_an_expired_certificate_is_seen_once(authority: Authority, tmp_path: Path) -> None:
+    used = Pair(tmp_path / "c.pem", tmp_path / "k.pem")
+    _put(authority.sign("first"), used)
+    tls = Tls(*used, None)
+    end_s = tls.expires_at_s
+
+    assert not tls.expires_now(end_s - 1)
+    assert [tls.expires_now(end_s), tls.expires_now(end_s + 1)] == [True, False]
+    _put(authority.sign("second"), used)
+    assert tls.reload_if_changed()
+    assert [tls.expires_now(tls.expires_at_s + 1) for _ in range(2)] == [True, False]
+
+
+async def test_a_front_reports_an_expired_certificate_at_start_and_while_it_runs(
+    authority: Authority, pair: Pair
+) -> None:
+    at_s = Tls(*pair, None).expires_at_s
+    settings = Settings(port=0, tls_certificate=pair.certificate, tls_key=pair.key)
+    for late in (True, False):
+        now_s = [at_s if late else at_s - 1]
+        front = Front(settings, partial(now_s.__getitem__, 0))
+        async with running() as service:
+            with capture_logs() as lines:
+                await front.open(service.gateway, service.pages, service.metrics)
+                assert bool(lines) is late
+                now_s[0] = at_s
+                await front.look()
+                await front.look()
+            front.close()
+            await front.disconnect(0)
+        (line,) = lines
+        assert (line["event"], line["log_level"]) == ("certificate_expired", "error")
+        assert line["file"] == str(pair.certificate)
+
+
 async def test_metrics_say_what_was_turned_away_and_whether_the_certificate_is_stale(
     authority: Authority, tmp_path: Path
 ) -> None:
@@ -295,7 +394,15 @@ async def test_metrics_say_what_was_turned_away_and_whether_the_certificate_is_s
     with pytest.raises(TlsUnusable):
         tls.reload_if_changed()
     async with running() as service, listening(service, tls=tls) as port:
-        service.metrics.attach(ListenerMetrics(port.counters, port.server.memory, tls, lambda: 3))
+        service.metrics.attach(
+            ListenerMetrics(
+                port.counters,
+                port.server.memory,
+                tls,
+                lambda: 3,
+                wall_s=lambda: tls.expires_at_s,
+            )
+        )
         await (await port.connect()).ask(LIST)
 
         page = (await service.metrics.page()).decode()
@@ -307,6 +414,7 @@ async def test_metrics_say_what_was_turned_away_and_whether_the_certificate_is_s
         'holdfast_listener_too_large_total{reason="head"} 0.0',
         "holdfast_polls_not_waited_total 3.0",
         "holdfast_tls_certificate_stale 1.0",
+        "holdfast_tls_certificate_expired 1.0",
         "holdfast_tls_certificate_expires_seconds 1.",
     ):
         assert line in page, line

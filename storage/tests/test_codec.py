@@ -23,7 +23,7 @@ MESSAGE_ID = "01234567-89ab-4def-8123-456789abcdef"
 GROUP = bytes(range(16))
 MESSAGE = StoredMessage(MESSAGE_ID, 1_700_000_000_000, 5, b"hello")
 DEAD_LETTER = StoredMessage(
-    MESSAGE_ID, 1, 5, b"hello", 7, "arn:aws:sqs:r:0:q", 3, 2, GROUP, 1_700_000_000_001, 300, 4
+    MESSAGE_ID, 1, 5, b"hello", 7, "arn:aws:sqs:r:0:q", 3, 2, GROUP, 1_700_000_000_001, 300, 4, 6
 )
 LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001)
 MOVED_LEASE = Lease(300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000, 1_700_000_000_003)
@@ -49,24 +49,32 @@ OLD_TASK = (
     "70ce000111710000a752554e4e494e47c0c0"
 )
 """As written before move tasks counted what stayed."""
+OLD_MESSAGE = (
+    "01"
+    "b9f8e718"
+    "9cd92430313233343536372d383961622d346465662d383132332d3435363738"
+    "39616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c4000000"
+    "00"
+)
+"""As written before messages knew when they came from another queue."""
 
 GOLDEN: dict[str, tuple[object, str]] = {
     "message": (
         MESSAGE,
         "01"
-        "b9f8e718"
-        "9cd92430313233343536372d383961622d346465662d383132332d3435363738"
+        "883e2223"
+        "9dd92430313233343536372d383961622d346465662d383132332d3435363738"
         "39616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c4000000"
-        "00",
+        "0000",
     ),
     "dead letter": (
         DEAD_LETTER,
         "01"
-        "bbed4d32"
-        "9cd92430313233343536372d383961622d346465662d383132332d3435363738"
+        "7dc6864a"
+        "9dd92430313233343536372d383961622d346465662d383132332d3435363738"
         "396162636465660105c40568656c6c6f07b161726e3a6177733a7371733a723a"
         "303a710302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801"
-        "cd012c04",
+        "cd012c0406",
     ),
     "lease": (
         LEASE,
@@ -123,10 +131,10 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "archived": (
         ARCHIVED,
         "01"
-        "8102e5f1"
-        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c02059cd924"
+        "51d082fd"
+        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c02059dd924"
         "30313233343536372d383961622d346465662d383132332d3435363738396162"
-        "63646566cf0000018bcfe5680005c40568656c6c6f00c00000c400000000",
+        "63646566cf0000018bcfe5680005c40568656c6c6f00c00000c40000000000",
     ),
     "batch": (
         BATCH,
@@ -180,6 +188,10 @@ def test_a_lease_of_before_is_read_with_the_defaults_of_what_was_added() -> None
 
 def test_a_task_of_before_is_read_with_the_default_of_what_was_added() -> None:
     assert decode_row(MoveTask, KEY, bytes.fromhex(OLD_TASK)) == TASK
+
+
+def test_a_message_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
+    assert decode_row(StoredMessage, KEY, bytes.fromhex(OLD_MESSAGE)) == MESSAGE
 
 
 @rows

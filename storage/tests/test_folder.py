@@ -110,3 +110,40 @@ def test_a_name_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(FolderRefused, match="checksum"):
         open_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "app.sqlite", ".git", "data.sqlite-wal"])
+def test_a_folder_with_something_else_in_it_is_refused_and_left_alone(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).touch()
+
+    with pytest.raises(FolderRefused, match=f"not empty: it has {name}"):
+        open_folder(tmp_path)
+
+    assert [child.name for child in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["lost+found", "master.key", "audit.log", "keyring.sqlite-wal"])
+def test_what_may_be_there_before_the_first_start_does_not_matter(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).touch()
+
+    assert open_folder(tmp_path) == {0: tmp_path / "shard-0"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [
+        ("/proc/holdfast", "no folders can be made in /proc"),
+        ("/proc/self/deep/data", "no folders can be made in /proc/self"),
+        ("/dev/null", "/dev/null is not a folder"),
+        ("/dev/null/data", "/dev/null is not a folder"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_refused_with_the_reason(folder: str, reason: str) -> None:
+    with pytest.raises(FolderRefused) as caught:
+        open_folder(Path(folder))
+
+    assert str(caught.value) == f"cannot make data folder {folder}: {reason}"

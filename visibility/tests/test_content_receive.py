@@ -119,7 +119,7 @@ LEGAL_TEXT = st.text(
     min_size=1,
     max_size=60,
 )
-LEGAL_NAMES = st.from_regex(r"[A-Za-z0-9_À-ž-]{1,20}", fullmatch=True)
+LEGAL_NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,20}", fullmatch=True)
 LEGAL_VALUES = st.one_of(
     st.builds(MessageAttributeValue, st.sampled_from(["String", "String.x"]), LEGAL_TEXT),
     st.builds(

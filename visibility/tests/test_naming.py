@@ -53,6 +53,8 @@ def test_a_fifo_queue_needs_the_suffix_and_counts_it(name: str) -> None:
         ("http://localhost/q", None),
         (f"http://localhost:9324/{ACCOUNT}/q", ACCOUNT),
         (f"https://elsewhere.example/{ACCOUNT}/q/", ACCOUNT),
+        (f"https://elsewhere.example//{ACCOUNT}//q//", ACCOUNT),
+        ("q/", None),
         (f"https://proxy/prefix/us-east-1/{ACCOUNT}/q", ACCOUNT),
         (f"/{ACCOUNT}/q", ACCOUNT),
         (f"{ACCOUNT}/q", ACCOUNT),
@@ -69,9 +71,15 @@ def test_a_fifo_name_survives_percent_encoding() -> None:
     assert queue_address(f"http://h/{ACCOUNT}/a%2Efifo") == (ACCOUNT, "a.fifo")
 
 
-@pytest.mark.parametrize("url", ["", "/", "http://host", "http://host/", "http://host/queue/q"])
-def test_an_address_without_name_or_with_a_strange_account_is_invalid(url: str) -> None:
+@pytest.mark.parametrize("url", ["http://host/queue/q", "/queue/q/", "queue/q"])
+def test_an_address_with_a_strange_account_is_invalid(url: str) -> None:
     with pytest.raises(InvalidAddress):
+        queue_address(url)
+
+
+@pytest.mark.parametrize("url", ["", "/", "//", "http://host", "http://host/", "http://host?q#q"])
+def test_an_address_without_a_path_is_a_queue_that_does_not_exist(url: str) -> None:
+    with pytest.raises(QueueDoesNotExist):
         queue_address(url)
 
 

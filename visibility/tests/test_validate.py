@@ -51,7 +51,7 @@ ACCEPTED: list[ops.Operation] = [
     ops.SetQueueAttributes(URL, {"Policy": ""}),
     ops.ListQueueTags(URL),
     ops.TagQueue(URL, {"key": ""}),
-    ops.UntagQueue(URL, ["unknown"]),
+    ops.UntagQueue(URL, ["unknown", "k" * 128]),
     ops.ListDeadLetterSourceQueues(URL, max_results=1),
     ops.AddPermission(URL, "l" * 80, ["123456789012"], ["SendMessage", "*"]),
     ops.RemovePermission(URL, "label"),
@@ -89,8 +89,8 @@ MISSING: list[tuple[ops.Operation, str]] = [
     (ops.ChangeMessageVisibility(URL, "h"), "VisibilityTimeout"),
     (ops.SetQueueAttributes(URL, {}), "Attributes"),
     (ops.TagQueue(URL, {}), "Tags"),
-    (ops.UntagQueue(URL, []), "TagKeys"),
-    (ops.AddPermission(URL, "l"), "AWSAccountIds"),
+    (ops.UntagQueue(None, ["a"]), "QueueUrl"),
+    (ops.AddPermission(URL, "l"), "Actions"),
     (
         ops.SendMessageBatch(URL, [ops.SendMessageBatchRequestEntry("1")]),
         "SendMessageBatchRequestEntry.1.MessageBody",
@@ -197,14 +197,33 @@ INVALID: list[tuple[ops.Operation, str]] = (
             "Reason: Only the queue owner is allowed to invoke this action.",
         ),
         (
-            ops.AddPermission(URL, "l", ["me"], ["*"]),
-            "Value me for parameter PrincipalId is invalid. Reason: Unable to verify.",
+            ops.AddPermission(URL, "l", ["*"], ["*"]),
+            "Value [*] for parameter PrincipalId is invalid. Reason: Unable to verify.",
+        ),
+        (
+            ops.AddPermission(URL, "l", ["123456789012", "me"], ["*"]),
+            "Value [123456789012, me] for parameter PrincipalId is invalid. "
+            "Reason: Unable to verify.",
         ),
         (
             ops.RemovePermission(URL, "a b"),
             "Value a b for parameter Label is invalid. Reason: Can only include alphanumeric "
             "characters, hyphens, or underscores. 1 to 80 in length.",
         ),
+    ]
+    + [
+        (
+            ops.AddPermission(URL, "l", accounts, ["*"]),
+            "Value [] for parameter PrincipalId is invalid. Reason: Unable to verify.",
+        )
+        for accounts in (list[str](), None)
+    ]
+    + [
+        (
+            ops.UntagQueue(URL, keys),
+            "Tag keys must be between 1 and 128 characters in length.",
+        )
+        for keys in (None, [], ["a", ""], ["a", "k" * 129])
     ]
 )
 

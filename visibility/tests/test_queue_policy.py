@@ -1,0 +1,203 @@
+"""What a queue's Policy may say, and the words in which the others are refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from visibility.errors import InvalidAttributeValue, OverLimit
+from visibility.queue_policy import check_policy_of_queue
+
+ACCOUNT = "123456789012"
+ARN = f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"
+GRANT: dict[str, Any] = {
+    "Effect": "Allow",
+    "Principal": "*",
+    "Action": "sqs:SendMessage",
+    "Resource": ARN,
+}
+NAMED = f"arn:aws:iam::{ACCOUNT}"
+WITHOUT_RESOURCE = {name: value for name, value in GRANT.items() if name != "Resource"}
+WITHOUT_PRINCIPAL = {name: value for name, value in GRANT.items() if name != "Principal"}
+WITHOUT_ACTION = {name: value for name, value in GRANT.items() if name != "Action"}
+
+
+def _check(*statements: Any, **members: Any) -> None:
+    document = {"Version": "2012-10-17", "Statement": list(statements)} | members
+    check_policy_of_queue(json.dumps(document), ARN)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        GRANT,
+        GRANT | {"Sid": "one", "Effect": "Deny"},
+        WITHOUT_ACTION | {"NotAction": ["sqs:DeleteQueue"]},
+        WITHOUT_RESOURCE | {"NotResource": ARN + "2"},
+        WITHOUT_PRINCIPAL | {"NotPrincipal": {"AWS": ACCOUNT}},
+        GRANT | {"Condition": {"ArnLike": {"aws:SourceArn": "arn:aws:sns:*:*:topic"}}},
+    ],
+)
+def test_statements_about_this_queue_are_accepted(statement: dict[str, Any]) -> None:
+    _check(statement)
+    _check(Statement=statement)
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        "sqs:*",
+        "SQS:*",
+        "*",
+        "sqs:sendmessage",
+        "SQS:Send*",
+        "sqs:?endMessage",
+        "sqs:SendMessageBatch",
+        ["sqs:SendMessage", "sqs:PurgeQueue"],
+    ],
+)
+def test_actions_of_sqs_are_accepted(actions: Any) -> None:
+    _check(GRANT | {"Action": actions})
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        "s3:GetObject",
+        "SendMessage",
+        "sqs:",
+        "sqs:Foo",
+        "sqs:Foo*",
+        "",
+        " sqs:*",
+        ["sqs:SendMessage", "sns:Publish"],
+        [],
+    ],
+)
+def test_other_actions_are_refused(actions: Any) -> None:
+    _refuse(GRANT | {"Action": actions})
+
+
+@pytest.mark.parametrize(
+    "principal",
+    [
+        "*",
+        {"AWS": "*"},
+        {"AWS": ACCOUNT},
+        {"AWS": [f"{NAMED}:root", f"{NAMED}:user/team/ann", f"{NAMED}:role/writer"]},
+        {"AWS": f"arn:aws:sts::{ACCOUNT}:assumed-role/writer/session"},
+        {"AWS": "arn:aws-cn:iam::123456789012:root"},
+        {"AWS": "AIDAQ3EGRIV6EXAMPLE"},
+        {"Service": ["sns.amazonaws.com", "events.amazonaws.com"], "AWS": ACCOUNT},
+        {"Federated": "cognito-identity.amazonaws.com"},
+        {"Federated": f"{NAMED}:saml-provider/corp"},
+        {"CanonicalUser": "7" * 64},
+    ],
+)
+def test_well_formed_principals_are_accepted(principal: Any) -> None:
+    _check(GRANT | {"Principal": principal})
+
+
+@pytest.mark.parametrize(
+    "principal",
+    [
+        "",
+        ACCOUNT,
+        ["*"],
+        {},
+        {"AWS": []},
+        {"AWS": ""},
+        {"AWS": "me"},
+        {"AWS": "12345678901"},
+        {"AWS": "1234-5678-9012"},
+        {"AWS": "١" * 12},
+        {"AWS": [ACCOUNT, "me"]},
+        {"AWS": f"{NAMED}:root/ann"},
+        {"AWS": f"{NAMED}:group/team"},
+        {"AWS": f"{NAMED}:user/"},
+        {"AWS": f"{NAMED}:user/*"},
+        {"AWS": "arn:aws:iam:us-east-1:123456789012:root"},
+        {"AWS": ARN},
+        {"Service": "sns"},
+        {"Service": "*"},
+        {"Federated": "corp"},
+        {"CanonicalUser": "me"},
+        {"Nobody": ACCOUNT},
+    ],
+)
+@pytest.mark.parametrize("element", ["Principal", "NotPrincipal"])
+def test_other_principals_are_refused(element: str, principal: Any) -> None:
+    _refuse(WITHOUT_PRINCIPAL | {element: principal})
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "*",
+        [ARN],
+        "arn:aws:sqs:*:*:*",
+        f"arn:aws:sqs:us-east-1:{ACCOUNT}:ord*",
+        f"arn:aws:sqs:us-east-1:{ACCOUNT}:${{aws:PrincipalTag/queue}}",
+    ],
+)
+def test_resources_that_name_this_queue_are_accepted(resource: Any) -> None:
+    _check(GRANT | {"Resource": resource})
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        WITHOUT_RESOURCE,
+        WITHOUT_RESOURCE | {"NotResource": ARN},
+        *(
+            GRANT | {"Resource": resource}
+            for resource in (
+                "orders",
+                "",
+                [],
+                ARN + "2",
+                ARN.replace("us-east-1", "eu-west-1"),
+                ARN.replace(ACCOUNT, "210987654321"),
+                "arn:aws:s3:::bucket",
+                [ARN, ARN + "2"],
+                f"arn:aws:sqs:eu-west-1:{ACCOUNT}:${{aws:username}}",
+            )
+        ),
+    ],
+)
+def test_statements_about_other_resources_are_refused(statement: dict[str, Any]) -> None:
+    _refuse(statement)
+
+
+@pytest.mark.parametrize(
+    "document", ["{}", '{"Statement": []}', '{"Version": "2012-10-17", "Id": "i"}', "null", "{"]
+)
+def test_a_policy_without_statements_is_refused(document: str) -> None:
+    with pytest.raises(InvalidAttributeValue):
+        check_policy_of_queue(document, ARN)
+
+
+def test_too_much_is_over_the_limit_in_the_words_of_aws() -> None:
+    many = [f"sqs:{'?' * length}*" for length in range(8)]
+    _check(GRANT | {"Action": many[:7]}, *[GRANT] * 19)
+
+    for statements, message in (
+        (
+            [GRANT | {"Action": many}],
+            "8 actions were found in a statement from the submitted policy, max allowed is 7",
+        ),
+        ([GRANT] * 21, "21 statements were found in the submitted policy, max allowed is 20"),
+        ([GRANT | {"Sid": "s" * 8_192}], "Submitted policy is over max allowed size."),
+    ):
+        with pytest.raises(OverLimit) as refusal:
+            _check(*statements)
+        assert refusal.value.message == message
+
+
+def _refuse(statement: dict[str, Any]) -> None:
+    for statements in ([statement], [GRANT, statement]):
+        with pytest.raises(InvalidAttributeValue) as refusal:
+            _check(*statements)
+        assert refusal.value.message == "Invalid value for the parameter Policy."

@@ -1,0 +1,75 @@
+"""Tags of this service: a typing error in a name or a value is refused, other tags are the user's."""
+
+from __future__ import annotations
+
+import pytest
+
+from visibility.attributes import checked_tags
+from visibility.errors import InvalidParameterValue
+from visibility.operations import CreateQueue, TagQueue
+from visibility.tags import KNOWN_TAGS
+from visibility.validate import check
+
+
+def test_the_known_tags_take_their_values() -> None:
+    given = [{key: value} for key, values in KNOWN_TAGS.items() for value in values]
+
+    assert given == [
+        {"holdfast:archive": "expired"},
+        {"holdfast:archive": "all"},
+        {"holdfast:archive": "none"},
+        {"holdfast:protect": "on"},
+        {"holdfast:protect": "off"},
+    ]
+    for tags in given:
+        assert checked_tags("q", {}, tags) == tags
+        check(TagQueue("q", tags))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "holdfast:archive",
+            "everything",
+            "Value everything for tag holdfast:archive is invalid. Valid values are: expired, all, none.",
+        ),
+        (
+            "holdfast:protect",
+            "On",
+            "Value On for tag holdfast:protect is invalid. Valid values are: on, off.",
+        ),
+        (
+            "holdfast:archiv",
+            "all",
+            "Tag holdfast:archiv is unknown. "
+            "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect.",
+        ),
+        (
+            "Holdfast:archive",
+            "all",
+            "Tag Holdfast:archive is unknown. "
+            "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect.",
+        ),
+    ],
+)
+def test_unknown_tags_and_values_of_ours_are_refused(key: str, value: str, message: str) -> None:
+    for refused in (
+        lambda: check(TagQueue("q", {"team": "shop", key: value})),
+        lambda: check(CreateQueue("q", tags_on_create={key: value})),
+        lambda: checked_tags("q", {}, {key: value}),
+    ):
+        with pytest.raises(InvalidParameterValue) as caught:
+            refused()
+        assert caught.value.message == message
+
+
+@pytest.mark.parametrize("key", ["holdfast", "my:holdfast:archive", "holdfast-archive"])
+def test_other_tags_take_any_value(key: str) -> None:
+    assert checked_tags("q", {}, {key: "anything"}) == {key: "anything"}
+
+
+def test_a_tag_from_before_does_not_keep_others_from_being_set() -> None:
+    before = {"holdfast:archive": "everything"}
+
+    assert checked_tags("q", before, {"team": "shop"}) == before | {"team": "shop"}
