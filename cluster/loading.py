@@ -7,15 +7,18 @@ from storage.stored_rows import StoredQueue, StoredRows, load_archive
 from visibility.archive_state import ArchiveState
 from visibility.engine import Engine
 from visibility.model import Definitions
+from visibility.sealing import Sealing
 from visibility.state import SPAN_BITS, QueueState
 
 
-def load_engine(rows: StoredRows, definitions: Definitions) -> tuple[Engine, int]:
+def load_engine(
+    rows: StoredRows, definitions: Definitions, sealing: Sealing | None = None
+) -> tuple[Engine, int]:
     """The engine as the store left it, and the latest stamp it gave (0: none). Raises DamagedRecord.
 
     O(queues + messages in flight), whatever waits.
     """
-    engine = Engine(rows=rows, definitions=definitions)
+    engine = Engine(rows=rows, definitions=definitions, sealing=sealing)
     last_stamp_ms = 0
     _load_archive(engine.state.archive, rows.store)
     for stored in rows.load():

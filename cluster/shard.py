@@ -28,6 +28,7 @@ from visibility.errors import ServiceUnavailable
 from visibility.gauges import GroupGauges, group_gauges
 from visibility.kept_queues import unfinished_purges
 from visibility.model import Definitions, Request
+from visibility.sealing import Sealing
 from visibility.state import QueueState
 
 TURN_REQUESTS_MAX = 512
@@ -64,9 +65,14 @@ class Shard:
         entropy: Entropy,
         definitions: Definitions,
         archive: ArchiveLimits | None = None,
+        sealing: Sealing | None = None,
     ) -> None:
-        """`definitions` is the catalog's knowledge of queues; without `archive` nothing is handed over to one."""
+        """`definitions` is the catalog's knowledge of queues; without `archive` nothing is handed over to one.
+
+        Without `sealing`, messages that move between queues stay sealed as they are.
+        """
         self.number = number
+        self._sealing = sealing
         self._archive = archive
         self._definitions = definitions
         self._open_store = open_store
@@ -110,7 +116,7 @@ class Shard:
         store = self._open_store(self._failed)
         rows = StoredRows(store)
         try:
-            engine, last_stamp_ms = load_engine(rows, self._definitions)
+            engine, last_stamp_ms = load_engine(rows, self._definitions, self._sealing)
             highest = max(engine.state.queues, default=0)
             if highest_queue_id is not None and highest > highest_queue_id:
                 raise CatalogOlder(

@@ -32,6 +32,8 @@ from visibility.events import (
     MessagesExpired,
     MessagesHandedOver,
     MessagesMoved,
+    MoveTask,
+    MoveTaskChanged,
     QueueContinued,
     QueueDropped,
 )
@@ -48,7 +50,7 @@ PULSES_MAX = 100
 """Queues that get a pulse in one turn: bounds how long the event loop is held."""
 PULSE_MESSAGES_MAX = 1_000
 """After so many messages that pulses moved or removed, the other queues wait for the next turn, for the same reason. A KiB
-that the archive takes over counts as one more."""
+that the archive takes over, or that is sealed anew, counts as one more."""
 _PULSE_AGAIN_MS = 60_000
 """When a queue is looked at again whose rows could not be read."""
 _NOTHING_MOVED: Moved = {}
@@ -210,6 +212,7 @@ class Turn:
                         handled += len(event.leases)
                     elif isinstance(event, MessagesMoved):
                         handled += len(event.moves)
+                        handled += sum(m.envelope.size for m in event.moves if m.resealed) >> 10
                     elif isinstance(event, MessagesHandedOver):
                         handled += event.size >> 10
         return handled
@@ -376,6 +379,9 @@ class Turn:
             assert isinstance(event, IdsRemembered)
             for digest, remembered in event.ids:
                 self._rows.fresh[event.queue_id, digest] = remembered
+        elif kind is MoveTaskChanged:
+            assert isinstance(event, MoveTaskChanged)
+            _log_end(event.task)
         elif kind in _OF_THE_ARCHIVE:
             self._changed[THE_SHARD] = None
         elif kind is QueueContinued:
@@ -401,6 +407,19 @@ class Turn:
         for wait in waits.of_queue(queue_id):
             waits.remove(wait.number)
             self.answers.append((ticket_of(wait), QueueDoesNotExist()))
+
+
+def _log_end(task: MoveTask) -> None:
+    """ListMessageMoveTasks has no field for the messages that stayed."""
+    if not task.is_active:
+        _log.info(
+            "move_task_ended",
+            source_arn=task.source_arn,
+            status=task.status,
+            reason=task.failure_reason,
+            moved=task.moved,
+            stayed=task.stayed,
+        )
 
 
 def ticket_of(wait: Wait) -> Ticket:

@@ -370,14 +370,14 @@ def test_task_survives_kill(start_node: NodeFactory, fresh_name: Names) -> None:
 
 def test_message_without_a_source_fails_the_task(sqs: Client, queue: str, source: str) -> None:
     send_numbered(sqs, queue, 1)
-
+    let_die(sqs, source, queue, 5)
     start(sqs, queue)
     task = ended(sqs, queue)
 
     assert (task["Status"], task["FailureReason"]) == ("FAILED", "CouldNotDetermineMessageSource")
     assert set(task) == SHOWN_ALWAYS | {"FailureReason"}
-    assert counts(sqs, queue) == (1, 0, 0)
-    assert counts(sqs, source) == (0, 0, 0)
+    assert (moved(sqs, queue), task["ApproximateNumberOfMessagesToMove"]) == (5, 6)
+    assert (counts(sqs, queue), counts(sqs, source)) == ((1, 0, 0), (5, 0, 0))
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------

@@ -157,6 +157,9 @@ class Node:
             self._users = self._identities.users()
             self._catalog = await self._open_catalog(sorted(folders))
             await declare_queues(settings, self._catalog, note_declared)
+            self._sealer = Sealer(
+                self._keyring, self._clock, makes_keys=settings.auth is AuthMode.OPEN
+            )
             self._router = Router(self._shard(number, path) for number, path in folders.items())
             for shard in self._router.shards.values():
                 shard.start(self._catalog.highest_queue_id)
@@ -210,6 +213,7 @@ class Node:
             entropy=self._entropy,
             definitions=self._catalog,
             archive=self._archive_limits,
+            sealing=self._sealer,
         )
 
     async def _listen(self) -> str:
@@ -217,7 +221,6 @@ class Node:
         is_open = settings.auth is AuthMode.OPEN
         self._disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
         self._disk.look()
-        self._sealer = Sealer(self._keyring, self._clock, makes_keys=is_open)
         try:
             self._sealer.prepare(self._catalog)
         except (SealBroken, sqlite3.Error) as error:

@@ -8,6 +8,7 @@ it waits (one small durable write).
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -20,6 +21,7 @@ from cluster.keyring import Keyring
 from visibility.errors import KmsDisabled, KmsNotFound
 from visibility.events import StoredMessage
 from visibility.model import Content, QueueDefinition
+from visibility.sealing import SealingFailed
 
 Admit = Callable[[NamedKey], None]
 """Raises KmsAccessDenied if the key may not be used."""
@@ -108,6 +110,32 @@ class Sealer:
                 error=str(error),
             )
             return None
+
+    def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
+        """See `visibility.sealing.Sealing`."""
+        reference = queue.settings.encryption
+        try:
+            current = None if reference is None else self._current(reference, queue.account)
+            if self._is_sealed_by(message, current):
+                return message
+            data = self.open(message)
+        except (sqlite3.Error, SealBroken) as error:
+            self._log.error("sealing_failed", queue_id=queue.queue_id, error=str(error))
+            raise SealingFailed(str(error)) from error
+        if data is None:
+            return message
+        if current is None:
+            return msgspec.structs.replace(message, data=data, sealed=0)
+        key = current.key
+        return msgspec.structs.replace(message, data=key.seal(data), sealed=key.number)
+
+    def _is_sealed_by(self, message: StoredMessage, current: _Sealing | None) -> bool:
+        if not message.sealed or current is None:
+            return not message.sealed and current is None
+        try:
+            return self._keyring.data_key(message.sealed)[0].key_id == current.named.key_id
+        except SealBroken:
+            return False  # `open` says what is wrong
 
     def _current(self, reference: str, account: str) -> _Sealing:
         current = self._known.get((account, reference))

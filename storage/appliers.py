@@ -158,11 +158,12 @@ def _messages_moved(batch: Batch, event: MessagesMoved, moved: Moved) -> None:
     for move in event.moves:
         there = moved[move.lease.sequence]
         stays = move.target_queue_id == event.queue_id
+        content = move.envelope if move.resealed else there
         message = msgspec.structs.replace(
             move.envelope,
-            data=there.data,
-            size=there.size,
-            sealed=there.sealed,
+            data=content.data,
+            size=content.size,
+            sealed=content.sealed,
             joined_at_ms=there.joined_at_ms if stays else event.moved_at_ms,
         )
         if move.due_ms < 0:

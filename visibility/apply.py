@@ -165,7 +165,7 @@ def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
         if lease.sent_at_ms:
             bucket = bucket_of(event.deleted_at_ms - lease.sent_at_ms)
             times[bucket] = times.get(bucket, 0) + 1
-        if lease.group and not queue.fifo:
+        if lease.group and lease.received_at_ms and not queue.fifo:
             busy_ms = max(0, event.deleted_at_ms - lease.received_at_ms)
             queue.fairness.finished(lease.group, busy_ms, event.deleted_at_ms)
     if queue.returned:
@@ -183,8 +183,6 @@ def _messages_expired(shard: ShardState, event: MessagesExpired) -> None:
 def _visibility_changed(shard: ShardState, event: VisibilityChanged) -> None:
     queue = shard.queue(event.queue_id)
     for lease in event.leases:
-        if lease.sequence not in queue.entries:  # it went to the back and waited there
-            _leave_line(shard, queue, lease.sequence)
         _hold(shard, queue, lease, event.changed_at_ms)
     if queue.returned:
         _trim(queue)
@@ -267,12 +265,13 @@ def _queue_continued(shard: ShardState, event: QueueContinued) -> None:
     """The counts go on in the successor: metrics are of the queue that clients see."""
     old, new = shard.queue(event.queue_id), shard.queue(event.successor_id)
     new.continues = old.queue_id
-    new.fifo = old.fifo
-    new.next_sequence = new.low_water = new.head = event.first_sequence
-    new.first_sequence = event.first_sequence
-    new.counts, old.counts = old.counts, Counts(restored=old.stored)
-    new.counts.purged += old.stored
-    new.times_in_queue, old.times_in_queue = old.times_in_queue, {}
+    if new.next_sequence < event.first_sequence:  # else the purged queue never had a message
+        new.fifo = old.fifo
+        new.next_sequence = new.low_water = new.head = event.first_sequence
+        new.first_sequence = event.first_sequence
+        new.counts, old.counts = old.counts, Counts(restored=old.stored)
+        new.counts.purged += old.stored
+        new.times_in_queue, old.times_in_queue = old.times_in_queue, {}
     old.tasks.clear()
     for task in event.tasks:
         new.tasks[task.number] = task

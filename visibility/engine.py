@@ -72,6 +72,7 @@ from visibility.queues import (
 from visibility.receive import decide_receive_message
 from visibility.resend import decide_resend_message
 from visibility.rows import Rows
+from visibility.sealing import Sealing
 from visibility.send import decide_send_message, decide_send_message_batch
 from visibility.settle import (
     decide_change_message_visibility,
@@ -129,9 +130,10 @@ class Engine:
         *,
         rows: Rows | None = None,
         definitions: Definitions | None = None,
+        sealing: Sealing | None = None,
     ) -> None:
-        """A follower, which only applies, needs neither `rows` nor `definitions`."""
-        self.state = ShardState(rows, definitions)
+        """A follower, which only applies, needs none of `rows`, `definitions` and `sealing`."""
+        self.state = ShardState(rows, definitions, sealing)
         self.stirred: dict[int, None] = {}
         """Queues with long polls in which a message may have become visible, in order."""
         self.due: dict[int, None] = {}

@@ -101,8 +101,8 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message leaves its place for another, of this queue or of another of the same shard.
 
     `due_ms` is -1 for one that waits or is in flight, else the key under which it lay among the delayed. `lease` is what it
-    had, or one made up for a message that was never received. `envelope` is the message at its new place without `data`,
-    `size` and `sealed`, which stay as they are.
+    had, or one made up for a message that was never received. `envelope` is the message at its new place; its `data` and
+    `sealed` count only if it is `resealed`, else they stay as they are, as does `size`.
     """
 
     lease: Lease
@@ -110,12 +110,14 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     target_queue_id: int
     target_sequence: int
     envelope: StoredMessage
+    resealed: bool = False
 
 
 class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     """A message move task. `rate` is messages a second (0: as fast as possible).
 
-    The walk goes over the sequences from `cursor` to before `until_sequence`, or over `selected` ones.
+    The walk goes over the sequences from `cursor` to before `until_sequence`, or over `selected` ones. `stayed` messages
+    could not be moved, the first of them for `failure_reason`: with one the task fails at its end.
     """
 
     number: int
@@ -131,6 +133,7 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     status: str = "RUNNING"
     failure_reason: str | None = None
     selected: list[int] | None = None
+    stayed: int = 0
 
     @property
     def is_active(self) -> bool:

@@ -1,8 +1,9 @@
 """Message move tasks: deciding start, cancel and list, and the step that moves.
 
-A task walks over the sequences that its queue had when it began, in order, and passes by what is in flight. A moved message
-is a new one at its destination: new id, new time, no receives. The task is a row of its own, written with every step, so
-it goes on after a restart and moves nothing twice.
+A task walks over the sequences that its queue had when it began, in order, and passes by what is in flight. A message that
+cannot be moved stays, and the task fails once all others have moved; it fails at once if the destination it was given
+cannot be used. A moved message is a new one at its destination: new id, new time, no receives. The task is a row of its
+own, written with every step, so it goes on after a restart and moves nothing twice.
 Source: API reference (2023), recorded statuses and errors.
 """
 
@@ -12,7 +13,7 @@ import base64
 
 import msgspec
 
-from visibility.errors import InvalidParameterValue, QueueError, ResourceNotFound
+from visibility.errors import InternalError, InvalidParameterValue, QueueError, ResourceNotFound
 from visibility.events import (
     Event,
     MessagesMoved,
@@ -93,7 +94,7 @@ def decide_move_selected(shard: ShardState, request: Request, stamp: Stamp) -> O
     if not operation.dry_run:
         return _start(shard, request, stamp, destination_arn, operation.rate, chosen)
     messages_by_arn: dict[str, int] = {}
-    for sequence, message in _chosen(shard, queue, chosen):
+    for sequence, message in shard.rows.readable_messages(queue.queue_id, chosen):
         target = _target(shard, request.queue, destination_arn, message)
         if not isinstance(target, str) and not _is_hidden(queue, sequence):
             messages_by_arn[target.arn] = messages_by_arn.get(target.arn, 0) + 1
@@ -175,7 +176,7 @@ def decide_list_message_move_tasks(shard: ShardState, request: Request, stamp: S
             max_number_of_messages_per_second=task.rate or None,
             approximate_number_of_messages_moved=task.moved,
             approximate_number_of_messages_to_move=task.to_move,
-            failure_reason=task.failure_reason,
+            failure_reason=task.failure_reason if task.status == "FAILED" else None,
             started_timestamp=task.started_at_ms,
         )
         for task in tasks[:limit]
@@ -232,28 +233,39 @@ class _Moving:
         self._books: dict[int, GroupBook] = {}
         self._moves: list[Move] = []
         self._freed: dict[bytes, None] = {}
+        self._stayed = 0
+        self._reason = task.failure_reason
 
     def step(self, allowed: int) -> tuple[tuple[Event, ...], int | None]:
         """Move up to `allowed` messages. Raises DamagedRecord."""
         found, cursor, is_last = self._page(allowed)
-        reason = None
         for sequence, message in found:
-            if _is_hidden(self._queue, sequence):
+            if _is_hidden(self._queue, sequence) or message.group in self._queue.set_aside_groups:
                 continue
             target = _target(self._shard, self._definition, self._task.destination_arn, message)
-            if isinstance(target, str):
-                reason = target
+            if not isinstance(target, str):
+                if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
+                    return (), self._stamp.now_ms + 1
+                self._move(sequence, message, target)
+                continue
+            self._stay(target)
+            if self._task.destination_arn is not None:
+                is_last = True  # no other message can be moved either
                 break
-            self._move(sequence, message, target)
+        return self._events(cursor, is_last)
+
+    def _stay(self, reason: str) -> None:
+        self._stayed += 1
+        self._reason = self._reason or reason
+
+    def _events(self, cursor: int, is_last: bool) -> tuple[tuple[Event, ...], int | None]:
         task = msgspec.structs.replace(
-            self._task, moved=self._task.moved + len(self._moves), cursor=cursor
+            self._task,
+            moved=self._task.moved + len(self._moves),
+            cursor=cursor,
+            failure_reason=self._reason,
+            stayed=self._task.stayed + self._stayed,
         )
-        if reason is not None:
-            changed = _ended(self._queue, task, "FAILED", reason)
-        elif is_last:
-            changed = _ended(self._queue, task, "COMPLETED")
-        else:
-            changed = (MoveTaskChanged(self._queue.queue_id, task),)
         for group in self._freed:
             self._book(self._definition).settle(group, (), [])
         events: list[Event] = []
@@ -261,18 +273,18 @@ class _Moving:
             events += book.events()
         if self._moves:
             events.append(MessagesMoved(self._queue.queue_id, self._stamp.now_ms, self._moves))
-        if reason is not None or is_last:
-            return (*events, *changed), None
+        if is_last:
+            status = "COMPLETED" if self._reason is None else "FAILED"
+            return (*events, *_ended(self._queue, task, status, self._reason)), None
+        changed = MoveTaskChanged(self._queue.queue_id, task)
         wait_ms = task.started_at_ms + -(-task.moved * 1000 // task.rate) if task.rate else 0
-        return (*events, *changed), max(self._stamp.now_ms, wait_ms)
+        return (*events, changed), max(self._stamp.now_ms, wait_ms)
 
     def _page(self, allowed: int) -> tuple[list[tuple[int, StoredMessage]], int, bool]:
         """The next messages, the cursor behind them, and whether they are the last."""
         task = self._task
         if task.selected is not None:
-            chosen = task.selected[task.cursor : task.cursor + allowed]
-            cursor = task.cursor + len(chosen)
-            found = _chosen(self._shard, self._queue, chosen)
+            found, cursor = self._selected(task.selected, allowed)
             return found, cursor, cursor == len(task.selected)
         page = self._shard.rows.line(
             self._queue.queue_id,
@@ -284,9 +296,30 @@ class _Moving:
         cursor = page.next_sequence or task.until_sequence
         return page.messages, cursor, page.next_sequence is None
 
+    def _selected(
+        self, selected: list[int], allowed: int
+    ) -> tuple[list[tuple[int, StoredMessage]], int]:
+        found: list[tuple[int, StoredMessage]] = []
+        cursor, size = self._task.cursor, 0
+        for sequence in selected[cursor : cursor + allowed]:
+            if size >= _CHUNK_BYTES:
+                break
+            cursor += 1
+            page = self._shard.rows.readable_messages(self._queue.queue_id, [sequence])
+            found += page
+            size += sum(len(message.data) for _, message in page)
+        return found, cursor
+
     def _move(self, sequence: int, message: StoredMessage, target: QueueDefinition) -> None:
+        if message.group in self._shard.queue(target.queue_id).set_aside_groups:
+            self._stay(InternalError.code)
+            return
+        try:
+            sealed = self._shard.sealing.sealed_for(message, target)
+        except QueueError as refusal:
+            self._stay(refusal.code)
+            return
         entry = self._queue.entries.get(sequence)
-        now_ms = self._stamp.now_ms
         lease = no_lease(sequence, message) if entry is None else entry.lease
         if entry is None and message.group:
             self._book(self._definition).leave(message.group, sequence)
@@ -297,11 +330,16 @@ class _Moving:
         group = book.group_of(message.group)
         if group:
             book.arrive(group, to)
-        envelope = msgspec.structs.replace(
+        resealed = sealed is not message
+        envelope = self._envelope(sealed, group, sealed.data if resealed else b"")
+        self._moves.append(Move(lease, -1, target.queue_id, to, envelope, resealed))
+
+    def _envelope(self, message: StoredMessage, group: bytes, data: bytes) -> StoredMessage:
+        return msgspec.structs.replace(
             message,
             message_id=self._stamp.message_id(len(self._moves)),
-            sent_at_ms=now_ms,
-            data=b"",
+            sent_at_ms=self._stamp.now_ms,
+            data=data,
             dead_letter_source_arn=None,
             receive_count=0,
             first_received_at_ms=0,
@@ -310,7 +348,6 @@ class _Moving:
             handle_sequence=0,
             received_here=0,
         )
-        self._moves.append(Move(lease, -1, target.queue_id, to, envelope))
 
     def _book(self, definition: QueueDefinition) -> GroupBook:
         book = self._books.get(definition.queue_id)
@@ -326,13 +363,6 @@ def _is_hidden(queue: QueueState, sequence: int) -> bool:
     return entry is not None and entry.hidden
 
 
-def _chosen(
-    shard: ShardState, queue: QueueState, sequences: list[int]
-) -> list[tuple[int, StoredMessage]]:
-    """Those of the named messages that still exist and can be read."""
-    return shard.rows.readable_messages(queue.queue_id, sequences)
-
-
 def _target(
     shard: ShardState,
     source: QueueDefinition,
@@ -346,7 +376,13 @@ def _target(
     target = shard.definitions.queue_of_arn(arn)
     if target is None or target.settings.fifo != source.settings.fifo:
         return _TARGET_GONE
-    return target if target.shard == source.shard else _ANOTHER_SHARD
+    if target.shard != source.shard:
+        return _ANOTHER_SHARD
+    try:
+        shard.sealing.check(target)
+    except QueueError as refusal:
+        return refusal.code
+    return target
 
 
 def check_start(

@@ -14,6 +14,7 @@ import msgspec
 
 from visibility.apply import TIRED_RECEIVES
 from visibility.archive import EXPIRED, hand_over, takes_expired
+from visibility.dead_letters import receives_allowed
 from visibility.events import (
     REMEMBER_BUCKET_MS,
     Event,
@@ -126,9 +127,9 @@ def _send_to_the_back(
 
     Not one that the next receive sends to the dead-letter queue.
     """
-    policy = definition.settings.redrive_policy
-    has_target = policy and shard.definitions.dead_letter_queue(definition)
-    allowed = policy.max_receive_count if policy and has_target else None
+    if not queue.tired:
+        return (), None
+    allowed = receives_allowed(shard, definition)
     leases: dict[int, Lease] = {}
     looked_at = list(islice(queue.tired, STEP_MESSAGES))
     for sequence in looked_at:

@@ -136,15 +136,15 @@ def _take(taking: Taking, candidates: Candidates, limit: int, letters: DeadLette
             return
         if lease is None:
             assert message is not None
-            if letters.wants(message.received_here):
-                if message.group:
-                    letters.source_book.leave(message.group, sequence)
-                letters.move(no_lease(sequence, message), message)
-            else:
+            if not (
+                letters.wants(message.received_here)
+                and letters.move(no_lease(sequence, message), message, waits=True)
+            ):
                 taking.untouched([(sequence, message)])
-        elif letters.wants(lease.receive_count - lease.base_count):
-            letters.move(lease, taking.read(sequence))
-        else:
+        elif not (
+            letters.wants(lease.receive_count - lease.base_count)
+            and letters.move(lease, taking.read(sequence), waits=False)
+        ):
             taking.again(lease)
 
 

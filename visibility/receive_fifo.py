@@ -122,9 +122,8 @@ class _Taking:
             if message is None:
                 raise MessagesMissing(f"queue {self._queue.queue_id}: message {sequence}")
             before = history or no_lease(sequence, message)
-            if self._letters.wants(before.receive_count - before.base_count):
-                self.book.leave(group, sequence)
-                self._letters.move(before, message)
+            spent = self._letters.wants(before.receive_count - before.base_count)
+            if spent and self._letters.move(before, message, waits=True):
                 if self._letters.is_full:
                     return
             else:

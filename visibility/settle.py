@@ -1,8 +1,8 @@
 """Deciding what ends or changes a delivery: delete, change of visibility, their batches, and giving messages back.
 
-Standard queues: a handle deletes the message unless it was received again since (then: success, nothing deleted); any
-handle of the message may change its visibility. FIFO queues: a handle is worth something only while its lease lasts. A
-message that is gone deletes successfully everywhere.
+Standard queues: any handle deletes a visible message, but only the newest one a message in flight (else: success,
+nothing deleted); any handle changes the visibility of a message in flight, none hides a visible one. FIFO queues: a handle
+is worth something only while its lease lasts. A message that is gone deletes successfully everywhere.
 """
 
 from __future__ import annotations
@@ -77,22 +77,18 @@ class _Settling:
 
     def delete(self, receipt: Receipt, handle: str) -> None:
         """Delete the message of a handle. Raises InvalidParameterValue for an expired one of a FIFO queue."""
-        entry = self._queue.entries.get(receipt.sequence)
-        if entry is not None and not self._fifo:
-            if entry.lease.receive_count == receipt.delivery:
-                self.deleted[receipt.sequence] = entry.lease
-            return
-        found = self._find(receipt)
-        if found.lease is None:
+        lease, in_flight = self._find(receipt)
+        if lease is None:
             self._delete_purged(receipt, handle)
             return
-        if self._fifo and not (found.in_flight and found.lease.receive_count == receipt.delivery):
+        is_newest = lease.receive_count == receipt.delivery
+        if self._fifo and not (in_flight and is_newest):
             raise InvalidParameterValue(
                 f"Value {handle} for parameter ReceiptHandle is invalid. "
                 "Reason: The receipt handle has expired."
             )
-        if found.lease.receive_count == receipt.delivery:
-            self.deleted[found.lease.sequence] = found.lease
+        if is_newest or (not in_flight and lease.receive_count > receipt.delivery):
+            self.deleted[lease.sequence] = lease
 
     def _delete_purged(self, receipt: Receipt, handle: str) -> None:
         """What was received before a purge can be deleted, so that undoing the purge does not bring it back."""
@@ -109,7 +105,7 @@ class _Settling:
             settling.delete(receipt, handle)
 
     def change(self, receipt: Receipt, timeout_s: int, handle: str) -> None:
-        """Hide the message of a handle until `timeout_s` from now. Raises InvalidParameterValue."""
+        """Hide the message of a handle until `timeout_s` from now; a visible one stays so. Raises InvalidParameterValue."""
         found = self._find(receipt)
         held = found.lease
         if (
@@ -121,13 +117,10 @@ class _Settling:
                 f"Value {handle} for parameter ReceiptHandle is invalid. Reason: Message does not exist "
                 "or is not available for visibility timeout change."
             )
+        if not found.in_flight:
+            return
         visible_at_ms = self._now_ms + timeout_s * 1000
-        # Without a receive every one was given back, and nothing has begun to count.
-        if (
-            held.received_at_ms
-            and timeout_s
-            and visible_at_ms >= held.received_at_ms + _VISIBILITY_MAX_MS
-        ):
+        if timeout_s and visible_at_ms >= held.received_at_ms + _VISIBILITY_MAX_MS:
             raise InvalidParameterValue(
                 f"Value {timeout_s} for parameter VisibilityTimeout is invalid. Reason: Total "
                 f"VisibilityTimeout for the message is beyond the limit [{limits.VISIBILITY_TIMEOUT.high} seconds]"
@@ -191,7 +184,7 @@ class _Settling:
                 book.settle_all(deleted, ended)
                 events += book.events()
             else:
-                events += _left_groups(self._shard, queue, deleted + changed)
+                events += _left_groups(self._shard, queue, deleted)
         if deleted:
             events.append(MessagesDeleted(queue.queue_id, now_ms, deleted))
         if changed:

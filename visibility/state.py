@@ -21,6 +21,7 @@ from visibility.fairness import Fairness
 from visibility.heads import Heads
 from visibility.model import Definitions, QueueCounters
 from visibility.rows import Rows
+from visibility.sealing import AsStored, Sealing
 from visibility.waiters import WaitList
 
 SPAN_BITS = 12
@@ -208,14 +209,21 @@ class ShardState:
         "hidden",
         "queues",
         "rows",
+        "sealing",
         "waits",
         "window_bytes",
     )
 
-    def __init__(self, rows: Rows | None = None, definitions: Definitions | None = None) -> None:
+    def __init__(
+        self,
+        rows: Rows | None = None,
+        definitions: Definitions | None = None,
+        sealing: Sealing | None = None,
+    ) -> None:
         self.rows: Rows = rows  # type: ignore[assignment]
         """What is on disk; a follower, which only applies, needs none."""
         self.definitions: Definitions = definitions  # type: ignore[assignment]
+        self.sealing = sealing or AsStored()
         self.queues: dict[int, QueueState] = {}
         self.deadlines = DeadlineHeap()
         self.hidden = 0
@@ -241,6 +249,20 @@ class ShardState:
         while found is not None and sequence < found.first_sequence:
             found = self.queues.get(found.continues)
         return found or queue
+
+    def is_ready(self, queue_id: int) -> bool:
+        """Whether messages may move to the queue: not before it goes on where the purged one before it ended.
+
+        The definitions know of a purge before the shard does.
+        """
+        state = self.queues.get(queue_id)
+        if state is not None and (state.continues or state.next_sequence > 1):
+            return True
+        return all(
+            self.queue(purged_id).next_sequence == 1
+            for purged_id, successor_id in self.definitions.continued()
+            if successor_id == queue_id
+        )
 
     def plan_pulse(self, queue: QueueState, at_ms: int) -> None:
         """Have the queue looked at then, if nothing is planned earlier."""

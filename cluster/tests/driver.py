@@ -14,6 +14,7 @@ from visibility.events import Event
 from visibility.invariants import check_shard
 from visibility.model import QueueDefinition, Request
 from visibility.outcomes import Answer, Deduplicated, Deliveries, Progress
+from visibility.sealing import Sealing
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 
@@ -83,12 +84,13 @@ class Driver:
         on_event: Callable[[Event], None] | None = None,
         seed: int = 0,
         archive: ArchiveLimits | None = None,
+        sealing: Sealing | None = None,
     ) -> None:
         """`on_event` is told every event, as a follower is. A restart with the same `seed` repeats its chance."""
         self.queues = queues
         self.store = store or MemoryStore()
         self.rows = StoredRows(self.store)
-        self.engine, _ = load_engine(self.rows, queues)
+        self.engine, _ = load_engine(self.rows, queues, sealing)
         if archive is not None:
             state = self.engine.state.archive
             state.is_on, state.source = True, state.source or "source"

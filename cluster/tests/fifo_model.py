@@ -10,7 +10,7 @@ Source: SQS.md 5.4 to 5.7, 6 and 7. `test_fifo_model.py` compares the engine wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from visibility.model import QueueCounters, Receipt
@@ -60,6 +60,8 @@ class FifoModel:
     now_ms: int
     retention_ms: dict[int, int] = field(default_factory=dict)
     limits: dict[int, tuple[int, int]] = field(default_factory=dict)
+    keeps: Callable[[bytes], bool] = lambda body: False
+    """Which messages their redrive policy cannot move, by body."""
     """(target, max receive count) by queue."""
     delay_ms: dict[int, int] = field(default_factory=dict)
     messages: dict[bytes, FifoMessage] = field(default_factory=dict)
@@ -216,7 +218,8 @@ class FifoModel:
                 if len(taken) == most:
                     break
                 target_id, allowed = self.limits.get(queue_id, (0, 1 << 31))
-                if message.receive_count - message.base_count >= allowed:
+                spent = message.receive_count - message.base_count >= allowed
+                if spent and not self.keeps(message.body):
                     self._bury(message, target_id)
                 else:
                     taken.append(message)

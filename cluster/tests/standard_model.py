@@ -6,6 +6,7 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from visibility.model import QueueCounters, Receipt
@@ -69,6 +70,8 @@ class Model:
     retention_ms: int = 345_600_000
     limits: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Redrive policies: (target queue id, max receive count) by queue id."""
+    keeps: Callable[[bytes], bool] = lambda body: False
+    """Which messages their redrive policy cannot move, by body."""
     messages: dict[bytes, ModelMessage] = field(default_factory=dict)
     handles: list[Handle] = field(default_factory=list)
     gone: set[bytes] = field(default_factory=set)
@@ -155,7 +158,7 @@ class Model:
 
     def visible(self, queue_id: int) -> list[ModelMessage]:
         """In the order of the line."""
-        found = [m for m in self._of(queue_id) if max(m.visible_at_ms, m.due_ms) <= self.now_ms]
+        found = [message for message in self._of(queue_id) if self._is_visible(message)]
         return sorted(found, key=lambda message: message.order)
 
     def counters(self, queue_id: int) -> QueueCounters:
@@ -170,7 +173,7 @@ class Model:
         for message in self.visible(queue_id):
             if len(taken) == most or (moves == 100 and taken):
                 break
-            if message.received_here >= allowed:
+            if message.received_here >= allowed and not self.keeps(message.body):
                 self._move(message, target_id)
                 moves = moves % 100 + 1
                 continue
@@ -205,24 +208,31 @@ class Model:
         message = self.messages.get(handle.body)
         return message if message is not None and message.queue_id == handle.queue_id else None
 
+    def _is_visible(self, message: ModelMessage) -> bool:
+        return max(message.visible_at_ms, message.due_ms) <= self.now_ms
+
     def delete(self, handle: Handle) -> None:
-        """Unless it was received again since, or is not here any more."""
+        """Unless a newer receive holds it, or it is not here any more."""
         message = self._named(handle)
-        if message is not None and message.receive_count == handle.receipt.delivery:
+        if message is None or message.receive_count < handle.receipt.delivery:
+            return
+        if self._is_visible(message) or message.receive_count == handle.receipt.delivery:
             self._end(message)
             self.archived[message.body] = "deleted"
 
     def change(self, handle: Handle, timeout_s: int) -> bool:
         """False if it is refused: the message is not here any more, or would be hidden for over 12 hours.
 
-        The caller settles.
+        A visible message stays so. The caller settles.
         """
         message = self._named(handle)
         if message is None or message.receive_count < handle.receipt.delivery:
             return False
+        if self._is_visible(message):
+            return True
+        assert message.received_at_ms is not None
         visible_at_ms = self.now_ms + timeout_s * 1000
-        limit_ms = (message.received_at_ms or self.now_ms + 1) + 12 * HOUR_MS
-        if timeout_s and visible_at_ms >= limit_ms:
+        if timeout_s and visible_at_ms >= message.received_at_ms + 12 * HOUR_MS:
             return False
         self._hide(message, timeout_s)
         return True

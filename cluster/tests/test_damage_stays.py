@@ -6,15 +6,18 @@ import pytest
 
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
-from storage.keys import DELAYED, GROUP, GROUP_LINE, message_key, pair_key
+from storage.keys import DELAYED, GROUP, GROUP_LINE, message_key, pair_key, queue_of
 from visibility.fairness import IN_FLIGHT_MIN
 from visibility.grouping import group_digest
-from visibility.model import QueueCounters, Receipt
+from visibility.model import QueueCounters, QueueDefinition, Receipt
+from visibility.operations import ListMessageMoveTasks
 from visibility.outcomes import Deliveries
+from visibility.results import ListMessageMoveTasksResult
 from visibility.tests import prepared
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="30")
 SHORT = prepared.queue_named("short", 2, MessageRetentionPeriod="60")
+DEAD, OTHER = (prepared.queue_named(f"{name}.fifo", n) for name, n in (("dead", 4), ("other", 5)))
 SLOW = prepared.queue_named("slow.fifo", 3, FifoQueue="true", DelaySeconds="5")
 QUICK = prepared.queue_named("slow.fifo", 3, FifoQueue="true")
 BODIES = [str(number) for number in range(10)]
@@ -242,3 +245,31 @@ async def test_leases_of_a_fifo_queue_end_beside_a_group_whose_index_cannot_be_r
     (again,) = await world.asked(prepared.receive(QUICK, 10))
 
     assert again.bodies == ["h"]
+
+
+@virtual
+@pytest.mark.parametrize("damaged", [DEAD, OTHER], ids=["source", "destination"])
+async def test_a_move_task_goes_on_beside_a_group_whose_index_cannot_be_read(
+    damaged: QueueDefinition,
+) -> None:
+    world = World().start()
+    for queue in (DEAD, OTHER):
+        sends = [prepared.send(queue, f"{queue.name} {g}", group=g) for g in "ghi"]
+        await world.asked(*sends)
+    world = await restarted(world)
+    keys = [key for key in world.store.durable if key[8:9] == GROUP and group_digest("g") in key]
+    world.store.damage(*(key for key in keys if queue_of(key) == damaged.queue_id))
+
+    await world.asked(prepared.start_move_task(DEAD, OTHER))
+
+    (listed,) = await world.asked(prepared.prepared(DEAD, ListMessageMoveTasks()))
+    (answer,) = listed.answers
+    assert isinstance(answer, ListMessageMoveTasksResult)
+    assert answer.results is not None
+    (task,) = answer.results
+    assert (task.approximate_number_of_messages_moved, task.failure_reason) == (
+        2,
+        None if damaged is DEAD else "InternalFailure",
+    )
+    (left,) = await world.asked(prepared.counters(DEAD))
+    assert left.answers == [QueueCounters(1, 0, 0)]

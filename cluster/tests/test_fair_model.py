@@ -348,3 +348,21 @@ def test_quiet_messages_behind_a_large_backlog_are_found_with_few_reads() -> Non
     assert sorted(got[:3]) == [b"q1", b"q2", b"q3"]
     assert got[3:] == [b"n%d" % number for number in range(30, 37)]
     assert store.reads < 200
+
+
+@pytest.mark.usefixtures("few_make_noise")
+def test_messages_deleted_while_they_wait_at_the_back_make_no_noise() -> None:
+    """When their last receive was is not known there; it is not the year 1970."""
+    fair = Fair()
+    receipts = [Receipt(sequence, 1) for sequence in range(1, 5)]
+    bodies = [str(receipt.sequence) for receipt in receipts]
+    request = prepared.send_batch(fair.queue, bodies, groups=["quiet"] * 4)
+    fair.driver.submit(request)
+    for _ in range(3):
+        fair.receive(4, timeout_s=0)
+
+    for receipt in receipts:
+        fair.driver.submit(prepared.delete(fair.queue, receipt))
+
+    queue = fair.driver.engine.state.queue(1)
+    assert (queue.stored, queue.fairness.noisy) == (0, {})

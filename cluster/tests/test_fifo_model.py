@@ -68,20 +68,28 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
         max_receives=st.sampled_from((None, None, 1, 1, 2, 3)),
         retention_s=st.sampled_from((60, 60, 90, 345_600)),
         delay_s=st.sampled_from((0, 0, 0, 2)),
+        refuses=st.sampled_from(("", "", "some", "all")),
     )
     def define_queues(
-        self, scope: str, max_receives: int | None, retention_s: int, delay_s: int
+        self, scope: str, max_receives: int | None, retention_s: int, delay_s: int, refuses: str
     ) -> None:
+        self.sealing = prepared.Keys(refuses)
+        if refuses == "some":
+            self.model.keeps = prepared.is_odd
         self.scope = scope
         self.max_receives = max_receives
         self.retention_s = retention_s
         self.delays_s[SOURCE_ID] = delay_s
         self.model.retention_ms = dict.fromkeys((SOURCE_ID, TARGET_ID), retention_s * 1000)
-        if max_receives is not None:
+        if max_receives is not None and refuses != "all":
             self.model.limits[SOURCE_ID] = (TARGET_ID, max_receives)
         self.define()
         self.driver = Driver(
-            self.known, store=self.store, on_event=self.follower.apply, archive=LIMITS
+            self.known,
+            store=self.store,
+            on_event=self.follower.apply,
+            archive=LIMITS,
+            sealing=self.sealing,
         )
         self.durable = self.model.copy()
 
@@ -330,6 +338,7 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
             now_ms=self.model.now_ms,
             on_event=self.follower.apply,
             archive=LIMITS,
+            sealing=self.sealing,
         )
         self.sync()
 

@@ -78,11 +78,17 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
         max_receives=st.sampled_from((None, 1, 2, 3, 4)),
         queue_delay_s=st.sampled_from((0, 0, 2)),
         retention_s=st.sampled_from((60, 60, 90, 345_600)),
+        refuses=st.sampled_from(("", "", "some", "all")),
     )
-    def define_queue(self, max_receives: int | None, queue_delay_s: int, retention_s: int) -> None:
+    def define_queue(
+        self, max_receives: int | None, queue_delay_s: int, retention_s: int, refuses: str
+    ) -> None:
+        self.sealing = self.driver.engine.state.sealing = prepared.Keys(refuses)
+        if refuses == "some":
+            self.model.keeps = prepared.is_odd
         self.queue_delay_s = queue_delay_s
         self.model.retention_ms = retention_s * 1000
-        if max_receives is not None:
+        if max_receives is not None and refuses != "all":
             self.model.limits[SOURCE_ID] = (TARGET_ID, max_receives)
         self.durable = self.model.copy()
         period = str(retention_s)
@@ -308,6 +314,7 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
             now_ms=self.model.now_ms,
             on_event=self.follower.apply,
             archive=LIMITS,
+            sealing=self.sealing,
         )
         self.sync()
 

@@ -229,12 +229,14 @@ async def running(
         deleted_name_wait_ms=0,
         purge_interval_ms=0,
     )
+    sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
         0,
         open_store=open_store or (lambda on_failure: MemoryStore()),
         clock=clock,
         entropy=entropy,
         definitions=catalog,
+        sealing=sealer,
     )
     router = Router([shard])
     shard.start()
@@ -252,7 +254,7 @@ async def running(
         public_url=public_url,
         access=access,
         disk=disk,
-        preparer=Preparer(Sealer(keyring, clock, makes_keys=makes_keys)),
+        preparer=Preparer(sealer),
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )

@@ -75,7 +75,7 @@ def test_a_managed_queue_seals_and_opens(sealing: Sealing) -> None:
     assert sealing.sealer.open(message) == BODY
 
 
-def test_a_message_keeps_its_seal_wherever_it_is_moved(sealing: Sealing) -> None:
+def test_a_seal_does_not_name_the_place_of_its_message(sealing: Sealing) -> None:
     sealing.keyring.add("orders", ACCOUNT)
     moved = msgspec.structs.replace(sealing.seal(KEYED), sent_at_ms=9, dead_letter_source_arn="x")
 

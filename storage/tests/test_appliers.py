@@ -201,6 +201,18 @@ async def test_a_dead_letter_is_the_same_message_with_its_history(place: Place) 
     }
 
 
+async def test_a_message_that_was_resealed_is_written_as_its_envelope_says(place: Place) -> None:
+    envelope = msgspec.structs.replace(
+        INDEXED, data=b"sealed anew", sealed=9, group=b"", clock_ms=0
+    )
+    move = Move(LEASE_3, -1, 2, 40, envelope, True)
+
+    rows = await rows_after(place, THREE_SENT, MessagesMoved(1, 9, [move]), moved={3: INDEXED})
+
+    moved = msgspec.structs.replace(envelope, joined_at_ms=9)
+    assert rows[row_key(2, MESSAGE, 40)] == encode_row(moved)
+
+
 async def test_a_message_that_goes_to_the_back_is_found_by_its_old_sequence(place: Place) -> None:
     envelope = msgspec.structs.replace(
         INDEXED, data=b"", receive_count=4, received_here=4, first_received_at_ms=5

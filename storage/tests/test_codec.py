@@ -36,7 +36,7 @@ SENT = Remembered(1_700_000_000_000, MESSAGE_ID, 300)
 ATTEMPT = Remembered(1_700_000_000_000, "", 0, [(300, 2, 1_700_000_030_000), (301, 1, 6)])
 TASK = MoveTask(300, "task", "arn:s", None, 500, 1_700_000_000_000, 70_000, 70_001)
 ENDED_TASK = MoveTask(
-    1, "task", "arn:s", "arn:d", 0, 5, 4, 300, 9, 3, "FAILED", "no such queue", [7, 300]
+    1, "task", "arn:s", "arn:d", 0, 5, 4, 300, 9, 3, "FAILED", "no such queue", [7, 300], 2
 )
 COUNT = 4_096
 ARCHIVED = ArchivedMessage("arn:q", "expired", 1_700_000_000_000, 300, 2, 5, MESSAGE)
@@ -44,6 +44,11 @@ BATCH = SealedBatch(300, 70_000, 70_001, 9, 1_700_000_000_000)
 ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
 """As written before leases knew when their message was sent."""
+OLD_TASK = (
+    "0194c11f589dcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce000111"
+    "70ce000111710000a752554e4e494e47c0c0"
+)
+"""As written before move tasks counted what stayed."""
 OLD_MESSAGE = (
     "01"
     "b9f8e718"
@@ -108,16 +113,16 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "task": (
         TASK,
         "01"
-        "94c11f58"
-        "9dcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce000111"
-        "70ce000111710000a752554e4e494e47c0c0",
+        "3214e5a0"
+        "9ecd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce000111"
+        "70ce000111710000a752554e4e494e47c0c000",
     ),
     "ended task": (
         ENDED_TASK,
         "01"
-        "f1a96c3c"
-        "9d01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641494c"
-        "4544ad6e6f20737563682071756575659207cd012c",
+        "117ca190"
+        "9e01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641494c"
+        "4544ad6e6f20737563682071756575659207cd012c02",
     ),
     "count": (
         COUNT,
@@ -179,6 +184,10 @@ def test_no_field_can_be_added_or_change_its_place_unseen(kind: type[msgspec.Str
 
 def test_a_lease_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
     assert decode_row(Lease, KEY, bytes.fromhex(OLD_LEASE)) == LEASE
+
+
+def test_a_task_of_before_is_read_with_the_default_of_what_was_added() -> None:
+    assert decode_row(MoveTask, KEY, bytes.fromhex(OLD_TASK)) == TASK
 
 
 def test_a_message_of_before_is_read_with_the_defaults_of_what_was_added() -> None:

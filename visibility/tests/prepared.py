@@ -9,7 +9,8 @@ import msgspec
 
 from auth.caller import Caller
 from visibility.attributes import initial_attributes, settings_of
-from visibility.errors import QueueError
+from visibility.errors import KmsDisabled, QueueError
+from visibility.events import StoredMessage
 from visibility.grouping import deduplication_digest, group_digest
 from visibility.model import Content, QueueDefinition, Receipt, Request
 from visibility.operations import (
@@ -29,6 +30,7 @@ from visibility.operations import (
     SendMessage,
     SendMessageBatch,
     SendMessageBatchRequestEntry,
+    StartMessageMoveTask,
 )
 
 ACCOUNT = "000000000000"
@@ -79,6 +81,28 @@ class KnownQueues:
             return None
         target = self.dead_letter_queue(queue)
         return msgspec.structs.replace(request, queue=queue, dead_letter_queue=target)
+
+
+class Keys:
+    """Seals every message anew, readably, but refuses `some` messages, those with an odd number, or `all`."""
+
+    def __init__(self, refuses: str = "") -> None:
+        self.refuses = refuses
+
+    def check(self, queue: QueueDefinition) -> None:
+        if self.refuses == "all":
+            raise KmsDisabled("disabled")
+
+    def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
+        self.check(queue)
+        if self.refuses == "some" and is_odd(message.data):
+            raise KmsDisabled("disabled")
+        return msgspec.structs.replace(message, sealed=message.sealed + 1)
+
+
+def is_odd(body: bytes) -> bool:
+    """Whether the number after the letter is odd."""
+    return int(body[1:]) % 2 == 1
 
 
 def queue_named(
@@ -251,3 +275,15 @@ def counters(queue: QueueDefinition) -> Request:
 def give_back(queue: QueueDefinition, receipts: Sequence[Receipt]) -> Request:
     """The internal ReturnMessages."""
     return prepared(queue, ReturnMessages(), receipts)
+
+
+def start_move_task(
+    source: QueueDefinition, target: QueueDefinition | None, rate: int = 0
+) -> Request:
+    """StartMessageMoveTask, to each message's own source if there is no target."""
+    operation = StartMessageMoveTask(
+        source_arn=source.arn,
+        destination_arn=target.arn if target else None,
+        max_number_of_messages_per_second=rate or None,
+    )
+    return Request(operation, source, CALLER, "request", destination=target)

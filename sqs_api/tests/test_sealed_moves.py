@@ -1,0 +1,314 @@
+"""A message that moves is sealed as its new queue requires, and stays where it is if it cannot be."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cluster.tests.driver import Driver
+from sqs_api.tests.sealed_world import BILLS, BODY, MANAGED, ORDERS, PLAIN, World
+from sqs_api.tests.served import serving
+from storage.codec import decode_row, encode_row
+from storage.keys import message_key
+from storage.memory import MemoryStore
+from visibility.events import StoredMessage
+from visibility.model import Request
+from visibility.operations import (
+    MoveSelected,
+    Operation,
+    StartMessageMoveTask,
+)
+from visibility.outcomes import MovePlan
+from visibility.tests import prepared
+
+UNSEALED = {"SqsManagedSseEnabled": "false"}
+DISABLED, UNKNOWN = "KMS.DisabledException", "KMS.NotFoundException"
+MakeWorld = Callable[[str | None, str | None], World]
+
+
+@pytest.fixture(params=["", ".fifo"], ids=["standard", "fifo"])
+def suffix(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def make_world(suffix: str) -> Iterator[MakeWorld]:
+    with ExitStack() as opened:
+
+        def make(source: str | None, dead: str | None) -> World:
+            world = World(source, dead, suffix)
+            opened.callback(world.keyring.close)
+            return world
+
+        yield make
+
+
+@pytest.mark.parametrize(
+    ("source", "dead"),
+    [
+        (PLAIN, ORDERS),
+        (PLAIN, MANAGED),
+        (MANAGED, ORDERS),
+        (BILLS, ORDERS),
+        (ORDERS, PLAIN),
+        (MANAGED, PLAIN),
+    ],
+)
+def test_dead_letter_is_sealed_as_its_queue_requires(
+    source: str | None, dead: str | None, make_world: MakeWorld
+) -> None:
+    world = make_world(source, dead)
+
+    world.let_die(world.source)
+
+    assert (world.keys(world.source), world.keys(world.dead)) == ([], [dead])
+    world.move()
+    assert (world.keys(world.source), world.keys(world.dead)) == ([source], [])
+
+
+@pytest.mark.parametrize("key", [PLAIN, MANAGED, ORDERS])
+def test_move_between_queues_with_one_requirement_costs_nothing(
+    key: str | None, make_world: MakeWorld
+) -> None:
+    world = make_world(key, key)
+    world.send(world.source)
+    (sent,) = world.stored(world.source)
+
+    world.receive(world.source)
+    world.receive(world.source)
+    world.move()
+
+    (back,) = world.stored(world.source)
+    assert (back.data, back.sealed) == (sent.data, sent.sealed)
+    moves = [move for event in world.moves for move in event.moves]
+    assert [(move.resealed, move.envelope.data) for move in moves] == [(False, b"")] * 2
+
+
+def test_message_in_an_unsealed_queue_outlives_its_old_key(make_world: MakeWorld) -> None:
+    world = make_world(ORDERS, PLAIN)
+    world.let_die(world.source)
+
+    world.keyring.set_enabled("orders", False)
+
+    assert world.receive(world.dead) == [BODY]
+
+
+def test_message_of_before_the_queue_was_sealed_is_sealed_by_its_move(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(PLAIN, ORDERS)
+    world.send(world.source)
+    sealed = world.define("source", 2, ORDERS)
+
+    world.receive(sealed)
+    world.receive(sealed)
+
+    assert world.keys(world.dead) == ["orders"]
+
+
+@pytest.mark.parametrize("reason", ["disabled", "unknown"])
+def test_dead_letter_whose_target_cannot_be_sealed_for_is_received_again(
+    reason: str, make_world: MakeWorld
+) -> None:
+    world = make_world(PLAIN, ORDERS if reason == "disabled" else "x")
+    world.keyring.set_enabled("orders", False)
+    world.send(world.source)
+
+    assert [world.receive(world.source) for _ in range(3)] == [[BODY]] * 3
+    assert (world.keys(world.source), world.stored(world.dead)) == ([None], [])
+
+    world.keyring.set_enabled("orders", True)
+    if reason == "unknown":
+        world.keyring.add("x", prepared.ACCOUNT)
+    assert world.receive(world.source) == []
+    assert len(world.keys(world.dead)) == 1
+    assert world.receive(world.dead) == [BODY]
+
+
+@pytest.mark.parametrize("suffix", [""])
+def test_dead_letter_that_cannot_leave_goes_to_the_back(make_world: MakeWorld) -> None:
+    """As without a target: one that is always received first would keep the others from being received."""
+    world = make_world(PLAIN, ORDERS)
+    world.keyring.set_enabled("orders", False)
+    world.send(world.source)
+    world.send(world.source, b"another")
+
+    assert [world.receive(world.source, 1) for _ in range(4)] == [[BODY]] * 3 + [[b"another"]]
+
+
+def test_message_whose_own_key_is_disabled_stays(make_world: MakeWorld) -> None:
+    world = make_world(PLAIN, ORDERS)
+    world.let_die(world.source, count=2)
+    world.keyring.set_enabled("orders", False)
+
+    task = world.move()
+
+    assert (task.status, task.failure_reason) == ("FAILED", DISABLED)
+    assert (task.approximate_number_of_messages_moved, len(world.stored(world.dead))) == (0, 2)
+    assert world.stored(world.source) == []
+    world.keyring.set_enabled("orders", True)
+    assert world.move().status == "COMPLETED"
+    assert world.keys(world.source) == [None, None]
+
+
+def test_sources_with_a_disabled_key_stop_no_other(make_world: MakeWorld) -> None:
+    world = make_world(ORDERS, PLAIN)
+    other = world.define("other", 3, BILLS)
+    unknown = world.define("unknown", 4, PLAIN)
+    for queue in (world.source, other, unknown):
+        world.let_die(queue)
+    world.define("unknown", 4, "nowhere")
+    world.keyring.set_enabled("orders", False)
+
+    task = world.move()
+
+    assert (task.status, task.failure_reason) == ("FAILED", DISABLED)
+    assert task.approximate_number_of_messages_moved == 1
+    assert world.keys(other) == ["bills"]
+    assert world.keys(world.dead) == [None, None]
+    world.keyring.set_enabled("orders", True)
+    task = world.move()
+    assert (task.failure_reason, task.approximate_number_of_messages_moved) == (UNKNOWN, 1)
+    assert world.keys(world.source) == ["orders"]
+    assert world.keys(world.dead) == [None]
+
+
+def test_task_to_a_queue_whose_key_is_disabled_fails_at_once(make_world: MakeWorld) -> None:
+    world = make_world(PLAIN, PLAIN)
+    sealed = world.define("sealed", 3, ORDERS)
+    world.send(world.dead, count=2)
+    world.keyring.set_enabled("orders", False)
+
+    task = world.move(sealed)
+
+    assert (task.status, task.failure_reason) == ("FAILED", DISABLED)
+    assert (world.keys(world.dead), world.stored(sealed)) == ([None, None], [])
+
+
+def test_selected_messages_are_sealed_and_planned_for(make_world: MakeWorld) -> None:
+    world = make_world(ORDERS, PLAIN)
+    world.let_die(world.source, count=2)
+
+    def ask(*, dry_run: bool) -> object:
+        operation = MoveSelected(sequences=[1, 2], dry_run=dry_run)
+        request = Request(operation, world.dead, prepared.CALLER, "request")
+        return world.driver.submit(request).answer
+
+    world.keyring.set_enabled("orders", False)
+    assert ask(dry_run=True) == MovePlan({}, 2)
+    ask(dry_run=False)
+    assert (world.task().status, len(world.stored(world.dead))) == ("FAILED", 2)
+    world.keyring.set_enabled("orders", True)
+    assert ask(dry_run=True) == MovePlan({world.source.arn: 2}, 0)
+    ask(dry_run=False)
+    assert (world.task().status, world.stored(world.dead)) == ("COMPLETED", [])
+    assert world.keys(world.source) == ["orders", "orders"]
+
+
+def test_damaged_message_moves_as_it_lies(make_world: MakeWorld) -> None:
+    world = make_world(PLAIN, ORDERS)
+    world.let_die(world.source)
+    key = message_key(1, 1)
+    message = decode_row(StoredMessage, key, world.store.rows[key])
+    damaged = msgspec.structs.replace(message, data=message.data[:-1] + b"x")
+    world.store.rows[key] = world.store.durable[key] = encode_row(damaged)
+
+    world.move()
+
+    (moved,) = world.stored(world.source)
+    assert (moved.data, moved.sealed) == (damaged.data, damaged.sealed)
+
+
+def test_keys_that_cannot_be_made_now_keep_messages_where_they_are(
+    monkeypatch: pytest.MonkeyPatch, make_world: MakeWorld
+) -> None:
+    world = make_world(PLAIN, ORDERS)
+    bills = world.define("bills", 3, BILLS)
+    world.send(world.source)
+
+    def fail(named: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(world.keyring, "new_data_key", fail)
+        assert [world.receive(world.source, 1) for _ in range(2)] == [[BODY]] * 2
+    assert world.receive(world.source) == []
+    assert (world.keys(world.source), world.keys(world.dead)) == ([], ["orders"])
+    with monkeypatch.context() as failing:
+        failing.setattr(world.keyring, "new_data_key", fail)
+        assert world.move(bills).status == "RUNNING"
+    assert (world.keys(world.dead), world.keys(bills)) == (["orders"], [])
+    world.driver.pass_time(60_000)
+    assert (world.task().status, world.keys(bills)) == ("COMPLETED", ["bills"])
+
+
+@pytest.mark.parametrize("way", ["receive", "task", "selected"])
+def test_no_turn_moves_more_than_a_few_large_messages(way: str, make_world: MakeWorld) -> None:
+    large = bytes(1 << 20)
+    world = make_world(PLAIN, ORDERS)
+    sealed = world.define("sealed", 3, BILLS)
+    if way == "receive":
+        world.let_die(world.source, large, count=9)
+    else:
+        world.send(world.dead, large, count=9)
+        operation: Operation = StartMessageMoveTask(destination_arn=sealed.arn)
+        if way == "selected":
+            operation = MoveSelected(sequences=list(range(1, 10)))
+        request = Request(operation, world.dead, prepared.CALLER, "r", destination=sealed)
+        world.driver.submit(request)
+
+    sizes = [sum(len(m.envelope.data) for m in event.moves) for event in world.moves]
+
+    assert sum(len(event.moves) for event in world.moves) == 9
+    assert max(sizes) <= (5 << 20)
+
+
+def test_power_loss_at_every_commit_loses_and_doubles_nothing(make_world: MakeWorld) -> None:
+    for syncs in range(12):
+        world = make_world(PLAIN, ORDERS)
+        sealed = world.define("sealed", 3, BILLS)
+        world.send(world.source, count=10)
+        world.store.auto_sync = False
+        world.store.sync()
+        left = syncs
+        for _ in range(4):
+            world.receive(world.source)
+            left = sync(world.store, left)
+        world.move(sealed)
+        sync(world.store, left)
+        world.store.crash()
+        world.driver = Driver(world.known, store=world.store, sealing=world.sealer)
+        keys = [world.keys(queue) for queue in (world.source, world.dead, sealed)]
+        assert sum(map(len, keys)) == 10
+        for found, key in zip(keys, (None, "orders", "bills"), strict=True):
+            assert set(found) <= {key}
+
+
+def sync(store: MemoryStore, left: int) -> int:
+    if left:
+        store.sync()
+    return max(0, left - 1)
+
+
+async def test_node_opens_what_moves_to_an_unsealed_queue(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        await served.call("CreateQueue", QueueName="dead", Attributes=UNSEALED)
+        attributes = {"KmsMasterKeyId": "alias/orders", "RedrivePolicy": redrive("dead")}
+        await served.call("CreateQueue", QueueName="source", Attributes=attributes)
+        await served.send("kept", queue="source")
+        for _ in range(2):
+            await served.call("ReceiveMessage", QueueUrl="source", VisibilityTimeout=0)
+
+        served.node._keyring.set_enabled("orders", False)
+
+        assert list(await served.receive("dead")) == ["kept"]
+
+
+def redrive(name: str) -> str:
+    arn = f"arn:aws:sqs:{prepared.REGION}:{prepared.ACCOUNT}:{name}"
+    return f'{{"deadLetterTargetArn":"{arn}","maxReceiveCount":1}}'
