@@ -15,6 +15,7 @@ from sqs_api.commands.keys import keys
 from sqs_api.commands.lake_archived import lake_archived
 from sqs_api.commands.lake_export import lake_export
 from sqs_api.commands.policy import policy
+from sqs_api.commands.remove_queue import delete_queue, purge_queue
 from sqs_api.commands.restore import restore
 from sqs_api.commands.restore_queue import restore_queue
 from sqs_api.commands.serve import check_config, example_config, serve
@@ -46,6 +47,8 @@ for command in (
     usage,
     policy,
     keys,
+    delete_queue,
+    purge_queue,
     restore_queue,
     backup,
     restore,

@@ -15,11 +15,8 @@ from auth.errors import AccessDenied, AuthError
 from sqs_api.admin_access import AdminAccess, AdminRequest
 from sqs_api.admin_actions import RESERVED, AdminPage, pages_at
 from sqs_api.audit import AuditLog
-from sqs_api.deletions import Deletions
 from sqs_api.metrics import Metrics
 from sqs_api.slow_way import headers_of
-from visibility.errors import QueueDoesNotExist, QueueNameExists
-from visibility.model import QueueDefinition
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BODY_BYTES_MAX = 16 << 10
@@ -158,41 +155,3 @@ def _object(content: object) -> dict[str, Any]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
-
-
-# -- deleted queues ---------------------------------------------------------------------------------------------------
-
-
-async def list_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
-    """A list of objects, the latest deleted first."""
-    return web.json_response(
-        [
-            _shown(deleted.queue)
-            | {
-                "deleted_at_ms": deleted.deleted_at_ms,
-                "restorable_until_ms": deletions.restorable_until_ms(deleted),
-            }
-            for deleted in deletions.all()
-        ]
-    )
-
-
-async def restore_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
-    """The restored queue, or an object with an `error`."""
-    queue_id = int(sent.parts[0])
-    try:
-        queue = await deletions.restore(queue_id)
-    except QueueDoesNotExist:
-        return error_page(404, f"No deleted queue with the id {queue_id} can be restored.")
-    except QueueNameExists as refusal:
-        return error_page(409, refusal.message)
-    return web.json_response(_shown(queue))
-
-
-def _shown(queue: QueueDefinition) -> dict[str, object]:
-    return {
-        "queue_id": queue.queue_id,
-        "account": queue.account,
-        "region": queue.region,
-        "name": queue.name,
-    }

@@ -108,6 +108,8 @@ class AdminAccess:
         if self._verifier is None or caller.access_key_id == self._local_id:
             if not request.is_local:
                 raise AccessDenied("Without an access key this is for programs on this machine.")
+        elif page.root_only and caller.user is not None:
+            raise AccessDenied("This is for the root of the account only.")
         else:
             self._access.administer(page.action, caller, request, request.headers, self._account)
         if self._verifier is not None and not page.only_reads:

@@ -16,6 +16,8 @@ SEAL_ARCHIVE = "holdfast:SealArchive"
 ACKNOWLEDGE_ARCHIVE = "holdfast:AcknowledgeArchive"
 LIST_DELETED_QUEUES = "holdfast:ListDeletedQueues"
 RESTORE_QUEUE = "holdfast:RestoreQueue"
+DELETE_QUEUE = "holdfast:DeleteQueue"
+PURGE_QUEUE = "holdfast:PurgeQueue"
 
 
 class AdminPage(NamedTuple):
@@ -24,6 +26,8 @@ class AdminPage(NamedTuple):
     action: str
     method: str
     path: str
+    root_only: bool = False
+    """Refuse users, whatever their policies allow."""
 
     @property
     def only_reads(self) -> bool:
@@ -38,6 +42,8 @@ PAGES = (
     AdminPage(ACKNOWLEDGE_ARCHIVE, "POST", "archive/archived"),
     AdminPage(LIST_DELETED_QUEUES, "GET", "deleted-queues"),
     AdminPage(RESTORE_QUEUE, "POST", "deleted-queues/([0-9]{1,18})/restore"),
+    AdminPage(DELETE_QUEUE, "POST", "queues/delete", root_only=True),
+    AdminPage(PURGE_QUEUE, "POST", "queues/purge", root_only=True),
 )
 ADMIN_ACTIONS = frozenset(page.action for page in PAGES)
 

@@ -39,18 +39,30 @@ class AdminClient:
         self._clock, self._entropy = SystemClock(), SystemEntropy()
 
     def restore_queue(self, name: str) -> dict[str, Any]:
-        """Restore the latest deleted queue of that name, of any account and region; returns `queue_id`, `account`,
-        `region`."""
-        deleted_queues = self.ask("GET", "deleted-queues")
-        try:
-            named = [deleted["queue_id"] for deleted in deleted_queues if deleted["name"] == name]
-        except (TypeError, LookupError) as error:
-            raise self._not_ours() from error
+        """Restore the latest deleted or purged queue of that name, of any account and region.
+
+        Returns it as it was among `deleted_queues`. Has no time limit.
+        """
+        named = [deleted for deleted in self.deleted_queues() if deleted["name"] == name]
         if not named:
             raise AdminRefused(f"no deleted queue {name} can be restored")
-        return self._members(
-            self.ask("POST", f"deleted-queues/{named[0]}/restore"), "queue_id", "account", "region"
-        )
+        self.ask("POST", f"deleted-queues/{named[0]['queue_id']}/restore", answer_s=None)
+        return named[0]
+
+    def deleted_queues(self) -> list[dict[str, Any]]:
+        """The queues that can be restored, the latest first: `queue_id`, `account`, `region`, `name`, `purged`,
+        `messages`, `deleted_at_ms`, `restorable_until_ms`."""
+        names = ("queue_id", "account", "region", "name", "purged", "messages")
+        times = ("deleted_at_ms", "restorable_until_ms")
+        found = self.ask("GET", "deleted-queues")
+        if not isinstance(found, list):
+            raise self._not_ours()
+        return [self._members(each, *names, *times) for each in found]
+
+    def remove_queue(self, how: str, account: str, region: str, name: str, *, force: bool) -> None:
+        """Delete or purge a queue; `how` says which."""
+        named = {"account": account, "region": region, "name": name, "force": force}
+        self.ask("POST", f"queues/{how}", named)
 
     def make_backup(self, target: str, *, with_master_key: bool) -> dict[str, Any]:
         """Have the service write a backup to an absolute path on its machine; returns `queues`, `deleted_queues`, `files`,

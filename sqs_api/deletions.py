@@ -68,6 +68,11 @@ class Deletions:
         """The queues that can be restored now, the latest deleted first."""
         return self._catalog.restorable_queues()
 
+    def messages(self, kept: KeptQueue) -> int:
+        """How many messages a restore would bring back."""
+        state = self._router.shards[kept.queue.shard].queue(kept.queue.queue_id)
+        return 0 if state is None else state.stored
+
     def restorable_until_ms(self, kept: KeptQueue) -> int:
         """When its window ends (epoch milliseconds)."""
         return kept.deleted_at_ms + self._catalog.kept.window_ms

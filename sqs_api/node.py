@@ -29,8 +29,14 @@ from cluster.master_key import KeysUnusable
 from cluster.router import Router
 from cluster.shard import CatalogOlder, Shard
 from sqs_api.access import Access
-from sqs_api.admin import Answer, list_deleted, restore_deleted
-from sqs_api.admin_actions import BACKUP, LIST_DELETED_QUEUES, RESTORE_QUEUE
+from sqs_api.admin import Answer
+from sqs_api.admin_actions import (
+    BACKUP,
+    DELETE_QUEUE,
+    LIST_DELETED_QUEUES,
+    PURGE_QUEUE,
+    RESTORE_QUEUE,
+)
 from sqs_api.admin_side import AdminSide
 from sqs_api.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.audit import AuditLog, AuditUnusable
@@ -50,6 +56,7 @@ from sqs_api.origins import AllowedOrigins
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
 from sqs_api.queue_metrics import QueueMetrics
+from sqs_api.queue_pages import list_deleted, remove_queue, restore_deleted
 from sqs_api.rates import Rates
 from sqs_api.sealing import Sealer
 from sqs_api.service_metrics import Parts, ServiceMetrics
@@ -286,9 +293,7 @@ class Node:
         try:
             address = await self._front.open(self._gateway, pages, self._metrics)
         except OSError as error:
-            reason = (error.strerror or str(error)).partition(" (while")[
-                0
-            ]  # the rest says it again
+            reason, *_ = (error.strerror or str(error)).split(" (while")  # the rest repeats it
             raise NodeRefused(
                 f"cannot listen on {settings.host}:{settings.port}: {reason}"
             ) from error
@@ -308,6 +313,8 @@ class Node:
             BACKUP: partial(make_backup, self._backups),
             LIST_DELETED_QUEUES: partial(list_deleted, self._deletions),
             RESTORE_QUEUE: partial(restore_deleted, self._deletions),
+            DELETE_QUEUE: partial(remove_queue, self._deletions.delete, self._catalog),
+            PURGE_QUEUE: partial(remove_queue, self._deletions.purge, self._catalog),
         }
         if self._lake is not None:
             answers |= self._lake.answers()
@@ -350,6 +357,7 @@ class Node:
             sync_s=self._sync_s,
             outstanding=lambda: self._gateway.outstanding,
             queues=lambda: len(self._catalog),
+            deletions=self._deletions,
             clock_leaps=lambda: self._clock_leaps,
             version=metadata.version("holdfast"),
             durability=settings.durability,

@@ -16,6 +16,7 @@ from prometheus_client.core import (
 from cluster.router import Router
 from cluster.shard import Shard
 from sqs_api.access import Access
+from sqs_api.deletions import Deletions
 from sqs_api.disk_space import DiskSpace
 from sqs_api.metrics import add_histogram
 from sqs_api.rates import Rates
@@ -36,6 +37,7 @@ class Parts(msgspec.Struct):
     sync_s: Histogram
     outstanding: Callable[[], int]
     queues: Callable[[], int]
+    deletions: Deletions
     clock_leaps: Callable[[], int]
     version: str
     durability: str
@@ -53,10 +55,17 @@ class ServiceMetrics:
     def collect(self) -> Iterator[Metric]:
         """See `Source.collect`."""
         parts = self._parts
+        restorable = parts.deletions.all()
         about = {"version": parts.version, "durability": parts.durability}
         yield InfoMetricFamily("holdfast", "The service.", about)
         for name, text, gauge in (
             ("queues", "Queues that exist.", parts.queues()),
+            ("deleted_queues", "Deletions and purges that can be undone.", len(restorable)),
+            (
+                "deleted_queue_messages",
+                "Messages that undoing them all would bring back.",
+                sum(map(parts.deletions.messages, restorable)),
+            ),
             ("requests_in_flight", "Requests that wait for their answer.", parts.outstanding()),
             ("long_polls", "Receives that wait for a message.", self._sum_of("parked")),
             ("disk_free_bytes", "Free space of the data folder's disk.", parts.disk.free_bytes),

@@ -1,8 +1,10 @@
-"""`holdfast restore-queue`: what the restore window is for."""
+"""`holdfast restore-queue`: undo the deletion or the purge of a queue."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,15 +12,38 @@ from sqs_api.commands.options import DATA, URL, Refused, admin_client
 
 
 @click.command("restore-queue")
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option("--list", "lists", is_flag=True, help="Show what can be restored.")
 @URL
 @DATA
-def restore_queue(name: str, url: str | None, data: Path | None) -> None:
-    """Bring the latest deleted queue of this name back, within --restore-deleted-s of its deletion."""
+def restore_queue(name: str | None, lists: bool, url: str | None, data: Path | None) -> None:
+    """Undo the latest deletion or purge of a queue, within --restore-deleted-s of it.
+
+    Messages of a purged queue queue up behind those that came since.
+    """
     from sqs_api.admin_client import AdminRefused
 
+    if (name is None) is not lists:
+        raise Refused("give the name of a queue, or --list")
+    client = admin_client(url, data)
     try:
-        queue = admin_client(url, data).restore_queue(name)
+        if name is None:
+            for kept in client.deleted_queues():
+                click.echo(_line(kept))
+            return
+        kept = client.restore_queue(name)
     except AdminRefused as error:
         raise Refused(str(error)) from error
-    click.echo(f"restored {name} of account {queue['account']} in {queue['region']}")
+    what = f"{kept['messages']} messages of {name}" if kept["purged"] else name
+    click.echo(f"restored {what} of account {kept['account']} in {kept['region']}")
+
+
+def _line(kept: dict[str, Any]) -> str:
+    how = "purged" if kept["purged"] else "deleted"
+    at, until = (_time(kept[name]) for name in ("deleted_at_ms", "restorable_until_ms"))
+    place = f"account {kept['account']} in {kept['region']}"
+    return f"{kept['name']}  {how} {at}, {kept['messages']} messages, until {until}, {place}"
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

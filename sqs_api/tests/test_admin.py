@@ -13,10 +13,11 @@ from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.router import Router
-from sqs_api.admin import AdminPages, list_deleted, restore_deleted
+from sqs_api.admin import AdminPages
 from sqs_api.admin_actions import LIST_DELETED_QUEUES, RESTORE_QUEUE
 from sqs_api.deletions import Deletions
 from sqs_api.http_server import SqsServer
+from sqs_api.queue_pages import list_deleted, restore_deleted
 from sqs_api.tests.serving import (
     ACCOUNT,
     REGION,
@@ -161,6 +162,7 @@ async def test_deleted_queue_is_restored_with_its_messages(keeping: Service) -> 
     restored = await keeping.ask(_get(_restore(deleted["queue_id"]), "POST"))
 
     name = {"queue_id": 1, "account": ACCOUNT, "region": REGION, "name": "q"}
+    assert (deleted.pop("purged"), deleted.pop("messages")) == (False, 1)
     assert abs(deleted.pop("deleted_at_ms") - now_ms) < 60_000
     assert abs(deleted.pop("restorable_until_ms") - now_ms - HOUR_MS) < 60_000
     assert (deleted, restored.status, restored.json) == (name, 200, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -96,3 +97,67 @@ async def test_service_that_does_not_know_the_page_is_named(service: Service) ->
     url = f"http://127.0.0.1:{service.port}"
 
     assert await _restore(url, "q") == Said(2, "", f"{url}: 404 not found")
+
+
+# -- purges and protected queues --------------------------------------------------------------------------------------
+
+
+async def _filled(address: str, name: str, **members: Any) -> None:
+    await _call(address, "CreateQueue", QueueName=name, **members)
+    await _call(address, "SendMessage", QueueUrl=name, MessageBody=f"in {name}")
+
+
+async def _run(*arguments: str) -> Said:
+    return await asyncio.to_thread(run, *arguments)
+
+
+async def test_a_purge_is_undone_by_the_name_of_its_queue(tmp_path: Path) -> None:
+    async with _serving(tmp_path / "data", window_s=1000) as address:
+        await _filled(address, "q")
+        await _call(address, "PurgeQueue", QueueUrl="q")
+        listed = await _run("restore-queue", "--list", "--url", address)
+        said = await _restore(address, "q")
+        received = await _call(address, "ReceiveMessage", QueueUrl="q")
+
+    assert re.fullmatch(
+        r"q  purged \S+Z, 1 messages, until \S+Z, account 000000000000 in us-east-1\n", listed.out
+    )
+    assert said == Said(0, "restored 1 messages of q of account 000000000000 in us-east-1\n", "")
+    assert [message["Body"] for message in received["Messages"]] == ["in q"]
+
+
+async def test_a_protected_queue_is_removed_by_force_only(tmp_path: Path) -> None:
+    async with _serving(tmp_path / "data", window_s=1000) as address:
+        await _filled(address, "q", tags={"holdfast:protect": "on"})
+        for command in ("purge-queue", "delete-queue"):
+            refused = await _run(command, "q", "--url", address)
+            assert refused.status == 2
+            assert "holdfast:protect protects queue q from being deleted or purged" in refused.err
+        purged = await _run("purge-queue", "q", "--force", "--url", address)
+        deleted = await _run("delete-queue", "q", "--force", "--url", address)
+        listed = await _run("restore-queue", "--list", "--url", address)
+
+    assert (purged.out, deleted.out) == ("purged q\n", "deleted q\n")
+    assert [line.split()[1] for line in listed.out.splitlines()] == ["deleted", "purged"]
+
+
+async def test_a_purge_waits_for_its_queue_to_be_restored(tmp_path: Path) -> None:
+    async with _serving(tmp_path / "data", window_s=1000) as address:
+        await _filled(address, "q")
+        await _call(address, "PurgeQueue", QueueUrl="q")
+        await _call(address, "DeleteQueue", QueueUrl="q")
+        first = await _restore(address, "q")
+        second = await _restore(address, "q")
+        received = await _call(address, "ReceiveMessage", QueueUrl="q")
+
+    assert first.out == "restored q of account 000000000000 in us-east-1\n"
+    assert second.out == "restored 1 messages of q of account 000000000000 in us-east-1\n"
+    assert [message["Body"] for message in received["Messages"]] == ["in q"]
+
+
+async def test_removing_an_unknown_queue_is_refused(tmp_path: Path) -> None:
+    async with _serving(tmp_path / "data", window_s=1000) as address:
+        for command in ("delete-queue", "purge-queue"):
+            said = await _run(command, "q", "--url", address)
+            assert (said.status, said.out) == (2, "")
+            assert said.err.endswith("404 There is no queue q.")

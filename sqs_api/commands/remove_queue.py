@@ -1,0 +1,59 @@
+"""`holdfast delete-queue` and `purge-queue`: the same as the actions, and for protected queues with --force."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sqs_api.commands.options import ACCOUNT, CONFIG, DATA, URL, Refused, admin_client, load
+
+_REGION = click.option("--region", help="Region [the configured one].")
+_FORCE = click.option("--force", is_flag=True, help="Override the tag holdfast:protect=on.")
+_Command = Callable[..., None]
+
+
+def _options(command: _Command) -> _Command:
+    for option in (CONFIG, DATA, URL, _FORCE, _REGION, ACCOUNT, click.argument("name")):
+        command = option(command)
+    return command
+
+
+@click.command("delete-queue")
+@_options
+def delete_queue(name: str, **given: Any) -> None:
+    """Delete a queue. `restore-queue` brings it back for a while."""
+    _remove("delete", name, **given)
+    click.echo(f"deleted {name}")
+
+
+@click.command("purge-queue")
+@_options
+def purge_queue(name: str, **given: Any) -> None:
+    """Remove all messages of a queue. `restore-queue` brings them back for a while."""
+    _remove("purge", name, **given)
+    click.echo(f"purged {name}")
+
+
+def _remove(
+    how: str,
+    name: str,
+    *,
+    account: str | None,
+    region: str | None,
+    force: bool,
+    url: str | None,
+    data: Path | None,
+    config_file: Path | None,
+) -> None:
+    from sqs_api.admin_client import AdminRefused
+
+    settings = load(config_file, {"data": data, "account": account, "region": region})
+    try:
+        admin_client(url, data).remove_queue(
+            how, settings.account, settings.region, name, force=force
+        )
+    except AdminRefused as error:
+        raise Refused(str(error)) from error
