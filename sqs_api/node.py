@@ -42,6 +42,7 @@ from sqs_api.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.audit import AuditLog, AuditUnusable
 from sqs_api.backup_page import make_backup
 from sqs_api.backups import Backups
+from sqs_api.changes import CHANGES_CHECK_S, Changes
 from sqs_api.config import AuthMode, Settings, Switch
 from sqs_api.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.deletions import Deletions
@@ -77,8 +78,6 @@ _STOP_S = 10.0
 """How long a stop waits for running requests."""
 _DISCONNECT_S = 0.05
 """How long a stop waits for idle connections to close."""
-_CHANGES_CHECK_S = 1.0
-"""How often it is looked for what commands changed."""
 _DISK_CHECK_S = 1.0
 _USAGE_WRITE_S = 60.0
 _DATA_KEY_CHECK_S = 15.0
@@ -388,35 +387,21 @@ class Node:
     def _watch(self) -> None:
         self._watches = Watches()
         every = self._watches.every
-        every(_CHANGES_CHECK_S, self._take_over_identities)
-        every(_CHANGES_CHECK_S, self._take_over_keys)
+        changes = Changes(
+            self._identities,
+            self._keyring,
+            verifier=self._verifier,
+            access=self._access,
+            note=self._note,
+        )
+        every(CHANGES_CHECK_S, changes.look_at_identities)
+        every(CHANGES_CHECK_S, changes.look_at_keys)
         every(_DATA_KEY_CHECK_S, self._renew_data_keys)
         every(FRONT_CHECK_S, self._front.look)
         every(_DISK_CHECK_S, self._look_at_disk)
         every(_USAGE_WRITE_S, self._ledger.write, first_s=0.0)
         every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
         every(STALL_CHECK_S, self._stalls.look)
-
-    def _take_over_identities(self) -> None:
-        """What `holdfast credentials` and `holdfast users` changed while the node runs."""
-        try:
-            if self._identities.changed():
-                self._verifier.replace(self._identities.credentials())
-                self._access.replace(self._identities.users())
-                self._log.info("access_keys_reloaded")
-                self._note("access_keys_reloaded")
-        except (IdentitiesUnreadable, sqlite3.Error) as error:
-            self._identities.look_again()
-            self._log.error("access_keys_unreadable", error=str(error))
-
-    def _take_over_keys(self) -> None:
-        """What `holdfast keys` changed while the node runs."""
-        try:
-            if self._keyring.reload_if_changed():
-                self._log.info("keyring_reloaded")
-                self._note("keyring_reloaded")
-        except (SealBroken, sqlite3.Error) as error:
-            self._log.error("keyring_unreadable", error=str(error))
 
     async def _renew_data_keys(self) -> None:
         """Replace data keys that sealed long enough."""
