@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import structlog
 
 from auth.sigv4 import Verifier
 from cluster.clock import Clock, Entropy
 from sqs_api.access import Access
-from sqs_api.admin import AdminPages, Answer
+from sqs_api.admin import AdminPages, Answer, list_deleted, restore_deleted
 from sqs_api.admin_access import AdminAccess
+from sqs_api.admin_actions import BACKUP, LIST_DELETED_QUEUES, RESTORE_QUEUE
 from sqs_api.audit import AuditLog
+from sqs_api.backup_page import make_backup
+from sqs_api.backups import Backups
 from sqs_api.config import Audience, AuthMode, Settings
+from sqs_api.deletions import Deletions
 from sqs_api.known_hosts import KnownHosts
+from sqs_api.lake_side import LakeSide
 from sqs_api.metrics import Metrics
 from sqs_api.service_note import make_local_key, remove_note, write_note
 
@@ -69,3 +75,15 @@ class AdminSide:
     def remove_note(self) -> None:
         """Remove the note."""
         remove_note(self._settings.data)
+
+
+def admin_answers(
+    backups: Backups, deletions: Deletions, lake: LakeSide | None
+) -> dict[str, Answer]:
+    """The answers of the pages in `admin_actions.PAGES`, by action; those of the archive need a lake."""
+    answers: dict[str, Answer] = {
+        BACKUP: partial(make_backup, backups),
+        LIST_DELETED_QUEUES: partial(list_deleted, deletions),
+        RESTORE_QUEUE: partial(restore_deleted, deletions),
+    }
+    return answers if lake is None else {**answers, **lake.answers()}
