@@ -1,6 +1,6 @@
 """PAGES: the administrative pages, and the action that a policy must allow for each.
 
-A new page needs a row here and an answer in `Node._answers`. All pages require a signature and refuse browsers
+A new page needs a row here and an answer in `admin_side.admin_answers`. All pages require a signature and refuse browsers
 (`admin_access.py`); those that change something are audited (`admin.py`).
 """
 

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import structlog
 
 from auth.sigv4 import Verifier
+from cluster.catalog import Catalog
 from cluster.clock import Clock, Entropy
 from sqs_api.access import Access
 from sqs_api.admin import AdminPages, Answer
 from sqs_api.admin_access import AdminAccess
+from sqs_api.admin_actions import (
+    BACKUP,
+    DELETE_QUEUE,
+    LIST_DELETED_QUEUES,
+    PURGE_QUEUE,
+    RESTORE_QUEUE,
+)
 from sqs_api.audit import AuditLog
+from sqs_api.backup_page import make_backup
+from sqs_api.backups import Backups
 from sqs_api.config import Audience, AuthMode, Settings
+from sqs_api.deletions import Deletions
 from sqs_api.known_hosts import KnownHosts
+from sqs_api.lake_side import LakeSide
 from sqs_api.metrics import Metrics
+from sqs_api.queue_pages import list_deleted, remove_queue, restore_deleted
 from sqs_api.service_note import make_local_key, remove_note, write_note
 
 
@@ -69,3 +83,17 @@ class AdminSide:
     def remove_note(self) -> None:
         """Remove the note."""
         remove_note(self._settings.data)
+
+
+def admin_answers(
+    backups: Backups, catalog: Catalog, deletions: Deletions, lake: LakeSide | None
+) -> dict[str, Answer]:
+    """The answers of the pages in `admin_actions.PAGES`, by action; those of the archive need a lake."""
+    answers: dict[str, Answer] = {
+        BACKUP: partial(make_backup, backups),
+        LIST_DELETED_QUEUES: partial(list_deleted, deletions),
+        RESTORE_QUEUE: partial(restore_deleted, deletions),
+        DELETE_QUEUE: partial(remove_queue, deletions.delete, catalog),
+        PURGE_QUEUE: partial(remove_queue, deletions.purge, catalog),
+    }
+    return answers if lake is None else {**answers, **lake.answers()}

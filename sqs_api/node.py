@@ -29,18 +29,9 @@ from cluster.master_key import KeysUnusable
 from cluster.router import Router
 from cluster.shard import CatalogOlder, Shard
 from sqs_api.access import Access
-from sqs_api.admin import Answer
-from sqs_api.admin_actions import (
-    BACKUP,
-    DELETE_QUEUE,
-    LIST_DELETED_QUEUES,
-    PURGE_QUEUE,
-    RESTORE_QUEUE,
-)
-from sqs_api.admin_side import AdminSide
+from sqs_api.admin_side import AdminSide, admin_answers
 from sqs_api.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.audit import AuditLog, AuditUnusable
-from sqs_api.backup_page import make_backup
 from sqs_api.backups import Backups
 from sqs_api.changes import CHANGES_CHECK_S, Changes
 from sqs_api.config import AuthMode, Settings, Switch
@@ -57,7 +48,6 @@ from sqs_api.origins import AllowedOrigins
 from sqs_api.prepare import Preparer
 from sqs_api.queue_actions import QueueActions
 from sqs_api.queue_metrics import QueueMetrics
-from sqs_api.queue_pages import list_deleted, remove_queue, restore_deleted
 from sqs_api.rates import Rates
 from sqs_api.sealing import Sealer
 from sqs_api.service_metrics import Parts, ServiceMetrics
@@ -288,7 +278,8 @@ class Node:
             verifier=self._verifier,
             audit=self._audit,
         )
-        pages = self._admin.pages(self._metrics, self._is_ready, self._answers())
+        answers = admin_answers(self._backups, self._catalog, self._deletions, self._lake)
+        pages = self._admin.pages(self._metrics, self._is_ready, answers)
         try:
             address = await self._front.open(self._gateway, pages, self._metrics)
         except OSError as error:
@@ -305,19 +296,6 @@ class Node:
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         return address
-
-    def _answers(self) -> dict[str, Answer]:
-        """The answers of the pages in `admin_actions.PAGES`, by action."""
-        answers: dict[str, Answer] = {
-            BACKUP: partial(make_backup, self._backups),
-            LIST_DELETED_QUEUES: partial(list_deleted, self._deletions),
-            RESTORE_QUEUE: partial(restore_deleted, self._deletions),
-            DELETE_QUEUE: partial(remove_queue, self._deletions.delete, self._catalog),
-            PURGE_QUEUE: partial(remove_queue, self._deletions.purge, self._catalog),
-        }
-        if self._lake is not None:
-            answers |= self._lake.answers()
-        return answers
 
     def _open_audit(self) -> None:
         self._audit: AuditLog | None = None

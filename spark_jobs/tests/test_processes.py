@@ -186,6 +186,8 @@ def test_service_that_is_away_is_said_in_one_line_and_by_the_exit_status(lake: L
         (["archive", "--lake", "/nowhere"], "there is no folder /nowhere"),
         (["archive", "--lake", "ftp://x/y"], "must be a folder or s3://"),
         (["archive", "--lake", ".", "--url", "nine"], "no http:// or https:// address"),
+        (["archive", "--lake", ".", "--endpoint", "nine"], "no http:// or https:// address"),
+        (["archive", "--lake", ".", "--data", "/nowhere"], "no service runs on /nowhere"),
         (["compact", "--lake", ".", "--keep-days", "-1"], "--keep-days"),
         (["unheard-of"], "unheard-of"),
     ],

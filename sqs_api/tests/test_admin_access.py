@@ -17,6 +17,7 @@ from cluster.clock import SystemClock
 from compat_tests.certificates import Authority
 from sqs_api.admin_access import AdminRequest
 from sqs_api.admin_actions import ADMIN_ACTIONS, PAGES, RESERVED, AdminPage
+from sqs_api.admin_side import admin_answers
 from sqs_api.config import AuthMode
 from sqs_api.front import loopback_of
 from sqs_api.known_hosts import KnownHosts
@@ -138,7 +139,12 @@ async def test_a_user_may_do_what_a_policy_names_and_nothing_else(
 
 
 async def test_every_row_of_the_table_is_answered(closed: Served) -> None:
-    assert closed.node._answers().keys() == ADMIN_ACTIONS
+    node = closed.node
+
+    assert (
+        admin_answers(node._backups, node._catalog, node._deletions, node._lake).keys()
+        == ADMIN_ACTIONS
+    )
 
 
 async def test_a_presigned_address_is_not_taken(closed: Served, root: SigningKey) -> None:
