@@ -26,6 +26,8 @@ ATTRIBUTES = {
     "blob": {"DataType": "Binary", "BinaryValue": b"\x00\xff"},
     "count": {"DataType": "Number", "StringValue": "7"},
 }
+SNAPSHOTS_S = 600
+"""Each snapshot comes ten times as long after the one before as that one took."""
 ELSEWHERE = {"X-Forwarded-For": "192.0.2.7"}
 """What a proxy says of a client that is not on this machine."""
 
@@ -285,8 +287,8 @@ def test_snapshots_say_what_waits_and_what_passed_through(
         found = rows(lake, "snapshots")
         return [row for row in found if row["taken_at"] == found[-1]["taken_at"]]
 
-    eventually(lambda: len(rows(lake, "snapshots")) > 0 and len(last()) == 3)
-    eventually(lambda: any(row["state"] == "in_flight" for row in last()))
+    eventually(lambda: len(rows(lake, "snapshots")) > 0 and len(last()) == 3, within=SNAPSHOTS_S)
+    eventually(lambda: any(row["state"] == "in_flight" for row in last()), within=SNAPSHOTS_S)
 
     seen = sorted((row["state"], row["receivable"], row["receive_count"]) for row in last())
     assert seen == [("in_flight", False, 1), ("visible", False, 0), ("visible", True, 0)]
@@ -294,7 +296,7 @@ def test_snapshots_say_what_waits_and_what_passed_through(
     def flows() -> list[dict[str, Any]]:
         return [row for row in rows(lake, "flows") if row["queue"] == "passed"]
 
-    eventually(lambda: bool(flows()))
+    eventually(lambda: bool(flows()), within=SNAPSHOTS_S)
     for counted in ("sent", "received", "deleted"):
         assert sum(row[counted] for row in flows()) == 1, counted
     assert sum(sum(row["time_in_queue_counts"]) for row in flows()) == 1

@@ -32,6 +32,8 @@ def job(node: NodeProcess, *arguments: str) -> str:
         "AWS_ACCESS_KEY_ID": node.credentials.access_key_id,
         "AWS_SECRET_ACCESS_KEY": node.credentials.secret_access_key,
         "AWS_DEFAULT_REGION": node.credentials.region,
+        # Starts in half the time; long jobs would be slower.
+        "JDK_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
     done = subprocess.run(
         command("jobs", *arguments, "--data", str(node.data), "--master", "local[2,4]"),
