@@ -113,7 +113,7 @@ def test_expired_and_old_batches_are_written_again_as_they_were(
 def test_a_lake_that_is_away_costs_nobody_anything_and_gets_everything_when_it_is_back(
     start_node: NodeFactory, lake: Path
 ) -> None:
-    lake.write_text("no folder")
+    lake.symlink_to(lake.with_name("a disk that is not mounted"))
     node = start_node(*options(lake))
     used(node, "one")
 
