@@ -62,15 +62,18 @@ def deployed(folder: Path, secret: dict[str, str]) -> NodeProcess:
     options = dict(zip(container["args"][2::2], container["args"][3::2], strict=True))
     assert options.pop("--host") == "0.0.0.0"
     (mount,) = (each for each in container["volumeMounts"] if each["name"] == "data")
-    data = volume / Path(options.pop("--data")).relative_to(mount["mountPath"])
+    plain = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    data = volume / Path(plain.pop("HOLDFAST_DATA")).relative_to(mount["mountPath"])
     return NodeProcess(
         folder,
         *(word for option in options.items() for word in option),
         data=data,
         credentials=Credentials(secret["access-key-id"], secret["secret-access-key"], "us-east-1"),
-        variables={
+        variables=plain
+        | {
             each["name"]: secret[each["valueFrom"]["secretKeyRef"]["key"]]
             for each in container["env"]
+            if "valueFrom" in each
         },
     )
 
