@@ -36,6 +36,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 HASHED := $(PIP) --require-hashes
+# A test file runs on one processor, and files on as many as there are.
+PARALLEL = $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 # The last boto3 that speaks the query protocol, aioboto3, which pins an older botocore than boto3 has now, and Celery:
 # each is kept in a folder of its own, which only the process that tests with it puts on its path.
@@ -54,13 +56,13 @@ jobs: $(VENV)/.spark
 	@exec $(BIN)/holdfast jobs $(ARGS)
 
 test: $(CLIENTS) check
-	$(BIN)/python -m pytest $(ARGS)
+	$(PARALLEL) $(ARGS)
 
 test-loaded: $(CLIENTS) $(VENV)/.dev
 	$(BIN)/python -m compat_tests.loaded $(ARGS)
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
+	$(PARALLEL) -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
 
 # Each interpreter has an environment of its own with the runtime and what these tests need. SKIP=3.11 leaves one out.
 pythons: $(VENV)/.made
@@ -71,7 +73,7 @@ pythons: $(VENV)/.made
 
 quick-alone: $(VENV)/.quick
 	$(BIN)/python --version
-	$(BIN)/python -m pytest -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
+	$(PARALLEL) -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

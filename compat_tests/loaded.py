@@ -9,6 +9,7 @@ import sys
 import time
 
 LONGEST_S = 2 * 3600
+PARALLEL = ("--numprocesses", "auto", "--dist", "loadfile")
 
 
 def main(arguments: list[str]) -> int:
@@ -21,7 +22,9 @@ def main(arguments: list[str]) -> int:
     for loop in loops:
         loop.start()
     try:
-        return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", *PARALLEL, *arguments], check=False
+        ).returncode
     finally:
         for loop in loops:
             loop.kill()
