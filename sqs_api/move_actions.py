@@ -21,7 +21,7 @@ def move_request(
     operation: MoveOperation, catalog: Catalog, caller: Caller, request_id: str
 ) -> Request:
     """What the shard is asked. Raises ResourceNotFound, InvalidParameterValue."""
-    destination = None
+    destination = targets = None
     if isinstance(operation, op.CancelMessageMoveTask):
         source_arn = decode_handle(operation.task_handle or "").source_arn
     else:
@@ -30,11 +30,14 @@ def move_request(
     if isinstance(operation, op.StartMessageMoveTask):
         if operation.destination_arn is not None:
             destination = _queue(catalog, operation.destination_arn, caller, _DESTINATION_GONE)
-        is_target = bool(catalog.dead_letter_sources(source))
-        refusal = check_start(source, destination, is_dead_letter_queue=is_target)
+        sources = catalog.dead_letter_sources(source)
+        refusal = check_start(source, destination, is_dead_letter_queue=bool(sources))
         if refusal is not None:
             raise refusal
-    return Request(operation, source, caller, request_id, destination=destination)
+        if caller.user is not None or caller.account != source.account:
+            # Only these were checked: a message may come from a queue that names another dead-letter queue by now.
+            targets = tuple(queue.arn for queue in sources)
+    return Request(operation, source, caller, request_id, destination=destination, targets=targets)
 
 
 def _queue(catalog: Catalog, arn: str, caller: Caller, refusal: str) -> QueueDefinition:

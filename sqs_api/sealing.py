@@ -116,7 +116,7 @@ class Sealer:
         reference = queue.settings.encryption
         try:
             current = None if reference is None else self._current(reference, queue.account)
-            if self._is_sealed_by(message, current):
+            if current is None or self._stays(message, current.named):
                 return message
             data = self.open(message)
         except (sqlite3.Error, SealBroken) as error:
@@ -124,18 +124,19 @@ class Sealer:
             raise SealingFailed(str(error)) from error
         if data is None:
             return message
-        if current is None:
-            return msgspec.structs.replace(message, data=data, sealed=0)
         key = current.key
         return msgspec.structs.replace(message, data=key.seal(data), sealed=key.number)
 
-    def _is_sealed_by(self, message: StoredMessage, current: _Sealing | None) -> bool:
-        if not message.sealed or current is None:
-            return not message.sealed and current is None
+    def _stays(self, message: StoredMessage, wanted: NamedKey) -> bool:
+        """True for a message under this key or any key of an account: sealed anew, it could be read by those who may move
+        messages and not use that key."""
+        if not message.sealed:
+            return False
         try:
-            return self._keyring.data_key(message.sealed)[0].key_id == current.named.key_id
+            named = self._keyring.data_key(message.sealed)[0]
         except SealBroken:
             return False  # `open` says what is wrong
+        return bool(named.account) or named.key_id == wanted.key_id
 
     def _current(self, reference: str, account: str) -> _Sealing:
         current = self._known.get((account, reference))

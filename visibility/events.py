@@ -117,7 +117,8 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     """A message move task. `rate` is messages a second (0: as fast as possible).
 
     The walk goes over the sequences from `cursor` to before `until_sequence`, or over `selected` ones. `stayed` messages
-    could not be moved, the first of them for `failure_reason`: with one the task fails at its end.
+    could not be moved, the first of them for `failure_reason`: with one the task fails at its end. Messages go to `targets`
+    only, by ARN, if there are any.
     """
 
     number: int
@@ -134,6 +135,7 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     failure_reason: str | None = None
     selected: list[int] | None = None
     stayed: int = 0
+    targets: list[str] | None = None
 
     @property
     def is_active(self) -> bool:

@@ -113,7 +113,8 @@ class Request(msgspec.Struct, frozen=True):
     `parts` holds the outcome of the stateless work, one for each entry of a batch or one for a single message: a Content
     to store, a Receipt to act on, or the error that refuses this entry.
     `dead_letter_queue` is the target of the queue's redrive policy, None where there is none or it does not exist.
-    `destination` is where a move task puts messages, None for each message's own source.
+    `destination` is where a move task puts messages, None for each message's own source; `targets` are the ARNs of the
+    sources to which its caller may send, None for all.
     """
 
     operation: Operation
@@ -123,6 +124,7 @@ class Request(msgspec.Struct, frozen=True):
     parts: tuple[Content | Receipt | QueueError, ...] = ()
     dead_letter_queue: QueueDefinition | None = None
     destination: QueueDefinition | None = None
+    targets: tuple[str, ...] | None = None
 
 
 class Definitions(Protocol):

@@ -10,6 +10,7 @@ Source: API reference (2023), recorded statuses and errors.
 from __future__ import annotations
 
 import base64
+from collections.abc import Collection
 
 import msgspec
 
@@ -52,6 +53,7 @@ _ENDED_KEPT = 10
 _TASK_MS_MAX = MOVE_TASK_SECONDS_MAX * 1000
 _TARGET_GONE = "AWS.SimpleQueueService.NonExistentQueue"
 _SOURCE_UNKNOWN = "CouldNotDetermineMessageSource"
+_DENIED = "AccessDenied"
 _TOO_LONG = "TaskTimedOut"
 _ANOTHER_SHARD = "AWS.SimpleQueueService.UnsupportedOperation"
 
@@ -95,7 +97,7 @@ def decide_move_selected(shard: ShardState, request: Request, stamp: Stamp) -> O
         return _start(shard, request, stamp, destination_arn, operation.rate, chosen)
     messages_by_arn: dict[str, int] = {}
     for sequence, message in shard.rows.readable_messages(queue.queue_id, chosen):
-        target = _target(shard, request.queue, destination_arn, message)
+        target = _target(shard, request.queue, destination_arn, request.targets, message)
         if not isinstance(target, str) and not _is_hidden(queue, sequence):
             messages_by_arn[target.arn] = messages_by_arn.get(target.arn, 0) + 1
     return MovePlan(messages_by_arn, len(chosen) - sum(messages_by_arn.values())), ()
@@ -130,6 +132,7 @@ def _start(
         until_sequence=queue.next_sequence,
         cursor=queue.floor if selected is None else 0,
         selected=selected,
+        targets=None if request.targets is None else list(request.targets),
     )
     forgotten = task.number - _ENDED_KEPT if len(queue.tasks) >= _ENDED_KEPT else 0
     changed = MoveTaskChanged(queue.queue_id, task, forgotten)
@@ -242,7 +245,13 @@ class _Moving:
         for sequence, message in found:
             if _is_hidden(self._queue, sequence) or message.group in self._queue.set_aside_groups:
                 continue
-            target = _target(self._shard, self._definition, self._task.destination_arn, message)
+            target = _target(
+                self._shard,
+                self._definition,
+                self._task.destination_arn,
+                self._task.targets,
+                message,
+            )
             if not isinstance(target, str):
                 if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
                     return (), self._stamp.now_ms + 1
@@ -367,12 +376,18 @@ def _target(
     shard: ShardState,
     source: QueueDefinition,
     destination_arn: str | None,
+    targets: Collection[str] | None,
     message: StoredMessage,
 ) -> QueueDefinition | str:
-    """Where a message goes, or why it cannot go anywhere."""
+    """Where a message goes, or why it cannot go anywhere.
+
+    Without a destination, to one of `targets` only unless that is None.
+    """
     arn = destination_arn or message.dead_letter_source_arn
     if arn is None:
         return _SOURCE_UNKNOWN
+    if destination_arn is None and targets is not None and arn not in targets:
+        return _DENIED
     target = shard.definitions.queue_of_arn(arn)
     if target is None or target.settings.fifo != source.settings.fifo:
         return _TARGET_GONE

@@ -22,9 +22,10 @@ class Sealing(Protocol):
         """Raise KmsNotFound or KmsDisabled if the queue's key cannot be used."""
 
     def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
-        """The message as this queue stores it: the very same if it is stored so already, or is damaged.
+        """The message as this queue stores it: the very same if it is sealed well enough already, or is damaged.
 
-        Raises KmsNotFound, KmsDisabled (for its own key, too), SealingFailed.
+        A message is never unsealed, and one under a key of an account stays under it. Raises KmsNotFound, KmsDisabled,
+        SealingFailed.
         """
 
 

@@ -232,6 +232,37 @@ async def test_a_move_back_needs_to_send_to_where_the_messages_came_from(service
     assert (refused.status, started.status) == (403, 200)
 
 
+async def test_a_move_back_sends_only_where_it_was_checked(service: Service) -> None:
+    """A dead letter may come from a queue that does not name the dead-letter queue any more."""
+    move = await _dead_letters(service)
+    policy = json.dumps({"deadLetterTargetArn": ARN, "maxReceiveCount": 1})
+    kept = {"RedrivePolicy": policy, "VisibilityTimeout": "0"}
+    await _as(service, ACCOUNT, "CreateQueue", QueueName="p", Attributes=kept)
+    await _as(service, ACCOUNT, "SendMessage", QueueUrl="p", MessageBody="x")
+    for _ in range(2):
+        await _as(service, ACCOUNT, "ReceiveMessage", QueueUrl="p")
+    alone = {"RedrivePolicy": ""}
+    await _as(service, ACCOUNT, "SetQueueAttributes", QueueUrl="p", Attributes=alone)
+    denied = ALL | {"Effect": "Deny", "Action": "sqs:SendMessage", "Resource": ARN[:-1] + "p"}
+    service.access.replace(Identities([_user("ann", ALL, denied)]))
+
+    assert (await _as(service, f"{ACCOUNT}/ann", "StartMessageMoveTask", **move)).status == 200
+
+    task = await _ended_move(service)
+    assert (task["Status"], task["FailureReason"]) == ("FAILED", "AccessDenied")
+    assert (await _as(service, ACCOUNT, "StartMessageMoveTask", **move)).status == 200
+    assert (await _ended_move(service))["Status"] == "COMPLETED", "the root may"
+
+
+async def _ended_move(service: Service) -> Any:
+    """The latest task, once it runs no more; each look lets the shard run its turns."""
+    task: dict[str, Any] = {"Status": "RUNNING"}
+    while task["Status"] == "RUNNING":
+        listed = await _as(service, ACCOUNT, "ListMessageMoveTasks", SourceArn=ARN)
+        task = listed.json["Results"][0]
+    return task
+
+
 @pytest.mark.parametrize("action", ["StartMessageMoveTask", "ListMessageMoveTasks"])
 async def test_another_partition_in_an_arn_evades_no_policy(service: Service, action: str) -> None:
     move = await _dead_letters(service)

@@ -373,3 +373,36 @@ async def test_in_open_mode_a_key_is_made_for_the_account_that_uses_it() -> None
         made = [(key.account, key.name) for key in service.keyring.names()]
 
     assert made == [("", "aws/sqs"), (ACCOUNT, "new"), (OTHER, "new")]
+
+
+# -- moves ------------------------------------------------------------------------------------------------------------
+
+
+async def test_moving_a_message_does_not_open_it_for_who_may_not_use_its_key(
+    service: Service,
+) -> None:
+    source = await _queue(service, "alias/orders", name="source")
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:"
+    redrive = json.dumps({"deadLetterTargetArn": arn + "source", "maxReceiveCount": 1})
+    await _as(
+        service, ACCOUNT, "CreateQueue", QueueName="feeder", Attributes={"RedrivePolicy": redrive}
+    )
+    plain = {"SqsManagedSseEnabled": "false"}
+    await _as(service, ACCOUNT, "CreateQueue", QueueName="plain", Attributes=plain)
+    await _as(service, ACCOUNT, "SendMessage", QueueUrl=source, MessageBody="SECRET")
+    bob = _let(service, f"{ACCOUNT}/bob", SQS)
+    unkeyed = {"KmsMasterKeyId": ""}
+    assert (
+        await _as(service, bob, "SetQueueAttributes", QueueUrl=source, Attributes=unkeyed)
+    ).status == 200
+
+    moved = await _as(
+        service, bob, "StartMessageMoveTask", SourceArn=arn + "source", DestinationArn=arn + "plain"
+    )
+    assert moved.status == 200
+    wanted = {"QueueUrl": "plain", "WaitTimeSeconds": 20, "VisibilityTimeout": 0}
+    read = await _as(service, bob, "ReceiveMessage", **wanted)
+    by_root = await _as(service, ACCOUNT, "ReceiveMessage", **wanted)
+
+    assert (read.status, read.json["__type"]) == (400, "com.amazonaws.sqs#KmsAccessDenied")
+    assert [message["Body"] for message in by_root.json["Messages"]] == ["SECRET"]

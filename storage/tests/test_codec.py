@@ -36,7 +36,21 @@ SENT = Remembered(1_700_000_000_000, MESSAGE_ID, 300)
 ATTEMPT = Remembered(1_700_000_000_000, "", 0, [(300, 2, 1_700_000_030_000), (301, 1, 6)])
 TASK = MoveTask(300, "task", "arn:s", None, 500, 1_700_000_000_000, 70_000, 70_001)
 ENDED_TASK = MoveTask(
-    1, "task", "arn:s", "arn:d", 0, 5, 4, 300, 9, 3, "FAILED", "no such queue", [7, 300], 2
+    1,
+    "task",
+    "arn:s",
+    "arn:d",
+    0,
+    5,
+    4,
+    300,
+    9,
+    3,
+    "FAILED",
+    "no such queue",
+    [7, 300],
+    2,
+    ["arn:t"],
 )
 COUNT = 4_096
 ARCHIVED = ArchivedMessage("arn:q", "expired", 1_700_000_000_000, 300, 2, 5, MESSAGE)
@@ -113,16 +127,16 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "task": (
         TASK,
         "01"
-        "3214e5a0"
-        "9ecd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce000111"
-        "70ce000111710000a752554e4e494e47c0c000",
+        "f64e663d"
+        "9fcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce000111"
+        "70ce000111710000a752554e4e494e47c0c000c0",
     ),
     "ended task": (
         ENDED_TASK,
         "01"
-        "117ca190"
-        "9e01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641494c"
-        "4544ad6e6f20737563682071756575659207cd012c02",
+        "5c2c5d4b"
+        "9f01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641494c"
+        "4544ad6e6f20737563682071756575659207cd012c0291a561726e3a74",
     ),
     "count": (
         COUNT,
