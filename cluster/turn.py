@@ -366,8 +366,11 @@ class Turn:
 
     def do(self, event: Event, moved: Moved = _NOTHING_MOVED) -> None:
         """Apply an event to memory and put it into the batch. `moved` has the messages it moves, by sequence."""
+        heirs = self._engine.state.continuing(event.queue_id) if type(event) is QueueDropped else ()
         self._engine.apply(event)
         self._has_events = True
+        for heir in heirs:
+            self._changed[heir.queue_id] = None
         self._changed[event.queue_id] = None
         APPLIERS[type(event)](self._store.batch, event, moved)
         kind = type(event)

@@ -96,20 +96,20 @@ class Deletions:
 
     async def _restore_messages(self, queue_id: int, *, waits: bool = True) -> None:
         """Move what a purged queue holds to the queue that continues it; without `waits`, only what is not in flight."""
-        from_sequence = 0
+        operation = op.RestoreMessages()
         while (kept := self._catalog.kept.get(queue_id)) is not None:
             successor = self._catalog.successor(queue_id)
             if successor is None or kept.state is not KeptState.RESTORING:
                 await self._catalog.end_restoring(queue_id, KeptState.KEPT)
                 return
-            step = await self._step(op.RestoreMessages(from_sequence), kept.queue, successor)
+            step = await self._step(operation, kept.queue, successor)
             if step.is_done:
                 if step.left:
                     self._log.error("messages_not_restored", queue_id=queue_id, left=step.left)
                 state = KeptState.KEPT if step.left else KeptState.DROPPING
                 await self._catalog.end_restoring(queue_id, state)
                 return
-            from_sequence = step.next_sequence
+            operation = op.RestoreMessages(step.next_sequence, step.blocked)
             if step.again_in_ms and not waits:
                 return
             await asyncio.sleep(step.again_in_ms / 1000)

@@ -287,6 +287,8 @@ def _queue_dropped(shard: ShardState, event: QueueDropped) -> None:
     if queue is not None:
         _empty(shard, queue)
         del shard.queues[event.queue_id]
+        for heir in shard.continuing(event.queue_id):
+            heir.continues = queue.continues
 
 
 def _messages_handed_over(shard: ShardState, event: MessagesHandedOver) -> None:

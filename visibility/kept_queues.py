@@ -125,11 +125,19 @@ def decide_restore_messages(shard: ShardState, request: Request, stamp: Stamp) -
     assert isinstance(operation, RestoreMessages)
     assert destination is not None
     queue = shard.queue(request.queue.queue_id)
-    restoring = _Restoring(shard, queue, destination, request.queue, stamp)
-    restoring.move_delayed()
+    restoring = _Restoring(shard, queue, destination, request.queue, stamp, operation.blocked)
     next_sequence = restoring.move_line(operation.from_sequence)
+    fifo = request.queue.settings.fifo
+    if not next_sequence and not (fifo and (restoring.again_in_ms or restoring.blocked)):
+        # Behind all others: the messages of a FIFO group that are delayed are its last ones.
+        restoring.move_delayed()
+        if queue.delayed > restoring.moved_delayed > 0:
+            next_sequence = queue.next_sequence
     if next_sequence:
-        return Progress(is_done=False, next_sequence=next_sequence), restoring.events()
+        step = Progress(is_done=False, next_sequence=next_sequence, blocked=restoring.blocked)
+        return step, restoring.events()
+    if restoring.blocked and not restoring.again_in_ms:
+        return Progress(is_done=False, again_in_ms=1), restoring.events()
     again_in_ms = restoring.again_in_ms
     left = 0 if again_in_ms else queue.stored - restoring.moved
     return Progress(not again_in_ms, 0, again_in_ms, left), restoring.events()
@@ -145,6 +153,7 @@ class _Restoring:
         destination: QueueDefinition,
         definition: QueueDefinition,
         stamp: Stamp,
+        blocked: frozenset[bytes],
     ) -> None:
         fifo = definition.settings.fifo
         self._shard = shard
@@ -155,10 +164,11 @@ class _Restoring:
         self._moves: list[Move] = []
         self.again_in_ms = 0
         """When the first of the messages in flight is so no more; 0 if none is."""
-        self._blocked = set[bytes]()
-        """FIFO: groups with messages in flight."""
+        self.blocked = blocked
+        """FIFO: groups with messages in flight, or which had some in an earlier step of this pass."""
+        self.moved_delayed = 0
         if fifo:
-            self._blocked = {group for group, held in queue.held.items() if self._waits(held)}
+            self.blocked |= {group for group, held in queue.held.items() if self._waits(held)}
 
     def _waits(self, sequences: set[int]) -> bool:
         """Whether one of these messages is still in flight."""
@@ -181,16 +191,15 @@ class _Restoring:
         ):
             if message.group:
                 self._from.end_delay(message.group)
+            self.moved_delayed += 1
             self._move(no_lease(sequence, message), due_ms, message)
 
     def move_line(self, from_sequence: int) -> int:
-        """Move the next of all others; returns where to go on, 0 at the end."""
-        if self._moves:  # delayed ones: the rest follows in the next step
-            return max(from_sequence, 1)
+        """Move the next of all that are not delayed; returns where to go on, 0 at the end."""
         found, next_sequence = _next_messages(self._shard, self._queue, from_sequence, STEP_BYTES)
         leases: list[Lease] = []
         for sequence, message in found:
-            if message.group in self._blocked or self._waits({sequence}):
+            if message.group in self.blocked or self._waits({sequence}):
                 continue
             lease = self._lease(sequence, message)
             leases.append(lease)

@@ -376,10 +376,11 @@ class ContinueQueue(Operation, frozen=True):
 class RestoreMessages(Operation, frozen=True):
     """Put messages of a purged queue into the request's `destination`; answers `outcomes.Progress`.
 
-    One bounded step, from `from_sequence` on.
+    One bounded step, from `from_sequence` on. FIFO: what is of `blocked` groups stays for the next pass.
     """
 
     from_sequence: int = 0
+    blocked: frozenset[bytes] = frozenset()
 
 
 class DropQueue(Operation, frozen=True):

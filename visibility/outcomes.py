@@ -62,6 +62,8 @@ class Progress(msgspec.Struct, frozen=True):
     """How long to wait before the next step."""
     left: int = 0
     """Messages that cannot be read, and stay."""
+    blocked: frozenset[bytes] = frozenset()
+    """FIFO groups that the next steps of this pass leave alone: earlier messages of them were passed by."""
 
 
 class Deduplicated(msgspec.Struct, frozen=True):

@@ -7,7 +7,6 @@ is worth something only while its lease lasts. A message that is gone deletes su
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -79,7 +78,7 @@ class _Settling:
         """Delete the message of a handle. Raises InvalidParameterValue for an expired one of a FIFO queue."""
         lease, in_flight = self._find(receipt)
         if lease is None:
-            self._delete_purged(receipt, handle)
+            self._delete_purged(receipt)
             return
         is_newest = lease.receive_count == receipt.delivery
         if self._fifo and not (in_flight and is_newest):
@@ -90,19 +89,31 @@ class _Settling:
         if is_newest or (not in_flight and lease.receive_count > receipt.delivery):
             self.deleted[lease.sequence] = lease
 
-    def _delete_purged(self, receipt: Receipt, handle: str) -> None:
+    def _delete_purged(self, receipt: Receipt) -> None:
         """What was received before a purge can be deleted, so that undoing the purge does not bring it back."""
-        holder = self._shard.holder(self._queue, receipt.sequence)
-        if holder is self._queue:
+        for holder in self._shard.holders(self._queue, receipt.sequence):
+            settling = self._purged.get(holder.queue_id)
+            if settling is None:
+                purged = msgspec.structs.replace(self._request.queue, queue_id=holder.queue_id)
+                request = msgspec.structs.replace(self._request, queue=purged)
+                settling = _Settling(self._shard, request, self._stamp)
+                self._purged[holder.queue_id] = settling
+            lease, in_flight = settling._find(receipt)
+            if lease is None:
+                continue
+            if (
+                self._fifo and lease.sequence not in holder.entries
+            ):  # its lease ended before the purge
+                rows = self._shard.rows
+                line = rows.group_line(holder.queue_id, lease.group, lease.sequence, 1)
+                if line and line[0][0] == lease.sequence and line[0][1] is not None:
+                    lease = line[0][1]
+            # A lease of a FIFO queue may be over: nobody else can have received the message since.
+            is_newest = lease.receive_count == receipt.delivery
+            is_older = lease.receive_count > receipt.delivery
+            if is_newest or (is_older and not in_flight and not self._fifo):
+                settling.deleted[lease.sequence] = lease
             return
-        settling = self._purged.get(holder.queue_id)
-        if settling is None:
-            purged = msgspec.structs.replace(self._request.queue, queue_id=holder.queue_id)
-            request = msgspec.structs.replace(self._request, queue=purged)
-            settling = _Settling(self._shard, request, self._stamp)
-            self._purged[holder.queue_id] = settling
-        with suppress(InvalidParameterValue):  # a purged message deletes successfully in any case
-            settling.delete(receipt, handle)
 
     def change(self, receipt: Receipt, timeout_s: int, handle: str) -> None:
         """Hide the message of a handle until `timeout_s` from now; a visible one stays so. Raises InvalidParameterValue."""
@@ -181,6 +192,9 @@ class _Settling:
         if self._fifo or queue.aliases:
             if self._fifo:
                 book = GroupBook(self._shard, queue, fifo=True)
+                for lease in deleted:
+                    if lease.sequence not in queue.entries and lease.sequence not in self.ended:
+                        book.leave(lease.group, lease.sequence)  # of a purged queue
                 book.settle_all(deleted, ended)
                 events += book.events()
             else:

@@ -240,15 +240,19 @@ class ShardState:
             state = self.queues[queue_id] = QueueState(queue_id)
         return state
 
-    def holder(self, queue: QueueState, sequence: int) -> QueueState:
-        """The queue that gave out this sequence: `queue`, or a purged one that it continues.
+    def holders(self, queue: QueueState, sequence: int) -> Iterator[QueueState]:
+        """The purged queues that may have the message which handles call so: `queue` continues them, latest first.
 
-        `queue` where that one is gone.
+        A message that was restored lies in a later queue than the one that gave out its sequence.
         """
-        found: QueueState | None = queue
-        while found is not None and sequence < found.first_sequence:
-            found = self.queues.get(found.continues)
-        return found or queue
+        while queue.continues and (before := self.queues.get(queue.continues)) is not None:
+            queue = before
+            if queue.stored and (sequence >= queue.first_sequence or queue.aliases):
+                yield queue
+
+    def continuing(self, queue_id: int) -> list[QueueState]:
+        """The queues that continue this purged one: one, or none."""
+        return [queue for queue in self.queues.values() if queue.continues == queue_id]
 
     def is_ready(self, queue_id: int) -> bool:
         """Whether messages may move to the queue: not before it goes on where the purged one before it ended.

@@ -132,7 +132,9 @@ class Driver:
         """Move the messages of a purged queue to the one that continues it, as far as they are not in flight."""
         step = self._progress(prepared.restore(queue, successor))
         while step.next_sequence:
-            step = self._progress(prepared.restore(queue, successor, step.next_sequence))
+            step = self._progress(
+                prepared.restore(queue, successor, step.next_sequence, step.blocked)
+            )
         return step
 
     def _progress(self, request: Request) -> Progress:

@@ -256,9 +256,14 @@ def purge(queue: QueueDefinition, successor: QueueDefinition) -> Request:
     return msgspec.structs.replace(request, destination=successor)
 
 
-def restore(queue: QueueDefinition, successor: QueueDefinition, from_sequence: int = 0) -> Request:
+def restore(
+    queue: QueueDefinition,
+    successor: QueueDefinition,
+    from_sequence: int = 0,
+    blocked: frozenset[bytes] = frozenset(),
+) -> Request:
     """The internal RestoreMessages."""
-    request = prepared(queue, RestoreMessages(from_sequence))
+    request = prepared(queue, RestoreMessages(from_sequence, blocked))
     return msgspec.structs.replace(request, destination=successor)
 
 
