@@ -7,8 +7,9 @@ restore window.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -24,6 +25,8 @@ from visibility.operations import Operation
 from visibility.outcomes import Progress
 
 _PRINCIPAL = "operator"
+_STEPS_MAX = 2
+"""Steps of dropping and restoring that one Turn gets at most: each takes milliseconds of the event loop."""
 
 
 class Deletions:
@@ -34,6 +37,7 @@ class Deletions:
         self._router = router
         self._log = structlog.get_logger("deletions")
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._steps = asyncio.Semaphore(_STEPS_MAX)
         self._busy = set[int]()
         """Queues whose messages are being dropped or restored."""
 
@@ -91,7 +95,7 @@ class Deletions:
             if queue.queue_id == queue_id:
                 await self._ask(op.QueueChanged(), queue)
             else:
-                await self._undisturbed(queue_id, self._restore_messages(queue_id, waits=False))
+                await self._undisturbed(queue_id, partial(self._restore_messages, waits=False))
         return queue
 
     async def _restore_messages(self, queue_id: int, *, waits: bool = True) -> None:
@@ -136,13 +140,13 @@ class Deletions:
                 queue_id = kept.queue.queue_id
                 if queue_id not in self._busy:
                     self._busy.add(queue_id)
-                    self._task(self._undisturbed(queue_id, work(queue_id)))
+                    self._task(self._undisturbed(queue_id, work))
 
-    async def _undisturbed(self, queue_id: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _undisturbed(self, queue_id: int, work: Callable[[int], Awaitable[None]]) -> None:
         """Do it while nothing else is done to the queue, and go on with what follows from it."""
         self._busy.add(queue_id)
         try:
-            await work
+            await work(queue_id)
         except QueueError as error:  # the next look tries again
             self._log.warning("kept_queue_waits", queue_id=queue_id, error=str(error))
             return
@@ -186,7 +190,8 @@ class Deletions:
     async def _step(
         self, operation: Operation, queue: QueueDefinition, to: QueueDefinition | None = None
     ) -> Progress:
-        answer = await self._ask(operation, queue, to)
+        async with self._steps:
+            answer = await self._ask(operation, queue, to)
         assert isinstance(answer, Progress)
         return answer
 

@@ -120,12 +120,16 @@ class Exchange(msgspec.Struct):
 
     def on_answer(self, answer: Answer | QueueError) -> None:
         """The shard released the answer."""
-        self.ticket = None
+        ticket, self.ticket = self.ticket, None
         gateway = self.gateway
         try:
             if isinstance(answer, QueueError):
                 gateway.refuse(self, answer)
             elif type(answer) is Deliveries:
+                if (
+                    ticket is not None
+                ):  # a purge may have given the queue another id while it waited
+                    self.queue = ticket.request.queue
                 gateway.hand_out(self, answer)
             elif type(answer) is Deduplicated:
                 gateway.count_duplicates(self, answer)

@@ -396,8 +396,9 @@ class Node:
     async def _look_at_deletions(self) -> None:
         """Drop deleted and purged queues that can be restored no more, or that the disk has no space for."""
         try:
+            believed_ms = self._clock.believed_ms(self._clock.now_ms())
             await self._deletions.look(
-                int(self._clock.wall_s() * 1000),
+                believed_ms or int(self._clock.wall_s() * 1000),
                 disk_is_short=self._disk.is_shorter_than(_RESERVES_FOR_DELETED),
             )
         except aiosqlite.Error as error:

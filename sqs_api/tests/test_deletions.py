@@ -20,8 +20,8 @@ from sqs_api.tests.serving import settled
 from storage.memory import MemoryStore
 from visibility import operations as op
 from visibility.errors import QueueDoesNotExist
-from visibility.model import QueueCounters, QueueDefinition, Receipt
-from visibility.outcomes import Deliveries
+from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
+from visibility.outcomes import Answer, Deliveries
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, CALLER, REGION
 
@@ -260,6 +260,28 @@ async def test_a_long_poll_goes_on_at_the_queue_that_continues(kept: Kept) -> No
     deliveries = await poll
     assert isinstance(deliveries, Deliveries)
     assert [message.data for message in deliveries.messages] == [b"new"]
+
+
+async def test_many_queues_are_dropped_a_few_at_a_time(kept: Kept) -> None:
+    for number in range(20):
+        await kept.make(f"q{number}")
+        await kept.delete(f"q{number}")
+    kept.clock.at_ms += HOUR_MS
+    under_way, most = 0, 0
+    ask = kept.router.ask
+
+    async def counted(request: Request) -> Answer:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        answer = await ask(request)
+        under_way -= 1
+        return answer
+
+    kept.router.ask = counted  # type: ignore[method-assign]
+    await kept.look()
+
+    assert (kept.stored(), most) == (set(), 2)
 
 
 async def test_a_purge_that_a_crash_kept_from_the_shard_is_finished_by_the_start(

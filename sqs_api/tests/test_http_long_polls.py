@@ -115,6 +115,27 @@ async def test_message_whose_answer_meets_the_end_of_the_connection_goes_to_the_
         assert service.gateway.outstanding == 0
 
 
+async def test_message_of_a_purged_queue_whose_poller_is_gone_goes_to_the_next() -> None:
+    """The purge gave the queue another id while the poll waited: it is there that the message is given back."""
+    store = _Store()
+    async with running(open_store=lambda _: store) as service:
+        url = await service.make_queue()
+        await service.call("SendMessage", QueueUrl=url, MessageBody="purged")
+        assert len(await _receive(service, url)) == 1
+        client = await _parked(service, "port", url)
+        (end,) = (end for server in service.servers for end in server.connections if end.transport)
+        await service.call("PurgeQueue", QueueUrl=url)
+        await settled()
+
+        assert end.transport is not None
+        store.before = end.transport.abort
+        await service.call("SendMessage", QueueUrl=url, MessageBody="x")
+
+        assert await client.rest() == b""
+        (message,) = await _receive(service, url)
+        assert message["Attributes"][_COUNT] == "1"
+
+
 @pytest.mark.parametrize("port", PORTS)
 async def test_requests_behind_a_poll_are_answered_after_it(service: Service, port: str) -> None:
     url = await service.make_queue()
