@@ -109,9 +109,9 @@ class Access:
 
         The queue's own key was checked by `queue`. Conditions on an earlier one see no headers.
         """
-        if self._keys.is_key_of(queue, named):
+        if not self._enforced or (caller.user is None and caller.account == named.account):
             return
-        if self._enforced and (caller.user is not None or caller.account != named.account):
+        if not self._keys.is_key_of(queue, named):
             request = _Request(self, caller, sender, {}, op.ReceiveMessage())
             request.check_key(RECEIVE, queue, named)
 
