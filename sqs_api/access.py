@@ -23,7 +23,7 @@ from cluster.catalog import Catalog
 from cluster.clock import Clock
 from cluster.key_owners import NamedKey
 from cluster.keyring import Keyring
-from sqs_api.key_access import NEEDS, RECEIVE, SEND, Asker, KeyAccess, is_own_key
+from sqs_api.key_access import NEEDS, RECEIVE, SEND, Asker, KeyAccess, is_own_key, said_to_key
 from visibility import operations as op
 from visibility.errors import KmsAccessDenied, QueueDoesNotExist
 from visibility.model import QueueDefinition
@@ -105,9 +105,13 @@ class Access:
     def check_opening(
         self, queue: QueueDefinition, caller: Caller, sender: Sender, named: NamedKey
     ) -> None:
-        """Raise KmsAccessDenied unless the caller may read a message of the queue that was sealed under this key, which
-        may be an earlier one of the queue. Conditions see no headers."""
-        if self._enforced and (caller.user is not None or caller.account != named.account):
+        """Raise KmsAccessDenied unless the caller may read a message of the queue that was sealed under this key.
+
+        The queue's own key was checked by `queue`. Conditions on an earlier one see no headers.
+        """
+        if not self._enforced or (caller.user is None and caller.account == named.account):
+            return
+        if not self._keys.is_key_of(queue, named):
             request = _Request(self, caller, sender, {}, op.ReceiveMessage())
             request.check_key(RECEIVE, queue, named)
 
@@ -287,10 +291,7 @@ class _Request:
         """To a key this service asks, for a message of the queue; the queue's tags are not the key's."""
         return {
             **self._keys(None),
-            "aws:viaawsservice": ("true",),
-            "kms:viaservice": (f"sqs.{queue.region}.amazonaws.com",),
-            "kms:calleraccount": (self._caller.account,),
-            "kms:encryptioncontext:aws:sqs:arn": (queue.arn,),
+            **said_to_key(self._caller.account, queue.region, queue.arn),
         }
 
     def _said(self, queue: QueueDefinition | None) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -93,6 +93,7 @@ class AdminPages:
             if self._audit is not None:
                 self._audit.denied(page.action, caller, sent.source_ip, None, refusal.code)
             return error_page(403, refusal.message)
+        sent = sent._replace(by_root=caller.user is None)
         try:
             answer = await self._answers[page.action](sent)
         except asyncio.CancelledError:

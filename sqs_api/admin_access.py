@@ -28,6 +28,8 @@ from sqs_api.known_hosts import KnownHosts
 
 _PASSED_ON = re.compile(rb"forwarded|via|x-real-ip|x-forwarded-.*")
 """Headers of proxies."""
+_SWEEP_S = 60.0
+"""How often signatures that are valid no more are forgotten."""
 
 
 class AdminRequest(NamedTuple):
@@ -40,6 +42,8 @@ class AdminRequest(NamedTuple):
     source_ip: str
     is_secure: bool
     parts: tuple[str, ...] = ()
+    by_root: bool = False
+    """True if no user signed: it was the root of an account, a local command, or open mode."""
 
     @property
     def is_local(self) -> bool:
@@ -75,7 +79,7 @@ class AdminAccess:
         self._account = account
         self._region = region
         self._wall_s = wall_s
-        self._sent = _SentOnce()
+        self._sent = _SentOnce(wall_s())
 
     def check_origin(self, request: AdminRequest) -> None:
         """Raise AccessDenied for requests from browsers and for unknown Host headers."""
@@ -119,14 +123,22 @@ class AdminAccess:
 class _SentOnce:
     """Signatures of accepted requests that change something, kept while they are valid, so that none can be replayed."""
 
-    def __init__(self) -> None:
+    def __init__(self, started_s: float) -> None:
+        """`started_s`: what was signed before this process began may have been accepted by the one before it."""
+        self._started_s = started_s
+        self._swept_s = started_s
         self._until_s: dict[bytes, float] = {}
 
     def add(self, claim: Claim, now_s: float) -> None:
         """Raise AccessDenied for a repeated signature. Strangers cannot fill the table: they are refused before."""
-        self._until_s = {
-            signature: until_s for signature, until_s in self._until_s.items() if until_s >= now_s
-        }
+        if claim.signed_at_s < int(self._started_s):
+            raise AccessDenied(
+                "This request was signed before the service started: sign another one."
+            )
+        if now_s - self._swept_s >= _SWEEP_S:
+            self._swept_s = now_s
+            kept = self._until_s.items()
+            self._until_s = {signature: until_s for signature, until_s in kept if until_s >= now_s}
         if claim.signature in self._until_s:
             raise AccessDenied("This very request was sent before: sign another one.")
         self._until_s[claim.signature] = claim.signed_at_s + claim.lifetime_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, responses
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,14 +38,26 @@ class AdminClient:
         self._place = place
         self._clock, self._entropy = SystemClock(), SystemEntropy()
 
-    def restore_queue(self, name: str) -> dict[str, Any]:
-        """Restore the latest deleted or purged queue of that name, of any account and region.
+    def restore_queue(self, name: str, account: str | None, region: str | None) -> dict[str, Any]:
+        """Restore the latest deleted or purged queue of that name; an account or region of None is any, if only one has it.
 
         Returns it as it was among `deleted_queues`. Has no time limit.
         """
-        named = [deleted for deleted in self.deleted_queues() if deleted["name"] == name]
+        named = [
+            deleted
+            for deleted in self.deleted_queues()
+            if deleted["name"] == name
+            and account in (None, deleted["account"])
+            and region in (None, deleted["region"])
+        ]
         if not named:
             raise AdminRefused(f"no deleted queue {name} can be restored")
+        places = sorted({f"account {each['account']} in {each['region']}" for each in named})
+        if len(places) > 1:
+            raise AdminRefused(
+                f"several queues {name} can be restored: of {', '.join(places)}; "
+                "say which with --account and --region"
+            )
         self.ask("POST", f"deleted-queues/{named[0]['queue_id']}/restore", answer_s=None)
         return named[0]
 
@@ -92,7 +104,8 @@ class AdminClient:
         if status == _CONFLICT and said:
             raise AdminConflict(str(said))
         if status != 200:
-            reason = said or answer[:200].decode("latin-1").strip()
+            shown = " ".join(answer[:200].decode("latin-1").split())
+            reason = said or shown or responses.get(status, "")
             if status == _FORBIDDEN:
                 key = self._place.find_key()
                 signed = "no access key was found here" if key is None else self._place.named_by

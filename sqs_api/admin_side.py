@@ -29,7 +29,7 @@ from sqs_api.known_hosts import KnownHosts
 from sqs_api.lake_side import LakeSide
 from sqs_api.metrics import Metrics
 from sqs_api.queue_pages import list_deleted, remove_queue, restore_deleted
-from sqs_api.service_note import make_local_key, remove_note, write_note
+from sqs_api.service_note import local_url, make_local_key, remove_note, write_note
 
 
 class AdminSide:
@@ -73,9 +73,8 @@ class AdminSide:
 
     def leave_note(self, address: str, admin_address: str) -> None:
         """Write the note. A failure is logged only, since commands can be given the address by an option."""
-        address = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         try:
-            write_note(self._settings.data, address, admin_address, self._local_key)
+            write_note(self._settings.data, local_url(address), admin_address, self._local_key)
         except OSError as error:
             reason = error.strerror or str(error)
             structlog.get_logger("node").warning("service_not_noted", reason=reason)

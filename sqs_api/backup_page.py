@@ -22,13 +22,16 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def make_backup(backups: Backups, sent: AdminRequest) -> web.Response:
-    """What was made, or an object with an `error`: 400 for a request that is none, 409 if the backup was not made."""
+    """What was made, or an object with an `error`: 400 for a request that is none, 403 for a user who
+    asks for the master key, 409 if the backup was not made."""
     try:
         wanted = msgspec.json.decode(sent.body, type=_Wanted)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return error_page(400, f"not a request for a backup: {error}")
     if not wanted.target or "\0" in wanted.target:
         return error_page(400, "target: must be a folder")
+    if wanted.with_master_key and not sent.by_root:
+        return error_page(403, "with_master_key: this is for the root of the account only.")
     try:
         made = await backups.make(Path(wanted.target), with_master_key=wanted.with_master_key)
     except BackupRefused as refusal:

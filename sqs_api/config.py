@@ -106,11 +106,14 @@ def _url(text: str | None) -> str | None:
     return text
 
 
+_LAKE_ADDRESS = re.compile(r"(?i:s3a?)://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?|(?i:file):///.*")
+"""With a bucket name as AWS allows it."""
+_LIKE_AN_ADDRESS = re.compile(r".*://|[A-Za-z][A-Za-z0-9+.-]*:/")
+"""Addresses, those that lack a slash (`s3:/bucket`) too: nobody means a folder by them."""
+
+
 def _lake(text: str | None) -> str | None:
-    scheme, separator, rest = (text or ".").partition("://")
-    has_root = rest.startswith("/")
-    is_usable = {"file": has_root, "s3": rest and not has_root, "s3a": rest and not has_root}
-    if text == "" or (separator and not is_usable.get(scheme.lower())):
+    if text == "" or (text and _LIKE_AN_ADDRESS.match(text) and not _LAKE_ADDRESS.fullmatch(text)):
         raise ValueError("must be a folder or s3://BUCKET/PREFIX")
     return text
 

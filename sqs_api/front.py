@@ -24,6 +24,8 @@ from sqs_api.tls import Tls, TlsUnusable
 
 _LOCAL_MAX = 64
 """Limit of connections to the local port."""
+_LOCAL_IDLE_S = 5
+"""Its idle limit, so that nobody on the machine keeps commands out; each of their requests has a connection of its own."""
 FRONT_CHECK_S = 1.0
 """How often connections and certificates are looked at; the unit of the listener's time limits."""
 
@@ -70,7 +72,8 @@ class Front:
         loopback = loopback_of(settings.host)
         if tls is not None or loopback is None:
             # Local commands have neither a client certificate nor a name that the server certificate is valid for.
-            pages_server = PagesServer(gateway, pages, limits._replace(connections_max=_LOCAL_MAX))
+            local = limits._replace(connections_max=_LOCAL_MAX, idle_timeout_s=_LOCAL_IDLE_S)
+            pages_server = PagesServer(gateway, pages, local)
             local_port = await self._listen(pages_server, "127.0.0.1", 0, None)
             self.admin_address = f"http://127.0.0.1:{local_port}"
         else:

@@ -55,12 +55,30 @@ def is_own_key(queue: QueueDefinition, caller: Caller) -> bool:
     )
 
 
+def said_to_key(account: str, region: str, queue_arn: str) -> Keys:
+    """The condition keys that say which service asks, for a caller's account and a message of the queue."""
+    return {
+        "aws:viaawsservice": ("true",),
+        "kms:viaservice": (f"sqs.{region}.amazonaws.com",),
+        "kms:calleraccount": (account,),
+        "kms:encryptioncontext:aws:sqs:arn": (queue_arn,),
+    }
+
+
 class KeyAccess:
     """Decides for the gateway. Belongs to the event loop's thread."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
         self._authorizer = Authorizer(_read)
+
+    def is_key_of(self, queue: QueueDefinition, named: NamedKey) -> bool:
+        """True if it is the key that new messages of the queue are sealed under."""
+        reference = queue.attributes.get("KmsMasterKeyId")
+        if reference is None:
+            return False
+        found = self._keyring.find(reference, queue.account)
+        return found is not None and found.key_id == named.key_id
 
     def check_queue(
         self, permissions: tuple[str, ...], queue: QueueDefinition, asker: Asker

@@ -29,20 +29,26 @@ class LakeRefused(Exception):
     """The node cannot use a lake; the text says why in one line."""
 
 
-def archive_limits(settings: Settings) -> ArchiveLimits | None:
-    """What a shard hands over; None without a lake. Raises LakeRefused."""
+def check_lake(settings: Settings) -> None:
+    """Raise LakeRefused if the lake cannot be used. Changes nothing."""
     if settings.lake is None:
-        return None
+        return
     packages = ["pyarrow", "deltalake", *([] if settings.archive_every is None else ["pyspark"])]
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise LakeRefused(f"lake: needs {', '.join(missing)}: pip install 'holdfast[spark]'")
+    if "://" not in settings.lake and Path(settings.lake).is_file():
+        raise LakeRefused(f"lake: {settings.lake} is a file, not a folder")
+
+
+def archive_limits(settings: Settings) -> ArchiveLimits | None:
+    """What a shard hands over; None without a lake. Raises LakeRefused."""
+    check_lake(settings)
+    if settings.lake is None:
+        return None
     if "://" not in settings.lake:
-        folder = Path(settings.lake)
         with suppress(OSError):  # a lake that is away now may be back later
-            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        if folder.is_file():
-            raise LakeRefused(f"lake: {folder} is a file, not a folder")
+            Path(settings.lake).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     retains = settings.archive_when_full is WhenFull.RETAIN
     return ArchiveLimits(settings.archive_max_mib << 20, retains)
 

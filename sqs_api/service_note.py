@@ -11,6 +11,7 @@ import os
 from base64 import b32encode, urlsafe_b64encode
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -36,6 +37,11 @@ class ServiceNote(msgspec.Struct, frozen=True):
     pid: int
     access_key_id: str
     secret_access_key: str
+
+
+def local_url(url: str) -> str:
+    """The address for programs on this machine: where a service listens on all addresses, the loopback one."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def make_local_key(account: str, entropy: Entropy) -> AccessKey:
@@ -67,12 +73,22 @@ def read_note(data: Path) -> ServiceNote | None:
     """The note in a folder; None if there is none. Raises NoteUnreadable."""
     file = data / FILE_NAME
     try:
-        return msgspec.json.decode(file.read_bytes(), type=ServiceNote)
+        note = msgspec.json.decode(file.read_bytes(), type=ServiceNote)
+        _check_address(note.url)
+        _check_address(note.admin_url)
+        return note
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise NoteUnreadable(
             f"cannot read {file}: {error.strerror}; run the command as the service's user, or give it an access key"
         ) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise NoteUnreadable(f"{file} is damaged: start the service again") from error
+
+
+def _check_address(url: str) -> None:
+    """Raise ValueError unless it has a scheme, a host and a port, as `write_note` was given it."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not parts.port:
+        raise ValueError(url)

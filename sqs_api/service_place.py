@@ -1,7 +1,7 @@
 """Address and signing key of the service, for commands and jobs. The first of these names it:
 
     --url
-    --data                 a data folder: the note that its service keeps there
+    --data, --config       a data folder: the note that its service keeps there
     AWS_ENDPOINT_URL
     the configured folder  HOLDFAST_DATA, else that of HOLDFAST_CONFIG, else ./holdfast-data
     http://127.0.0.1:9324
@@ -63,8 +63,8 @@ def find_place(
     named_by = "--url"
     if url is None and data is not None and note is None:
         raise PlaceUnknown(f"no service runs on {data}: name another with --url")
-    if url is None and data is None and (url := environment.get("AWS_ENDPOINT_URL")):
-        named_by = "AWS_ENDPOINT_URL"
+    if url is None and data is None and environment.get("AWS_ENDPOINT_URL"):
+        url, named_by = environment["AWS_ENDPOINT_URL"], "AWS_ENDPOINT_URL"
     if url is None:
         if note is not None:
             return _noted(note, folder)
@@ -80,8 +80,8 @@ def find_place(
 
 def checked_url(url: str) -> str:
     """The address without a trailing slash. Raises PlaceUnknown if it is not valid."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         is_url = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_url = False

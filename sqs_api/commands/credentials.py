@@ -18,6 +18,7 @@ from sqs_api.commands.options import (
     audited,
     load,
     opened_identities,
+    pass_opened,
     show_key,
     user_of,
 )
@@ -36,16 +37,18 @@ _SESSION_S_MAX = 36 * 3600
 @click.pass_context
 def credentials(context: click.Context, data: Path | None, config_file: Path | None) -> None:
     """Manage access keys; a running server sees changes within a second."""
-    settings = load(config_file, {"data": data})
-    if context.resilient_parsing or not context.invoked_subcommand:
-        return
-    may_make = context.invoked_subcommand == "add"
-    store = context.with_resource(opened_identities(settings, may_make=may_make))
-    context.obj = (store, settings)
+
+    def opened() -> tuple[Any, ...]:
+        settings = load(config_file, {"data": data})
+        may_make = context.invoked_subcommand == "add"
+        store = context.with_resource(opened_identities(settings, may_make=may_make))
+        return store, settings
+
+    context.obj = opened
 
 
 @credentials.command("list")
-@click.pass_obj
+@pass_opened
 def list_keys(obj: Any) -> None:
     """List keys, without secrets."""
     from cluster.clock import SystemClock
@@ -70,7 +73,7 @@ def _state(key: AccessKey, now_s: float) -> str:
 @ACCOUNT
 @_USER
 @click.option("--expires-in", type=Lifetime(), help="How long it is valid, such as 90d [for ever].")
-@click.pass_obj
+@pass_opened
 @audited
 def add(obj: Any, account: str | None, user_name: str | None, expires_in: float | None) -> str:
     """Make a key and show its secret once."""
@@ -91,7 +94,7 @@ def add(obj: Any, account: str | None, user_name: str | None, expires_in: float 
 @click.option(
     "--duration", type=Lifetime(), default="1h", show_default=True, help="How long it is valid."
 )
-@click.pass_obj
+@pass_opened
 @audited
 def session(obj: Any, account: str | None, user_name: str | None, duration: float) -> str:
     """Make a temporary key with a session token."""
@@ -118,7 +121,7 @@ def session(obj: Any, account: str | None, user_name: str | None, duration: floa
     show_default=True,
     help="How long the old key stays valid; 0s disables it at once.",
 )
-@click.pass_obj
+@pass_opened
 @audited
 def rotate(obj: Any, access_key_id: str, overlap: float) -> str:
     """Make a successor for the same owner; the old key stays valid until everybody has it."""
@@ -134,7 +137,7 @@ def rotate(obj: Any, access_key_id: str, overlap: float) -> str:
 
 @credentials.command("disable")
 @click.argument("access_key_id")
-@click.pass_obj
+@pass_opened
 @audited
 def disable(obj: Any, access_key_id: str) -> None:
     """Refuse a key from now on."""
@@ -145,7 +148,7 @@ def disable(obj: Any, access_key_id: str) -> None:
 
 @credentials.command("enable")
 @click.argument("access_key_id")
-@click.pass_obj
+@pass_opened
 @audited
 def enable(obj: Any, access_key_id: str) -> None:
     """Allow a disabled key again."""
@@ -156,7 +159,7 @@ def enable(obj: Any, access_key_id: str) -> None:
 
 @credentials.command("remove")
 @click.argument("access_key_id")
-@click.pass_obj
+@pass_opened
 @audited
 def remove(obj: Any, access_key_id: str) -> None:
     """Forget a key."""

@@ -21,6 +21,7 @@ from sqs_api.commands.options import (
     audited,
     load,
     opened_keyring,
+    pass_opened,
 )
 
 if TYPE_CHECKING:
@@ -41,16 +42,19 @@ def keys(
 
     NAME is the alias of a key of the account, or a key's id.
     """
-    settings = load(config_file, {"data": data})
-    if context.resilient_parsing or not context.invoked_subcommand:
-        return
-    may_make = context.invoked_subcommand == "add"
-    keyring = context.with_resource(opened_keyring(settings, may_make=may_make))
-    context.obj = (keyring, account_of(settings, account), settings)
+
+    def opened() -> tuple[Any, ...]:
+        settings = load(config_file, {"data": data})
+        owner = account_of(settings, account)
+        may_make = context.invoked_subcommand == "add"
+        keyring = context.with_resource(opened_keyring(settings, may_make=may_make))
+        return keyring, owner, settings
+
+    context.obj = opened
 
 
 @keys.command("list")
-@click.pass_obj
+@pass_opened
 def list_keys(obj: Any) -> None:
     """List the keys of all accounts, and whom they are granted to."""
     for key in obj[0].names():
@@ -63,7 +67,7 @@ def list_keys(obj: Any) -> None:
 
 @keys.command("add")
 @click.argument("name")
-@click.pass_obj
+@pass_opened
 @audited
 def add(obj: Any, name: str) -> None:
     """Make a key of the account. Its queues can name it as KmsMasterKeyId: NAME, alias/NAME, or its id.
@@ -82,7 +86,7 @@ def add(obj: Any, name: str) -> None:
 @keys.command("rotate")
 @click.argument("name")
 @click.option("--rewrap", is_flag=True, help="Wrap earlier data keys under the new version too.")
-@click.pass_obj
+@pass_opened
 @audited
 def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
     """Give a key a new version. New messages are sealed under it; earlier ones stay readable."""
@@ -98,7 +102,7 @@ def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
 
 @keys.command("disable")
 @click.argument("name")
-@click.pass_obj
+@pass_opened
 @audited
 def disable(obj: Any, name: str) -> None:
     """Refuse to send and to read messages under a key, until it is enabled."""
@@ -107,7 +111,7 @@ def disable(obj: Any, name: str) -> None:
 
 @keys.command("enable")
 @click.argument("name")
-@click.pass_obj
+@pass_opened
 @audited
 def enable(obj: Any, name: str) -> None:
     """Allow a disabled key again."""
@@ -133,7 +137,7 @@ def _set_enabled(obj: Any, name: str, *, enabled: bool) -> None:
     type=click.Choice(OPERATIONS),
     help="What it allows; receiving needs Decrypt, sending both [both].",
 )
-@click.pass_obj
+@pass_opened
 @audited
 def grant(obj: Any, name: str, grantee: str, operations: tuple[str, ...]) -> None:
     """Let another account use a key. Its users need policies that allow it, too, as on AWS."""
@@ -149,7 +153,7 @@ def grant(obj: Any, name: str, grantee: str, operations: tuple[str, ...]) -> Non
 @keys.command("revoke")
 @click.argument("name")
 @click.option("--from", "grantee", required=True, help="Account, or the ARN of a user.")
-@click.pass_obj
+@pass_opened
 @audited
 def revoke(obj: Any, name: str, grantee: str) -> None:
     """Take back a grant."""
@@ -168,7 +172,7 @@ def revoke(obj: Any, name: str, grantee: str) -> None:
     type=click.Path(path_type=Path),
     help="File with the new master key [a new one, in the place of master.key].",
 )
-@click.pass_obj
+@pass_opened
 @audited
 def change_master(obj: Any, new_file: Path | None) -> None:
     """Wrap all keys under another master key. No message is written again, and a running server goes on.

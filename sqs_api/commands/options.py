@@ -140,6 +140,19 @@ def user_of(store: IdentityStore, account: str, name: str) -> User:
     return user
 
 
+def pass_opened(command: Callable[..., object]) -> Callable[..., None]:
+    """As click.pass_obj, for a group whose object is a function that opens the data folder.
+
+    It runs once the command's own arguments are read, so that --help and wrong uses touch no folder.
+    """
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        command(click.get_current_context().obj(), **given)
+
+    return run
+
+
 def audited(command: Callable[..., object]) -> Callable[..., None]:
     """Tell the audit log what a command changed, and which user of this machine ran it.
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import click
 
 from auth.caller import Caller
 from auth.caller import anonymous as nobody
+from auth.conditions import Keys
 from auth.policy import Asked, Decision, Principal, decide
-from auth.policy_document import Kind, PolicyRefused, read_policy
+from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
 from cluster.clock import SystemClock
+from cluster.key_owners import OPERATIONS
 from sqs_api.admin_actions import ADMIN_ACTIONS
 from sqs_api.commands.options import (
     CONFIG,
@@ -23,6 +27,7 @@ from sqs_api.commands.options import (
     account_of,
     load,
     opened_identities,
+    opened_keyring,
     user_of,
 )
 from sqs_api.config import Settings
@@ -30,6 +35,7 @@ from visibility.naming import parse_arn
 from visibility.operations import ACTIONS
 
 _REFUSED = 1
+_KEY_ACTIONS = frozenset(f"kms:{operation}" for operation in OPERATIONS)
 
 
 @click.group()
@@ -43,10 +49,13 @@ def policy() -> None:
 @click.option("--user", "user_name", help="Who asks: a user [the account itself].")
 @click.option("--account", help="Whose user, or which account [the configured one].")
 @click.option("--anonymous", is_flag=True, help="Who asks: nobody, without a signature.")
-@click.option("--action", required=True, help="Such as SendMessage, or holdfast:Backup.")
+@click.option(
+    "--action", required=True, help="Such as SendMessage, kms:Decrypt, or holdfast:Backup."
+)
 @click.option(
     "--queue",
-    help="Name of a queue of the configured account, or an ARN; not for holdfast actions.",
+    help="Name of a queue of the configured account, or an ARN; kms actions are about its key. "
+    "Not for holdfast actions.",
 )
 @click.option(
     "--condition",
@@ -85,17 +94,14 @@ def check(
             owner, asked_for.region, "" if user is None else user.user_id, user=user_name
         )
     principal = Principal(caller.account, caller.arn, caller.principal, caller.user)
-    text, tags = _queue_policy(settings, asked_for)
-    try:
-        queue_policy = None if text is None else read_policy(text, Kind.QUEUE)
-    except PolicyRefused as error:
-        raise Refused(f"the policy of {queue}: {error}") from error
-    said = {k: v for k, v in said_of_caller(caller, user, tags, SystemClock().wall_s()) if v[0]}
-    keys = said | {
+    target = _target(settings, asked_for, caller)
+    said = said_of_caller(caller, user, target.tags, SystemClock().wall_s())
+    keys = {**{k: v for k, v in said if v[0]}, **target.said}
+    keys |= {
         key.lower(): (value,) for key, _, value in (text.partition("=") for text in conditions)
     }
-    asked = Asked(principal, asked_for.action, asked_for.resource, asked_for.account, lambda: keys)
-    decision = decide(asked, () if user is None else user.policies, queue_policy)
+    asked = Asked(principal, asked_for.action, target.arn, target.account, lambda: keys)
+    decision = decide(asked, () if user is None else user.policies, target.policy)
     _explain(asked, decision)
 
 
@@ -106,13 +112,29 @@ class _AskedFor(NamedTuple):
     region: str
     queue: str | None
 
+    @property
+    def is_of_key(self) -> bool:
+        """True for what is asked of the queue's key."""
+        return self.action in _KEY_ACTIONS
+
+
+class _Target(NamedTuple):
+    """The queue, its key or the service, with its owner and resource-based policy."""
+
+    arn: str
+    account: str
+    policy: Policy | None = None
+    tags: Mapping[str, str] = MappingProxyType({})
+    said: Keys = MappingProxyType({})
+    """Condition keys beside those of the caller."""
+
 
 def _asked_for(settings: Settings, action: str, queue: str | None) -> _AskedFor:
-    """The permission in question, and the resource it is needed on. Raises Refused."""
+    """The permission in question, and the queue or service that it is about. Raises Refused."""
     if action in ADMIN_ACTIONS:
         return _AskedFor(action, "*", settings.account, settings.region, None)
     prefix, _, name = action.rpartition(":")
-    if prefix.lower() not in ("", "sqs") or name not in ACTIONS:
+    if action not in _KEY_ACTIONS and (prefix.lower() not in ("", "sqs") or name not in ACTIONS):
         raise Refused(f"--action: there is no action {action}")
     if queue is None:
         raise Refused("--queue: is needed for this action")
@@ -122,8 +144,45 @@ def _asked_for(settings: Settings, action: str, queue: str | None) -> _AskedFor:
     parsed = parse_arn(resource)
     if parsed is None:
         raise Refused(f"--queue: {queue} names no queue")
-    single = f"sqs:{name.removesuffix('Batch')}"
+    single = action if action in _KEY_ACTIONS else f"sqs:{name.removesuffix('Batch')}"
     return _AskedFor(single, resource, parsed.account, parsed.region, parsed.name)
+
+
+def _target(settings: Settings, asked_for: _AskedFor, caller: Caller) -> _Target:
+    """The queue, key or service that the action is about. Raises Refused."""
+    if asked_for.queue is None:
+        return _Target(asked_for.resource, asked_for.account)
+    attributes, tags = _queue_row(settings, asked_for)
+    if asked_for.is_of_key:
+        return _key_of(settings, asked_for, attributes.get("KmsMasterKeyId"), caller)
+    try:
+        text = attributes.get("Policy")
+        policy = None if text is None else read_policy(text, Kind.QUEUE)
+    except PolicyRefused as error:
+        raise Refused(f"the policy of {asked_for.queue}: {error}") from error
+    return _Target(asked_for.resource, asked_for.account, policy, tags)
+
+
+def _key_of(
+    settings: Settings, asked_for: _AskedFor, reference: str | None, caller: Caller
+) -> _Target:
+    """The key of a queue; its policy is its grants. Raises Refused."""
+    from sqs_api.key_access import said_to_key
+
+    if reference is None:
+        raise Refused(f"--queue: {asked_for.queue} names no key")
+    with opened_keyring(settings) as keyring:
+        named = keyring.find(reference, asked_for.account)
+    if named is None:
+        raise Refused(f"--queue: {asked_for.queue} names the key {reference}, which there is not")
+    if not named.account:
+        raise Refused(
+            f"--queue: {asked_for.queue} names the built-in key, which is for every caller of its account"
+        )
+    policy = None if named.policy is None else read_policy(named.policy, Kind.KEY)
+    said = said_to_key(caller.account, asked_for.region, asked_for.resource)
+    arn = f"arn:aws:kms:{asked_for.region}:{named.account}:key/{named.key_id}"
+    return _Target(arn, named.account, policy, said=said)
 
 
 def _explain(asked: Asked, decision: Decision) -> None:
@@ -132,18 +191,19 @@ def _explain(asked: Asked, decision: Decision) -> None:
     click.echo(f"{verdict}: {who} {asked.action} {asked.resource}")
     click.echo(decision.rule.value.format(action=asked.action))
     if decision.source:
-        click.echo(f"decided by: {decision.source}")
+        source = decision.source
+        if asked.action in _KEY_ACTIONS:
+            source = source.removeprefix("queue policy, ")  # a grant, which names itself
+        click.echo(f"decided by: {source}")
     if not decision.allowed:
         raise click.exceptions.Exit(_REFUSED)
 
 
-def _queue_policy(settings: Settings, asked_for: _AskedFor) -> tuple[str | None, dict[str, str]]:
-    """The queue's policy as the catalog has it now, None if it has none; and its tags. Raises Refused."""
+def _queue_row(settings: Settings, asked_for: _AskedFor) -> tuple[dict[str, str], dict[str, str]]:
+    """The queue's attributes and tags as the catalog has them now. Raises Refused."""
     from cluster.catalog import CATALOG_FILE
 
     account, region, name = asked_for.account, asked_for.region, asked_for.queue
-    if name is None:
-        return None, {}
     file = settings.data / CATALOG_FILE
     query = "SELECT attributes, tags FROM queues WHERE account = ? AND region = ? AND name = ?"
     try:
@@ -153,4 +213,4 @@ def _queue_policy(settings: Settings, asked_for: _AskedFor) -> tuple[str | None,
         raise Refused(f"cannot read {file}: {error}") from error
     if row is None:
         raise Refused(f"there is no queue {name} of account {account} in {region}")
-    return json.loads(row[0]).get("Policy"), json.loads(row[1])
+    return json.loads(row[0]), json.loads(row[1])

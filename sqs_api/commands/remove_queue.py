@@ -51,6 +51,8 @@ def _remove(
     from sqs_api.admin_client import AdminRefused
 
     settings = load(config_file, {"data": data, "account": account, "region": region})
+    if config_file is not None and "data" in settings.model_fields_set:
+        data = settings.data
     try:
         admin_client(url, data).remove_queue(
             how, settings.account, settings.region, name, force=force

@@ -9,14 +9,25 @@ from typing import Any
 import click
 
 from sqs_api.commands.options import DATA, URL, Refused, admin_client
+from visibility.naming import is_account
 
 
 @click.command("restore-queue")
 @click.argument("name", required=False)
 @click.option("--list", "lists", is_flag=True, help="Show what can be restored.")
+@click.option("--account", help="Account, 12 digits [any, if only one has such a queue].")
+@click.option("--region", help="Region [any, if only one has such a queue].")
 @URL
 @DATA
-def restore_queue(name: str | None, lists: bool, url: str | None, data: Path | None) -> None:
+def restore_queue(
+    name: str | None,
+    *,
+    lists: bool,
+    account: str | None,
+    region: str | None,
+    url: str | None,
+    data: Path | None,
+) -> None:
     """Undo the latest deletion or purge of a queue, within --restore-deleted-s of it.
 
     Messages of a purged queue queue up behind those that came since.
@@ -25,13 +36,15 @@ def restore_queue(name: str | None, lists: bool, url: str | None, data: Path | N
 
     if (name is None) is not lists:
         raise Refused("give the name of a queue, or --list")
+    if account is not None and not is_account(account):
+        raise Refused("--account: must be 12 digits")
     client = admin_client(url, data)
     try:
         if name is None:
             for kept in client.deleted_queues():
                 click.echo(_line(kept))
             return
-        kept = client.restore_queue(name)
+        kept = client.restore_queue(name, account, region)
     except AdminRefused as error:
         raise Refused(str(error)) from error
     what = f"{kept['messages']} messages of {name}" if kept["purged"] else name

@@ -6,13 +6,14 @@ import asyncio
 import gc
 import signal
 import sys
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sqs_api.commands.options import CONFIG, load, show_key
+from sqs_api.commands.options import CONFIG, Refused, load, show_key
 from sqs_api.config import Settings, scalar_fields
 from sqs_api.logs import set_up_logs
 
@@ -47,8 +48,28 @@ serve.params += [_flag(*field) for field in scalar_fields()]
 def check_config(config_file: Path | None) -> None:
     """Say whether the service would start with this configuration."""
     settings = load(config_file, {})
+    _check_files(settings)
     for name in type(settings).model_fields:
         click.echo(f"{name} = {getattr(settings, name)}")
+
+
+def _check_files(settings: Settings) -> None:
+    """Look at the files that the settings name, as `serve` does. Raises Refused."""
+    from cluster.clock import SystemClock
+    from sqs_api.lake_side import LakeRefused, check_lake
+    from sqs_api.tls import Tls, TlsUnusable
+
+    certificate, key = settings.tls_certificate, settings.tls_key
+    try:
+        check_lake(settings)
+        if certificate is None or key is None:
+            return
+        tls = Tls(certificate, key, settings.tls_client_ca)
+    except (LakeRefused, TlsUnusable) as error:
+        raise Refused(str(error)) from error
+    if tls.expires_now(SystemClock().wall_s()):
+        expired = datetime.fromtimestamp(tls.expires_at_s, UTC).isoformat()
+        click.echo(f"holdfast: {certificate} expired at {expired}", err=True)
 
 
 @click.command("example-config")
@@ -70,6 +91,7 @@ def _run(settings: Settings) -> int:
 
 async def _serve(settings: Settings) -> int:
     from sqs_api.node import Node, NodeRefused
+    from sqs_api.service_note import local_url
 
     node = Node(settings)
     stopping = asyncio.Event()
@@ -86,7 +108,7 @@ async def _serve(settings: Settings) -> int:
         show_key(node.first_key)
         click.echo(f"export AWS_DEFAULT_REGION={settings.region}")
         click.echo(f"export AWS_REGION={settings.region}")
-        click.echo(f"export AWS_ENDPOINT_URL={address}")
+        click.echo(f"export AWS_ENDPOINT_URL={local_url(address)}")
     click.echo(f"listening on {address}")
     sys.stdout.flush()
     gc.enable()

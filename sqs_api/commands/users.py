@@ -17,6 +17,7 @@ from sqs_api.commands.options import (
     audited,
     load,
     opened_identities,
+    pass_opened,
     user_of,
 )
 
@@ -32,16 +33,19 @@ def users(
     context: click.Context, data: Path | None, config_file: Path | None, account: str | None
 ) -> None:
     """Manage users and their policies; a running server sees changes within a second."""
-    settings = load(config_file, {"data": data})
-    if context.resilient_parsing or not context.invoked_subcommand:
-        return
-    may_make = context.invoked_subcommand == "add"
-    store = context.with_resource(opened_identities(settings, may_make=may_make))
-    context.obj = (store, account_of(settings, account), settings)
+
+    def opened() -> tuple[Any, ...]:
+        settings = load(config_file, {"data": data})
+        owner = account_of(settings, account)
+        may_make = context.invoked_subcommand == "add"
+        store = context.with_resource(opened_identities(settings, may_make=may_make))
+        return store, owner, settings
+
+    context.obj = opened
 
 
 @users.command("list")
-@click.pass_obj
+@pass_opened
 def list_users(obj: Any) -> None:
     """List the users of all accounts."""
     for user in obj[0].users():
@@ -52,7 +56,7 @@ def list_users(obj: Any) -> None:
 @users.command("add")
 @click.argument("name")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="For aws:PrincipalTag/KEY.")
-@click.pass_obj
+@pass_opened
 @audited
 def add(obj: Any, name: str, tags: tuple[str, ...]) -> None:
     """Make a user, who may do nothing until a policy says so."""
@@ -75,7 +79,7 @@ def _tags(given: tuple[str, ...]) -> dict[str, str]:
 
 @users.command("remove")
 @click.argument("name")
-@click.pass_obj
+@pass_opened
 @audited
 def remove(obj: Any, name: str) -> None:
     """Forget a user with policies and access keys."""
@@ -87,7 +91,7 @@ def remove(obj: Any, name: str) -> None:
 
 @users.command("show")
 @click.argument("name")
-@click.pass_obj
+@pass_opened
 def show(obj: Any, name: str) -> None:
     """Show a user's policies."""
     store, account, _ = obj
@@ -103,7 +107,7 @@ def show(obj: Any, name: str) -> None:
 @click.argument("name")
 @click.argument("policy_name")
 @click.argument("document", type=click.File())
-@click.pass_obj
+@pass_opened
 @audited
 def put_policy(obj: Any, name: str, policy_name: str, document: Any) -> None:
     """Give a user the policy in the file DOCUMENT (- for standard input)."""
@@ -121,7 +125,7 @@ def put_policy(obj: Any, name: str, policy_name: str, document: Any) -> None:
 @users.command("remove-policy")
 @click.argument("name")
 @click.argument("policy_name")
-@click.pass_obj
+@pass_opened
 @audited
 def remove_policy(obj: Any, name: str, policy_name: str) -> None:
     """Take a policy from a user."""

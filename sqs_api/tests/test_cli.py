@@ -335,6 +335,24 @@ def test_service_that_cannot_start_ends_with_1_and_one_line(tmp_path: Path) -> N
     )
 
 
+def test_the_address_to_paste_is_one_that_this_machine_can_connect_to(tmp_path: Path) -> None:
+    arguments = ("serve", "--host", "0.0.0.0", "--port", "0", "--data", tmp_path / "data")
+    with _start(*arguments) as process:
+        assert process.stdout is not None
+        lines = []
+        try:
+            for line in process.stdout:
+                lines.append(line.strip())
+                if line.startswith("listening on "):
+                    break
+        finally:
+            process.terminate()
+
+    port = lines[-1].rpartition(":")[2]
+    assert lines[-1] == f"listening on http://0.0.0.0:{port}"
+    assert f"export AWS_ENDPOINT_URL=http://127.0.0.1:{port}" in lines
+
+
 def test_a_second_service_on_a_folder_names_the_first(tmp_path: Path) -> None:
     with _start("serve", "--port", "0", "--data", tmp_path / "data") as first:
         assert first.stdout is not None

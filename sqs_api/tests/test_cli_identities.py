@@ -7,12 +7,15 @@ import os
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 from cluster.master_key import decode_master_key, write_master_key
+from sqs_api.__main__ import cli
 from sqs_api.commands.options import opened_identities
-from sqs_api.config import Settings
+from sqs_api.config import AuthMode, Settings
 from sqs_api.tests.commands import KEY, run
+from sqs_api.tests.served import serving
 
 
 def test_credentials_are_listed_without_secrets(data: Path) -> None:
@@ -172,3 +175,93 @@ def test_key_can_be_disabled_more_than_once(data: Path) -> None:
         assert run("credentials", "--data", data, "disable", key).status == 0
 
     assert "disabled" in run("credentials", "--data", data, "list").out
+
+
+@pytest.mark.parametrize("group", ["keys", "users", "credentials"])
+def test_help_and_wrong_uses_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = cli.commands[group]
+    assert isinstance(commands, click.Group)
+
+    for name in commands.commands:
+        said = run(group, name, "--help")
+        assert (said.status, said.err) == (0, ""), name
+        assert said.out.startswith("Usage: ")
+        assert run(group, name, "--frobnicate").status == 2
+    if group != "credentials":
+        assert run(group, "--account", "12", "add", "ann").status == 2
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_needs_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_PORT", "nine")
+
+    assert run("keys", "grant", "--help").status == 0
+
+
+# -- policy check for keys --------------------------------------------------------------------------------------------
+
+
+async def test_policy_check_says_who_may_use_the_key_of_a_queue(data: Path, tmp_path: Path) -> None:
+    run("keys", "--data", data, "add", "orders")
+    async with serving(data) as served:
+        for name, attributes in (("q", {"KmsMasterKeyId": "alias/orders"}), ("plain", {})):
+            await served.call("CreateQueue", QueueName=name, Attributes=attributes)
+    (line,) = [
+        line for line in run("keys", "--data", data, "list").out.splitlines() if "orders" in line
+    ]
+    key = f"arn:aws:kms:us-east-1:{'0' * 12}:key/{line.split()[1]}"
+    context = {"kms:EncryptionContext:aws:sqs:arn": f"arn:aws:sqs:us-east-1:{'0' * 12}:q"}
+    allow = {"Effect": "Allow", "Action": "kms:Decrypt", "Resource": key}
+    policy = tmp_path / "policy.json"
+    policy.write_text(
+        json.dumps({"Statement": [{**allow, "Condition": {"StringEquals": context}}]})
+    )
+    run("users", "--data", data, "add", "ann")
+    run("users", "--data", data, "put-policy", "ann", "reads", policy)
+
+    def check(action: str, *who: str) -> str:
+        asked = ("policy", "check", "--data", data, "--action", action, "--queue", "q")
+        return run(*asked, *who).out
+
+    ann, other = ("--user", "ann"), ("--account", "2" * 12)
+    arn = f"arn:aws:iam::{'0' * 12}:user/ann"
+    assert check("kms:Decrypt", *ann) == (
+        f"allowed: {arn} kms:Decrypt {key}\nan identity-based policy allows it\n"
+        "decided by: reads, statement 1\n"
+    )
+    assert check("kms:GenerateDataKey", *ann) == (
+        f"denied: {arn} kms:GenerateDataKey {key}\n"
+        "because no identity-based policy allows the kms:GenerateDataKey action\n"
+    )
+    assert check("kms:Decrypt").startswith(f"allowed: arn:aws:iam::{'0' * 12}:root ")
+    assert check("kms:Decrypt", *other).startswith("denied: ")
+    run("keys", "--data", data, "grant", "orders", "--to", "2" * 12, "--operation", "Decrypt")
+    assert f"decided by: grant to {'2' * 12}\n" in check("kms:Decrypt", *other)
+    assert check("kms:GenerateDataKey", *other).startswith("denied: ")
+
+
+async def test_policy_check_names_what_it_cannot_check(data: Path) -> None:
+    unknown = {"KmsMasterKeyId": "alias/nothing"}
+    managed = {"KmsMasterKeyId": "alias/aws/sqs"}
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        for name, attributes in (("plain", {}), ("unknown", unknown), ("managed", managed)):
+            place = ("0" * 12, "us-east-1", name)
+            await served.node._catalog.create_queue(place, attributes, {})
+
+    def refusal(action: str, *queue: str) -> str:
+        said = run("policy", "check", "--data", data, "--action", action, *queue)
+        assert (said.status, said.out) == (2, "")
+        return said.err
+
+    for name, reason in (
+        ("plain", "names no key"),
+        ("unknown", "names the key alias/nothing, which there is not"),
+        ("managed", "names the built-in key, which is for every caller of its account"),
+    ):
+        assert refusal("kms:Decrypt", "--queue", name) == f"--queue: {name} {reason}"
+    assert refusal("kms:Decrypt") == "--queue: is needed for this action"
+    assert refusal("kms:Encrypt", "--queue", "plain") == "--action: there is no action kms:Encrypt"

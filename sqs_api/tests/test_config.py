@@ -348,13 +348,24 @@ def test_other_numbers_say_their_bounds_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "lake", ["ftp://x", "s3://", "s3:///prefix", "http://host/lake", "", "://x", "file://lake"]
+    "lake",
+    [
+        *("ftp://x", "s3://", "s3:///prefix", "http://host/lake", "", "://x", "file://lake"),
+        *("s3:/b", "S3:/bucket/p", "file:/lake", "s3://B", "s3://a b/c", "s3://ab", "s3a://-bc"),
+        *("s3://bucket-/p", "s3://buc_ket", "s3://" + "b" * 64, "s3://bucket?x", "s3://bücket"),
+    ],
 )
 def test_an_impossible_lake_is_refused(lake: str) -> None:
     with pytest.raises(ConfigRefused, match=r"^lake: must be a folder or s3://BUCKET/PREFIX$"):
         load({"lake": lake}, None)
 
 
-@pytest.mark.parametrize("lake", ["lake", "/a/lake", "s3://bucket", "s3a://b/p", "file:///lake"])
+@pytest.mark.parametrize(
+    "lake",
+    [
+        *("lake", "/a/lake", "s3://bucket", "s3a://b-1/p", "file:///lake", "s3:", "a:b/c"),
+        *("S3://b.c/p q", "s3://" + "b" * 63),
+    ],
+)
 def test_a_possible_lake_is_taken(lake: str) -> None:
     assert load({"lake": lake}, None).lake == lake

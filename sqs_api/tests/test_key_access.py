@@ -290,6 +290,26 @@ async def test_conditions_see_which_service_asks_and_for_which_queue(service: Se
     assert all(await _refusals(service, ann, other))
 
 
+async def test_conditions_on_headers_hold_for_receiving_too(service: Service) -> None:
+    url = await _queue(service, "alias/orders")
+    allow = {"Effect": "Allow", "Action": "kms:*", "Resource": "*"}
+    said = {"StringLike": {"aws:UserAgent": "*boto*"}}
+    ann = _let(service, f"{ACCOUNT}/ann", SQS, {**allow, "Condition": said})
+    await _as(service, ACCOUNT, "SendMessage", QueueUrl=url, MessageBody="x")
+
+    def receive(agent: str) -> bytes:
+        return json_request(
+            "ReceiveMessage", headers={"who": ann, "user-agent": agent}, QueueUrl=url
+        )
+
+    received = await service.ask(receive("boto3/1.40"))
+    refused = await service.ask(receive("curl/8"))
+
+    assert received.status == 200, received
+    assert [message["Body"] for message in received.json["Messages"]] == ["x"]
+    assert refused.json["__type"].endswith("#KmsAccessDenied")
+
+
 # -- messages under another key than their queue's --------------------------------------------------------------------
 
 

@@ -77,7 +77,17 @@ def test_the_local_key_is_for_the_noted_service_only(noted: Path, url: str, is_n
     assert (_seen(_find(url, noted)) == NOTED) == is_noted
 
 
-@pytest.mark.parametrize("url", ["nine", "ftp://h", "http://", "http://h:x", "http://h:0", "//h:1"])
+def test_an_empty_variable_is_as_if_not_set(noted: Path) -> None:
+    nowhere = _find(None, None, AWS_ENDPOINT_URL="", HOLDFAST_DATA="nowhere")
+
+    assert _seen(nowhere) == ("http://127.0.0.1:9324", "AKIA")
+    assert _seen(_find(None, None, AWS_ENDPOINT_URL="", HOLDFAST_DATA=str(noted))) == NOTED
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["nine", "ftp://h", "http://", "http://h:x", "http://h:0", "//h:1", "http://[::1", "http://]"],
+)
 def test_what_is_no_address_is_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(PlaceUnknown, match="is no http:// or https:// address"):
         _find(url, tmp_path)
@@ -152,6 +162,42 @@ def test_a_damaged_note_is_named(tmp_path: Path, content: bytes) -> None:
     said = run("restore-queue", "q", "--data", tmp_path)
 
     assert said.err == f"{tmp_path}/service.json is damaged: start the service again"
+
+
+@pytest.mark.parametrize(
+    "address", ["http://h:x", "http://h:99999", "nine", "http://[::1", "ftp://h"]
+)
+def test_a_note_with_a_bad_address_is_a_damaged_one(tmp_path: Path, address: str) -> None:
+    write_note(tmp_path, address, "http://127.0.0.1:9", LOCAL)
+    elsewhere = "http://127.0.0.1:9"
+
+    assert _seen(_find(elsewhere, tmp_path)) == (elsewhere, "AKIA")
+    with pytest.raises(PlaceUnknown, match=r"service\.json is damaged: start the service again"):
+        _find(None, tmp_path)
+    write_note(tmp_path, "http://127.0.0.1:9", address, LOCAL)
+    with pytest.raises(PlaceUnknown, match=r"service\.json is damaged: start the service again"):
+        _find(None, tmp_path)
+
+
+@pytest.mark.parametrize("command", ["delete-queue", "purge-queue"])
+def test_the_folder_of_a_configuration_says_where_its_service_is(
+    noted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:8")
+    write_note(noted, "http://127.0.0.1:9", "http://127.0.0.1:9", LOCAL)
+    with_data, without = tmp_path / "with.toml", tmp_path / "without.toml"
+    with_data.write_text(f'data = "{noted}"\n')
+    without.write_text('region = "eu-west-1"\n')
+
+    def asked(*options: object) -> str:
+        said = run(command, "q", *options)
+        assert (said.status, said.out) == (2, "")
+        return said.err.partition(":9" if ":9" in said.err else ":8")[1]
+
+    assert asked("--config", with_data) == ":9"
+    assert asked("--config", without) == ":8"
+    assert asked("--config", with_data, "--url", "http://127.0.0.1:8") == ":8"
+    assert asked("--config", without, "--data", noted) == ":9"
 
 
 def test_a_note_takes_the_place_of_one_that_was_left(noted: Path) -> None:

@@ -1,0 +1,84 @@
+"""`holdfast check-config` refuses what `serve` refuses, and says what `serve` would report."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cluster.clock import SystemClock
+from compat_tests.certificates import Authority, Pair
+from sqs_api.config import Settings
+from sqs_api.node import Node, NodeRefused
+from sqs_api.tests.commands import Said, run
+from sqs_api.tls import Tls
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return Authority(tmp_path).sign("server")
+
+
+async def _refusal(settings: Settings) -> str:
+    with pytest.raises(NodeRefused) as refused:
+        await Node(settings).start()
+    return str(refused.value)
+
+
+def _checked(folder: Path, **given: Path) -> Said:
+    file = folder / "c.toml"
+    file.write_text("".join(f'{name} = "{path}"\n' for name, path in given.items()))
+    return run("check-config", "--config", file)
+
+
+@pytest.mark.parametrize("wrong", ["certificate", "key", "client_ca"])
+async def test_files_for_tls_are_refused_as_by_serve(
+    tmp_path: Path, pair: Pair, wrong: str
+) -> None:
+    given = {"tls_certificate": pair.certificate, "tls_key": pair.key}
+    given[f"tls_{wrong}"] = {
+        "certificate": pair.key,
+        "key": Path("/nonexistent"),
+        "client_ca": Path("/nonexistent"),
+    }[wrong]
+
+    said = _checked(tmp_path, **given)
+
+    assert (said.status, said.out) == (2, "")
+    settings = Settings(port=0, data=tmp_path / "data", **given)  # type: ignore[arg-type]
+    assert said.err == await _refusal(settings)
+
+
+async def test_a_lake_that_is_a_file_is_refused_as_by_serve(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.touch()
+
+    said = _checked(tmp_path, lake=lake)
+
+    assert said == Said(2, "", f"lake: {lake} is a file, not a folder")
+    settings = Settings(port=0, data=tmp_path / "data", lake=str(lake))
+    assert said.err == await _refusal(settings)
+
+
+def test_a_lake_is_not_made(tmp_path: Path) -> None:
+    said = _checked(tmp_path, lake=tmp_path / "lake")
+
+    assert (said.status, said.err) == (0, "")
+    assert not (tmp_path / "lake").exists()
+
+
+def test_an_expired_certificate_is_reported(
+    tmp_path: Path, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_s = Tls(*pair, None).expires_at_s
+    given = {"tls_certificate": pair.certificate, "tls_key": pair.key}
+
+    assert _checked(tmp_path, **given).err == ""
+    monkeypatch.setattr("cluster.clock.SystemClock", partial(SystemClock, wall=lambda: at_s))
+    said = _checked(tmp_path, **given)
+
+    expired = datetime.fromtimestamp(at_s, UTC).isoformat()
+    assert said.err == f"holdfast: {pair.certificate} expired at {expired}\n"
+    assert (said.status, f"tls_key = {pair.key}" in said.out) == (0, True)
