@@ -287,6 +287,18 @@ def test_a_restored_message_does_not_pass_one_of_its_group_in_flight() -> None:
     assert take(driver, successor, 30) == {}
 
 
+def test_a_group_is_restored_whole_while_another_is_in_flight() -> None:
+    queue = prepared.queue_named("q.fifo", 1, DelaySeconds="10")
+    _, driver = driver_of(queue)
+    driver.submit(prepared.send(queue, "other", group="h"))
+    driver.pass_time(10_000)
+    assert list(take(driver, queue, PERIOD_S)) == ["other"]
+
+    successor = purged_half_delayed(driver, queue, receives=False)
+
+    assert list(take(driver, successor, 0)) == ["first", "second"]
+
+
 def test_what_was_sent_before_a_restore_may_go_when_its_delay_is_over() -> None:
     queue = prepared.queue_named("q.fifo", 1, DelaySeconds="10")
     _, driver = driver_of(queue)
