@@ -31,7 +31,7 @@ from visibility.outcomes import Answer, Deliveries
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, REGION
 
-_SEEDS = int(os.environ.get("DELETION_SEEDS", "10"))
+_SEEDS = int(os.environ.get("DELETION_SEEDS", "8"))
 _STEPS = 90
 _LONGEST_S = 30
 """The longest visibility timeout here."""
