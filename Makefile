@@ -15,7 +15,7 @@
 #   make disk-faults ROUNDS=30      a disk that is full or fails under load; needs root, libfiu (minutes)
 #   make soak MINUTES=20            mixed traffic with faults: memory, descriptors, latency stay flat
 #   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
-#   make fuzz                       the differential fuzz and the models of queues, for minutes
+#   make fuzz                       the differential fuzz, the models of queues and crashes amid deletions, for minutes
 #   make retention                  messages expire in real time (a minute)
 #   make sdks                       the guide's example of each SDK that the machine can build (minutes)
 #   make bench                      benchmarks (minutes; not a test)
@@ -31,6 +31,7 @@ FUZZ ?= 200000
 COUNT ?= 1000000
 MINUTES ?= 20
 MODEL ?= 2000
+DELETIONS ?= 300
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -112,6 +113,7 @@ wire-fuzz: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py
 	MODEL_EXAMPLES=$(MODEL) $(BIN)/python -m pytest cluster/tests
+	DELETION_SEEDS=$(DELETIONS) $(BIN)/python -m pytest sqs_api/tests/test_deletion_crashes.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks $(ARGS)

@@ -283,10 +283,9 @@ def _queue_continued(shard: ShardState, event: QueueContinued) -> None:
 
 
 def _queue_dropped(shard: ShardState, event: QueueDropped) -> None:
-    queue = shard.queues.get(event.queue_id)
+    queue = shard.queues.pop(event.queue_id, None)
     if queue is not None:
         _empty(shard, queue)
-        del shard.queues[event.queue_id]
         for heir in shard.continuing(event.queue_id):
             heir.continues = queue.continues
 

@@ -81,8 +81,9 @@ class GroupBook:
         row = self.row(group)
         first = min(row.first, sequence) if row.count else sequence
         order = row.order
-        if not order and not (self.fifo and self.held(group)):
-            order = sequence
+        held = self.held(group) if self.fifo else _NOBODY
+        if not order and not any(other < sequence for other in held):
+            order = self.allocate() if held else sequence
         self._rows[group] = GroupRow(row.count + 1, first, order, row.delayed)
 
     def leave(self, group: bytes, sequence: int) -> None:

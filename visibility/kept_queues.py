@@ -127,8 +127,7 @@ def decide_restore_messages(shard: ShardState, request: Request, stamp: Stamp) -
     queue = shard.queue(request.queue.queue_id)
     restoring = _Restoring(shard, queue, destination, request.queue, stamp, operation.blocked)
     next_sequence = restoring.move_line(operation.from_sequence)
-    fifo = request.queue.settings.fifo
-    if not next_sequence and not (fifo and (restoring.again_in_ms or restoring.blocked)):
+    if not next_sequence:
         # Behind all others: the messages of a FIFO group that are delayed are its last ones.
         restoring.move_delayed()
         if queue.delayed > restoring.moved_delayed > 0:
@@ -183,12 +182,17 @@ class _Restoring:
         return bool(left_ms)
 
     def move_delayed(self) -> None:
-        """Move the next delayed messages; their delay is over."""
+        """Move the next delayed messages; their delay is over.
+
+        Those of blocked groups stay, and what lies behind a step full of them.
+        """
         if not self._queue.delayed:
             return
         for due_ms, sequence, message in self._shard.rows.delayed(
             self._queue.queue_id, STEP_MESSAGES
         ):
+            if message.group in self.blocked:
+                continue
             if message.group:
                 self._from.end_delay(message.group)
             self.moved_delayed += 1

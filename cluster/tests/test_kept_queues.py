@@ -14,7 +14,7 @@ from storage.keys import message_key
 from storage.memory import MemoryStore
 from visibility.model import QueueCounters, QueueDefinition, Receipt
 from visibility.operations import StartMessageMoveTask
-from visibility.outcomes import Deliveries
+from visibility.outcomes import Deliveries, Progress
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -222,3 +222,172 @@ def test_an_archive_without_room_keeps_what_it_is_to_retain() -> None:
 
     assert getattr(reply.answer, "again_in_ms", 0) > 0
     assert driver.engine.state.queue(1).stored == 1
+
+
+# -- receipts, delays and groups across purges and restores ------------------------------------------------------------
+
+
+def driver_of(queue: QueueDefinition) -> tuple[KnownQueues, Driver]:
+    known = KnownQueues(queue)
+    return known, Driver(known)
+
+
+def take(driver: Driver, queue: QueueDefinition, timeout_s: int) -> dict[str, Receipt]:
+    """Receive up to ten messages: their receipts by body."""
+    found = driver.submit(prepared.receive(queue, 10, timeout_s=timeout_s)).deliveries
+    check_rows(driver.store, driver.engine.state)
+    return {
+        message.data.decode(): Receipt(
+            message.handle_sequence or lease.sequence, lease.receive_count
+        )
+        for lease, message in zip(found.leases, found.messages, strict=True)
+    }
+
+
+def drain(driver: Driver, queue: QueueDefinition) -> list[str]:
+    """Receive and delete all that is visible: the bodies."""
+    bodies: list[str] = []
+    while found := take(driver, queue, 30):
+        for receipt in found.values():
+            assert driver.submit(prepared.delete(queue, receipt)).refusal is None
+        bodies += found
+    return bodies
+
+
+def purged_half_delayed(
+    driver: Driver, queue: QueueDefinition, *, receives: bool
+) -> QueueDefinition:
+    """Purge and restore a group with a first message that is visible or in flight and a second that is delayed."""
+    driver.submit(prepared.send(queue, "first", group="g"))
+    driver.pass_time(8_000)
+    driver.submit(prepared.send(queue, "second", group="g"))
+    driver.pass_time(4_000)
+    assert len(take(driver, queue, 30) if receives else ["first"]) == 1
+    successor = driver.purge(queue)
+    driver.restore(queue, successor)
+    return successor
+
+
+def test_a_restored_group_keeps_its_order_though_one_of_it_is_delayed() -> None:
+    queue = prepared.queue_named("q.fifo", 1, DelaySeconds="10")
+    _, driver = driver_of(queue)
+
+    successor = purged_half_delayed(driver, queue, receives=False)
+
+    driver.pass_time(PERIOD_S * 1000)
+    assert drain(driver, successor) == ["first", "second"]
+
+
+def test_a_restored_message_does_not_pass_one_of_its_group_in_flight() -> None:
+    queue = prepared.queue_named("q.fifo", 1, DelaySeconds="10")
+    _, driver = driver_of(queue)
+
+    successor = purged_half_delayed(driver, queue, receives=True)
+
+    assert take(driver, successor, 30) == {}
+
+
+def test_a_group_is_restored_whole_while_another_is_in_flight() -> None:
+    queue = prepared.queue_named("q.fifo", 1, DelaySeconds="10")
+    _, driver = driver_of(queue)
+    driver.submit(prepared.send(queue, "other", group="h"))
+    driver.pass_time(10_000)
+    assert list(take(driver, queue, PERIOD_S)) == ["other"]
+
+    successor = purged_half_delayed(driver, queue, receives=False)
+
+    assert list(take(driver, successor, 0)) == ["first", "second"]
+
+
+def test_what_was_sent_before_a_restore_may_go_when_its_delay_is_over() -> None:
+    queue = prepared.queue_named("q.fifo", 1, DelaySeconds="10")
+    _, driver = driver_of(queue)
+    driver.submit(prepared.send(queue, "old", group="g"))
+    successor = driver.purge(queue)
+    driver.submit(prepared.send(successor, "new", group="g"))
+    driver.restore(queue, successor)
+    assert list(take(driver, successor, PERIOD_S)) == ["old"]
+
+    driver.pass_time(10_000)
+
+    assert list(take(driver, successor, 0)) == ["new"], "its place is before the one in flight"
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_group_that_is_free_again_between_two_steps_keeps_its_order(is_deleted: bool) -> None:
+    queue = prepared.queue_named("q.fifo", 1)
+    _, driver = driver_of(queue)
+    for number in range(300):
+        driver.submit(prepared.send(queue, f"m{number}", group="g"))
+    first = driver.submit(prepared.receive(queue, 1, timeout_s=30)).deliveries.leases[0]
+    successor = driver.purge(queue)
+    step = driver.submit(prepared.restore(queue, successor)).answer
+    assert isinstance(step, Progress)
+    assert step.next_sequence
+
+    if is_deleted:
+        receipt = Receipt(first.sequence, first.receive_count)
+        assert driver.submit(prepared.delete(successor, receipt)).refusal is None
+    else:
+        driver.pass_time(31_000)
+    driver.submit(prepared.restore(queue, successor, step.next_sequence, step.blocked))
+    while not (step := driver.restore(queue, successor)).is_done:
+        driver.pass_time(step.again_in_ms)
+
+    assert drain(driver, successor) == [f"m{number}" for number in range(is_deleted, 300)]
+
+
+@suffixes
+def test_a_receipt_names_its_message_two_purges_back(suffix: str) -> None:
+    first = prepared.queue_named("q" + suffix, 1)
+    known, driver = driver_of(first)
+    group = "g" if suffix else None
+    driver.submit(prepared.send(first, "a", group=group))
+    receipt = take(driver, first, 3000)["a"]
+    second = driver.purge(first)
+    driver.submit(prepared.send(second, "b", group=group))
+    third = driver.purge(second)
+    assert driver.restore(second, third).is_done
+    driver.drop(second)
+    known.purged = {first.queue_id: third.queue_id}
+
+    assert driver.submit(prepared.delete(third, receipt)).refusal is None
+
+    assert drain(driver, third) == ["b"]
+    driver.pass_time(4_000_000)
+    assert driver.restore(first, third).is_done
+    assert drain(driver, third) == [], "an acknowledged delete came back"
+
+
+def test_a_message_that_was_restored_and_purged_again_is_deleted() -> None:
+    first = prepared.queue_named("q", 1)
+    known, driver = driver_of(first)
+    driver.submit(prepared.send(first, "a"))
+    take(driver, first, 1)
+    driver.pass_time(2_000)
+    second = driver.purge(first)
+    assert driver.restore(first, second).is_done
+    driver.drop(first)
+    known.purged = {}
+    receipt = take(driver, second, 10)["a"]
+    third = driver.purge(second)
+
+    assert driver.submit(prepared.delete(third, receipt)).refusal is None
+
+    driver.pass_time(20_000)
+    assert driver.restore(second, third).is_done
+    assert drain(driver, third) == []
+
+
+def test_a_delete_after_the_visibility_timeout_reaches_a_purged_message() -> None:
+    queue = prepared.queue_named("q.fifo", 1)
+    _, driver = driver_of(queue)
+    driver.submit(prepared.send(queue, "a", group="g"))
+    receipt = take(driver, queue, 10)["a"]
+    successor = driver.purge(queue)
+    driver.pass_time(11_000)
+
+    assert driver.submit(prepared.delete(successor, receipt)).refusal is None
+
+    assert driver.restore(queue, successor).is_done
+    assert drain(driver, successor) == []

@@ -1,4 +1,4 @@
-"""An event loop that never waits: when nothing is left to do, its time jumps to the next timer."""
+"""Event loops that never wait for a timer: time jumps to the next one when nothing is left to do, or as it is told."""
 
 from __future__ import annotations
 
@@ -37,6 +37,32 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.now_s
+
+
+class _ThreadsSelector(selectors.SelectSelector):
+    """Waits for threads, never for a timer."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is not None and timeout <= 0:
+            return super().select(0)
+        ready = super().select(_THREAD_S)
+        assert ready, "nothing will ever happen unless time passes"
+        return ready
+
+
+_THREAD_S = 60.0
+"""Bound of a thread's work; nothing comes near it unless something hangs."""
+
+
+class SteppedLoop(asyncio.SelectorEventLoop):
+    """A loop whose time begins at 0 and stands until `now_s` is moved, also while threads work for it."""
+
+    def __init__(self) -> None:
+        super().__init__(_ThreadsSelector())
+        self.now_s = 0.0
+
+    def time(self) -> float:
+        return self.now_s
 
 
 def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

@@ -1,0 +1,112 @@
+"""A process that crashes at a request to its shard, and starts again on what was durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from cluster.catalog import Catalog
+from cluster.router import Router
+from cluster.shard import Shard
+from cluster.tests.archive_rules import LIMITS
+from cluster.tests.virtual_time import CountingEntropy, LoopClock, some_secrets
+from cluster.tests.world import FragileStore
+from sqs_api.deletions import Deletions
+from storage.store import StoreFailed
+from visibility.model import Request
+from visibility.outcomes import Answer
+
+_FOREVER_MS = 10**12
+
+
+async def rounds(count: int) -> None:
+    """Let the loop go round."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+class StoppingRouter(Router):
+    """Never answers the request at which it is to stop, nor any later one: so the process comes no further."""
+
+    def __init__(self, shard: Shard) -> None:
+        super().__init__([shard])
+        self.stopped = asyncio.Event()
+        self._left: int | None = None
+        self._decides_last = False
+
+    def stop_after(self, requests: int, *, decides_last: bool) -> None:
+        """Answer so many requests; `decides_last`: decide one more."""
+        self._left, self._decides_last = requests, decides_last
+
+    async def ask(self, request: Request) -> Answer:
+        if self._left is None:
+            return await super().ask(request)
+        self._left -= 1
+        if self._left >= 0:
+            return await super().ask(request)
+        if self._left == -1 and self._decides_last:
+            await super().ask(request)
+        self.stopped.set()
+        never: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        return await never
+
+
+class Process:
+    """A catalog, a shard and deletions, started again after each crash on what was durable."""
+
+    catalog: Catalog
+    shard: Shard
+    router: Router
+    stopping: StoppingRouter
+    deletions: Deletions
+
+    def __init__(self, file: Path, *, archives: bool) -> None:
+        self.clock = LoopClock()
+        self.store = FragileStore(auto_sync=True)
+        self._file = file
+        self._archives = archives
+        self._entropy = CountingEntropy()
+
+    async def start(self) -> None:
+        self.catalog = await Catalog.open(
+            self._file,
+            clock=self.clock,
+            entropy=self._entropy,
+            secrets=some_secrets(),
+            shards=[0],
+            restore_window_ms=_FOREVER_MS,
+            deleted_name_wait_ms=0,
+            purge_interval_ms=0,
+        )
+        self.shard = Shard(
+            0,
+            open_store=self._open_store,
+            clock=self.clock,
+            entropy=self._entropy,
+            definitions=self.catalog,
+            archive=LIMITS if self._archives else None,
+        )
+        self.shard.start(self.catalog.highest_queue_id)
+        self.router = Router([self.shard])
+        self.stopping = StoppingRouter(self.shard)
+        self.deletions = Deletions(self.catalog, self.stopping)
+        await self.deletions.look(self.clock.now_ms())
+
+    def _open_store(self, on_failure: Callable[[StoreFailed], None]) -> FragileStore:
+        self.store.on_failure = on_failure
+        return self.store
+
+    async def stop(self) -> None:
+        await self.deletions.stop()
+        await self.catalog.close()
+        await rounds(10)
+        await self.shard.stop()
+
+    async def crash(self) -> None:
+        """What the shard does from now on reaches a store that nobody opens again."""
+        left = FragileStore(auto_sync=True)
+        left.rows, left.durable = dict(self.store.durable), dict(self.store.durable)
+        await self.stop()
+        self.store = left
+        await self.start()
