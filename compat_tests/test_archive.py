@@ -280,7 +280,7 @@ def test_snapshots_say_what_waits_and_what_passed_through(
             MessageGroupId=group,
             MessageDeduplicationId=str(number),
         )
-    receive(client, url, 1)
+    receive(client, url, 1, VisibilityTimeout=3600)
     client.close()
 
     def last() -> list[dict[str, Any]]:
