@@ -95,11 +95,12 @@ def test_examples_set_the_endpoint_where_the_client_does_not_read_it() -> None:
     assert set_it == {*READS_NO_ENDPOINT.values(), "celery"}, "Celery: in the broker's URL"
 
 
-def test_locks_of_javascript_hold_no_addresses_of_packages() -> None:
+def test_locks_of_javascript_hold_no_addresses() -> None:
     locks = list(SNIPPETS.glob("*/package-lock.json"))
 
     assert len(locks) == 2
     assert not [lock for lock in locks if '"resolved"' in lock.read_text()]
+    assert not [lock for lock in locks if "://" in lock.read_text()], "no funding entries, either"
 
 
 @pytest.mark.slow
