@@ -60,7 +60,7 @@ test: $(CLIENTS) check
 	$(PARALLEL) $(ARGS)
 
 test-loaded: $(CLIENTS) $(VENV)/.dev
-	$(BIN)/python -m compat_tests.loaded $(ARGS)
+	$(BIN)/python -m compat_tests.loaded $(PARALLEL) $(ARGS)
 
 quick: $(VENV)/.dev
 	$(PARALLEL) -m "not slow" auth visibility storage cluster sqs_api $(ARGS)

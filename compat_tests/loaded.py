@@ -1,4 +1,4 @@
-"""Run the tests beside a load that occupies every processor: `python -m compat_tests.loaded [ARGUMENTS OF PYTEST]`."""
+"""Run a command beside a load that occupies every processor: `python -m compat_tests.loaded COMMAND...`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import sys
 import time
 
 LONGEST_S = 2 * 3600
-PARALLEL = ("--numprocesses", "auto", "--dist", "loadfile")
 
 
-def main(arguments: list[str]) -> int:
-    """Start the load, run the tests, end the load; the exit status is pytest's."""
+def main(command: list[str]) -> int:
+    """Start the load, run the command, end the load; the exit status is the command's."""
     context = multiprocessing.get_context("spawn")
     loops = [
         context.Process(target=_burn, args=(os.getpid(),), daemon=True)
@@ -22,9 +21,7 @@ def main(arguments: list[str]) -> int:
     for loop in loops:
         loop.start()
     try:
-        return subprocess.run(
-            [sys.executable, "-m", "pytest", *PARALLEL, *arguments], check=False
-        ).returncode
+        return subprocess.run(command, check=False).returncode
     finally:
         for loop in loops:
             loop.kill()

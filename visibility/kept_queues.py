@@ -23,7 +23,7 @@ from visibility.events import (
     StoredMessage,
 )
 from visibility.groups import GroupBook
-from visibility.leases import lease_of, no_lease
+from visibility.leases import history_of, lease_of, no_lease
 from visibility.model import QueueDefinition, Request
 from visibility.operations import RestoreMessages
 from visibility.outcomes import Outcome, Progress
@@ -215,9 +215,9 @@ class _Restoring:
         """The message's lease or history."""
         is_sound = message.group not in self._queue.set_aside_groups
         if self._from.fifo and is_sound and sequence not in self._queue.entries:
-            line = self._shard.rows.group_line(self._queue.queue_id, message.group, sequence, 1)
-            if line and line[0][0] == sequence and line[0][1] is not None:
-                return line[0][1]
+            history = history_of(self._shard.rows, self._queue, sequence, message)
+            if history is not None:
+                return history
         return lease_of(self._queue, sequence, message)
 
     def _move(self, lease: Lease, due_ms: int, message: StoredMessage) -> None:

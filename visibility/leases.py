@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from visibility.events import Lease, StoredMessage
+from visibility.rows import Rows
 from visibility.state import QueueState
 
 
@@ -54,6 +55,17 @@ def no_lease(sequence: int, message: StoredMessage) -> Lease:
         message.handle_sequence,
         message.sent_at_ms,
     )
+
+
+def history_of(
+    rows: Rows, queue: QueueState, sequence: int, message: StoredMessage | Lease
+) -> Lease | None:
+    """What the line of a FIFO group says of a waiting message that was received before; None if it says nothing.
+
+    Raises DamagedRecord.
+    """
+    line = rows.group_line(queue.queue_id, message.group, sequence, 1)
+    return line[0][1] if line and line[0][0] == sequence else None
 
 
 def lease_of(queue: QueueState, sequence: int, message: StoredMessage) -> Lease:

@@ -22,7 +22,7 @@ from visibility.events import (
     VisibilityChanged,
 )
 from visibility.groups import GroupBook
-from visibility.leases import no_lease
+from visibility.leases import history_of, no_lease
 from visibility.model import Receipt, Request
 from visibility.operations import (
     ChangeMessageVisibility,
@@ -104,10 +104,7 @@ class _Settling:
             if (
                 self._fifo and lease.sequence not in holder.entries
             ):  # its lease ended before the purge
-                rows = self._shard.rows
-                line = rows.group_line(holder.queue_id, lease.group, lease.sequence, 1)
-                if line and line[0][0] == lease.sequence and line[0][1] is not None:
-                    lease = line[0][1]
+                lease = history_of(self._shard.rows, holder, lease.sequence, lease) or lease
             # A lease of a FIFO queue may be over: nobody else can have received the message since.
             is_newest = lease.receive_count == receipt.delivery
             is_older = lease.receive_count > receipt.delivery
