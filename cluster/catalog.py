@@ -73,7 +73,7 @@ class Catalog(QueueView):
         self._deleted_name_wait_ms = deleted_name_wait_ms
         self._writing = asyncio.Lock()
         self._purged_at_ms: dict[int, int] = {}
-        """When queues were purged, by the id of the one that continues."""
+        """Time of the last purge, by the id of the queue that continues."""
         self._deleted_at_ms: dict[QueueName, int] = {}
         self.highest_queue_id = 0
         """The last queue id that was given when the catalog was opened; deleted queues count."""

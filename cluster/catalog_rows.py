@@ -64,7 +64,7 @@ class CatalogUnreadable(Exception):
 
 
 class KeptState(IntEnum):
-    """What becomes of a queue that was deleted or purged. Stored: never renumber."""
+    """State of a queue that was deleted or purged. Stored: never renumber."""
 
     KEPT = 0  # it can be restored
     RESTORING = 1  # it was purged, and its messages are moving back

@@ -15,7 +15,7 @@ class KeptQueues:
 
     def __init__(self, window_ms: int) -> None:
         self.window_ms = window_ms
-        """How long a deleted or purged queue can be restored; 0: it is dropped at once."""
+        """Time in which a deleted or purged queue can be restored; with 0 it is dropped at once."""
         self._kept: dict[int, KeptQueue] = {}
 
     def __iter__(self) -> Iterator[KeptQueue]:
@@ -40,7 +40,7 @@ class KeptQueues:
             self.put(kept._replace(continued_as=removed.continued_as))
 
     def in_state(self, state: KeptState) -> list[KeptQueue]:
-        """The queues of which this is to become, the latest first."""
+        """The queues in this state, the latest first."""
         found = [kept for kept in self if kept.state is state]
         return sorted(found, key=lambda each: (each.deleted_at_ms, each.queue.queue_id))[::-1]
 
@@ -49,7 +49,7 @@ class KeptQueues:
         return [kept for kept in self.in_state(KeptState.KEPT) if self.is_restorable(kept, now_ms)]
 
     def is_restorable(self, kept: KeptQueue, now_ms: int) -> bool:
-        """Whether the window is open. A clock that was turned back does not shorten it; one of 0 is always over."""
+        """True while the window is open. A clock turned back does not shorten it; a window of 0 is never open."""
         is_over = max(0, now_ms - kept.deleted_at_ms) >= self.window_ms
         return kept.state is KeptState.KEPT and not is_over
 
@@ -63,5 +63,5 @@ class KeptQueues:
 
     @property
     def state_of_removed(self) -> KeptState:
-        """What becomes of a queue that is deleted or purged now."""
+        """State of a queue that is deleted or purged now."""
         return KeptState.KEPT if self.window_ms else KeptState.DROPPING

@@ -162,7 +162,7 @@ class _Restoring:
         self._to = GroupBook(shard, shard.queue(destination.queue_id), fifo=fifo)
         self._moves: list[Move] = []
         self.again_in_ms = 0
-        """When the first of the messages in flight is so no more; 0 if none is."""
+        """Time until the first lease ends; 0 if nothing is in flight."""
         self.blocked = blocked
         """FIFO: groups with messages in flight, or which had some in an earlier step of this pass."""
         self.moved_delayed = 0
@@ -170,7 +170,7 @@ class _Restoring:
             self.blocked |= {group for group, held in queue.held.items() if self._waits(held)}
 
     def _waits(self, sequences: set[int]) -> bool:
-        """Whether one of these messages is still in flight."""
+        """True if one of these messages is still in flight."""
         left_ms = [
             entry.lease.visible_at_ms - self._now_ms
             for sequence in sequences
@@ -199,7 +199,7 @@ class _Restoring:
             self._move(no_lease(sequence, message), due_ms, message)
 
     def move_line(self, from_sequence: int) -> int:
-        """Move the next of all that are not delayed; returns where to go on, 0 at the end."""
+        """Move the next messages that are not delayed; returns the sequence to go on with, 0 at the end."""
         found, next_sequence = _next_messages(self._shard, self._queue, from_sequence, STEP_BYTES)
         leases: list[Lease] = []
         for sequence, message in found:
