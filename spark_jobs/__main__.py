@@ -48,7 +48,7 @@ def main() -> None:
     from spark_jobs.failures import JobFailed
     from spark_jobs.options import Surroundings
     from spark_jobs.spark import SparkUnusable
-    from storage.lake import LakeUnusable, ObjectStore
+    from storage.lake.table import LakeUnusable, ObjectStore
 
     signal.signal(signal.SIGTERM, _end)
     variables = dict(os.environ)

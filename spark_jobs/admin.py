@@ -11,8 +11,8 @@ from botocore.exceptions import BotoCoreError
 
 from auth.signing import SigningKey
 from spark_jobs.segments import ShardId
-from sqs_api.admin_client import AdminClient, AdminConflict, AdminRefused
-from sqs_api.service_place import DEFAULT_REGION, Place, PlaceUnknown
+from sqs_api.admin.service_place import DEFAULT_REGION, Place, PlaceUnknown
+from sqs_api.commands.client import AdminClient, AdminConflict, AdminRefused
 
 _ANSWER_S = 900
 """Sealing writes all that waits to the lake before it answers."""

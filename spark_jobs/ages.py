@@ -7,7 +7,7 @@ from pyspark.sql import functions as f
 
 from spark_jobs.counting import AGES, RECEIVE_CLASSES, RECEIVES, TIMES
 from spark_jobs.histograms import histogram, ranked
-from storage.archive_schema import Columns
+from storage.lake.archive_schema import Columns
 
 QUEUE = ["account", "region", "queue"]
 _KEYS = [*QUEUE, "hour"]

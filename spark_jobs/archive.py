@@ -30,9 +30,9 @@ from spark_jobs.spark import OpenSession, spark_session
 from spark_jobs.sweep import sweep
 from spark_jobs.table import added, archived_batch, commit, fence, load_or_create, load_table
 from spark_jobs.tasks import cut, run_tasks
-from sqs_api.service_place import Place
-from storage.archive_schema import ARCHIVE, CHECKSUM_MODULUS
-from storage.lake import Lake
+from sqs_api.admin.service_place import Place
+from storage.lake.archive_schema import ARCHIVE, CHECKSUM_MODULUS
+from storage.lake.table import Lake
 
 _TRIES = 5
 """A run begins anew when a segment turned out to be damaged, or another run was faster or swept."""

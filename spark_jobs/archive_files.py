@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from spark_jobs.parts import COLUMNS
 from spark_jobs.segments import read_rows
-from storage.archive_schema import ARCHIVE, TABLE, TABLE_PARTITIONS, arrow_schema
-from storage.lake import Lake
+from storage.lake.archive_schema import ARCHIVE, TABLE, TABLE_PARTITIONS, arrow_schema
+from storage.lake.table import Lake
 
 
 class ArchiveFile(NamedTuple):

@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_jobs.archive_files import ArchiveFile, rows_of
 from spark_jobs.failures import JobFailed
 from spark_jobs.table import load_table, table_files
-from storage.archive_schema import ARCHIVE, TABLE, TABLE_PARTITIONS, arrow_schema
-from storage.lake import Lake
+from storage.lake.archive_schema import ARCHIVE, TABLE, TABLE_PARTITIONS, arrow_schema
+from storage.lake.table import Lake
 
 
 class WrongPredicate(Exception):

@@ -40,8 +40,8 @@ from spark_jobs.table import (
     table_files,
 )
 from spark_jobs.tasks import cut, run_tasks
-from storage.archive_schema import ARCHIVE, DEAD_LETTERS, FLOWS, QUEUE_AGE, SNAPSHOTS
-from storage.lake import Lake
+from storage.lake.archive_schema import ARCHIVE, DEAD_LETTERS, FLOWS, QUEUE_AGE, SNAPSHOTS
+from storage.lake.table import Lake
 
 SMALL_BYTES = 64 << 20
 """Files below this are merged."""

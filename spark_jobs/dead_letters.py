@@ -28,8 +28,8 @@ from spark_jobs.result_tables import load, replace
 from spark_jobs.spark import OpenSession, spark_session
 from spark_jobs.stages import query_progress
 from spark_jobs.table import NotCommitted
-from storage.archive_schema import DEAD_LETTERS, REPORTS, arrow_schema
-from storage.lake import Lake
+from storage.lake.archive_schema import DEAD_LETTERS, REPORTS, arrow_schema
+from storage.lake.table import Lake
 
 REPORT = f"{REPORTS}/dead-letters.html"
 _DAYS = 30

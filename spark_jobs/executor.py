@@ -14,8 +14,8 @@ from pyspark import TaskContext
 
 from spark_jobs.parts import COLUMNS, Part, Partition, PartWriter
 from spark_jobs.segments import Damaged, Segment, read_rows, read_segment, verified_checksum
-from storage.archive_schema import ARCHIVE
-from storage.lake import Lake
+from storage.lake.archive_schema import ARCHIVE
+from storage.lake.table import Lake
 
 
 class TableFile(NamedTuple):

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from spark_jobs.error_shapes import CODES, MESSAGES, SEALED, error_shape, plain, told
-from storage.archive_schema import Columns
+from storage.lake.archive_schema import Columns
 
 ALL, ATTRIBUTE, FIELD, ERROR = "all", "attribute", "field", "error"
 OTHER = "(other)"

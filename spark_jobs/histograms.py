@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from storage.archive_schema import BUCKETS_PER_DOUBLING
+from storage.lake.archive_schema import BUCKETS_PER_DOUBLING
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 

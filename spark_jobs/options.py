@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import click
 
 from spark_jobs.admin import sdk_key
-from sqs_api.service_place import Place, PlaceUnknown, find_place
-from storage.lake import Lake, LakeUnusable, ObjectStore
+from sqs_api.admin.service_place import Place, PlaceUnknown, find_place
+from storage.lake.table import Lake, LakeUnusable, ObjectStore
 
 
 class Surroundings(NamedTuple):

@@ -35,8 +35,8 @@ from spark_jobs.snapshots import HOUR_MS, Hour, count_cells, find_hours, hour_of
 from spark_jobs.spark import OpenSession, spark_session
 from spark_jobs.stages import query_progress
 from spark_jobs.table import NotCommitted
-from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST, REPORTS, Columns, arrow_schema
-from storage.lake import Lake
+from storage.lake.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST, REPORTS, Columns, arrow_schema
+from storage.lake.table import Lake
 
 HOURLY: Columns = AGE | {"day": "date", "files": "int64", "files_checksum": "int64"}
 """The table: `ages.AGE`, the day of the hour, and from how many and which files the hour was computed (`Hour.checksum`)."""

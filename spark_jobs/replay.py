@@ -39,8 +39,8 @@ from spark_jobs.progress import Done, Progress
 from spark_jobs.replay_ledger import Ledger, Named, with_replayed
 from spark_jobs.sending import Destination, Message, Rate, batches, find_destination, group_of, send
 from spark_jobs.spark import OpenSession, spark_session
-from storage.archive_schema import DELETED, EXPIRED, REPLAYS
-from storage.lake import Lake
+from storage.lake.archive_schema import DELETED, EXPIRED, REPLAYS
+from storage.lake.table import Lake
 
 _PARTITION_BYTES = 32 << 20
 """The driver holds one partition at a time."""

@@ -11,8 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from spark_jobs.table import NotCommitted, named
-from storage.archive_schema import Columns, arrow_schema
-from storage.lake import Lake
+from storage.lake.archive_schema import Columns, arrow_schema
+from storage.lake.table import Lake
 
 
 def load(lake: Lake, name: str, columns: Columns) -> DeltaTable:

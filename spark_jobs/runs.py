@@ -12,8 +12,8 @@ import uuid
 from contextlib import suppress
 from types import TracebackType
 
-from storage.archive_schema import RUNS
-from storage.lake import Lake, LakeUnusable
+from storage.lake.archive_schema import RUNS
+from storage.lake.table import Lake, LakeUnusable
 
 _BEAT_S = 30.0
 _DEAD_S = 600.0

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.archive_schema import (
+from storage.lake.archive_schema import (
     CHECKSUM_MODULUS,
     FOOTER_KEY,
     SEGMENT,
@@ -26,7 +26,7 @@ from storage.archive_schema import (
     attribute_bytes,
     row_checksum,
 )
-from storage.lake import Lake, LakeUnusable
+from storage.lake.table import Lake, LakeUnusable
 
 ShardId = tuple[str, int]
 """A source and the number of one of its shards."""

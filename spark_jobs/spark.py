@@ -27,7 +27,12 @@ OpenSession = Callable[[], AbstractContextManager[SparkSession]]
 
 LOCAL = "local[*,4]"
 """All processors of this machine; a task that fails is tried four times, as on a cluster."""
-_PACKAGES = ("spark_jobs", "storage/__init__.py", "storage/archive_schema.py", "storage/lake.py")
+_PACKAGES = (
+    "spark_jobs",
+    "storage/__init__.py",
+    "storage/lake/archive_schema.py",
+    "storage/lake/table.py",
+)
 """What executors import of ours."""
 _JAVA = """#!/bin/sh
 count=$#

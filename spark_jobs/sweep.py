@@ -12,8 +12,8 @@ import re
 
 from spark_jobs.runs import Run
 from spark_jobs.table import NotCommitted, commit_to, fence, load_table, removed_files, table_files
-from storage.archive_schema import ARCHIVE
-from storage.lake import Lake
+from storage.lake.archive_schema import ARCHIVE
+from storage.lake.table import Lake
 
 PART_NAME = re.compile(r".*/part-(archive|compact)-[0-9a-f]{32}-[^/]*\.parquet")
 """Files of our jobs; what others put into the folder is theirs."""

@@ -21,8 +21,14 @@ from deltalake.transaction import AddAction, RemoveAction
 from spark_jobs.failures import JobFailed
 from spark_jobs.parts import Part
 from spark_jobs.segments import ShardId
-from storage.archive_schema import ARCHIVE, TABLE, TABLE_PARTITIONS, arrow_schema, transaction_id
-from storage.lake import Lake, LakeUnusable
+from storage.lake.archive_schema import (
+    ARCHIVE,
+    TABLE,
+    TABLE_PARTITIONS,
+    arrow_schema,
+    transaction_id,
+)
+from storage.lake.table import Lake, LakeUnusable
 
 FENCE = "holdfast:sweep"
 Action = AddAction | RemoveAction

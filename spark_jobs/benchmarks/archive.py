@@ -29,7 +29,7 @@ from pyspark.sql import functions as f
 
 from spark_jobs.archive import archive
 from spark_jobs.spark import spark_session
-from storage.archive_schema import (
+from storage.lake.archive_schema import (
     CHECKSUM_MODULUS,
     FOOTER_KEY,
     SEGMENT,
@@ -39,7 +39,7 @@ from storage.archive_schema import (
     segment_folder,
     segment_name,
 )
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 SEGMENT_ROWS = 60_000
 QUEUES = 6

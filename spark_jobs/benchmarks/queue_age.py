@@ -26,8 +26,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_jobs.queue_age import HOURLY, commit, compute, plan
 from spark_jobs.result_tables import load
 from spark_jobs.spark import spark_session
-from storage.archive_schema import FLOW, FLOWS, QUEUE_AGE, SNAPSHOT, SNAPSHOTS, arrow_schema
-from storage.lake import Lake
+from storage.lake.archive_schema import FLOW, FLOWS, QUEUE_AGE, SNAPSHOT, SNAPSHOTS, arrow_schema
+from storage.lake.table import Lake
 
 _SHARDS = 4
 _SNAPSHOTS = 24

@@ -15,7 +15,7 @@ from spark_jobs.spark import OpenSession, spark_session
 from spark_jobs.tests import faults
 from spark_jobs.tests.jobs import ArchiveJob
 from spark_jobs.tests.services import FakeService
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 # Starts in half the time; long jobs would be slower.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")

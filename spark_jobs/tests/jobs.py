@@ -6,7 +6,7 @@ from spark_jobs.admin import Service
 from spark_jobs.archive import Summary, run_archive
 from spark_jobs.spark import OpenSession
 from spark_jobs.tests.services import FakeService
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 
 class ArchiveJob:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.table import load_table, removed_files, table_files
-from storage.archive_schema import (
+from storage.lake.archive_schema import (
     ARCHIVE,
     CHECKSUM_MODULUS,
     EXPIRED,
@@ -24,7 +24,7 @@ from storage.archive_schema import (
     segment_folder,
     segment_name,
 )
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 Row = dict[str, Any]
 ACCOUNT = "000000000042"

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
-from sqs_api.service_place import Place
+from sqs_api.admin.service_place import Place
 
 
 def place_of(url: str) -> Place:

@@ -11,7 +11,7 @@ import pytest
 from compat_tests.certificates import Authority
 from spark_jobs.admin import Refused, Service, ServiceUnusable, Table, sdk_key
 from spark_jobs.tests.services import FakeService, place_of
-from sqs_api.service_place import Place, find_place
+from sqs_api.admin.service_place import Place, find_place
 
 TABLE = Table("/lake/archive", "an-id", 7)
 

@@ -21,8 +21,8 @@ from spark_jobs.counting import buckets_of
 from spark_jobs.histograms import histogram, ranked
 from spark_jobs.snapshots import count_cells, find_hours, movements
 from spark_jobs.tests.snapshots import HOUR, at, flow, stored, write_flows, write_snapshot
-from storage.archive_schema import bucket_of, bucket_upper_ms
-from storage.lake import Lake
+from storage.lake.archive_schema import bucket_of, bucket_upper_ms
+from storage.lake.table import Lake
 
 Row = dict[str, Any]
 

@@ -21,7 +21,7 @@ from spark_jobs.archived import (
 from spark_jobs.failures import JobFailed
 from spark_jobs.tests.archives import BEGINNING, archived, attributes, write_archive
 from spark_jobs.tests.buckets import bucket
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 DAY = timedelta(days=1)
 ROWS = [

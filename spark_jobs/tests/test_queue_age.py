@@ -35,8 +35,8 @@ from spark_jobs.snapshots import HOUR_MS, Hour
 from spark_jobs.spark import OpenSession
 from spark_jobs.table import NotCommitted
 from spark_jobs.tests.snapshots import HOUR, at, flow, stored, write_flows, write_snapshot
-from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST
-from storage.lake import Lake, LakeFile
+from storage.lake.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST
+from storage.lake.table import Lake, LakeFile
 
 
 def table_of(lake: Lake) -> DeltaTable:

@@ -15,8 +15,8 @@ from spark_jobs.runs import Run
 from spark_jobs.sweep import sweep
 from spark_jobs.table import NotCommitted, commit_to, fence, load_or_create
 from spark_jobs.tests.lakes import archived_rows, names, orphans, write_batches
-from storage.archive_schema import ARCHIVE, RUNS
-from storage.lake import Lake
+from storage.lake.archive_schema import ARCHIVE, RUNS
+from storage.lake.table import Lake
 
 PAUSED = "archive-" + "0" * 32
 
