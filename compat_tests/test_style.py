@@ -40,7 +40,7 @@ ENVIRONMENT = {
 BLIND_EXCEPT = {
     "sqs_api/gateway/gateway.py": "the root of a request: a bug becomes InternalError and a log line",
     "cluster/shards/shard.py": "the root of a shard's task: a bug stops the shard, which is reloaded",
-    "cluster/shards/turn.py": "deciding changes nothing: a bug in it costs one request, which gets InternalError",
+    "visibility/rules/turn.py": "deciding changes nothing: a bug in it costs one request, which gets InternalError",
     "spark_jobs/spark.py": "whatever keeps Spark from starting is said in one line",
     "sqs_api/admin/deletions.py": "the root of dropping and restoring queues: a bug is logged and the step repeated",
     "sqs_api/periodic.py": "the root of repeated work: a bug is a log line, and the work comes again",

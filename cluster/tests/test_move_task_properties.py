@@ -142,7 +142,7 @@ class MoveTasks(RuleBasedStateMachine):
 
     def without_a_source(self) -> int:
         """Visible messages of the dead-letter queue that have none."""
-        entries = self.driver.engine.state.queue(DEAD_ID).entries
+        entries = self.driver.state.queue(DEAD_ID).entries
         return sum(
             self.home[body] == DEAD_ID and not (sequence in entries and entries[sequence].hidden)
             for sequence, body in self.stored(DEAD_ID)
@@ -162,7 +162,7 @@ class MoveTasks(RuleBasedStateMachine):
         target = other if to_other else None
         request = prepared.start_move_task(dead, target, rate)
         before = self.counted()
-        visible = self.driver.engine.state.queue(DEAD_ID).visible
+        visible = self.driver.state.queue(DEAD_ID).visible
         stay = 0 if to_other else self.without_a_source()
         reply = self.driver.submit(request)
         if running:
@@ -196,7 +196,7 @@ class MoveTasks(RuleBasedStateMachine):
     @rule()
     def cancel(self) -> None:
         newest = self.listed()[:1]
-        tasks = self.driver.engine.state.queue(DEAD_ID).tasks
+        tasks = self.driver.state.queue(DEAD_ID).tasks
         if newest and newest[0].status == "RUNNING":
             handle = newest[0].task_handle
             assert handle == move_tasks.encode_handle(tasks[max(tasks)])
@@ -242,13 +242,13 @@ class MoveTasks(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        self.store.sync()
+        self.store.sync_all()
         self.durable = set(self.bodies)
 
     @rule(is_clean=st.booleans())
     def restart(self, is_clean: bool) -> None:
         if is_clean:
-            self.store.close()
+            self.store.sync_all()
             self.durable = set(self.bodies)
         else:
             self.store.crash()
@@ -286,7 +286,7 @@ class MoveTasks(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_sound(self) -> None:
-        check_rows(self.store, self.driver.engine.state)
+        check_rows(self.store, self.driver.state)
 
     @invariant()
     def tasks_are_told_right(self) -> None:

@@ -10,10 +10,11 @@ import pytest
 
 from storage.engines.rocks import Durability, RocksStore
 from storage.rows.appliers import APPLIERS, write_queue
-from storage.rows.codec import DamagedRecord, QueueRow
+from storage.rows.codec import QueueRow
 from storage.rows.keys import MESSAGE, row_key
 from storage.rows.stored_rows import StoredRows
 from visibility.state.events import Event, Lease, MessagesSent, StoredMessage, VisibilityChanged
+from visibility.state.rows import DamagedRecord
 
 COUNT = 400
 ROW = QueueRow(COUNT + 1, 1, COUNT, 0)

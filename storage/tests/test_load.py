@@ -8,7 +8,7 @@ import pytest
 
 from storage.engines.store import Store
 from storage.rows.appliers import write_queue
-from storage.rows.codec import DamagedRecord, QueueRow, encode_row
+from storage.rows.codec import QueueRow, encode_row
 from storage.rows.keys import (
     ALIAS,
     DELAYED,
@@ -38,6 +38,7 @@ from visibility.state.events import (
     MoveTaskChanged,
     VisibilityChanged,
 )
+from visibility.state.rows import DamagedRecord
 
 ROW = QueueRow(4, 2, 1, 0)
 LEASE_1 = Lease(1, 30_000, 1, 0, 5, 5)

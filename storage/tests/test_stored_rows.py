@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from storage.engines.store import Store
-from storage.rows.codec import DamagedRecord
 from storage.rows.keys import (
     DELAYED,
     message_key,
@@ -31,6 +30,7 @@ from visibility.state.events import (
     StoredMessage,
 )
 from visibility.state.grouping import group_digest
+from visibility.state.rows import DamagedRecord
 
 LEASE_1 = Lease(1, 30_000, 1, 0, 5, 5)
 RUBBISH = b"\x01rubbish"
