@@ -27,7 +27,7 @@ from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.log import Reading
 from storage.rows.codec import QueueRow, decode_row
-from storage.rows.keys import queue_key, queue_of
+from storage.rows.keys import APPLIED_KEY, queue_key, queue_of
 from visibility.state.events import THE_SHARD, ArchivedMessage, StoredMessage
 from visibility.state.rows import DamagedRecord
 
@@ -150,7 +150,7 @@ class FolderCheck:
                     queue_ids[found.queue_id] = False
                 yield self._line(number, found)
             else:
-                self.rows += 1
+                self.rows += found.key != APPLIED_KEY
                 queue_ids.setdefault(queue_of(found.key), True)
                 says = found.says
                 message = says.message if isinstance(says, ArchivedMessage) else says

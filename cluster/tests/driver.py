@@ -13,7 +13,7 @@ from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries, Progress
-from visibility.rules.turn import run
+from visibility.rules.turn import Notice, run
 from visibility.state.events import Event
 from visibility.state.invariants import check_shard
 from visibility.state.stamp import Stamp
@@ -111,6 +111,8 @@ class Driver:
         self.now_ms = now_ms
         self.trusted_ms = 0
         self.turns = 0
+        self.notices: list[Notice] = []
+        """What a shard would log."""
         self._entropy = SteadyEntropy()
         self._entropy._bits += now_ms + seed
         if on_event is not None:
@@ -188,9 +190,7 @@ class Driver:
             self.store.sync(lambda failure: None)
             self.store.apply(changes)
             self.rows.forget(changes)
-        for notice in decided.notices:
-            if notice.error is not None:
-                raise notice.error
+        self.notices += decided.notices
         check_shard(self.state)
         for ticket, answer in decided.answers:
             ticket.on_answer(answer)

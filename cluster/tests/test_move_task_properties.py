@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import ClassVar
 
 import pytest
-import structlog
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -341,10 +340,10 @@ def test_what_stayed_is_logged_at_the_end() -> None:
     driver = Driver(KnownQueues(dead, one))
     driver.submit(prepared.send_batch(dead, ["a", "b"]))
 
-    with structlog.testing.capture_logs() as logs:
-        driver.submit(prepared.start_move_task(dead, None, 0))
+    driver.submit(prepared.start_move_task(dead, None, 0))
 
-    (ended,) = logs
-    assert ended["event"] == "move_task_ended"
-    assert ended["source_arn"] == dead.arn
-    assert (ended["reason"], ended["moved"], ended["stayed"]) == (REASONS[1], 0, 2)
+    (ended,) = driver.notices
+    assert ended.event == "move_task_ended"
+    assert ended.fields["source_arn"] == dead.arn
+    told = [ended.fields[name] for name in ("reason", "moved", "stayed")]
+    assert told == [REASONS[1], 0, 2]

@@ -10,8 +10,10 @@ import pytest
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.engines.rocks import Durability, RocksStore
+from storage.engines.durable import DurableStore, open_store
+from storage.engines.rocks import RocksRows
 from storage.rows.keys import queue_key
+from storage.tests.on_disk import changing
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, Request
 from visibility.contract.operations import SendMessage
@@ -163,21 +165,25 @@ async def test_a_stopped_shard_is_not_opened_again() -> None:
 
 
 async def test_a_start_that_meets_damage_lets_go_of_the_folder(tmp_path: Path) -> None:
-    store = RocksStore(tmp_path, Durability.OS, lambda error: None)
-    store.batch.put(queue_key(1), b"\x01rubbish")
-    store.close()
+    folder = tmp_path / "shard-0"
+    with changing(folder) as changes:
+        changes.put(queue_key(1), b"\x01rubbish")
+
+    async def opened() -> DurableStore:
+        return open_store(folder)
+
     shard = Shard(
         0,
-        open_store=lambda on_failure: RocksStore(tmp_path, Durability.OS, on_failure),
+        open_store=opened,
         clock=LoopClock(),
         entropy=CountingEntropy(),
         definitions=KnownQueues(Q),
     )
 
     with pytest.raises(DamagedRecord):
-        shard.start()
+        await shard.start()
 
-    RocksStore(tmp_path, Durability.OS, lambda error: None).close()
+    RocksRows(folder).close()
 
 
 @virtual

@@ -55,7 +55,9 @@ def check_archive(rows: RowReader) -> Iterator[Finding]:
     own = row_key(THE_SHARD, ARCHIVE, 0)
     value = rows.get(own)
     if value is None:
-        yield Finding(own, "messages wait for the archive, but its row is missing")
+        waiting = rows.scan(*table_range(THE_SHARD, ARCHIVED)[:1], own)
+        if next(waiting, None) is not None:
+            yield Finding(own, "messages wait for the archive, but its row is missing")
         return
     archive = decode_row(ArchiveRow, own, value)
     batches = [decode_row(SealedBatch, k, v) for k, v in rows.scan(*table_range(THE_SHARD, BATCH))]

@@ -112,8 +112,9 @@ def open_replayed(folder: Path) -> RocksRows:
     """Open the rows of a folder that no service uses, with all that its log holds, durable. Raises StoreFailed."""
     rows = RocksRows(folder)
     try:
-        reading = read_shard_log(rows, SystemDisk())
-        _refuse_loss(reading, folder, StoreOptions(), structlog.get_logger("store"))
+        disk, log = SystemDisk(), structlog.get_logger("store").bind(folder=str(folder))
+        reading = read_shard_log(rows, disk, _noted(disk, log_folder(folder), StoreOptions(), log))
+        _refuse_loss(reading, folder, StoreOptions(), log)
         _replay(reading, rows)
         rows.flush()
     except (LogMismatch, OSError, DamagedRecord, msgspec.MsgspecError) as error:
