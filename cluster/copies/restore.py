@@ -34,6 +34,10 @@ SEQUENCES_SKIPPED = 1 << 40
 restores fit into a sequence."""
 
 
+_READABLE_FORMATS = (3, FORMAT_VERSION)
+"""A checkpoint of format 3 holds the same rows: only the log is another."""
+
+
 class BackupDamaged(Exception):
     """The backup is not what was written, and nothing was restored."""
 
@@ -55,7 +59,7 @@ def restore(backup: Path, data: Path) -> Manifest:
     Raises BackupRefused and BackupDamaged, with nothing left in `data`.
     """
     manifest = read_manifest(backup)
-    if manifest.data_format != FORMAT_VERSION:
+    if manifest.data_format not in _READABLE_FORMATS:
         raise BackupRefused(
             f"{backup} is of data format {manifest.data_format}; this version of holdfast knows {FORMAT_VERSION}"
         )
