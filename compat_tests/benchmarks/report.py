@@ -83,10 +83,11 @@ def group(measurements: Sequence[Measurement]) -> list[Group]:
 
 def paired(first: Group, second: Group, column: Column) -> Ratio:
     """The first's figure divided by the second's; rounds in which either is missing do not count."""
+    values = [column.value(run) for run in first.runs], [column.value(run) for run in second.runs]
     pairs = [
         (ours, theirs)
-        for one, other in zip(first.runs, second.runs, strict=True)
-        if (ours := column.value(one)) == ours and (theirs := column.value(other)) > 0
+        for ours, theirs in zip(*values, strict=True)
+        if not math.isnan(ours) and theirs > 0
     ]
     return Ratio(
         _median(ours / theirs for ours, theirs in pairs),
