@@ -18,12 +18,13 @@
 #   make fuzz                       the differential fuzz, the models of queues and crashes amid deletions, for minutes
 #   make retention                  messages expire in real time (a minute)
 #   make sdks                       the guide's example of each SDK that the machine can build (minutes)
-#   make bench                      beside ElasticMQ (by Maven, or ELASTICMQ_JAR=...) and moto (half an hour; not a test)
+#   make bench                      beside ElasticMQ (Maven or ELASTICMQ_JAR) and moto (half an hour)
 #   make bench-jobs                 the archive and queue-age jobs beside plain Spark (minutes)
 #   make size                       memory, latency and restarts at up to ten million messages (half an hour)
 #   make lock                       resolve the locks anew (needs uv)
 
-# Makes .venv. By default one that was built with optimisations, if there is one: a message then costs about 13 % less.
+# The interpreter for .venv; by default one built with optimisations, with which a message costs
+# about 13 % less CPU.
 PYTHON ?=
 UV ?= uv
 ARGS ?=

@@ -1,9 +1,9 @@
 """The interpreters of this machine that Holdfast supports.
 
-`python -m compat_tests.interpreters [VERSION TO LEAVE OUT]...` prints one for each version: on the PATH, else pyenv's.
-`python3 -m compat_tests.interpreters --best` prints the one for `.venv`, and its reason on standard error: the first
-that was built with optimisations, of python3 and those in /usr/bin. It runs before anything is installed, on any Python
-from 3.7 on.
+`python -m compat_tests.interpreters [VERSION TO LEAVE OUT]...` prints one for each version: on the
+PATH, else pyenv's. `python3 -m compat_tests.interpreters --best` prints the one for `.venv`, and on
+standard error the reason: the first of python3 and those in /usr/bin that was built with
+optimisations. It runs before anything is installed, on Python 3.7 and later.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ asked_for = "--enable-optimizations" in (setting("CONFIG_ARGS") or "")
 hidden = setting("PGO_PROF_USE_FLAG") == "" != setting("PGO_PROF_GEN_FLAG")
 print("%d.%d" % sys.version_info[:2], int(asked_for or hidden))
 """
-"""Says the version, and 1 where the interpreter was built with a profile, 0 otherwise; fails where it cannot make an
-environment with pip. Debian and Ubuntu build with a profile and remove the flags for it from what they tell.
+"""Prints the version, and 1 for an interpreter built with a profile, else 0; fails where an
+environment with pip cannot be made. Debian builds with a profile but not by that option, and
+removes the flags of the second step from the settings.
 """
 
 
@@ -41,7 +42,7 @@ class Interpreter(NamedTuple):
 
 
 def best() -> Interpreter | None:
-    """The first with optimisations, else the first; None if there is none of a supported version."""
+    """The first with optimisations, else the first; None without one of a supported version."""
     found = [one for one in map(_look_at, _usual_places()) if one and one.version in SUPPORTED]
     return next((one for one in found if one.optimised), found[0] if found else None)
 
@@ -58,7 +59,7 @@ def _look_at(path: str) -> Interpreter | None:
 
 
 def _usual_places() -> Iterator[str]:
-    """The interpreter that `python3` means, the system's own, then the system's others from the newest on."""
+    """The python3 of the PATH, the system's, then the system's other versions, newest first."""
     on_path = shutil.which("python3")
     if on_path:
         yield on_path

@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic, table and chart, on made-up runs, and its client on a server that closes connections."""
+"""The benchmark's ratios, table and chart of made-up runs, and its client."""
 
 from __future__ import annotations
 

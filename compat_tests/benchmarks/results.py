@@ -86,7 +86,7 @@ def _row(one: Group, baseline: Group) -> str:
 
 
 def _faults(groups: Sequence[Group]) -> str:
-    """What went wrong; a service that loses messages or refuses calls may look fast."""
+    """The failures: a service that refuses calls or loses messages may look fast."""
     wrong = []
     for one in groups:
         errors = sum(run.errors for run in one.runs)

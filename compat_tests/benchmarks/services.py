@@ -1,4 +1,4 @@
-"""The services of the comparison, each in a process of its own on loopback, with its files in a temporary folder."""
+"""The services of the comparison: processes on loopback with their files in a temporary folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOTO_CREDENTIALS = Credentials("any", "any", "us-east-1")
 
 @contextmanager
 def running(names: Sequence[str]) -> Iterator[list[Endpoint]]:
-    """Start the services; those that this machine cannot run are left out, and it is said."""
+    """Start the services; leave out those that this machine cannot run, and say so."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
         endpoints = []
