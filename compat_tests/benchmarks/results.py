@@ -15,6 +15,7 @@ from compat_tests.benchmarks.chart import draw
 from compat_tests.benchmarks.measurement import Measurement
 from compat_tests.benchmarks.report import CPU, P50, P99, RATE, Group, group, paired, written
 from compat_tests.benchmarks.scenarios import SCENARIOS
+from compat_tests.benchmarks.services import ELASTICMQ
 
 _TABLE = "RESULTS.md"
 _CHART = "results.svg"
@@ -24,9 +25,8 @@ _TEXT = """\
 ![Processor time of the server for each message]({chart})
 
 Written by `make bench` on {day}: {rounds} rounds of {seconds:g} s for each line, the services in
-turn, medians; {cores} cores, which the services share with the client; Python {python}, {java},
-ElasticMQ {elasticmq}, moto {moto}. Judge by the ratios: absolute figures depend on the machine and
-on what else it does.
+turn, medians; {cores} cores, which the services share with the client; {versions}.
+Judge by the ratios: absolute figures depend on the machine and on what else it does.
 
 - `holdfast-fsync` checks signatures, encrypts what it stores, and answers once that is on the disk;
   `os` and `memory` are its other durabilities; `-open` takes requests without a signature.
@@ -57,10 +57,7 @@ def write_results(folder: Path, measurements: Sequence[Measurement], warm_up: fl
         rounds=len(groups[0].runs),
         seconds=round(measurements[0].seconds, 1),
         cores=os.cpu_count(),
-        python=sys.version.split()[0],
-        java=_java_version(),
-        elasticmq=elasticmq.VERSION,
-        moto=version("moto"),
+        versions=_versions({one.endpoint for one in groups}),
         warm_up=warm_up,
         first=first,
         rows="\n".join(_row(one, baseline[one[:2]]) for one in groups),
@@ -99,6 +96,11 @@ def _faults(groups: Sequence[Group]) -> str:
     return "\n".join(wrong) or "No call failed, and every acknowledged message was received."
 
 
-def _java_version() -> str:
-    said = subprocess.run([elasticmq.java(), "-version"], capture_output=True, text=True).stderr
-    return f"Java {said.split(chr(34))[1]}" if '"' in said else "no Java"
+def _versions(services: set[str]) -> str:
+    said = [f"Python {sys.version.split()[0]}"]
+    if services & set(ELASTICMQ):
+        java = subprocess.run([elasticmq.java(), "-version"], capture_output=True, text=True)
+        said += [f"ElasticMQ {elasticmq.version()} on {java.stderr.splitlines()[0]}"]
+    else:
+        said += ["ElasticMQ left out"]
+    return ", ".join([*said, f"moto {version('moto')}"])
