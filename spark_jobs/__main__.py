@@ -18,11 +18,11 @@ import click
 _FAILED = 1
 _WRONG_USE = 2
 JOBS = {
-    "archive": "spark_jobs.archive",
-    "compact": "spark_jobs.compact",
-    "dead-letters": "spark_jobs.dead_letters",
-    "queue-age": "spark_jobs.queue_age",
-    "replay": "spark_jobs.replay",
+    "archive": "spark_jobs.archive.archive",
+    "compact": "spark_jobs.archive.compact",
+    "dead-letters": "spark_jobs.dead_letters.dead_letters",
+    "queue-age": "spark_jobs.ages.queue_age",
+    "replay": "spark_jobs.replay.replay",
 }
 """Each job's module has its `command`, and is imported only when it is asked for: Spark takes a while."""
 
@@ -45,9 +45,9 @@ def _end(number: int, _: FrameType | None) -> None:
 
 def main() -> None:
     """Run a job. What ends it early also ends its Spark, and takes back its note among the runs."""
-    from spark_jobs.failures import JobFailed
-    from spark_jobs.options import Surroundings
-    from spark_jobs.spark import SparkUnusable
+    from spark_jobs.lib.failures import JobFailed
+    from spark_jobs.lib.options import Surroundings
+    from spark_jobs.lib.spark import SparkUnusable
     from storage.lake import LakeUnusable, ObjectStore
 
     signal.signal(signal.SIGTERM, _end)

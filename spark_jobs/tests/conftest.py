@@ -11,7 +11,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from spark_jobs.spark import OpenSession, spark_session
+from spark_jobs.lib.spark import OpenSession, spark_session
 from spark_jobs.tests import faults
 from spark_jobs.tests.jobs import ArchiveJob
 from spark_jobs.tests.services import FakeService

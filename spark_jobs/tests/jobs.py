@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spark_jobs.admin import Service
-from spark_jobs.archive import Summary, run_archive
-from spark_jobs.spark import OpenSession
+from spark_jobs.archive.archive import Summary, run_archive
+from spark_jobs.archive.service_client import Service
+from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.services import FakeService
 from storage.lake import Lake
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.table import load_table, removed_files, table_files
+from spark_jobs.archive.table import load_table, removed_files, table_files
 from storage.archive_schema import (
     ARCHIVE,
     CHECKSUM_MODULUS,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from spark_jobs.spark import find_java
+from spark_jobs.lib.spark import find_java
 
 _WAIT_S = 300.0
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"

@@ -9,10 +9,10 @@ import sys
 
 import boto3
 
-from spark_jobs.claim import Claim
-from spark_jobs.replay import Sending, Tally, new_run, send_all
-from spark_jobs.replay_ledger import Ledger, Named
-from spark_jobs.sending import Destination, Message, Rate
+from spark_jobs.replay.claim import Claim
+from spark_jobs.replay.ledger import Ledger, Named
+from spark_jobs.replay.replay import Sending, Tally, new_run, send_all
+from spark_jobs.replay.sending import Destination, Message, Rate
 from storage.archive_schema import row_checksum
 from storage.lake import Lake
 

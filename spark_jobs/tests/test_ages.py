@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.ages import queue_hours
-from spark_jobs.counting import buckets_of
-from spark_jobs.histograms import histogram, ranked
-from spark_jobs.snapshots import count_cells, find_hours, movements
-from spark_jobs.tests.snapshots import HOUR, at, flow, stored, write_flows, write_snapshot
+from spark_jobs.ages.counting import buckets_of
+from spark_jobs.ages.histograms import histogram, ranked
+from spark_jobs.ages.snapshots import count_cells, find_hours, movements
+from spark_jobs.ages.statistics import queue_hours
+from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
 from storage.archive_schema import bucket_of, bucket_upper_ms
 from storage.lake import Lake
 
@@ -73,7 +73,7 @@ def test_percentiles_are_the_exact_ones_or_nine_percent_more(
 
 
 def test_executors_need_pyarrow_and_numpy_only() -> None:
-    program = "import sys, spark_jobs.counting; print(*sys.modules)"
+    program = "import sys, spark_jobs.ages.counting; print(*sys.modules)"
 
     said = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

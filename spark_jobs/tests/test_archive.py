@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.admin import Service
-from spark_jobs.archive import archive, plan, run_archive, take, write
-from spark_jobs.failures import JobFailed
-from spark_jobs.runs import Run
-from spark_jobs.segments import Segment
-from spark_jobs.spark import OpenSession
-from spark_jobs.sweep import sweep
-from spark_jobs.table import load_or_create, load_table, table_files
+from spark_jobs.archive.archive import archive, plan, run_archive, take, write
+from spark_jobs.archive.runs import Run
+from spark_jobs.archive.segments import Segment
+from spark_jobs.archive.service_client import Service
+from spark_jobs.archive.sweep import sweep
+from spark_jobs.archive.table import load_or_create, load_table, table_files
+from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.faults import FailingAlways, FailingOnce, KilledOnce
 from spark_jobs.tests.jobs import ArchiveJob
 from spark_jobs.tests.lakes import (
@@ -337,7 +337,7 @@ def test_plan_reads_no_more_than_what_is_not_in_the_table(job: ArchiveJob) -> No
 
 def test_executors_need_no_package_but_pyarrow() -> None:
     ours = {"boto3", "botocore", "click", "deltalake", "pandas"}
-    program = "import sys, spark_jobs.executor; print(*sys.modules)"
+    program = "import sys, spark_jobs.archive.executor; print(*sys.modules)"
 
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.claim import Claim, Timing
-from spark_jobs.failures import JobFailed
+from spark_jobs.lib.failures import JobFailed
+from spark_jobs.replay.claim import Claim, Timing
 from storage.lake import Lake
 
 FOLDER = "replays/orders/default/claims"

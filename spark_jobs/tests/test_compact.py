@@ -12,13 +12,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive import archive, plan, take, write
-from spark_jobs.compact import Keep, bins, files_of, first_wave, run_compact
-from spark_jobs.executor import TableFile
-from spark_jobs.runs import Run
-from spark_jobs.spark import OpenSession
-from spark_jobs.sweep import sweep
-from spark_jobs.table import archived_batch, load_or_create, removed_files
+from spark_jobs.archive.archive import archive, plan, take, write
+from spark_jobs.archive.compact import Keep, bins, files_of, first_wave, run_compact
+from spark_jobs.archive.executor import TableFile
+from spark_jobs.archive.runs import Run
+from spark_jobs.archive.sweep import sweep
+from spark_jobs.archive.table import archived_batch, load_or_create, removed_files
+from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.lakes import (
     SOURCE,
     archived_rows,

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive import plan, verify, write
-from spark_jobs.failures import JobFailed
+from spark_jobs.archive.archive import plan, verify, write
+from spark_jobs.lib.failures import JobFailed
 from spark_jobs.tests.jobs import ArchiveJob
 from spark_jobs.tests.lakes import (
     SOURCE,

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.archived import archived_files
-from spark_jobs.dead_letters import REPORT, command, commit, compute, run_dead_letters
-from spark_jobs.error_shapes import NO_ERROR, REPLACED, SEALED, SHAPE_MAX, shape
-from spark_jobs.failures_grouped import LETTERS, Asked
-from spark_jobs.result_tables import load
-from spark_jobs.spark import OpenSession
+from spark_jobs.archive.archived import archived_files
+from spark_jobs.dead_letters.dead_letters import REPORT, command, commit, compute, run_dead_letters
+from spark_jobs.dead_letters.error_shapes import NO_ERROR, REPLACED, SEALED, SHAPE_MAX, shape
+from spark_jobs.dead_letters.groups import LETTERS, Asked
+from spark_jobs.lib.result_tables import load
+from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.archives import BEGINNING, Row, archived, attributes, write_archive
 from storage.archive_schema import DEAD_LETTERS
 from storage.lake import Lake

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.admin import Service
-from spark_jobs.archive import plan, run_archive, take, write
-from spark_jobs.compact import Keep, run_compact
-from spark_jobs.spark import OpenSession
-from spark_jobs.table import NotCommitted, commit_to, fence, load_or_create
+from spark_jobs.archive.archive import plan, run_archive, take, write
+from spark_jobs.archive.compact import Keep, run_compact
+from spark_jobs.archive.service_client import Service
+from spark_jobs.archive.table import NotCommitted, commit_to, fence, load_or_create
+from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.lakes import (
     SOURCE,
     archived_rows,

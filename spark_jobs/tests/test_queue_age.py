@@ -15,10 +15,8 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from spark_jobs.charts import amounts_chart, times_chart
-from spark_jobs.counting import ShardHour
-from spark_jobs.failures import JobFailed
-from spark_jobs.queue_age import (
+from spark_jobs.ages.counting import ShardHour
+from spark_jobs.ages.queue_age import (
     HOURLY,
     REPORT,
     command,
@@ -29,12 +27,14 @@ from spark_jobs.queue_age import (
     publish,
     run_queue_age,
 )
-from spark_jobs.report import duration, number, signed
-from spark_jobs.result_tables import load
-from spark_jobs.snapshots import HOUR_MS, Hour
-from spark_jobs.spark import OpenSession
-from spark_jobs.table import NotCommitted
-from spark_jobs.tests.snapshots import HOUR, at, flow, stored, write_flows, write_snapshot
+from spark_jobs.ages.snapshots import HOUR_MS, Hour
+from spark_jobs.archive.table import NotCommitted
+from spark_jobs.lib.charts import amounts_chart, times_chart
+from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.report import duration, number, signed
+from spark_jobs.lib.result_tables import load
+from spark_jobs.lib.spark import OpenSession
+from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
 from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST
 from storage.lake import Lake, LakeFile
 

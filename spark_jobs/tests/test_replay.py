@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import Members, create_fifo_queue, receive
 from compat_tests.node_process import NodeProcess
-from spark_jobs.archived import Selection, read_archive, selected_files
-from spark_jobs.claim import Claim, Timing
-from spark_jobs.failures import JobFailed
-from spark_jobs.replay import Plan, Sending, Tally, dry_run, in_order, run_replay, send_all
-from spark_jobs.replay_ledger import Ledger
-from spark_jobs.sending import Destination, Message, Rate, find_destination
-from spark_jobs.spark import OpenSession
+from spark_jobs.archive.archived import Selection, read_archive, selected_files
+from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.spark import OpenSession
+from spark_jobs.replay.claim import Claim, Timing
+from spark_jobs.replay.ledger import Ledger
+from spark_jobs.replay.replay import Plan, Sending, Tally, dry_run, in_order, run_replay, send_all
+from spark_jobs.replay.sending import Destination, Message, Rate, find_destination
 from spark_jobs.tests import replaying
 from spark_jobs.tests.archives import BEGINNING, Row, archived, attributes, write_archive
 from spark_jobs.tests.buckets import bucket

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.dead_letters import REPORT as DEAD_LETTERS_REPORT
-from spark_jobs.dead_letters import run_dead_letters
-from spark_jobs.failures_grouped import Asked
-from spark_jobs.queue_age import HOURLY, REPORT, run_queue_age
-from spark_jobs.result_tables import load
-from spark_jobs.spark import OpenSession
+from spark_jobs.ages.queue_age import HOURLY, REPORT, run_queue_age
+from spark_jobs.dead_letters.dead_letters import REPORT as DEAD_LETTERS_REPORT
+from spark_jobs.dead_letters.dead_letters import run_dead_letters
+from spark_jobs.dead_letters.groups import Asked
+from spark_jobs.lib.result_tables import load
+from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.archives import BEGINNING, archived, write_archive
 from spark_jobs.tests.buckets import bucket
 from spark_jobs.tests.processes import ended, job, kill, wait
-from spark_jobs.tests.snapshots import at, flow, stored, write_flows, write_snapshot
+from spark_jobs.tests.snapshot_files import at, flow, stored, write_flows, write_snapshot
 from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST
 from storage.lake import Lake
 

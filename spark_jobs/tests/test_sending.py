@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.replay_ledger import Named
-from spark_jobs.sending import (
+from spark_jobs.replay.ledger import Named
+from spark_jobs.replay.sending import (
     BATCH_BYTES_MAX,
     ENTRIES_MAX,
     Attributes,

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive import Plan, plan, take, write
-from spark_jobs.parts import Part
-from spark_jobs.runs import Run
-from spark_jobs.sweep import sweep
-from spark_jobs.table import NotCommitted, commit_to, fence, load_or_create
+from spark_jobs.archive.archive import Plan, plan, take, write
+from spark_jobs.archive.parts import Part
+from spark_jobs.archive.runs import Run
+from spark_jobs.archive.sweep import sweep
+from spark_jobs.archive.table import NotCommitted, commit_to, fence, load_or_create
 from spark_jobs.tests.lakes import archived_rows, names, orphans, write_batches
 from storage.archive_schema import ARCHIVE, RUNS
 from storage.lake import Lake

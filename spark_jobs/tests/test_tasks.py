@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from spark_jobs.failures import JobFailed
-from spark_jobs.progress import Done
-from spark_jobs.tasks import cut, run_tasks
+from spark_jobs.archive.tasks import cut, run_tasks
+from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.progress import Done
 
 MB = 1 << 20
 

@@ -1,0 +1,173 @@
+"""Queue ages: the numbers of each queue and hour, from what was counted in its snapshots and flows. DataFrames only."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from spark_jobs.ages.counting import AGES, RECEIVE_CLASSES, RECEIVES, TIMES
+from spark_jobs.ages.histograms import histogram, ranked
+from storage.archive_schema import Columns
+
+QUEUE = ["account", "region", "queue"]
+_KEYS = [*QUEUE, "hour"]
+_SUMMED = [
+    "sent",
+    "received",
+    "deleted",
+    "expired",
+    "purged",
+    "moved_in",
+    "moved_out",
+]
+_AGE_PERCENTILES = ["age_p50_s", "age_p90_s", "age_p99_s", "age_max_s"]
+_STATES = ["visible", "in_flight", "delayed"]
+
+AGE: Columns = {
+    "account": "string",
+    "region": "string",
+    "queue": "string",
+    "hour": "instant",
+    "snapshots": "int32",
+    "messages": "int64",
+    "age_buckets": "numbers",
+    "age_counts": "numbers",
+    "age_p50_s": "double",
+    "age_p90_s": "double",
+    "age_p99_s": "double",
+    "age_max_s": "double",
+    "oldest_receivable_max_s": "double",
+    "stored": "int64",
+    "oldest_stored_s": "double",
+    "oldest_receivable_s": "double",
+    "receive_counts": "numbers",
+    "time_in_queue_buckets": "numbers",
+    "time_in_queue_counts": "numbers",
+    "time_in_queue_p50_s": "double",
+    "time_in_queue_p90_s": "double",
+    "time_in_queue_p99_s": "double",
+    "time_in_queue_max_s": "double",
+    "sent": "int64",
+    "received": "int64",
+    "deleted": "int64",
+    "expired": "int64",
+    "purged": "int64",
+    "moved_in": "int64",
+    "moved_out": "int64",
+    "watched_s": "double",
+    "arrivals_per_s": "double",
+    "departures_per_s": "double",
+    "deleted_per_s": "double",
+    "expired_per_s": "double",
+    "moved_per_s": "double",
+    "visible": "int64",
+    "in_flight": "int64",
+    "delayed": "int64",
+    "backlog": "int64",
+    "growth_per_hour": "double",
+}
+"""A queue in an hour of UTC, over all shards and sources that had it. Times are in seconds.
+
+`age_...` are those of stored messages (taken_at - sent_at) over all `snapshots` of the hour, so that a message counts once
+in each (`messages` in all); `age_max_s` is also the age of the oldest. Percentiles are at most 9.1 % too high.
+`oldest_receivable_max_s` is the age of the oldest message that a receive could have taken, over the hour's snapshots.
+As of the hour's last snapshot: `stored`, `oldest_stored_s`, `oldest_receivable_s`, and in `receive_counts` how many messages
+had been received 0, 1, 2, 3, 4 to 9, and 10 or more times.
+
+`time_in_queue_...` is how long messages had been there that were deleted; the maximum is the end of a bucket.
+`sent` to `moved_out` are counts over `watched_s`; `..._per_s` are those by time: arrivals are sent or moved in, departures
+are deleted, expired, purged or moved out (`moved_per_s`). `visible`, `in_flight`, `delayed`, and their sum `backlog`, are
+those at the hour's end; `growth_per_hour` is by how much the backlog grew, by time. Without flows they are null, and
+`backlog` is `stored`.
+"""
+
+
+def queue_hours(cells: DataFrame, movements: DataFrame) -> DataFrame:
+    """AGE from CELL and MOVEMENT (`counting`)."""
+    both = counted(cells).join(flow_sums(movements), _KEYS, "full")
+    defaults = {
+        "messages": _none(),
+        "stored": _none(),
+        "receive_counts": f.array(*[_none()] * len(RECEIVE_CLASSES)),
+    }
+    for prefix in ("age", "time_in_queue"):
+        defaults |= dict.fromkeys(
+            (f"{prefix}_buckets", f"{prefix}_counts"), f.array().cast("array<bigint>")
+        )
+    filled = both.withColumns({name: f.coalesce(name, value) for name, value in defaults.items()})
+    exact = {name: f.least(name, "oldest_ever_s") for name in _AGE_PERCENTILES}
+    return filled.withColumns(exact).withColumns(_rates()).select(*AGE)
+
+
+def counted(cells: DataFrame) -> DataFrame:
+    """The columns of AGE that come from cells."""
+    processors = cells.sparkSession.sparkContext.defaultParallelism
+    sums = (
+        cells.repartition(processors, *_KEYS)  # so that all that follows stays where it is
+        .groupBy(*_KEYS, "kind", "bucket")
+        .agg(
+            f.sum("count").alias("count"),
+            f.max("oldest_ms").alias("oldest_ms"),
+            f.max("oldest_receivable_ms").alias("oldest_receivable_ms"),
+            f.max("snapshots").alias("snapshots"),
+        )
+    )
+    ages, receives, times = (f.col("kind") == kind for kind in (AGES, RECEIVES, TIMES))
+    classes = [
+        f.coalesce(f.sum(f.when(receives & (f.col("bucket") == number), f.col("count"))), _none())
+        for number in range(len(RECEIVE_CLASSES))
+    ]
+    ranks = ranked(sums, [*_KEYS, "kind"])
+    return ranks.groupBy(*_KEYS).agg(
+        f.max("snapshots").alias("snapshots"),
+        f.sum(f.when(ages, f.col("count"))).alias("messages"),
+        *histogram("age", ages),
+        _seconds("oldest_ms", ages).alias("oldest_ever_s"),
+        _seconds("oldest_receivable_ms", ages).alias("oldest_receivable_max_s"),
+        f.sum(f.when(receives, f.col("count"))).alias("stored"),
+        _seconds("oldest_ms", receives).alias("oldest_stored_s"),
+        _seconds("oldest_receivable_ms", receives).alias("oldest_receivable_s"),
+        f.array(*classes).alias("receive_counts"),
+        *histogram("time_in_queue", times),
+    )
+
+
+def _none() -> Column:
+    """Spark's literals cannot be made before its session."""
+    return f.lit(0).cast("bigint")
+
+
+def _seconds(milliseconds: str, condition: Column) -> Column:
+    return f.max(f.when(condition, f.col(milliseconds))) / 1000
+
+
+def flow_sums(movements: DataFrame) -> DataFrame:
+    """What came and left in the hour, and what there was at its end.
+
+    A shard's last flow of the hour has no row of a queue that was empty then, or gone: its backlog is 0.
+    """
+    at_end = f.col("until_at") == f.col("ended_at")
+    begun_at = f.coalesce("begun_at", f.greatest("from_at", "hour"))
+    at_ends = [f.sum(f.when(at_end, f.col(name)).otherwise(0)).alias(name) for name in _STATES]
+    watched = (f.unix_micros(f.max("ended_at")) - f.unix_micros(f.min(begun_at))) / 1e6
+    return movements.groupBy(*_KEYS).agg(
+        *(f.sum(name).alias(name) for name in _SUMMED), *at_ends, watched.alias("watched_s")
+    )
+
+
+def _rates() -> dict[str, Column]:
+    arrivals = f.col("sent") + f.col("moved_in")
+    departures = f.col("deleted") + f.col("expired") + f.col("purged") + f.col("moved_out")
+    per_s = {
+        "arrivals_per_s": arrivals,
+        "departures_per_s": departures,
+        "deleted_per_s": f.col("deleted"),
+        "expired_per_s": f.col("expired"),
+        "moved_per_s": f.col("moved_out"),
+    }
+    watched_s = f.nullif(f.col("watched_s"), f.lit(0.0))
+    backlog = f.col("visible") + f.col("in_flight") + f.col("delayed")
+    return {name: count / watched_s for name, count in per_s.items()} | {
+        "growth_per_hour": (arrivals - departures) / watched_s * 3600,
+        "backlog": f.coalesce(backlog, "stored"),
+    }

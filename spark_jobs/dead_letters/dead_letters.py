@@ -1,0 +1,152 @@
+"""dead-letters: what failed, in groups: the Delta table LAKE/dead_letters and LAKE/reports/dead-letters.html.
+
+Read from the archive: messages that came to their queue by a redrive policy. Days are those when they were sent. All days
+of the range that the archive has are replaced by one commit; days that the archive has no longer stay.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import click
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_jobs.archive.archive_files import ArchiveFile
+from spark_jobs.archive.archived import archived_files, read_archive
+from spark_jobs.archive.table import NotCommitted
+from spark_jobs.dead_letters.dead_letters_report import dead_letters_report
+from spark_jobs.dead_letters.groups import ALL, ERROR, LETTERS, Asked, letter_groups
+from spark_jobs.lib.failures import JobFailed, spark_reason
+from spark_jobs.lib.instants import Instant
+from spark_jobs.lib.options import lake_option, master_option, unasked_place_option
+from spark_jobs.lib.report import counted
+from spark_jobs.lib.result_tables import load, replace
+from spark_jobs.lib.spark import OpenSession, spark_session
+from spark_jobs.lib.stages import query_progress
+from storage.archive_schema import DEAD_LETTERS, REPORTS, arrow_schema
+from storage.lake import Lake
+
+REPORT = f"{REPORTS}/dead-letters.html"
+_DAYS = 30
+_TRIES = 5
+
+
+def files_between(lake: Lake, since: datetime, until: datetime) -> list[ArchiveFile]:
+    """The archive's files of days in the range. Raises JobFailed."""
+    return [file for file in archived_files(lake) if since.date() <= file.day <= until.date()]
+
+
+def compute(session: SparkSession, lake: Lake, files: list[ArchiveFile], asked: Asked) -> pa.Table:
+    """LETTERS of these files. Raises JobFailed."""
+    try:
+        frame = letter_groups(read_archive(session, lake, files), asked)
+        with query_progress(session, "dead-letters", len(files), 0):
+            groups = frame.toArrow()
+    except (PySparkException, Py4JError) as error:
+        raise JobFailed(f"cannot group dead letters: {spark_reason(error)}") from error
+    return groups.cast(arrow_schema(LETTERS)).sort_by(
+        [
+            (name, "ascending")
+            for name in ("day", "hour", "account", "queue", "kind", "name", "value")
+        ]
+    )
+
+
+def commit(lake: Lake, files: list[ArchiveFile], rows: pa.Table) -> None:
+    """Have these rows for the days of the files. Raises JobFailed, LakeUnusable."""
+    days = ", ".join(f"'{day}'" for day in sorted({file.day.isoformat() for file in files}))
+    for _ in range(_TRIES):
+        try:
+            replace(load(lake, DEAD_LETTERS, LETTERS), rows, f"day in ({days})")
+            return
+        except NotCommitted:  # another run has replaced rows, as this one is about to
+            continue
+    raise JobFailed(f"{lake.uri(DEAD_LETTERS)} changes faster than it can be written to")
+
+
+def run_dead_letters(
+    lake: Lake, open_session: OpenSession, asked: Asked, since: datetime, until: datetime
+) -> str:
+    """The summary. Raises JobFailed, LakeUnusable, SparkUnusable."""
+    files = files_between(lake, since, until)
+    if not files:
+        return "dead-letters: the archive has no messages of these days"
+    click.echo(f"dead-letters: {len(files):,} files of the archive", err=True)
+    with open_session() as session:
+        rows = compute(session, lake, files, asked)
+    commit(lake, files, rows)
+    lake.write(REPORT, dead_letters_report(rows, datetime.now(UTC)).encode())
+    return _summary(rows)
+
+
+def _summary(rows: pa.Table) -> str:
+    everything = rows.filter(pc.equal(rows["kind"], ALL))
+    letters = pc.sum(everything["count"]).as_py() or 0
+    if not letters:
+        return "dead-letters: none"
+    sources = everything.group_by(["account", "region", "source_queue"]).aggregate([])
+    errors = (
+        rows.filter(pc.equal(rows["kind"], ERROR)).group_by("value").aggregate([("count", "sum")])
+    )
+    first = errors.sort_by([("count_sum", "descending"), ("value", "ascending")]).to_pylist()[0]
+    return (
+        f"dead-letters: {counted(letters, 'message')} of {counted(len(sources), 'queue')}, "
+        f"{counted(len(errors), 'error shape')}; "
+        f"most often {first['value']} ({first['count_sum']:,})"
+    )
+
+
+@click.command("dead-letters")
+@lake_option
+@unasked_place_option
+@master_option
+@click.option("--since", type=Instant(), help=f"Sent on this day or later [{_DAYS} days ago].")
+@click.option("--until", type=Instant(), help="Sent on this day or earlier [today].")
+@click.option(
+    "--attribute",
+    "attributes",
+    multiple=True,
+    metavar="NAME",
+    help="Group by this message attribute; may be repeated [those with few values].",
+)
+@click.option(
+    "--field",
+    "fields",
+    multiple=True,
+    metavar="A.B",
+    help="Group by this field of JSON bodies; may be repeated [type, kind, event and the like].",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["day", "hour"]),
+    default="day",
+    show_default=True,
+    help="Count for each.",
+)
+def command(
+    lake: Lake,
+    master: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    attributes: tuple[str, ...],
+    fields: tuple[str, ...],
+    by: str,
+) -> None:
+    """What failed: archived messages of dead-letter queues, in groups; a table and a report.
+
+    The service is not asked: --url and --data are there since all jobs have them.
+    """
+    if any("'" in field or not all(field.split(".")) for field in fields):
+        raise click.BadParameter("write names with dots between them", param_hint="--field")
+    now = datetime.now(UTC)
+    since, until = since or now - timedelta(days=_DAYS), until or now
+    if since > until:
+        raise click.BadParameter("is before --since", param_hint="--until")
+    asked = Asked(attributes, fields, by == "hour")
+    opened = partial(spark_session, "dead-letters", master)
+    click.echo(run_dead_letters(lake, opened, asked, since, until))

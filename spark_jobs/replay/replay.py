@@ -1,0 +1,416 @@
+"""The replay job: messages of the archive go back into a queue, through the SQS API.
+
+Spark chooses and sorts, the driver sends: one request after the other, each remembered in the ledger before the next. So a
+run that is killed repeats at most one request, and a run after a completed one sends nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from itertools import islice
+from math import ceil
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import click
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
+
+from spark_jobs.archive.archive_files import ArchiveFile
+from spark_jobs.archive.archived import (
+    Selection,
+    Span,
+    WrongPredicate,
+    chosen,
+    read_archive,
+    selected_files,
+)
+from spark_jobs.lib.failures import JobFailed, spark_reason
+from spark_jobs.lib.instants import Instant
+from spark_jobs.lib.options import Notes, lake_option, master_option, place_option
+from spark_jobs.lib.progress import Done, Progress
+from spark_jobs.lib.spark import OpenSession, spark_session
+from spark_jobs.replay.claim import Claim
+from spark_jobs.replay.ledger import Ledger, Named, with_replayed
+from spark_jobs.replay.sending import (
+    Destination,
+    Message,
+    Rate,
+    batches,
+    find_destination,
+    group_of,
+    send,
+)
+from storage.archive_schema import DELETED, EXPIRED, REPLAYS
+from storage.lake import Lake
+
+_PARTITION_BYTES = 32 << 20
+"""The driver holds one partition at a time."""
+_NAMED_MAX = 20
+"""So many refused messages are named."""
+_REPLAY_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}").fullmatch
+
+Tell = Callable[[str], None]
+"""Says something on standard error."""
+
+
+class DayCount(NamedTuple):
+    """The chosen messages of a day; `replayed` and `sealed` ones are among `messages`, `bytes` are those of the others."""
+
+    day: date | None
+    messages: int
+    bytes: int
+    replayed: int
+    sealed: int
+
+    @property
+    def to_send(self) -> int:
+        """How many a replay would send."""
+        return self.messages - self.replayed - self.sealed
+
+
+_NOTHING = DayCount(None, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a run did so far."""
+
+    sent: int = 0
+    bytes: int = 0
+    requests: int = 0
+    held_back: int = 0
+    refused: int = 0
+    stopped_groups: set[str] = field(default_factory=set)
+
+    def done(self) -> Done:
+        """For Progress."""
+        return Done(self.requests, self.sent + self.refused + self.held_back, self.bytes)
+
+
+# -- Spark: which messages, in which order ----------------------------------------------------------------------------
+
+
+def count_by_day(rows: DataFrame) -> list[DayCount]:
+    """Counts of the rows, which have the column `replayed`, by day."""
+    sealed = ~f.col("replayed") & f.col("sealed").isNotNull()
+    to_send = ~f.col("replayed") & f.col("sealed").isNull()
+    counts = rows.groupBy("day").agg(
+        f.count("*").alias("messages"),
+        f.sum(f.when(to_send, f.col("size")).otherwise(0)).alias("bytes"),
+        f.count_if("replayed").alias("replayed"),
+        f.count_if(sealed).alias("sealed"),
+    )
+    return sorted(DayCount(*row) for row in counts.collect())
+
+
+def in_order(rows: DataFrame, total_bytes: int) -> DataFrame:
+    """The rows in the order in which they were sent, in partitions that the driver can hold.
+
+    A shard's time does not go back, so within a FIFO group sent_at and then sequence_number are the group's order.
+    """
+    order = [
+        f.col("sent_at"),
+        f.col("sequence_number").cast("decimal(38,0)"),
+        f.col("source"),
+        f.col("shard"),
+        f.col("position"),
+    ]
+    partitions = max(1, ceil(total_bytes / _PARTITION_BYTES))
+    return rows.repartitionByRange(partitions, *order).sortWithinPartitions(*order)
+
+
+def messages(rows: DataFrame) -> Iterator[Message]:
+    """The rows as messages, a partition at a time."""
+    columns = [
+        *Named._fields,
+        "message_id",
+        "body",
+        "attributes",
+        "aws_trace_header",
+        "message_group_id",
+        "checksum",
+    ]
+    return map(_message, rows.select(*columns).toLocalIterator())
+
+
+def _message(row: Row) -> Message:
+    return Message(
+        Named(row.source, row.shard, row.position),
+        row.message_id,
+        row.body,
+        {name: _attribute(value) for name, value in (row.attributes or {}).items()},
+        row.aws_trace_header,
+        row.message_group_id,
+        row.checksum,
+    )
+
+
+def _attribute(value: Row) -> dict[str, Any]:
+    binary = value.binary_value
+    return value.asDict() | {"binary_value": None if binary is None else bytes(binary)}
+
+
+# -- sending ----------------------------------------------------------------------------------------------------------
+
+
+class Sending(NamedTuple):
+    """What sending takes. `replay` is the replay's name."""
+
+    destination: Destination
+    ledger: Ledger
+    claim: Claim
+    rate: Rate
+    replay: str
+    warn: Tell
+
+
+def send_all(to_send: Iterable[Message], sending: Sending, tally: Tally) -> None:
+    """Send the messages, one request after the other.
+
+    Raises JobFailed when SQS or another run stops it; what was sent until then is in the ledger.
+    """
+    destination = sending.destination
+    for batch in batches(
+        to_send, entries_max=sending.rate.entries_max, is_fifo=destination.is_fifo
+    ):
+        if not (sendable := [message for message in batch if _may_go(message, sending, tally)]):
+            continue
+        sending.rate.wait_for(len(sendable))
+        sending.claim.check()
+        outcome = send(destination, sendable, sending.replay)
+        if outcome.sent:
+            sending.ledger.add(message.name for message in outcome.sent)
+        tally.requests += 1
+        tally.sent += len(outcome.sent)
+        tally.bytes += sum(message.size for message in outcome.sent)
+        for message, reason in outcome.refused:
+            _refuse(message, reason, sending, tally)
+        if outcome.stopped is not None:
+            raise JobFailed(
+                f"{destination.queue} takes no more: {outcome.stopped} "
+                f"({tally.sent:,} were sent; run it again to go on)"
+            )
+
+
+def _may_go(message: Message, sending: Sending, tally: Tally) -> bool:
+    if sending.destination.is_fifo and group_of(message) in tally.stopped_groups:
+        tally.held_back += 1
+        return False
+    if message.damage is not None:
+        _refuse(message, message.damage, sending, tally)
+        return False
+    return True
+
+
+def _refuse(message: Message, reason: str, sending: Sending, tally: Tally) -> None:
+    """Count it, and in a FIFO queue hold back what comes after it in its group."""
+    tally.refused += 1
+    if sending.destination.is_fifo:
+        tally.stopped_groups.add(group_of(message))
+    if tally.refused <= _NAMED_MAX:
+        name = f"{message.message_id} (position {message.name.position})"
+        sending.warn(f"{name} is refused: {reason}")
+    elif tally.refused == _NAMED_MAX + 1:
+        sending.warn("more are refused, which are not named")
+
+
+# -- the job ----------------------------------------------------------------------------------------------------------
+
+
+class Plan(NamedTuple):
+    """What a run is to do. `files` are those that the selection needs."""
+
+    lake: Lake
+    selection: Selection
+    files: list[ArchiveFile]
+    destination: Destination
+    name: str = "default"
+    rate: float | None = None
+    limit: int | None = None
+
+    @property
+    def folder(self) -> str:
+        """What the replay has in the lake."""
+        return f"{REPLAYS}/{self.destination.folder}/{self.name}"
+
+    def claim(self, run: str) -> Claim:
+        """The right to be the one run of this replay."""
+        return Claim(self.lake, f"{self.folder}/claims", run)
+
+    def rows(self, session: SparkSession, ledger: Ledger) -> DataFrame:
+        """The chosen messages, with a column `replayed`. Raises WrongPredicate."""
+        rows = chosen(read_archive(session, self.lake, self.files), self.selection)
+        return with_replayed(session, rows, ledger.read())
+
+
+def new_run() -> str:
+    """A name that no other run has."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:12]}"
+
+
+def dry_run(plan: Plan, open_session: OpenSession, tell: Tell) -> str:
+    """Say what a replay would do; the summary. Raises WrongPredicate."""
+    total = _NOTHING
+    if plan.files:
+        with open_session() as session:
+            days = count_by_day(plan.rows(session, Ledger(plan.lake, plan.folder, "dry")))
+        total = _total(days)
+        for day in days:
+            tell(
+                f"{plan.selection.queue} {day.day}: {day.to_send:,} to send, "
+                f"{day.bytes / 1e6:,.1f} MB, {_left_out(day)}"
+            )
+    count = _at_most(total.to_send, plan.limit)
+    takes = f", {count / plan.rate:,.0f} s at {plan.rate:g} a second" if plan.rate else ""
+    return (
+        f"dry run: {count:,} would be sent to {plan.destination.arn}, "
+        f"{_bytes_of(count, total) / 1e6:,.1f} MB{takes}, {_left_out(total)}"
+    )
+
+
+def run_replay(plan: Plan, open_session: OpenSession, warn: Tell) -> tuple[str, Tally]:
+    """Send what is chosen and was not sent yet; the summary. Raises WrongPredicate, JobFailed."""
+    tally, total = Tally(), _NOTHING
+    if plan.files:
+        run = new_run()
+        ledger = Ledger(plan.lake, plan.folder, run)
+        with plan.claim(run) as claim, open_session() as session:
+            rows = plan.rows(session, ledger)
+            total = _total(count_by_day(rows))
+            rate = Rate(plan.rate)
+            sending = Sending(plan.destination, ledger, claim, rate, plan.name, warn)
+            _send_chosen(rows, total, plan.limit, sending, tally)
+            ledger.merge()
+    held_back = f"{tally.held_back:,} held back behind them, " if tally.held_back else ""
+    summary = (
+        f"{tally.sent:,} sent to {plan.destination.queue}, {tally.refused:,} refused, "
+        f"{held_back}{_left_out(total)}"
+    )
+    return summary, tally
+
+
+def _send_chosen(
+    rows: DataFrame, total: DayCount, limit: int | None, sending: Sending, tally: Tally
+) -> None:
+    count = _at_most(total.to_send, limit)
+    if not count:
+        return
+    ordered = in_order(rows.where("not replayed and sealed is null"), total.bytes)
+    first = islice(messages(ordered), count)
+    with Progress("replay", Done(0, count, _bytes_of(count, total)), tally.done):
+        send_all(first, sending, tally)
+
+
+def _at_most(count: int, limit: int | None) -> int:
+    return count if limit is None else min(count, limit)
+
+
+def _bytes_of(count: int, total: DayCount) -> int:
+    """About how many bytes so many of the messages to send have."""
+    return total.bytes * count // max(1, total.to_send)
+
+
+def _total(days: list[DayCount]) -> DayCount:
+    if not days:
+        return _NOTHING
+    _, *columns = zip(*days, strict=True)
+    return DayCount(None, *map(sum, columns))
+
+
+def _left_out(total: DayCount) -> str:
+    return f"{total.replayed:,} were there already, {total.sealed:,} sealed"
+
+
+class ReplayName(click.ParamType[str]):
+    """A name that can be part of a path."""
+
+    name = "text"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> str:
+        """The name; wrong use when it has other characters."""
+        if not _REPLAY_NAME(value):
+            self.fail(
+                "may have letters, digits, '_', '-', '.', and at most 64 of them", param, context
+            )
+        return str(value)
+
+
+@click.command("replay")
+@lake_option
+@place_option
+@master_option
+@click.option("--queue", required=True, help="Messages of this queue.")
+@click.option("--account", help="The queue's account; needed where several have such a queue.")
+@click.option("--to", "to", metavar="QUEUE", help="Queue to send to, by name or URL [the same].")
+@click.option("--sent-after", type=Instant(), help="Sent at this time or later.")
+@click.option("--sent-before", type=Instant(), help="Sent before this time.")
+@click.option("--removed-after", type=Instant(), help="Expired or deleted at this time or later.")
+@click.option("--removed-before", type=Instant(), help="Expired or deleted before this time.")
+@click.option("--message-id", "message_ids", multiple=True, help="This message; may be repeated.")
+@click.option("--reason", type=click.Choice([EXPIRED, DELETED]), help="Why they left the queue.")
+@click.option("--where", help="Predicate of Spark SQL over the columns of the archive.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages a second, at most.")
+@click.option("--limit", type=click.IntRange(1), help="Send so many at most; a rerun goes on.")
+@click.option("--name", type=ReplayName(), default="default", help="Another name sends them again.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
+@click.pass_context
+def command(context: click.Context, /, **given: Any) -> None:
+    """Send archived messages to a queue again.
+
+    \b
+    Times are 2026-11-20, 2026-11-20T08:00+01:00 (UTC where no zone is said), or 90s, 30m, 2h, 3d, 1w ago.
+    Columns for --where: message_id, body, attributes, sent_at, removed_at, receive_count, size, ...,
+        as in "body like '%refund%' and attributes['kind'].string_value = 'card'".
+
+    Credentials and region come from where the AWS SDK finds them; a URL in --to says where the service is, too. What was
+    sent is remembered in the lake by the queue's ARN and --name: a second run sends only what the first did not. A run that
+    is killed repeats at most one request of ten messages; a FIFO queue drops these for five minutes. One run at a time may
+    use a name. A message that was replayed and expires again is archived again, as another one.
+
+    The order is that of sending; in FIFO queues that of each group. No request has two messages of a group, so that a
+    message that SQS refuses, or whose checksum is wrong, holds back the later ones of its group. Others go on. The status
+    is 1 then, and a rerun tries them again. Messages that stay encrypted in the archive (sealed) cannot be sent.
+    """
+    selection = Selection(
+        given["queue"],
+        given["account"],
+        Span(given["sent_after"], given["sent_before"]),
+        Span(given["removed_after"], given["removed_before"]),
+        given["message_ids"],
+        given["reason"],
+        given["where"],
+    )
+    plan = Plan(
+        given["lake"],
+        selection,
+        selected_files(given["lake"], selection),
+        find_destination(given["place"].url, given["to"] or given["queue"]),
+        given["name"],
+        given["rate"],
+        given["limit"],
+    )
+    notes = Notes("replay")
+
+    def open_session() -> AbstractContextManager[SparkSession]:
+        return spark_session("replay", given["master"])
+
+    try:
+        if given["dry_run"]:
+            summary = dry_run(plan, open_session, notes.tell)
+        else:
+            summary, _ = run_replay(plan, open_session, notes.warn)
+    except WrongPredicate as error:
+        raise click.BadParameter(str(error), param_hint="--where") from error
+    except (PySparkException, Py4JError) as error:
+        raise JobFailed(f"cannot read the archive: {spark_reason(error)}") from error
+    click.echo(f"replay: {summary}")
+    context.exit(notes.status)
