@@ -20,21 +20,17 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_jobs.ages.queue_age_report import REPORT_COLUMNS, REPORT_HOURS, queue_age_report
 from spark_jobs.ages.snapshots import HOUR_MS, Hour, count_cells, find_hours, hour_of, movements
 from spark_jobs.ages.statistics import AGE, QUEUE, queue_hours
-from spark_jobs.archive.table import NotCommitted
-from spark_jobs.lib.failures import JobFailed, spark_reason
-from spark_jobs.lib.instants import Instant
-from spark_jobs.lib.options import lake_option, master_option, unasked_place_option
+from spark_jobs.lib.delta import NotCommitted, open_table, read, replace
+from spark_jobs.lib.failures import JobFailed, spark_failures
+from spark_jobs.lib.options import Instant, lake_option, master_option, unasked_place_option
+from spark_jobs.lib.progress import query_progress
 from spark_jobs.lib.report import counted, duration
-from spark_jobs.lib.result_tables import load, read, replace
 from spark_jobs.lib.spark import OpenSession, spark_session
-from spark_jobs.lib.stages import query_progress
 from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST, REPORTS, Columns, arrow_schema
 from storage.lake import Lake
 
@@ -128,12 +124,10 @@ def compute(session: SparkSession, lake: Lake, hours: dict[int, Hour]) -> pa.Tab
     """HOURLY of these hours. Raises JobFailed."""
     wanted = list(hours.values())
     sizes = [file.size for hour in wanted for file in hour.files]
-    try:
+    with spark_failures("cannot compute queue ages"):
         frame = queue_hours(count_cells(session, lake, wanted), movements(session, lake, wanted))
         with query_progress(session, "queue-age", len(sizes), sum(sizes)):
             ages = frame.toArrow()
-    except (PySparkException, Py4JError) as error:
-        raise JobFailed(f"cannot compute queue ages: {spark_reason(error)}") from error
     hour_ms = pc.divide(ages["hour"].cast(pa.int64()), 1000).to_pylist()
     ages = ages.append_column("day", ages["hour"].cast(pa.date32()))
     ages = ages.append_column("files", pa.array([len(hours[ms].files) for ms in hour_ms]))
@@ -176,7 +170,7 @@ def run_queue_age(lake: Lake, open_session: OpenSession, since: datetime | None 
     with ExitStack() as stack:
         session: SparkSession | None = None
         for _ in range(_TRIES):
-            table = load(lake, QUEUE_AGE, HOURLY)
+            table = open_table(lake, QUEUE_AGE, HOURLY)
             hours = plan(lake, table, since)
             try:
                 for some in loads(hours):
@@ -185,13 +179,13 @@ def run_queue_age(lake: Lake, open_session: OpenSession, since: datetime | None 
                     rows = compute(session, lake, some)
                     commit(table, some, rows)
                     _note(done, some, rows)
-                    table = load(lake, QUEUE_AGE, HOURLY)
+                    table = open_table(lake, QUEUE_AGE, HOURLY)
                 break
             except NotCommitted:  # another run was faster: see what is left
                 click.echo("queue-age: another run has changed the table, beginning anew", err=True)
         else:
             raise JobFailed(f"{lake.uri(QUEUE_AGE)} changes faster than ages can be computed")
-    return _summary(done, publish(lake, load(lake, QUEUE_AGE, HOURLY), datetime.now(UTC)))
+    return _summary(done, publish(lake, open_table(lake, QUEUE_AGE, HOURLY), datetime.now(UTC)))
 
 
 def _says(hours: dict[int, Hour]) -> str:

@@ -20,19 +20,12 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.archive.executor import Written, write_segments
 from spark_jobs.archive.parts import BatchId, Part
-from spark_jobs.archive.runs import Run
+from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segments import Segment, ShardId, Warn, find_segments, waiting_segments
 from spark_jobs.archive.service_client import Refused, Service, ServiceUnusable, Table
-from spark_jobs.archive.sweep import sweep
-from spark_jobs.archive.table import (
-    added,
-    archived_batch,
-    commit,
-    fence,
-    load_or_create,
-    load_table,
-)
+from spark_jobs.archive.table import added, archived_batch, commit, fence, open_archive
 from spark_jobs.archive.tasks import cut, run_tasks
+from spark_jobs.lib.delta import load_table
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.options import Notes, lake_option, master_option, place_option
 from spark_jobs.lib.progress import Done
@@ -156,7 +149,7 @@ def archive(
             planned = plan(lake, known, unreadable, warn)
             if not planned.segments:
                 return Archived()
-            load_or_create(lake)
+            open_archive(lake)
             session = session or stack.enter_context(open_session())
             parts, damaged = write(session, lake, run, planned.segments)
             if damaged:

@@ -20,22 +20,14 @@ import click
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.executor import TableFile, merge_files
+from spark_jobs.archive.executor import merge_files
 from spark_jobs.archive.parts import PART_BYTES, Part, Partition
-from spark_jobs.archive.runs import Run
+from spark_jobs.archive.reading import TableFile
+from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segments import Warn
-from spark_jobs.archive.sweep import sweep
-from spark_jobs.archive.table import (
-    Action,
-    added,
-    commit,
-    fence,
-    load_table,
-    named,
-    removed,
-    table_files,
-)
+from spark_jobs.archive.table import Action, added, commit, fence, removed, table_files
 from spark_jobs.archive.tasks import cut, run_tasks
+from spark_jobs.lib.delta import load_table, named
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.options import Notes, lake_option, master_option, unasked_place_option
 from spark_jobs.lib.progress import Done
@@ -55,24 +47,6 @@ _DAY = re.compile(r"[^/]+/[^/]+/[^/]+/(\d{4}-\d{2}-\d{2})(?=/)")
 
 Bin = list[TableFile]
 """Files of one partition that become one."""
-
-
-def files_of(table: DeltaTable) -> list[TableFile]:
-    """The files of this version."""
-    columns = table_files(table).select(
-        [
-            "path",
-            "size_bytes",
-            "num_records",
-            "partition.account",
-            "partition.queue",
-            "partition.day",
-        ]
-    )
-    return [
-        TableFile(path, size, rows or 0, (account, queue, day.isoformat()))
-        for path, size, rows, account, queue, day in zip(*columns.to_pydict().values(), strict=True)
-    ]
 
 
 def bins(files: Iterable[TableFile]) -> list[Bin]:
@@ -115,9 +89,7 @@ def _bytes(files: Bin) -> int:
 def drop_days(lake: Lake, before: date) -> int:
     """Take older days out of the table; how many files that were. Raises LakeUnusable, JobFailed."""
     table = load_table(lake)
-    old = (
-        [] if table is None else [f for f in files_of(table) if f.partition[2] < before.isoformat()]
-    )
+    old = [] if table is None else [f for f in table_files(table) if f.day < before]
     if table is None or not old or not _replace(lake, table, old, [], data_change=True):
         return 0
     return len(old)
@@ -130,7 +102,7 @@ def merge(lake: Lake, run: str, open_session: OpenSession, warn: Warn) -> tuple[
     with ExitStack() as stack:
         session: SparkSession | None = None
         while (table := load_table(lake)) is not None:
-            wave = first_wave(bins(file for file in files_of(table) if file.path not in damaged))
+            wave = first_wave(bins(file for file in table_files(table) if file.path not in damaged))
             if not wave:
                 break
             session = session or stack.enter_context(open_session())
@@ -160,16 +132,14 @@ def _replace(
 ) -> bool:
     """Commit new files in place of old ones; false if those are no longer all there."""
     paths = {file.path for file in old}
-    actions: list[Action] = [
-        removed(file.path, file.size, file.partition, data_change=data_change) for file in old
-    ]
+    actions: list[Action] = [removed(file, data_change=data_change) for file in old]
     actions += [added(part, data_change=data_change) for part in new]
     version = commit(
         lake,
         actions,
         {},
         fence(table),
-        lambda newest: paths <= {file.path for file in files_of(newest)},
+        lambda newest: paths <= {file.path for file in table_files(newest)},
     )
     return version is not None
 

@@ -9,23 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-import pyarrow as pa
 from pyspark import TaskContext
 
-from spark_jobs.archive.parts import COLUMNS, Part, Partition, PartWriter
-from spark_jobs.archive.segments import Damaged, Segment, read_rows, read_segment, verified_checksum
-from storage.archive_schema import ARCHIVE
+from spark_jobs.archive.parts import Part, PartWriter
+from spark_jobs.archive.reading import Damaged, TableFile, read_table_file, verified_checksum
+from spark_jobs.archive.segments import Segment, read_segment
 from storage.lake import Lake
-
-
-class TableFile(NamedTuple):
-    """A file of the table, by its path in it."""
-
-    path: str
-    size: int
-    rows: int
-    partition: Partition
-
 
 File = TypeVar("File", Segment, TableFile)
 
@@ -52,22 +41,14 @@ def merge_files(lake: Lake, run: str, task: tuple[int, Sequence[TableFile]]) -> 
 
     def write(file: TableFile, writer: PartWriter) -> None:
         count = 0
-        for rows in read_rows(lake, f"{ARCHIVE}/{file.path}", COLUMNS):
+        for rows in read_table_file(lake, file):
             verified_checksum(rows)
             count += rows.num_rows
-            writer.add(_with_partition(rows, file.partition))
+            writer.add(rows)
         if count != file.rows:
             raise Damaged(f"it has {count} rows and not {file.rows}")
 
     return _written(lake, run, task, write)
-
-
-def _with_partition(rows: pa.RecordBatch, partition: Partition) -> pa.RecordBatch:
-    """What the path says, as columns, but for the day, which `sent_at` says."""
-    account, queue, _ = partition
-    values = {"account": account, "queue": queue}
-    columns = [pa.repeat(value, rows.num_rows) for value in values.values()]
-    return pa.RecordBatch.from_arrays([*rows.columns, *columns], [*rows.schema.names, *values])
 
 
 def _written(

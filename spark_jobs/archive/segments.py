@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from spark_jobs.archive.reading import Damaged, read_rows, verified_checksum
 from storage.archive_schema import (
     CHECKSUM_MODULUS,
     FOOTER_KEY,
@@ -23,8 +22,6 @@ from storage.archive_schema import (
     SEGMENT_FORMAT,
     SEGMENTS,
     arrow_schema,
-    attribute_bytes,
-    row_checksum,
 )
 from storage.lake import Lake, LakeUnusable
 
@@ -35,9 +32,6 @@ Warn = Callable[[str], None]
 
 _PATH = re.compile(rf"{SEGMENTS}/([^/]+)/shard-(\d+)/batch-(\d{{12,}})\.parquet")
 _SAFE = re.compile(r"[A-Za-z0-9_.-]+")
-_READ_BYTES = 16 << 20
-"""So much is decoded at once."""
-_READ_ROWS = 65_536
 
 
 class SegmentFile(NamedTuple):
@@ -57,10 +51,6 @@ class Segment(NamedTuple):
     rows: int
     checksum: int
     bytes: int
-
-
-class Damaged(Exception):
-    """A segment cannot be read, or is not what it says; the text has no path."""
 
 
 def find_segments(lake: Lake) -> list[SegmentFile]:
@@ -150,57 +140,3 @@ def _check_place(rows: pa.RecordBatch) -> None:
                 raise Damaged(f"it has rows whose {name} is {text!r}")
     if rows["sent_at"].null_count:
         raise Damaged("it has rows without sent_at")
-
-
-def read_rows(lake: Lake, path: str, schema: pa.Schema, size: int = 0) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file with these columns, in pieces of bounded size. Raises Damaged.
-
-    `size` is that of its content, where its encoding may hide how large it is.
-    """
-    try:
-        with lake.open(path) as stream, pq.ParquetFile(stream) as file:
-            if not file.schema_arrow.equals(schema):
-                raise Damaged("its columns are other ones")
-            groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-            size = max(size, sum(group.total_byte_size for group in groups), 1)
-            at_once = max(1, min(_READ_ROWS, _READ_BYTES * file.metadata.num_rows // size))
-            for group in range(file.num_row_groups):  # all at once would be read ahead
-                yield from file.iter_batches(at_once, [group], use_threads=False)
-    except LakeUnusable as error:
-        raise Damaged(str(error)) from error
-
-
-def verified_checksum(rows: pa.RecordBatch) -> int:
-    """The sum of the rows' checksums, after computing each anew. Raises Damaged where one differs."""
-    ids = rows["message_id"].to_pylist()
-    contents = pc.coalesce(rows["body"].cast(pa.binary()), rows["sealed"]).to_pylist()
-    computed = [
-        row_checksum(message_id or "", content or b"", attributes)
-        for message_id, content, attributes in zip(ids, contents, _attributes(rows), strict=True)
-    ]
-    stored = rows["checksum"].to_pylist()
-    if computed != stored:
-        row = next(
-            i for i, pair in enumerate(zip(computed, stored, strict=True)) if len({*pair}) > 1
-        )
-        raise Damaged(f"message {ids[row]} does not have its checksum")
-    return sum(computed) % CHECKSUM_MODULUS
-
-
-def _attributes(rows: pa.RecordBatch) -> list[bytes]:
-    """Of each row, what `attribute_bytes` says. Column by column, since rows as Python values take ten times as long."""
-    column = rows["attributes"]
-    if column.null_count == rows.num_rows:
-        return [b""] * rows.num_rows
-    ends = column.offsets.to_pylist()
-    begin, length = ends[0], ends[-1] - ends[0]
-    values = column.items.slice(begin, length).flatten()
-    names = column.keys.slice(begin, length).to_pylist()
-    fields = [field.name for field in column.type.item_type]
-    named = zip(names, *(each.to_pylist() for each in values), strict=True)
-    pairs = [(name, dict(zip(fields, value, strict=True))) for name, *value in named]
-    offsets = [end - begin for end in ends]
-    return [
-        attribute_bytes(pairs[start:end]) if end > start else b""
-        for start, end in pairwise(offsets)
-    ]

@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-import botocore.session
-from botocore.exceptions import BotoCoreError
-
-from auth.signing import SigningKey
 from spark_jobs.archive.segments import ShardId
 from sqs_api.admin_client import AdminClient, AdminConflict, AdminRefused
-from sqs_api.service_place import DEFAULT_REGION, Place, PlaceUnknown
+from sqs_api.service_place import Place
 
 _ANSWER_S = 900
 """Sealing writes all that waits to the lake before it answers."""
@@ -63,20 +59,6 @@ class Service:
         except AdminRefused as error:
             raise ServiceUnusable(str(error)) from error
         return answer if isinstance(answer, dict) else {}
-
-
-def sdk_key() -> SigningKey | None:
-    """The access key that the AWS SDKs find; None if there is none. Raises PlaceUnknown."""
-    try:
-        session = botocore.session.Session()
-        found = session.get_credentials()
-        if found is None:
-            return None
-        key = found.get_frozen_credentials()
-        region = session.get_config_variable("region") or DEFAULT_REGION
-    except BotoCoreError as error:
-        raise PlaceUnknown(f"cannot find an access key: {error}") from error
-    return SigningKey(key.access_key, key.secret_key, region, key.token)
 
 
 def _by_shard(answer: Mapping[str, object], name: str) -> dict[ShardId, int]:

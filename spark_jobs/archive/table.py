@@ -9,57 +9,42 @@ when it optimizes, so compaction is ours too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.archive.parts import Part
+from spark_jobs.archive.reading import TableFile, read_table_files
 from spark_jobs.archive.segments import ShardId
+from spark_jobs.lib.delta import NotCommitted, load_table, named, open_table
 from spark_jobs.lib.failures import JobFailed
 from storage.archive_schema import ARCHIVE, TABLE, TABLE_PARTITIONS, arrow_schema, transaction_id
-from storage.lake import Lake, LakeUnusable
+from storage.lake import Lake
 
 FENCE = "holdfast:sweep"
 Action = AddAction | RemoveAction
+_FILE = "path string, size long, rows long, account string, queue string, day date"
+"""TableFile, as Spark has it."""
 _TRIES = 20
 """Others that come first are few: each of them is a job that takes seconds."""
 
 
-class NotCommitted(Exception):
-    """Another commit came first; the text is Delta's."""
-
-
-def load_table(lake: Lake, name: str = ARCHIVE) -> DeltaTable | None:
-    """The archive, or another table, as it is now; None before its job ran first. Raises LakeUnusable."""
-    uri, options = lake.uri(name), lake.storage_options()
-    with named(uri):
-        if not DeltaTable.is_deltatable(uri, options):
-            return None
-        return DeltaTable(uri, storage_options=options)
-
-
-def load_or_create(lake: Lake) -> DeltaTable:
-    """The table as it is now. Raises LakeUnusable."""
-    found = load_table(lake)
-    if found is not None:
-        return found
-    # Another run may just make it, too.
-    with named(lake.uri(ARCHIVE)), suppress(CommitFailedError):
-        DeltaTable.create(
-            lake.uri(ARCHIVE),
-            arrow_schema(TABLE),
-            mode="ignore",
-            partition_by=list(TABLE_PARTITIONS),
-            name="archive",
-            description="Messages that left their queues, each once: (source, shard, position)",
-            storage_options=lake.storage_options(),
-        )
-    return load_or_create(lake)
+def open_archive(lake: Lake) -> DeltaTable:
+    """The archive as it is now, which is made if it is missing. Raises LakeUnusable."""
+    return open_table(
+        lake,
+        ARCHIVE,
+        TABLE,
+        TABLE_PARTITIONS,
+        "Messages that left their queues, each once: (source, shard, position)",
+    )
 
 
 def archived_batch(table: DeltaTable, shard: ShardId) -> int | None:
@@ -124,15 +109,28 @@ def added(part: Part, *, data_change: bool = True) -> AddAction:
     return AddAction(part.path, part.size, values, _now_ms(), data_change, part.stats)
 
 
-def removed(path: str, size: int, partition: tuple[str, ...], *, data_change: bool) -> RemoveAction:
+def removed(file: TableFile, *, data_change: bool) -> RemoveAction:
     """The action that takes a file out of the table."""
-    values: dict[str, str | None] = dict(zip(TABLE_PARTITIONS, partition, strict=True))
-    return RemoveAction(path, data_change, _now_ms(), size, values)
+    values: dict[str, str | None] = dict(zip(TABLE_PARTITIONS, file.partition, strict=True))
+    return RemoveAction(file.path, data_change, _now_ms(), file.size, values)
 
 
-def table_files(table: DeltaTable) -> pa.Table:
-    """The files of this version: path, size_bytes, num_records, partition.account, partition.queue, partition.day."""
-    return pa.table(table.get_add_actions(flatten=True))
+def table_files(table: DeltaTable) -> list[TableFile]:
+    """The files of this version."""
+    columns = ["path", "size_bytes", "num_records", *(f"partition.{c}" for c in TABLE_PARTITIONS)]
+    rows = pa.table(table.get_add_actions(flatten=True)).select(columns).to_pylist()
+    return [
+        TableFile(path, size, count or 0, *where)
+        for path, size, count, *where in map(dict.values, rows)
+    ]
+
+
+def archived_files(lake: Lake) -> list[TableFile]:
+    """All files of the newest version of the table. Raises JobFailed where there is none."""
+    table = load_table(lake)
+    if table is None:
+        raise JobFailed(f"there is no archive in {lake.url} yet")
+    return table_files(table)
 
 
 def removed_files(table: DeltaTable) -> set[str]:
@@ -144,11 +142,12 @@ def _now_ms() -> int:
     return int(datetime.now(UTC).timestamp() * 1000)
 
 
-@contextmanager
-def named(table: DeltaTable | str) -> Iterator[None]:
-    """Make LakeUnusable of Delta's errors, with the table's address."""
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        uri = table if isinstance(table, str) else table.table_uri
-        raise LakeUnusable(f"{uri}: {' '.join(str(error).split())}") from error
+def read_archive(session: SparkSession, lake: Lake, files: list[TableFile]) -> DataFrame:
+    """The rows of the files, of which there is at least one, in TABLE's columns."""
+    schema = from_arrow_schema(arrow_schema(TABLE))
+    if lake.is_local:
+        reader = session.read.schema(schema).option("basePath", lake.path(ARCHIVE))
+        paths = [lake.path(f"{ARCHIVE}/{file.path}") for file in files]
+        return reader.parquet(*paths).select(*TABLE)  # the partitions' columns came last
+    named = session.createDataFrame(files, _FILE)
+    return named.repartition(len(files)).mapInArrow(partial(read_table_files, lake), schema)

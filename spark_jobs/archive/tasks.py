@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_jobs.lib.failures import JobFailed, spark_reason
+from spark_jobs.lib.failures import spark_failures
 from spark_jobs.lib.progress import Done, Progress
 
 In = TypeVar("In")
@@ -55,18 +52,10 @@ def run_tasks(
 
     total = Done(*map(sum, zip(*(work for _, work in tasks), strict=True)))
     with (
-        _named(),
+        spark_failures(),
         Progress(job, total, lambda: Done(*(each.value for each in sums))),
     ):
         numbered = list(enumerate(tasks))
         results = session.sparkContext.parallelize(numbered, len(tasks)).map(counted)
         collected: list[Out] = results.collect()
         return collected
-
-
-@contextmanager
-def _named() -> Iterator[None]:
-    try:
-        yield
-    except (Py4JError, PySparkException) as error:
-        raise JobFailed(spark_reason(error)) from error

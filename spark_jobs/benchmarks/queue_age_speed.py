@@ -24,7 +24,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.ages.queue_age import HOURLY, commit, compute, plan
-from spark_jobs.lib.result_tables import load
+from spark_jobs.lib.delta import open_table
 from spark_jobs.lib.spark import spark_session
 from storage.archive_schema import FLOW, FLOWS, QUEUE_AGE, SNAPSHOT, SNAPSHOTS, arrow_schema
 from storage.lake import Lake
@@ -110,7 +110,7 @@ def floor(session: SparkSession, lake: Lake) -> None:
 def job(session: SparkSession, lake: Lake) -> None:
     """All that queue-age does, but its report."""
     shutil.rmtree(lake.path(QUEUE_AGE), ignore_errors=True)
-    table = load(lake, QUEUE_AGE, HOURLY)
+    table = open_table(lake, QUEUE_AGE, HOURLY)
     hours = plan(lake, table)
     commit(table, hours, compute(session, lake, hours))
 

@@ -12,22 +12,18 @@ from functools import partial
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.archive_files import ArchiveFile
-from spark_jobs.archive.archived import archived_files, read_archive
-from spark_jobs.archive.table import NotCommitted
+from spark_jobs.archive.reading import TableFile
+from spark_jobs.archive.table import archived_files, read_archive
 from spark_jobs.dead_letters.dead_letters_report import dead_letters_report
 from spark_jobs.dead_letters.groups import ALL, ERROR, LETTERS, Asked, letter_groups
-from spark_jobs.lib.failures import JobFailed, spark_reason
-from spark_jobs.lib.instants import Instant
-from spark_jobs.lib.options import lake_option, master_option, unasked_place_option
+from spark_jobs.lib.delta import NotCommitted, open_table, replace
+from spark_jobs.lib.failures import JobFailed, spark_failures
+from spark_jobs.lib.options import Instant, lake_option, master_option, unasked_place_option
+from spark_jobs.lib.progress import query_progress
 from spark_jobs.lib.report import counted
-from spark_jobs.lib.result_tables import load, replace
 from spark_jobs.lib.spark import OpenSession, spark_session
-from spark_jobs.lib.stages import query_progress
 from storage.archive_schema import DEAD_LETTERS, REPORTS, arrow_schema
 from storage.lake import Lake
 
@@ -36,19 +32,17 @@ _DAYS = 30
 _TRIES = 5
 
 
-def files_between(lake: Lake, since: datetime, until: datetime) -> list[ArchiveFile]:
+def files_between(lake: Lake, since: datetime, until: datetime) -> list[TableFile]:
     """The archive's files of days in the range. Raises JobFailed."""
     return [file for file in archived_files(lake) if since.date() <= file.day <= until.date()]
 
 
-def compute(session: SparkSession, lake: Lake, files: list[ArchiveFile], asked: Asked) -> pa.Table:
+def compute(session: SparkSession, lake: Lake, files: list[TableFile], asked: Asked) -> pa.Table:
     """LETTERS of these files. Raises JobFailed."""
-    try:
+    with spark_failures("cannot group dead letters"):
         frame = letter_groups(read_archive(session, lake, files), asked)
         with query_progress(session, "dead-letters", len(files), 0):
             groups = frame.toArrow()
-    except (PySparkException, Py4JError) as error:
-        raise JobFailed(f"cannot group dead letters: {spark_reason(error)}") from error
     return groups.cast(arrow_schema(LETTERS)).sort_by(
         [
             (name, "ascending")
@@ -57,12 +51,12 @@ def compute(session: SparkSession, lake: Lake, files: list[ArchiveFile], asked: 
     )
 
 
-def commit(lake: Lake, files: list[ArchiveFile], rows: pa.Table) -> None:
+def commit(lake: Lake, files: list[TableFile], rows: pa.Table) -> None:
     """Have these rows for the days of the files. Raises JobFailed, LakeUnusable."""
     days = ", ".join(f"'{day}'" for day in sorted({file.day.isoformat() for file in files}))
     for _ in range(_TRIES):
         try:
-            replace(load(lake, DEAD_LETTERS, LETTERS), rows, f"day in ({days})")
+            replace(open_table(lake, DEAD_LETTERS, LETTERS), rows, f"day in ({days})")
             return
         except NotCommitted:  # another run has replaced rows, as this one is about to
             continue

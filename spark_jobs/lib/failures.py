@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 _PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Unusable|Failed|Exception): (.+)$")
 
@@ -18,4 +23,20 @@ def spark_reason(error: Exception) -> str:
         if found := _PYTHON_ERROR.match(line.removeprefix("Caused by: ")):
             if not line.startswith(("org.apache.spark.", "py4j.", "Caused by: org.apache.spark.")):
                 return found[1]
+    return first_line(error)
+
+
+def first_line(error: Exception) -> str:
+    """What the error says, in one line."""
+    lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+@contextmanager
+def spark_failures(failed: str = "") -> Iterator[None]:
+    """Raise JobFailed for Spark's errors; `failed` says what failed, as in "cannot read the archive"."""
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        reason = spark_reason(error)
+        raise JobFailed(f"{failed}: {reason}" if failed else reason) from error

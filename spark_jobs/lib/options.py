@@ -5,14 +5,18 @@ Only `__main__` reads the environment; commands get it as click's object.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import botocore.session
 import click
+from botocore.exceptions import BotoCoreError
 
-from spark_jobs.archive.service_client import sdk_key
-from sqs_api.service_place import Place, PlaceUnknown, find_place
+from auth.signing import SigningKey
+from sqs_api.service_place import DEFAULT_REGION, Place, PlaceUnknown, find_place
 from storage.lake import Lake, LakeUnusable, ObjectStore
 
 
@@ -41,6 +45,20 @@ class Notes:
         """Say that something was not done."""
         self.status = 1
         self.tell(text)
+
+
+def sdk_key() -> SigningKey | None:
+    """The access key that the AWS SDKs find; None if there is none. Raises PlaceUnknown."""
+    try:
+        session = botocore.session.Session()
+        found = session.get_credentials()
+        if found is None:
+            return None
+        key = found.get_frozen_credentials()
+        region = session.get_config_variable("region") or DEFAULT_REGION
+    except BotoCoreError as error:
+        raise PlaceUnknown(f"cannot find an access key: {error}") from error
+    return SigningKey(key.access_key, key.secret_key, region, key.token)
 
 
 def _open_lake(context: click.Context, _: click.Parameter, url: str) -> Lake:
@@ -115,3 +133,39 @@ master_option: _Option = click.option(
     metavar="URL",
     help="The Spark master; else that of spark-submit, else the processors of this machine.",
 )
+
+
+# -- instants ----
+
+_AGO = re.compile(r"([0-9]{1,9})([smhdw])").fullmatch
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def parse_instant(text: str, now: datetime) -> datetime:
+    """The instant in UTC. Raises ValueError."""
+    if ago := _AGO(text):
+        try:
+            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        except OverflowError:
+            raise ValueError("that long ago there were no messages") from None
+    instant = datetime.fromisoformat(text)
+    return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).astimezone(UTC)
+
+
+class Instant(click.ParamType[datetime]):
+    """An option that is an instant; what is relative counts from when it is read."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> datetime:
+        """The instant; wrong use when the text is none."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            return parse_instant(value, datetime.now(UTC))
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{value!r} is no time: write 2026-11-20T08:00Z, or 2h or 3d ago", param, context
+            )

@@ -22,6 +22,8 @@ from pyspark import SparkConf
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from spark_jobs.lib.failures import first_line
+
 OpenSession = Callable[[], AbstractContextManager[SparkSession]]
 """Starts a session when a job knows that it has work for it."""
 
@@ -65,8 +67,7 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
         try:
             session = SparkSession.builder.config(conf=conf).getOrCreate()
         except Exception as error:
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            raise SparkUnusable(f"cannot start Spark: {reason[0]}") from error
+            raise SparkUnusable(f"cannot start Spark: {first_line(error)}") from error
         if is_ours:
             session.sparkContext.setLogLevel("OFF")
         # What it logs of a query is also in the exception.

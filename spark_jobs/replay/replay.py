@@ -7,37 +7,36 @@ run that is killed repeats at most one request, and a run after a completed one 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from itertools import islice
-from math import ceil
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 import click
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.archive.archive_files import ArchiveFile
-from spark_jobs.archive.archived import (
+from spark_jobs.archive.reading import TableFile
+from spark_jobs.archive.table import read_archive
+from spark_jobs.lib.failures import JobFailed, spark_failures
+from spark_jobs.lib.options import Instant, Notes, lake_option, master_option, place_option
+from spark_jobs.lib.progress import Done, Progress
+from spark_jobs.lib.spark import OpenSession, spark_session
+from spark_jobs.replay.claim import Claim
+from spark_jobs.replay.ledger import Ledger, with_replayed
+from spark_jobs.replay.selection import (
+    DayCount,
     Selection,
     Span,
     WrongPredicate,
     chosen,
-    read_archive,
+    count_by_day,
+    in_order,
+    messages,
     selected_files,
 )
-from spark_jobs.lib.failures import JobFailed, spark_reason
-from spark_jobs.lib.instants import Instant
-from spark_jobs.lib.options import Notes, lake_option, master_option, place_option
-from spark_jobs.lib.progress import Done, Progress
-from spark_jobs.lib.spark import OpenSession, spark_session
-from spark_jobs.replay.claim import Claim
-from spark_jobs.replay.ledger import Ledger, Named, with_replayed
 from spark_jobs.replay.sending import (
     Destination,
     Message,
@@ -50,29 +49,12 @@ from spark_jobs.replay.sending import (
 from storage.archive_schema import DELETED, EXPIRED, REPLAYS
 from storage.lake import Lake
 
-_PARTITION_BYTES = 32 << 20
-"""The driver holds one partition at a time."""
 _NAMED_MAX = 20
 """So many refused messages are named."""
 _REPLAY_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}").fullmatch
 
 Tell = Callable[[str], None]
 """Says something on standard error."""
-
-
-class DayCount(NamedTuple):
-    """The chosen messages of a day; `replayed` and `sealed` ones are among `messages`, `bytes` are those of the others."""
-
-    day: date | None
-    messages: int
-    bytes: int
-    replayed: int
-    sealed: int
-
-    @property
-    def to_send(self) -> int:
-        """How many a replay would send."""
-        return self.messages - self.replayed - self.sealed
 
 
 _NOTHING = DayCount(None, 0, 0, 0, 0)
@@ -92,69 +74,6 @@ class Tally:
     def done(self) -> Done:
         """For Progress."""
         return Done(self.requests, self.sent + self.refused + self.held_back, self.bytes)
-
-
-# -- Spark: which messages, in which order ----------------------------------------------------------------------------
-
-
-def count_by_day(rows: DataFrame) -> list[DayCount]:
-    """Counts of the rows, which have the column `replayed`, by day."""
-    sealed = ~f.col("replayed") & f.col("sealed").isNotNull()
-    to_send = ~f.col("replayed") & f.col("sealed").isNull()
-    counts = rows.groupBy("day").agg(
-        f.count("*").alias("messages"),
-        f.sum(f.when(to_send, f.col("size")).otherwise(0)).alias("bytes"),
-        f.count_if("replayed").alias("replayed"),
-        f.count_if(sealed).alias("sealed"),
-    )
-    return sorted(DayCount(*row) for row in counts.collect())
-
-
-def in_order(rows: DataFrame, total_bytes: int) -> DataFrame:
-    """The rows in the order in which they were sent, in partitions that the driver can hold.
-
-    A shard's time does not go back, so within a FIFO group sent_at and then sequence_number are the group's order.
-    """
-    order = [
-        f.col("sent_at"),
-        f.col("sequence_number").cast("decimal(38,0)"),
-        f.col("source"),
-        f.col("shard"),
-        f.col("position"),
-    ]
-    partitions = max(1, ceil(total_bytes / _PARTITION_BYTES))
-    return rows.repartitionByRange(partitions, *order).sortWithinPartitions(*order)
-
-
-def messages(rows: DataFrame) -> Iterator[Message]:
-    """The rows as messages, a partition at a time."""
-    columns = [
-        *Named._fields,
-        "message_id",
-        "body",
-        "attributes",
-        "aws_trace_header",
-        "message_group_id",
-        "checksum",
-    ]
-    return map(_message, rows.select(*columns).toLocalIterator())
-
-
-def _message(row: Row) -> Message:
-    return Message(
-        Named(row.source, row.shard, row.position),
-        row.message_id,
-        row.body,
-        {name: _attribute(value) for name, value in (row.attributes or {}).items()},
-        row.aws_trace_header,
-        row.message_group_id,
-        row.checksum,
-    )
-
-
-def _attribute(value: Row) -> dict[str, Any]:
-    binary = value.binary_value
-    return value.asDict() | {"binary_value": None if binary is None else bytes(binary)}
 
 
 # -- sending ----------------------------------------------------------------------------------------------------------
@@ -229,7 +148,7 @@ class Plan(NamedTuple):
 
     lake: Lake
     selection: Selection
-    files: list[ArchiveFile]
+    files: list[TableFile]
     destination: Destination
     name: str = "default"
     rate: float | None = None
@@ -404,13 +323,13 @@ def command(context: click.Context, /, **given: Any) -> None:
         return spark_session("replay", given["master"])
 
     try:
-        if given["dry_run"]:
-            summary = dry_run(plan, open_session, notes.tell)
-        else:
-            summary, _ = run_replay(plan, open_session, notes.warn)
+        with spark_failures("cannot read the archive"):
+            if given["dry_run"]:
+                summary = dry_run(plan, open_session, notes.tell)
+            else:
+                summary, _ = run_replay(plan, open_session, notes.warn)
     except WrongPredicate as error:
         raise click.BadParameter(str(error), param_hint="--where") from error
-    except (PySparkException, Py4JError) as error:
-        raise JobFailed(f"cannot read the archive: {spark_reason(error)}") from error
+
     click.echo(f"replay: {summary}")
     context.exit(notes.status)

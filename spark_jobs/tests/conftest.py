@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.lib.spark import OpenSession, spark_session
 from spark_jobs.tests import faults
-from spark_jobs.tests.jobs import ArchiveJob
-from spark_jobs.tests.services import FakeService
+from spark_jobs.tests.services import ArchiveJob, FakeService
 from storage.lake import Lake
 
 # Starts in half the time; long jobs would be slower.

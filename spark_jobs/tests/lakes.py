@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.archive.table import load_table, removed_files, table_files
+from spark_jobs.archive.table import removed_files, table_files
+from spark_jobs.lib.delta import load_table
 from storage.archive_schema import (
     ARCHIVE,
     CHECKSUM_MODULUS,
@@ -133,7 +134,7 @@ def orphans(lake: Lake) -> list[str]:
     """Files in the archive's folder that no version of the table has, drafts included."""
     table = load_table(lake)
     assert table is not None
-    kept = {*table_files(table)["path"].to_pylist(), *removed_files(table)}
+    kept = {*(file.path for file in table_files(table)), *removed_files(table)}
     files = [*lake.list(ARCHIVE), *lake.list_drafts(ARCHIVE)]
     paths = [file.path.removeprefix(f"{ARCHIVE}/") for file in files]
     return [path for path in paths if not path.startswith("_delta_log/") and path not in kept]

@@ -10,7 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
+from spark_jobs.archive.archive import Summary, run_archive
+from spark_jobs.archive.service_client import Service
+from spark_jobs.lib.spark import OpenSession
 from sqs_api.service_place import Place
+from storage.lake import Lake
 
 
 def place_of(url: str) -> Place:
@@ -93,3 +97,25 @@ class FakeService:
 
     def _shards(self, name: str, batches: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
         return [{"source": s, "shard": n, name: batch} for (s, n), batch in batches.items()]
+
+
+class ArchiveJob:
+    """The job on a lake, and what it said."""
+
+    def __init__(self, lake: Lake, service: FakeService, open_session: OpenSession) -> None:
+        self.lake = lake
+        self.service = service
+        self.open_session = open_session
+        self.warnings: list[str] = []
+        self.told: list[str] = []
+
+    def run(self, *, seal: bool = True) -> Summary:
+        self.warnings, self.told = [], []
+        return run_archive(
+            self.lake,
+            Service(self.service.place),
+            self.open_session,
+            seal=seal,
+            warn=self.warnings.append,
+            tell=self.told.append,
+        )

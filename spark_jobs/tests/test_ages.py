@@ -17,9 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.ages.counting import buckets_of
-from spark_jobs.ages.histograms import histogram, ranked
 from spark_jobs.ages.snapshots import count_cells, find_hours, movements
-from spark_jobs.ages.statistics import queue_hours
+from spark_jobs.ages.statistics import histogram, queue_hours, ranked
 from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
 from storage.archive_schema import bucket_of, bucket_upper_ms
 from storage.lake import Lake

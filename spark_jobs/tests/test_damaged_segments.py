@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.archive.archive import plan, verify, write
 from spark_jobs.lib.failures import JobFailed
-from spark_jobs.tests.jobs import ArchiveJob
 from spark_jobs.tests.lakes import (
     SOURCE,
     archived_rows,
@@ -23,6 +22,7 @@ from spark_jobs.tests.lakes import (
     write_batches,
     write_segment,
 )
+from spark_jobs.tests.services import ArchiveJob
 from storage.archive_schema import SEGMENTS
 from storage.lake import Lake
 

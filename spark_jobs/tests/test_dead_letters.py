@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.archive.archived import archived_files
+from spark_jobs.archive.table import archived_files
 from spark_jobs.dead_letters.dead_letters import REPORT, command, commit, compute, run_dead_letters
 from spark_jobs.dead_letters.error_shapes import NO_ERROR, REPLACED, SEALED, SHAPE_MAX, shape
 from spark_jobs.dead_letters.groups import LETTERS, Asked
-from spark_jobs.lib.result_tables import load
+from spark_jobs.lib.delta import open_table
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.archives import BEGINNING, Row, archived, attributes, write_archive
 from storage.archive_schema import DEAD_LETTERS
@@ -59,7 +59,7 @@ def run(lake: Lake, open_session: OpenSession, asked: Asked = Asked()) -> str:  
 
 
 def contents(lake: Lake) -> list[Row]:
-    rows = load(lake, DEAD_LETTERS, LETTERS).to_pyarrow_dataset().to_table().to_pylist()
+    rows = open_table(lake, DEAD_LETTERS, LETTERS).to_pyarrow_dataset().to_table().to_pylist()
     return sorted(rows, key=lambda row: [str(value) for value in row.values()])
 
 

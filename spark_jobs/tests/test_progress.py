@@ -7,8 +7,7 @@ import re
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.lib.progress import Done, Progress
-from spark_jobs.lib.stages import query_progress
+from spark_jobs.lib.progress import Done, Progress, query_progress
 
 
 def line(total: Done, done: Done, batches: str = "batches") -> str:

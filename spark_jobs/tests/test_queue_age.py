@@ -28,11 +28,10 @@ from spark_jobs.ages.queue_age import (
     run_queue_age,
 )
 from spark_jobs.ages.snapshots import HOUR_MS, Hour
-from spark_jobs.archive.table import NotCommitted
 from spark_jobs.lib.charts import amounts_chart, times_chart
+from spark_jobs.lib.delta import NotCommitted, open_table
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.report import duration, number, signed
-from spark_jobs.lib.result_tables import load
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
 from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST
@@ -40,7 +39,7 @@ from storage.lake import Lake, LakeFile
 
 
 def table_of(lake: Lake) -> DeltaTable:
-    return load(lake, QUEUE_AGE, HOURLY)
+    return open_table(lake, QUEUE_AGE, HOURLY)
 
 
 def contents(lake: Lake) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from spark_jobs.ages.queue_age import HOURLY, REPORT, run_queue_age
 from spark_jobs.dead_letters.dead_letters import REPORT as DEAD_LETTERS_REPORT
 from spark_jobs.dead_letters.dead_letters import run_dead_letters
 from spark_jobs.dead_letters.groups import Asked
-from spark_jobs.lib.result_tables import load
+from spark_jobs.lib.delta import open_table
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.archives import BEGINNING, archived, write_archive
 from spark_jobs.tests.buckets import bucket
@@ -24,7 +24,7 @@ ARN = "arn:aws:sqs:us-east-1:000000000000:orders"
 
 
 def rows_of(lake: Lake) -> int:
-    return int(load(lake, QUEUE_AGE, HOURLY).to_pyarrow_dataset().count_rows())
+    return int(open_table(lake, QUEUE_AGE, HOURLY).to_pyarrow_dataset().count_rows())
 
 
 def test_both_jobs_work_in_an_object_store(open_session: OpenSession) -> None:

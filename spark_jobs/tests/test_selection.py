@@ -10,15 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.archived import (
-    Selection,
-    Span,
-    WrongPredicate,
-    chosen,
-    read_archive,
-    selected_files,
-)
+from spark_jobs.archive.table import read_archive
 from spark_jobs.lib.failures import JobFailed
+from spark_jobs.replay.selection import Selection, Span, WrongPredicate, chosen, selected_files
 from spark_jobs.tests.archives import BEGINNING, archived, attributes, write_archive
 from spark_jobs.tests.buckets import bucket
 from storage.lake import Lake
@@ -126,7 +120,7 @@ def test_object_store_gives_the_rows_that_a_folder_gives(spark: SparkSession, fo
 
 
 def test_executors_need_pyarrow_only() -> None:
-    program = "import sys, spark_jobs.archive.archive_files; print(*sys.modules)"
+    program = "import sys, spark_jobs.archive.reading; print(*sys.modules)"
 
     said = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

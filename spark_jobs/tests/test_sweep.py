@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.archive.archive import Plan, plan, take, write
 from spark_jobs.archive.parts import Part
-from spark_jobs.archive.runs import Run
-from spark_jobs.archive.sweep import sweep
-from spark_jobs.archive.table import NotCommitted, commit_to, fence, load_or_create
+from spark_jobs.archive.runs import Run, sweep
+from spark_jobs.archive.table import commit_to, fence, open_archive
+from spark_jobs.lib.delta import NotCommitted
 from spark_jobs.tests.lakes import archived_rows, names, orphans, write_batches
 from storage.archive_schema import ARCHIVE, RUNS
 from storage.lake import Lake
@@ -24,7 +24,7 @@ PAUSED = "archive-" + "0" * 32
 @pytest.fixture
 def written(lake: Lake, spark: SparkSession) -> tuple[Plan, list[Part]]:
     """A run that wrote its parts, and has not committed them yet; to others it looks dead."""
-    load_or_create(lake)
+    open_archive(lake)
     write_batches(lake, 2, 5)
     planned = plan(lake, {}, {}, print)
     return planned, write(spark, lake, PAUSED, planned.segments).parts
@@ -49,7 +49,7 @@ def test_run_whose_parts_were_swept_cannot_commit_them(
 def test_run_that_commits_while_the_sweep_looks_keeps_its_parts(
     lake: Lake, written: tuple[Plan, list[Part]]
 ) -> None:
-    seen_by_sweep = load_or_create(lake)
+    seen_by_sweep = open_archive(lake)
 
     assert take(lake, *written) is not None
     with pytest.raises(NotCommitted):
@@ -63,7 +63,7 @@ def test_run_that_commits_while_the_sweep_looks_keeps_its_parts(
 def test_run_that_looked_before_a_sweep_is_refused_by_delta_itself(
     lake: Lake, written: tuple[Plan, list[Part]]
 ) -> None:
-    seen_by_run = load_or_create(lake)
+    seen_by_run = open_archive(lake)
     with Run(lake, "archive") as run:
         sweep(lake, run)
 

@@ -6,21 +6,25 @@ Spark's own reader. An object store is read through pyarrow, since Spark needs J
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
-from functools import partial
-from typing import NamedTuple
+from math import ceil
+from typing import Any, NamedTuple
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_jobs.archive.archive_files import ArchiveFile, rows_of
-from spark_jobs.archive.table import load_table, table_files
-from spark_jobs.lib.failures import JobFailed
-from storage.archive_schema import ARCHIVE, TABLE, TABLE_PARTITIONS, arrow_schema
+from spark_jobs.archive.reading import TableFile
+from spark_jobs.archive.table import archived_files
+from spark_jobs.lib.failures import JobFailed, first_line
+from spark_jobs.replay.ledger import Named
+from spark_jobs.replay.sending import Message
 from storage.lake import Lake
+
+_PARTITION_BYTES = 32 << 20
+"""The driver holds one partition at a time."""
 
 
 class WrongPredicate(Exception):
@@ -50,7 +54,7 @@ class Selection:
     where: str | None = None
 
 
-def selected_files(lake: Lake, selection: Selection) -> list[ArchiveFile]:
+def selected_files(lake: Lake, selection: Selection) -> list[TableFile]:
     """The files that may hold such messages. Raises JobFailed where the account has to be named."""
     files = [file for file in archived_files(lake) if file.queue == selection.queue]
     accounts = {file.account for file in files}
@@ -74,27 +78,6 @@ def _may_hold(day: date, sent: Span) -> bool:
     )
 
 
-def archived_files(lake: Lake) -> list[ArchiveFile]:
-    """All files of the newest version of the table."""
-    table = load_table(lake)
-    if table is None:
-        raise JobFailed(f"there is no archive in {lake.url} yet")
-    wanted = ["path", *(f"partition.{name}" for name in TABLE_PARTITIONS)]
-    return [ArchiveFile(*row.values()) for row in table_files(table).select(wanted).to_pylist()]
-
-
-def read_archive(session: SparkSession, lake: Lake, files: list[ArchiveFile]) -> DataFrame:
-    """The rows of the files, of which there is at least one, in TABLE's columns."""
-    schema = from_arrow_schema(arrow_schema(TABLE))
-    if lake.is_local:
-        reader = session.read.schema(schema).option("basePath", lake.path(ARCHIVE))
-        paths = [lake.path(f"{ARCHIVE}/{file.path}") for file in files]
-        return reader.parquet(*paths).select(*TABLE)  # the partitions' columns came last
-    named = session.createDataFrame(files, "path string, account string, queue string, day date")
-
-    return named.repartition(len(files)).mapInArrow(partial(rows_of, lake), schema)
-
-
 def chosen(rows: DataFrame, selection: Selection) -> DataFrame:
     """The rows that are meant, of those of the selected files. Raises WrongPredicate."""
     for column, span in (("sent_at", selection.sent), ("removed_at", selection.removed)):
@@ -115,7 +98,76 @@ def chosen(rows: DataFrame, selection: Selection) -> DataFrame:
     return rows
 
 
-def first_line(error: Exception) -> str:
-    """What the error says, in one line."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+class DayCount(NamedTuple):
+    """The chosen messages of a day; `replayed` and `sealed` ones are among `messages`, `bytes` are those of the others."""
+
+    day: date | None
+    messages: int
+    bytes: int
+    replayed: int
+    sealed: int
+
+    @property
+    def to_send(self) -> int:
+        """How many a replay would send."""
+        return self.messages - self.replayed - self.sealed
+
+
+def count_by_day(rows: DataFrame) -> list[DayCount]:
+    """Counts of the rows, which have the column `replayed`, by day."""
+    sealed = ~f.col("replayed") & f.col("sealed").isNotNull()
+    to_send = ~f.col("replayed") & f.col("sealed").isNull()
+    counts = rows.groupBy("day").agg(
+        f.count("*").alias("messages"),
+        f.sum(f.when(to_send, f.col("size")).otherwise(0)).alias("bytes"),
+        f.count_if("replayed").alias("replayed"),
+        f.count_if(sealed).alias("sealed"),
+    )
+    return sorted(DayCount(*row) for row in counts.collect())
+
+
+def in_order(rows: DataFrame, total_bytes: int) -> DataFrame:
+    """The rows in the order in which they were sent, in partitions that the driver can hold.
+
+    A shard's time does not go back, so within a FIFO group sent_at and then sequence_number are the group's order.
+    """
+    order = [
+        f.col("sent_at"),
+        f.col("sequence_number").cast("decimal(38,0)"),
+        f.col("source"),
+        f.col("shard"),
+        f.col("position"),
+    ]
+    partitions = max(1, ceil(total_bytes / _PARTITION_BYTES))
+    return rows.repartitionByRange(partitions, *order).sortWithinPartitions(*order)
+
+
+def messages(rows: DataFrame) -> Iterator[Message]:
+    """The rows as messages, a partition at a time."""
+    columns = [
+        *Named._fields,
+        "message_id",
+        "body",
+        "attributes",
+        "aws_trace_header",
+        "message_group_id",
+        "checksum",
+    ]
+    return map(_message, rows.select(*columns).toLocalIterator())
+
+
+def _message(row: Row) -> Message:
+    return Message(
+        Named(row.source, row.shard, row.position),
+        row.message_id,
+        row.body,
+        {name: _attribute(value) for name, value in (row.attributes or {}).items()},
+        row.aws_trace_header,
+        row.message_group_id,
+        row.checksum,
+    )
+
+
+def _attribute(value: Row) -> dict[str, Any]:
+    binary = value.binary_value
+    return value.asDict() | {"binary_value": None if binary is None else bytes(binary)}
