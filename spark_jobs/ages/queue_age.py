@@ -27,7 +27,7 @@ from spark_jobs.ages.snapshots import HOUR_MS, Hour, count_cells, find_hours, ho
 from spark_jobs.ages.statistics import AGE, QUEUE, queue_hours
 from spark_jobs.lib.delta import NotCommitted, open_table, read, replace
 from spark_jobs.lib.failures import JobFailed, spark_failures
-from spark_jobs.lib.options import Instant, lake_option, master_option, unasked_place_option
+from spark_jobs.lib.options import Instant, lake_option, master_option, unused_place_option
 from spark_jobs.lib.progress import query_progress
 from spark_jobs.lib.report import counted, duration
 from spark_jobs.lib.spark import OpenSession, spark_session
@@ -232,7 +232,7 @@ def _day(hour_ms: int) -> str:
 
 @click.command("queue-age")
 @lake_option
-@unasked_place_option
+@unused_place_option
 @master_option
 @click.option("--since", type=Instant(), help="Leave earlier hours alone; a time, or 2h or 3d ago.")
 @click.option("--hours", type=click.IntRange(1), help="Look at this many hours up to now only.")

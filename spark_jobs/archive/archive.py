@@ -1,9 +1,9 @@
-"""archive: what the service handed over, exactly once into the Delta table LAKE/archive.
+"""archive: moves exported messages, exactly once, into the Delta table LAKE/archive.
 
-Seal, read the segments' footers, have tasks write the rows as parts of the table, commit the parts together with each
-shard's highest batch, acknowledge, remove the segments, sweep. The job may end between any two of these steps, and
-two may run at once: the shards' highest batches are in the table's own log, so the next run does what is left, and a
-commit that would repeat a batch is refused.
+Seal, read the segments' footers, write their rows as parts of the table (in Spark tasks), commit
+the parts with each shard's highest batch, acknowledge, remove the segments, sweep. A run may end
+between any two steps, and two runs may overlap: the table's log has the highest batch of each
+shard, so the next run does what is left, and Delta refuses a commit that would repeat a batch.
 """
 
 from __future__ import annotations
@@ -22,66 +22,69 @@ from spark_jobs.archive.executor import Written, write_segments
 from spark_jobs.archive.parts import BatchId, Part
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segments import Segment, ShardId, Warn, find_segments, waiting_segments
-from spark_jobs.archive.service_client import Refused, Service, ServiceUnusable, Table
-from spark_jobs.archive.table import added, archived_batch, commit, fence, open_archive
-from spark_jobs.archive.tasks import cut, run_tasks
+from spark_jobs.archive.service_client import Refused, Service, ServiceUnusable, TableVersion
+from spark_jobs.archive.table import add_action, archived_batch, commit, fence, open_archive
+from spark_jobs.archive.tasks import run_tasks, split_work
 from spark_jobs.lib.delta import load_table
 from spark_jobs.lib.failures import JobFailed
-from spark_jobs.lib.options import Notes, lake_option, master_option, place_option
-from spark_jobs.lib.progress import Done
+from spark_jobs.lib.options import Output, lake_option, master_option, place_option
+from spark_jobs.lib.progress import Work
 from spark_jobs.lib.spark import OpenSession, spark_session
 from sqs_api.service_place import Place
 from storage.archive_schema import ARCHIVE, CHECKSUM_MODULUS
 from storage.lake import Lake
 
 _TRIES = 5
-"""A run begins anew when a segment turned out to be damaged, or another run was faster or swept."""
+"""A run starts over after a damaged segment, or a commit or sweep of another run."""
 
 
 class Plan(NamedTuple):
-    """What to archive, and what the table said when that was decided."""
+    """The segments to archive, and the state of the table when they were chosen."""
 
     segments: list[Segment]
     before: dict[ShardId, int | None]
-    """The highest batch of each shard in the table."""
+    """Highest batch of each shard in the table."""
     fence: int
 
     @property
     def after(self) -> dict[ShardId, int]:
-        """The highest batch of each shard once the segments are in the table."""
+        """Highest batch of each shard once the segments are in the table."""
         return {segment.shard: segment.batch for segment in self.segments}
 
 
 class Archived(NamedTuple):
-    """What a run took into the table, and the version it made."""
+    """Messages and batches that a run added to the table, and the version it committed."""
 
     rows: int = 0
     batches: int = 0
     version: int | None = None
 
 
-# -- the steps --------------------------------------------------------------------------------------------------------
+# -- steps -----------------------------------------------------------------------------------------
 
 
 def plan(
     lake: Lake, known: Mapping[ShardId, int], unreadable: Mapping[str, str], warn: Warn
 ) -> Plan:
-    """What is in the lake and not in the table. `known` has what the service knows to be archived: where batches do not
-    begin with 1, an earlier table has the others. Raises LakeUnusable."""
+    """Find the segments that are in the lake but not in the table.
+
+    `known` has the highest batch of each shard that the service knows to be archived; if an earlier
+    table had it, this one lacks the batches up to it. Raises LakeUnusable.
+    """
     while True:
         warnings: list[str] = []
-        files = find_segments(lake)  # before the table: what another run removes now is in it then
+        files = find_segments(lake)  # before the table: segments removed later are in the table
         table = load_table(lake)
         shards = {file.shard for file in files}
         before = {shard: archived_batch(table, shard) if table else None for shard in shards}
         for shard, batch in before.items():
             if batch is not None and batch < known.get(shard, 0):
                 missing = f"batches {batch + 1} to {known[shard]} of {shard[0]}"
-                warnings.append(f"{missing} were archived once, and are not in this table")
+                warnings.append(f"{missing} were archived before, but are not in this table")
         done = {shard: max(before[shard] or 0, known.get(shard, 0)) for shard in shards}
         segments = waiting_segments(lake, files, done, unreadable, warnings.append)
         if not warnings or _version(load_table(lake)) == _version(table):
-            break  # else another run may have taken and removed what could not be read
+            break  # else another run may have archived and removed the unreadable segments
     for warning in warnings:
         warn(warning)
     return Plan(segments, before, fence(table) if table else 0)
@@ -92,9 +95,9 @@ def _version(table: DeltaTable | None) -> int | None:
 
 
 def write(session: SparkSession, lake: Lake, run: str, segments: Sequence[Segment]) -> Written:
-    """Have Spark write the segments as parts. Raises JobFailed."""
+    """Write the segments as parts, in Spark tasks. Raises JobFailed."""
     processors = session.sparkContext.defaultParallelism
-    tasks = [(task, _work(task)) for task in cut(segments, _bytes, processors)]
+    tasks = [(task, _work(task)) for task in split_work(segments, _bytes, processors)]
     results = run_tasks(session, "archive", tasks, partial(write_segments, lake, run))
     damaged = {path: text for result in results for path, text in result.damaged.items()}
     return Written([part for result in results for part in result.parts], damaged)
@@ -104,12 +107,12 @@ def _bytes(segment: Segment) -> int:
     return segment.bytes
 
 
-def _work(segments: Sequence[Segment]) -> Done:
-    return Done(len(segments), sum(s.rows for s in segments), sum(map(_bytes, segments)))
+def _work(segments: Sequence[Segment]) -> Work:
+    return Work(len(segments), sum(s.rows for s in segments), sum(map(_bytes, segments)))
 
 
 def verify(segments: Sequence[Segment], parts: Sequence[Part]) -> None:
-    """That each batch is in the parts, whole and once, as its footer says. Raises JobFailed."""
+    """Check the parts against the segments' footers: each batch whole and once. Raises JobFailed."""
     rows: Counter[BatchId] = Counter()
     checksums: Counter[BatchId] = Counter()
     for part in parts:
@@ -122,14 +125,14 @@ def verify(segments: Sequence[Segment], parts: Sequence[Part]) -> None:
         if (count, checksum) != (segment.rows, segment.checksum):
             raise JobFailed(f"{segment.path}: {count} rows with checksum {checksum} were written")
     if rows:
-        raise JobFailed(f"batches were written that nobody asked for: {sorted(rows)}")
+        raise JobFailed(f"the parts have batches of no segment: {sorted(rows)}")
 
 
-def take(lake: Lake, plan: Plan, parts: Sequence[Part]) -> int | None:
-    """Commit the parts; None where the table is no longer as it was planned upon. Raises LakeUnusable."""
+def commit_parts(lake: Lake, plan: Plan, parts: Sequence[Part]) -> int | None:
+    """Commit the parts; None if the table has changed since the plan. Raises LakeUnusable."""
     return commit(
         lake,
-        [added(part) for part in parts],
+        [add_action(part) for part in parts],
         plan.after,
         plan.fence,
         lambda table: all(
@@ -141,7 +144,7 @@ def take(lake: Lake, plan: Plan, parts: Sequence[Part]) -> int | None:
 def archive(
     lake: Lake, run: str, open_session: OpenSession, known: Mapping[ShardId, int], warn: Warn
 ) -> Archived:
-    """All of this, until nothing is left to do. Raises JobFailed, LakeUnusable, SparkUnusable."""
+    """Plan, write, verify and commit. Raises JobFailed, LakeUnusable, SparkUnusable."""
     unreadable: dict[str, str] = {}
     with ExitStack() as stack:
         session: SparkSession | None = None
@@ -156,7 +159,7 @@ def archive(
                 unreadable |= damaged
                 continue
             verify(planned.segments, parts)
-            version = take(lake, planned, parts)
+            version = commit_parts(lake, planned, parts)
             if version is not None:
                 rows = sum(segment.rows for segment in planned.segments)
                 return Archived(rows, len(planned.segments), version)
@@ -164,7 +167,10 @@ def archive(
 
 
 def acknowledge(lake: Lake, service: Service, warn: Warn, tell: Warn) -> int:
-    """Tell the service what is in the table, then remove those segments, and say how many. Raises LakeUnusable."""
+    """Tell the service which batches are in the table, then remove their segments; their number.
+
+    Raises LakeUnusable, ServiceUnusable.
+    """
     table = load_table(lake)
     if table is None:
         return 0
@@ -175,17 +181,15 @@ def acknowledge(lake: Lake, service: Service, warn: Warn, tell: Warn) -> int:
     if not files:
         return 0
     known = service.archived()
-    said = Table(lake.uri(ARCHIVE), str(table.metadata().id), table.version())
+    version = TableVersion(lake.uri(ARCHIVE), str(table.metadata().id), table.version())
     for shard in sorted({file.shard for file in files}):
         if shard not in known:
-            tell(
-                f"segments of {shard[0]} stay: another service, or an earlier data folder, wrote them"
-            )
+            tell(f"segments of {shard[0]} stay: another service or earlier data folder wrote them")
             continue
         try:
-            service.acknowledge(shard, in_table[shard], said)
+            service.acknowledge(shard, in_table[shard], version)
         except Refused as error:
-            warn(f"the service does not take it that batches are archived: {error}")
+            warn(f"the service refuses the acknowledgement of archived batches: {error}")
             continue
         for file in files:
             if file.shard == shard:
@@ -194,8 +198,8 @@ def acknowledge(lake: Lake, service: Service, warn: Warn, tell: Warn) -> int:
     return removed
 
 
-def absent(lake: Lake, sealed: Mapping[ShardId, int], warn: Warn) -> None:
-    """Warn where the service has written batches that this lake does not have. Raises LakeUnusable."""
+def find_absent(lake: Lake, sealed: Mapping[ShardId, int], warn: Warn) -> None:
+    """Warn of batches that the service has written to another lake. Raises LakeUnusable."""
     table = load_table(lake)
     here = {(file.shard, file.batch) for file in find_segments(lake)}
     for shard, batch in sealed.items():
@@ -204,11 +208,11 @@ def absent(lake: Lake, sealed: Mapping[ShardId, int], warn: Warn) -> None:
             warn(f"the service has written batch {batch} of {shard[0]}, but not to {lake.url}")
 
 
-# -- the job ----------------------------------------------------------------------------------------------------------
+# -- the job ---------------------------------------------------------------------------------------
 
 
 class Summary(NamedTuple):
-    """What a run of the job did."""
+    """The result of a run."""
 
     archived: Archived
     acknowledged: int
@@ -235,7 +239,10 @@ def run_archive(
     warn: Warn,
     tell: Warn,
 ) -> Summary:
-    """The whole job. `warn` means that it was not all done. Raises JobFailed, LakeUnusable, SparkUnusable."""
+    """Run the job; a call of `warn` reports something left undone.
+
+    Raises JobFailed, LakeUnusable, SparkUnusable.
+    """
     sealed: Mapping[ShardId, int] = {}
     known: Mapping[ShardId, int] = {}
     with Run(lake, "archive") as run:
@@ -243,14 +250,14 @@ def run_archive(
             sealed = service.seal() if seal else {}
             known = service.archived()
         except ServiceUnusable as error:
-            warn(f"{error}; what lies in the lake is archived all the same")
+            warn(f"{error}; archiving the segments that are in the lake")
         archived = archive(lake, run.name, open_session, known, warn)
-        absent(lake, sealed, warn)
+        find_absent(lake, sealed, warn)
         acknowledged = 0
         try:
             acknowledged = acknowledge(lake, service, warn, tell)
         except ServiceUnusable as error:
-            warn(f"{error}; the next run acknowledges what is archived")
+            warn(f"{error}; the next run acknowledges the archived batches")
         return Summary(archived, acknowledged, sweep(lake, run))
 
 
@@ -261,29 +268,30 @@ def run_archive(
 @click.option(
     "--seal/--no-seal",
     default=True,
-    help="First have the service write what waits to the lake (default), or take what lies there.",
+    help="Have the service write waiting messages to the lake first (default), or do not.",
 )
 @click.pass_context
 def command(
     context: click.Context, lake: Lake, place: Place, master: str | None, seal: bool
 ) -> None:
-    """Take expired messages into the Delta table LAKE/archive, each exactly once.
+    """Move expired messages into the Delta table LAKE/archive, each exactly once.
 
-    The service seals what waits and writes it to the lake; this job verifies it, commits it to the table, and tells
-    the service, which then forgets it. Run it as often as you like, and as many at once: what is in the table is not
-    taken again.
+    The service writes waiting messages to the lake as segments. The job verifies them, commits
+    them to the table and tells the service, which then removes them from its disk. Runs may
+    overlap and repeat: a batch that is in the table is not added again.
 
-    Where the service cannot be reached, what lies in the lake is archived all the same. It takes room in the
-    service until a later run can acknowledge it; so the exit status is 1, as it is where a batch is missing or damaged.
+    If the service cannot be reached, the segments in the lake are archived all the same, but
+    their messages take space in the service until a later run acknowledges them. The exit status
+    is then 1, as it is when a batch is missing or damaged.
     """
-    notes = Notes("archive")
+    output = Output("archive")
     summary = run_archive(
         lake,
         Service(place),
         lambda: spark_session("archive", master),
         seal=seal,
-        warn=notes.warn,
-        tell=notes.tell,
+        warn=output.warn,
+        tell=output.tell,
     )
     click.echo(f"archive: {summary}")
-    context.exit(notes.status)
+    context.exit(output.status)

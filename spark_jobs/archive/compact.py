@@ -1,8 +1,8 @@
-"""compact: keeps the lake small and quick to read.
+"""compact: keeps the lake small and fast to read.
 
-Drops days of the archive that are older than asked for, merges small files of a partition into larger ones, removes
-files that have been out of the table for long, shortens its log, sweeps orphans, and drops old snapshots and flows.
-Each commit can be the last one of a run.
+Drops days of the archive beyond the requested age, merges small files of a partition, vacuums
+files that left the tables long ago, shortens the tables' logs, sweeps orphans, and removes old
+snapshots and flows. A run may end after any of its commits.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from spark_jobs.archive.parts import PART_BYTES, Part, Partition
 from spark_jobs.archive.reading import TableFile
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segments import Warn
-from spark_jobs.archive.table import Action, added, commit, fence, removed, table_files
-from spark_jobs.archive.tasks import cut, run_tasks
-from spark_jobs.lib.delta import load_table, named
+from spark_jobs.archive.table import Action, add_action, commit, fence, remove_action, table_files
+from spark_jobs.archive.tasks import run_tasks, split_work
+from spark_jobs.lib.delta import delta_errors, load_table
 from spark_jobs.lib.failures import JobFailed
-from spark_jobs.lib.options import Notes, lake_option, master_option, unasked_place_option
-from spark_jobs.lib.progress import Done
+from spark_jobs.lib.options import Output, lake_option, master_option, unused_place_option
+from spark_jobs.lib.progress import Work
 from spark_jobs.lib.spark import OpenSession, spark_session
 from storage.archive_schema import ARCHIVE, DEAD_LETTERS, FLOWS, QUEUE_AGE, SNAPSHOTS
 from storage.lake import Lake
 
 SMALL_BYTES = 64 << 20
-"""Files below this are merged."""
+"""Smaller files are merged."""
 _WAVE_BYTES = 8 << 30
-"""Merged between two commits, so that a run that is ended has not worked in vain."""
+"""Limit of the files merged in one commit, so that a run that is killed loses little work."""
 _RETENTION = "delta.deletedFileRetentionDuration"
 _RETENTION_OF_DELTA = "interval 168 hours"
-"""What holds where the table does not say."""
+"""Delta's default."""
 _DAY = re.compile(r"[^/]+/[^/]+/[^/]+/(\d{4}-\d{2}-\d{2})(?=/)")
 
 
 Bin = list[TableFile]
-"""Files of one partition that become one."""
+"""Files of one partition to merge into one."""
 
 
 def bins(files: Iterable[TableFile]) -> list[Bin]:
-    """What to merge: small files of a partition, as many as give one of full size."""
+    """Small files to merge: each bin is of one partition and at most a full-sized file."""
     by_partition: dict[Partition, Bin] = defaultdict(list)
     for file in sorted(files):
         if file.size < SMALL_BYTES:
@@ -68,7 +68,7 @@ def bins(files: Iterable[TableFile]) -> list[Bin]:
 
 
 def first_wave(found: Sequence[Bin]) -> list[Bin]:
-    """The first bins: as much as is merged before a commit."""
+    """The first bins, as many as one commit takes."""
     wave: list[Bin] = []
     size = 0
     for each in found:
@@ -83,11 +83,11 @@ def _bytes(files: Bin) -> int:
     return sum(file.size for file in files)
 
 
-# -- the steps --------------------------------------------------------------------------------------------------------
+# -- steps -----------------------------------------------------------------------------------------
 
 
 def drop_days(lake: Lake, before: date) -> int:
-    """Take older days out of the table; how many files that were. Raises LakeUnusable, JobFailed."""
+    """Remove earlier days from the table; the number of files. Raises LakeUnusable, JobFailed."""
     table = load_table(lake)
     old = [] if table is None else [f for f in table_files(table) if f.day < before]
     if table is None or not old or not _replace(lake, table, old, [], data_change=True):
@@ -96,7 +96,10 @@ def drop_days(lake: Lake, before: date) -> int:
 
 
 def merge(lake: Lake, run: str, open_session: OpenSession, warn: Warn) -> tuple[int, int]:
-    """Merge small files; how many there were, and are now. Raises JobFailed, LakeUnusable, SparkUnusable."""
+    """Merge small files; the numbers of files merged and written.
+
+    Raises JobFailed, LakeUnusable, SparkUnusable.
+    """
     merged = made = 0
     damaged: dict[str, str] = {}
     with ExitStack() as stack:
@@ -107,8 +110,8 @@ def merge(lake: Lake, run: str, open_session: OpenSession, warn: Warn) -> tuple[
                 break
             session = session or stack.enter_context(open_session())
             processors = session.sparkContext.defaultParallelism
-            tasks = [list(chain(*task)) for task in cut(wave, _bytes, processors)]
-            work = [Done(len(task), sum(f.rows for f in task), _bytes(task)) for task in tasks]
+            tasks = [list(chain(*task)) for task in split_work(wave, _bytes, processors)]
+            work = [Work(len(task), sum(f.rows for f in task), _bytes(task)) for task in tasks]
             pairs = list(zip(tasks, work, strict=True))
             results = run_tasks(session, "compact", pairs, partial(merge_files, lake, run))
             for path, text in (item for result in results for item in result.damaged.items()):
@@ -118,11 +121,9 @@ def merge(lake: Lake, run: str, open_session: OpenSession, warn: Warn) -> tuple[
             files = [file for task in done for file in task]
             parts = [part for result in results for part in result.parts]
             if sum(file.rows for file in files) != sum(part.rows for part in parts):
-                raise JobFailed(
-                    "the merged files do not have the rows of those that they were made of"
-                )
+                raise JobFailed("the merged files have more or fewer rows than their sources")
             if files and not _replace(lake, table, files, parts, data_change=False):
-                break  # another run compacts, or swept
+                break  # another run compacted or swept
             merged, made = merged + len(files), made + len(parts)
     return merged, made
 
@@ -130,10 +131,10 @@ def merge(lake: Lake, run: str, open_session: OpenSession, warn: Warn) -> tuple[
 def _replace(
     lake: Lake, table: DeltaTable, old: list[TableFile], new: list[Part], *, data_change: bool
 ) -> bool:
-    """Commit new files in place of old ones; false if those are no longer all there."""
+    """Replace files in one commit; False if an old file is no longer in the table."""
     paths = {file.path for file in old}
-    actions: list[Action] = [removed(file, data_change=data_change) for file in old]
-    actions += [added(part, data_change=data_change) for part in new]
+    actions: list[Action] = [remove_action(file, data_change=data_change) for file in old]
+    actions += [add_action(part, data_change=data_change) for part in new]
     version = commit(
         lake,
         actions,
@@ -145,15 +146,17 @@ def _replace(
 
 
 def vacuum(lake: Lake, hours: int) -> int:
-    """Remove files that have been out of their tables for so long, and shorten the tables' logs; how many files. Raises
-    LakeUnusable."""
+    """Remove files that left their tables this long ago, and shorten the tables' logs.
+
+    Returns the number of files. Raises LakeUnusable.
+    """
     tables = [load_table(lake, name) for name in (ARCHIVE, QUEUE_AGE, DEAD_LETTERS)]
     return sum(_vacuum(table, hours) for table in tables if table is not None)
 
 
 def _vacuum(table: DeltaTable, hours: int) -> int:
     retention = f"interval {hours} hours"
-    with named(table):
+    with delta_errors(table):
         if table.metadata().configuration.get(_RETENTION, _RETENTION_OF_DELTA) != retention:
             table.alter.set_table_properties({_RETENTION: retention})
         gone = table.vacuum(hours, dry_run=False)
@@ -163,7 +166,7 @@ def _vacuum(table: DeltaTable, hours: int) -> int:
 
 
 def drop_old_days(lake: Lake, before: date) -> int:
-    """Remove older days of snapshots and flows; how many folders that were. Raises LakeUnusable."""
+    """Remove earlier days of snapshots and flows; the number of folders. Raises LakeUnusable."""
     paths = [file.path for folder in (SNAPSHOTS, FLOWS) for file in lake.list(folder)]
     days = {found[0] for found in map(_DAY.match, paths) if found and found[1] < before.isoformat()}
     for folder in sorted(days):
@@ -171,21 +174,24 @@ def drop_old_days(lake: Lake, before: date) -> int:
     return len(days)
 
 
-# -- the job ----------------------------------------------------------------------------------------------------------
+# -- the job ---------------------------------------------------------------------------------------
 
 
 class Keep(NamedTuple):
-    """What is kept: days of the archive (None: all), hours of files out of the table, days of snapshots and flows."""
+    """Retention periods."""
 
     days: int | None
+    """Of the archive; None for all."""
     vacuum_hours: int
+    """Of files that left a table."""
     snapshots_days: int
+    """Of snapshots and flows."""
 
 
 def run_compact(
     lake: Lake, open_session: OpenSession, *, keep: Keep, today: date, warn: Warn
 ) -> str:
-    """The whole job, and what it did in one line. Raises JobFailed, LakeUnusable, SparkUnusable."""
+    """Run the job; its summary. Raises JobFailed, LakeUnusable, SparkUnusable."""
     with Run(lake, "compact") as run:
         dropped = 0
         if keep.days is not None:
@@ -195,34 +201,34 @@ def run_compact(
         days = drop_old_days(lake, today - timedelta(days=keep.snapshots_days))
         orphans = sweep(lake, run)
     return (
-        f"{merged:,} files merged into {made:,}, {dropped:,} dropped by age, {vacuumed:,} vacuumed, "
-        f"{orphans:,} orphans and {days:,} days of snapshots removed"
+        f"{merged:,} files merged into {made:,}, {dropped:,} dropped by age, "
+        f"{vacuumed:,} vacuumed, {orphans:,} orphans and {days:,} days of snapshots removed"
     )
 
 
 @click.command()
 @lake_option
-@unasked_place_option
+@unused_place_option
 @master_option
 @click.option(
     "--keep-days",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Drop messages that were sent more than N days ago from the archive. Default: keep all.",
+    help="Drop messages sent more than N days ago from the archive. Default: keep all.",
 )
 @click.option(
     "--vacuum-hours",
     type=click.IntRange(min=0),
     default=168,
     show_default=True,
-    help="Remove files this long after they left the table; who reads it takes less time than that.",
+    help="Remove files this long after they left their table; readers must be faster.",
 )
 @click.option(
     "--keep-snapshots-days",
     type=click.IntRange(min=0),
     default=35,
     show_default=True,
-    help="Remove snapshots and flows, from which queue-age is computed, after so many days.",
+    help="Remove snapshots and flows, the input of queue-age, after this many days.",
 )
 @click.pass_context
 def command(
@@ -233,20 +239,20 @@ def command(
     vacuum_hours: int,
     keep_snapshots_days: int,
 ) -> None:
-    """Merge the archive's small files, and remove what is no longer needed.
+    """Merge the archive's small files and remove old ones.
 
-    Other jobs may run meanwhile. Without --keep-days no message is ever dropped. A file whose rows do not have their
-    checksums is left as it is and named, and the exit status is 1.
+    Other jobs may run meanwhile. Messages are dropped only with --keep-days. A file with a wrong
+    row checksum is reported and left as it is, and the exit status is 1.
 
-    The service is not asked: --url and --data are there since all jobs have them.
+    Sends no requests to the service: --url and --data are accepted and ignored.
     """
-    notes = Notes("compact")
+    output = Output("compact")
     summary = run_compact(
         lake,
         lambda: spark_session("compact", master),
         keep=Keep(keep_days, vacuum_hours, keep_snapshots_days),
         today=datetime.now(UTC).date(),
-        warn=notes.warn,
+        warn=output.warn,
     )
     click.echo(f"compact: {summary}")
-    context.exit(notes.status)
+    context.exit(output.status)

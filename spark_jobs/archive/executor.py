@@ -1,7 +1,7 @@
-"""What executors do. They need pyarrow and no other package beside Spark, so this imports no more.
+"""Task code of the archive's jobs. Imports only pyarrow and pyspark, since executors have no more.
 
-Damage is a value: a task that meets it leaves nothing behind, and says which file it is. Everything else that fails may work
-the next time, so it is raised for Spark to try again.
+Damage is a value: the task removes its drafts and returns the file's path. Other failures may be
+transient, so they are raised and Spark retries the task.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ File = TypeVar("File", Segment, TableFile)
 
 
 class Written(NamedTuple):
-    """What a task wrote, or which file it could not read and why; then it left no parts."""
+    """The parts that a task wrote, or the damaged file with the reason; then there are no parts."""
 
     parts: list[Part]
     damaged: dict[str, str]
@@ -37,7 +37,7 @@ def write_segments(lake: Lake, run: str, task: tuple[int, Sequence[Segment]]) ->
 
 
 def merge_files(lake: Lake, run: str, task: tuple[int, Sequence[TableFile]]) -> Written:
-    """Write the rows of files of the table as new parts, each row verified by its checksum. Raises LakeUnusable."""
+    """Write the rows of table files as new parts, after checking checksums. Raises LakeUnusable."""
 
     def write(file: TableFile, writer: PartWriter) -> None:
         count = 0
@@ -46,7 +46,7 @@ def merge_files(lake: Lake, run: str, task: tuple[int, Sequence[TableFile]]) -> 
             count += rows.num_rows
             writer.add(rows)
         if count != file.rows:
-            raise Damaged(f"it has {count} rows and not {file.rows}")
+            raise Damaged(f"it has {count} rows instead of {file.rows}")
 
     return _written(lake, run, task, write)
 
@@ -59,7 +59,7 @@ def _written(
 ) -> Written:
     number, files = task
     context = TaskContext.get()
-    attempt = context.taskAttemptId() if context else 0  # no other of the run has it
+    attempt = context.taskAttemptId() if context else 0  # unique within the run
     path = ""
     try:
         with PartWriter(lake, f"part-{run}-{number}-{attempt}") as writer:

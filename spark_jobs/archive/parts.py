@@ -1,7 +1,7 @@
-"""Parts: the files of the archive table, as tasks write them: one for each account, queue and day, of bounded size.
+"""Parts: files of the archive table as tasks write them, of one account, queue and day each.
 
-A part is durable when it is returned, and is in no version of the table yet. One that never gets into a version is an
-orphan, which `sweep` removes; its name says which run wrote it.
+A part is durable when it is returned, but not yet in a version of the table. A part that never gets
+into one is an orphan, which `runs.sweep` removes; its name has the run that wrote it.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from storage.lake import Lake
 BatchId = tuple[str, int, int]
 """Source, shard, number."""
 Partition = tuple[str, str, str]
-"""Account, queue and day, as texts."""
+"""Account, queue and day (as text)."""
 
 PART_BYTES = 256 << 20
-"""About as large a file becomes."""
+"""Approximate size of a full file."""
 
 
 class Limits(NamedTuple):
-    """What bounds a task's memory and its files."""
+    """Limits of a task's memory and files."""
 
     part_bytes: int = PART_BYTES
     pending_bytes: int = 96 << 20
-    """Of rows that are gathered before they are split, since many at a time make better files. Takes twice the memory."""
+    """Rows gathered before they are split by partition; needs twice as much memory."""
     open_files: int = 200
 
 
 COLUMNS: pa.Schema = arrow_schema(
     {name: kind for name, kind in SEGMENT.items() if name not in TABLE_PARTITIONS}
 )
-"""Of a part: what its path says is not in it."""
+"""Columns of a part; the partition's are in its path."""
 _ZSTD_LEVEL = 3
-"""What zstd itself and Spark take; Arrow takes 1, which costs a tenth more disk."""
+"""The default of zstd and Spark; Arrow's default, 1, takes 10 % more disk."""
 _REPEATED = [
     "source",
     "shard",
@@ -55,15 +55,14 @@ _REPEATED = [
     "message_group_id",
     "dead_letter_queue_source_arn",
 ]
-"""Columns that become smaller by a dictionary."""
+"""Columns that a dictionary makes smaller."""
 _ROW_GROUP_BYTES = 32 << 20
 _INSTANTS = ("sent_at", "removed_at")
-"""Columns whose least and greatest values the table knows of each file."""
+"""Columns with minimum and maximum in the table's log."""
 
 
 class Part(NamedTuple):
-    """A file of the table, by its path in it. `batches` has of each batch how many rows went into it, and their
-    checksum."""
+    """A file for the table, by its path there. `batches` has rows and checksum of each batch."""
 
     path: str
     size: int
@@ -74,7 +73,7 @@ class Part(NamedTuple):
 
 
 class PartWriter:
-    """Splits rows among parts. Leaves nothing behind where its block ends with an error."""
+    """Splits rows among parts. Removes its drafts if the block ends with an error."""
 
     def __init__(self, lake: Lake, name: str, limits: Limits = Limits()) -> None:  # noqa: B008
         self._limits = limits
@@ -99,14 +98,14 @@ class PartWriter:
             part.stack.__exit__(kind, error, traceback)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows with the columns of a segment; none is without account, queue or sent_at. Raises LakeUnusable."""
+        """Add rows of a segment; account, queue and sent_at are never null. Raises LakeUnusable."""
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes
         if self._pending_bytes >= self._limits.pending_bytes:
             self._split()
 
     def finish(self) -> list[Part]:
-        """Have all rows on disk, in parts. Raises LakeUnusable."""
+        """Write the remaining rows; all parts. Raises LakeUnusable."""
         self._split()
         for partition in list(self._open):
             self._finish(partition)
@@ -140,7 +139,7 @@ class PartWriter:
 
 
 class _OpenPart:
-    """A part that still grows. `stack` has its writer and its draft, which takes its place when that ends without error."""
+    """A part being written. `stack` has its writer and its draft, and renames it on success."""
 
     def __init__(self, lake: Lake, path: str, partition: Partition) -> None:
         self._path = path
@@ -161,11 +160,11 @@ class _OpenPart:
 
     @property
     def size(self) -> int:
-        """Of what is written, in bytes."""
+        """Bytes written so far."""
         return self._draft.stat().st_size
 
     def write(self, rows: pa.Table) -> None:
-        """Write at least one row, as row groups of their own."""
+        """Append rows (at least one) as row groups."""
         at_once = max(1, _ROW_GROUP_BYTES * rows.num_rows // max(rows.nbytes, 1))
         self._writer.write_table(rows, row_group_size=at_once)
         self._rows += rows.num_rows
@@ -185,7 +184,7 @@ class _OpenPart:
         return Part(self._path, self.size, self._partition, written, self._stats(), self._batches)
 
     def _stats(self) -> str:
-        """As Delta wants them: in milliseconds, rounded outwards."""
+        """Delta's statistics: minimum and maximum in milliseconds, rounded outwards."""
         last = timedelta(microseconds=999)
         ranges = self._ranges.items()
         return json.dumps(
@@ -203,7 +202,7 @@ def _text(instant: datetime) -> str:
 
 
 def _checksums(rows: pa.Table) -> Iterator[tuple[BatchId, int, int]]:
-    """Of each batch that has rows here: how many, and the sum of their checksums."""
+    """Number of rows and sum of checksums of each batch."""
     columns = ["source", "shard", "batch"]
     sums = rows.group_by(columns).aggregate([("checksum", "count"), ("checksum", "sum")])
     for row in sums.select([*columns, "checksum_count", "checksum_sum"]).to_pylist():
@@ -212,7 +211,7 @@ def _checksums(rows: pa.Table) -> Iterator[tuple[BatchId, int, int]]:
 
 
 def _by_partition(rows: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
-    """The rows of each account, queue and day, in their order."""
+    """The rows of each account, queue and day, in order."""
     days = rows["sent_at"].cast(pa.date32()).cast(pa.string())
     keys = pc.binary_join_element_wise(rows["account"], rows["queue"], days, "/").combine_chunks()
     encoded = keys.dictionary_encode()

@@ -1,4 +1,7 @@
-"""Rows of segments and of the archive's files, as executors read them. Imports pyarrow only."""
+"""Read and verify Parquet files of the lake: segments and files of the archive.
+
+Executors run this, so it imports pyarrow only.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from storage.archive_schema import (
 from storage.lake import Lake, LakeUnusable
 
 _READ_BYTES = 16 << 20
-"""So much is decoded at once."""
+"""Limit of the data decoded at once."""
 _READ_ROWS = 65_536
 
 
@@ -40,53 +43,53 @@ class TableFile(NamedTuple):
 
     @property
     def partition(self) -> Partition:
-        """As its folder says."""
+        """The file's partition, as in its path."""
         return self.account, self.queue, self.day.isoformat()
 
 
 class Damaged(Exception):
-    """A segment cannot be read, or is not what it says; the text has no path."""
+    """A file that cannot be read or fails a check; the text does not name it."""
 
 
 def read_table_file(lake: Lake, file: TableFile) -> Iterator[pa.RecordBatch]:
-    """The rows of a file of the archive, with the columns that its path says. Raises Damaged."""
+    """The rows of a file of the archive with all columns, those in its path too. Raises Damaged."""
     schema = arrow_schema(TABLE)
     for batch in read_rows(lake, f"{ARCHIVE}/{file.path}", COLUMNS):
-        said = {
+        in_path = {
             name: pa.repeat(pa.scalar(getattr(file, name), schema.field(name).type), batch.num_rows)
             for name in TABLE_PARTITIONS
         }
-        columns = [said[name] if name in said else batch.column(name) for name in schema.names]
+        columns = [in_path[n] if n in in_path else batch.column(n) for n in schema.names]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def read_table_files(lake: Lake, named: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of the files that are named by TableFile's columns. Raises Damaged."""
-    for batch in named:
+def read_table_files(lake: Lake, files: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of files given as rows of TableFile's columns. Raises Damaged."""
+    for batch in files:
         for file in batch.to_pylist():
             yield from read_table_file(lake, TableFile(**file))
 
 
 def read_rows(lake: Lake, path: str, schema: pa.Schema, size: int = 0) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file with these columns, in pieces of bounded size. Raises Damaged.
+    """The rows of a Parquet file with these columns, in batches of bounded size. Raises Damaged.
 
-    `size` is that of its content, where its encoding may hide how large it is.
+    `size` is that of the decoded content, which the encoding may hide.
     """
     try:
         with lake.open(path) as stream, pq.ParquetFile(stream) as file:
             if not file.schema_arrow.equals(schema):
-                raise Damaged("its columns are other ones")
+                raise Damaged("it has other columns")
             groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
             size = max(size, sum(group.total_byte_size for group in groups), 1)
             at_once = max(1, min(_READ_ROWS, _READ_BYTES * file.metadata.num_rows // size))
-            for group in range(file.num_row_groups):  # all at once would be read ahead
+            for group in range(file.num_row_groups):  # given all groups, pyarrow reads ahead
                 yield from file.iter_batches(at_once, [group], use_threads=False)
     except LakeUnusable as error:
         raise Damaged(str(error)) from error
 
 
 def verified_checksum(rows: pa.RecordBatch) -> int:
-    """The sum of the rows' checksums, after computing each anew. Raises Damaged where one differs."""
+    """Recompute the rows' checksums and return their sum. Raises Damaged if one differs."""
     ids = rows["message_id"].to_pylist()
     contents = pc.coalesce(rows["body"].cast(pa.binary()), rows["sealed"]).to_pylist()
     computed = [
@@ -98,12 +101,12 @@ def verified_checksum(rows: pa.RecordBatch) -> int:
         row = next(
             i for i, pair in enumerate(zip(computed, stored, strict=True)) if len({*pair}) > 1
         )
-        raise Damaged(f"message {ids[row]} does not have its checksum")
+        raise Damaged(f"message {ids[row]} has a wrong checksum")
     return sum(computed) % CHECKSUM_MODULUS
 
 
 def _attributes(rows: pa.RecordBatch) -> list[bytes]:
-    """Of each row, what `attribute_bytes` says. Column by column, since rows as Python values take ten times as long."""
+    """`attribute_bytes` of each row. Reads by column, which is ten times as fast as by row."""
     column = rows["attributes"]
     if column.null_count == rows.num_rows:
         return [b""] * rows.num_rows

@@ -1,14 +1,13 @@
-"""Runs: the jobs that are writing to the lake note themselves in it, and say again and again that they live.
+"""Runs that write to the archive, and the sweep of files that dead runs left behind.
 
-The notes only keep a sweep from taking the files of a run that it could see; what keeps the table whole is the fence
-(`table`).
+A run keeps a file in LAKE/runs with a heartbeat, and a sweep does nothing while other runs are
+alive. Heartbeats only avoid needless conflicts; the fence (`table`) protects the table.
 
-Sweep: removes what runs that ended early left in the archive's folder.
-
-The order makes it safe, not a clock: the files are listed first, then the runs, then the newest version of the table
-is read. A file of the list that no version within reach has, while no other run lives, is an orphan; but a run may
-only seem dead. So the fence is raised upon that very version (which is refused if such a run has just committed, and
-makes its commit be refused later), and only then the files go.
+The order of its steps makes a sweep safe, without a clock: it lists the files, then the runs, then
+reads the newest version of the table. A listed file that no version has, while no other run is
+alive, is an orphan. But a run may only seem dead. So the sweep raises the fence on that very
+version, which fails if such a run has just committed and makes its later commit fail; only then it
+deletes the files.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from storage.archive_schema import ARCHIVE, RUNS
 from storage.lake import Lake, LakeUnusable
 
 PART_NAME = re.compile(r".*/part-(archive|compact)-[0-9a-f]{32}-[^/]*\.parquet")
-"""Files of our jobs; what others put into the folder is theirs."""
+"""Files of our jobs; the sweep leaves others alone."""
 _BEAT_S = 30.0
 _DEAD_S = 600.0
 
 
 class Run:
-    """A job while its block lasts. `name` is the run's own."""
+    """A run of a job, alive until the block ends. `name` is unique."""
 
     def __init__(self, lake: Lake, job: str) -> None:
         self.name = f"{job}-{uuid.uuid4().hex}"
@@ -41,7 +40,7 @@ class Run:
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def __enter__(self) -> Run:
-        self._note()
+        self._write_heartbeat()
         self._thread.start()
         return self
 
@@ -53,41 +52,40 @@ class Run:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        with suppress(LakeUnusable):  # the note is ten minutes from being dead anyway
+        with suppress(LakeUnusable):  # without a heartbeat it is dead in ten minutes
             self._lake.remove(self._path)
 
     def others(self) -> tuple[list[str], list[str]]:
-        """The notes of other runs: of those that live, and of those that are dead. Raises LakeUnusable.
+        """Files of the other runs, alive and dead. Raises LakeUnusable.
 
-        Their age is taken against a note written now, so that the lake's clock is the only one.
+        Their age is relative to a heartbeat written now, so only the lake's clock counts.
         """
-        self._note()
-        notes = {file.path: file.modified_s for file in self._lake.list(RUNS)}
-        now_s = notes.pop(self._path, max(notes.values(), default=0.0))
-        live = [path for path, modified_s in notes.items() if now_s - modified_s < _DEAD_S]
-        return live, [path for path in notes if path not in live]
+        self._write_heartbeat()
+        beats = {file.path: file.modified_s for file in self._lake.list(RUNS)}
+        now_s = beats.pop(self._path, max(beats.values(), default=0.0))
+        alive = [path for path, modified_s in beats.items() if now_s - modified_s < _DEAD_S]
+        return alive, [path for path in beats if path not in alive]
 
     @property
     def _path(self) -> str:
         return f"{RUNS}/{self.name}.json"
 
-    def _note(self) -> None:
+    def _write_heartbeat(self) -> None:
         self._lake.write(self._path, json.dumps({"run": self.name}).encode())
 
     def _beat(self) -> None:
         while not self._ended.wait(_BEAT_S):
             with suppress(LakeUnusable):  # the next one may succeed
-                self._note()
+                self._write_heartbeat()
 
 
 def sweep(lake: Lake, run: Run) -> int:
-    """Remove orphans, and say how many. None are removed while other runs live: the last one to end does it. Raises
-    LakeUnusable."""
+    """Remove orphans, unless other runs are alive; their number. Raises LakeUnusable."""
     parts = [file.path for file in lake.list(ARCHIVE) if PART_NAME.fullmatch(file.path)]
     drafts = [file.path for file in lake.list_drafts(ARCHIVE)]
-    live, dead = run.others()
+    alive, dead = run.others()
     table = load_table(lake)
-    if live or table is None:
+    if alive or table is None:
         return 0
     kept = {*(file.path for file in table_files(table)), *removed_files(table)}
     orphans = [path for path in parts if path.removeprefix(f"{ARCHIVE}/") not in kept] + drafts
@@ -95,7 +93,7 @@ def sweep(lake: Lake, run: Run) -> int:
         try:
             commit_to(table, [], {}, fence(table) + 1)
         except NotCommitted:
-            return 0  # another run came between, and will sweep
+            return 0  # another run committed meanwhile, and will sweep
         for path in orphans:
             lake.remove(path)
     for path in dead:

@@ -1,6 +1,6 @@
-"""Segments: what the service left in the lake to be archived. They are found, put in order, and verified as they are read.
+"""Segments: files of exported messages that wait in the lake to be archived.
 
-Damage is a value here, not the end of the job: the batches of a shard are archived up to the damaged one, and those of
+Damage does not end the job: the batches of a shard are archived up to the damaged one, and those of
 other shards in any case.
 """
 
@@ -26,16 +26,16 @@ from storage.archive_schema import (
 from storage.lake import Lake, LakeUnusable
 
 ShardId = tuple[str, int]
-"""A source and the number of one of its shards."""
+"""Source and shard number."""
 Warn = Callable[[str], None]
-"""Takes one line for the user; the job goes on, and ends with status 1."""
+"""Prints a line for the user; the job continues and ends with status 1."""
 
 _PATH = re.compile(rf"{SEGMENTS}/([^/]+)/shard-(\d+)/batch-(\d{{12,}})\.parquet")
 _SAFE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class SegmentFile(NamedTuple):
-    """A segment by its name."""
+    """A segment as its path identifies it."""
 
     path: str
     shard: ShardId
@@ -43,7 +43,7 @@ class SegmentFile(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A segment, and what its footer says of it. `bytes` are those of bodies and attributes."""
+    """A segment with its footer's data. `bytes` counts bodies and attributes."""
 
     path: str
     shard: ShardId
@@ -54,7 +54,7 @@ class Segment(NamedTuple):
 
 
 def find_segments(lake: Lake) -> list[SegmentFile]:
-    """All segments in the lake, by shard and batch. Raises LakeUnusable."""
+    """All segments in the lake, sorted by shard and batch. Raises LakeUnusable."""
     found = (_PATH.fullmatch(file.path) for file in lake.list(SEGMENTS))
     files = (SegmentFile(m[0], (m[1], int(m[2])), int(m[3])) for m in found if m)
     return sorted(files, key=lambda file: (file.shard, file.batch))
@@ -67,7 +67,10 @@ def waiting_segments(
     unreadable: Mapping[str, str],
     warn: Warn,
 ) -> list[Segment]:
-    """What comes after the batches that are `archived`: for each shard up to the first that is missing or `unreadable`."""
+    """Segments to archive: each shard's batches up to the first missing or unreadable one.
+
+    `archived` has the highest archived batch of each shard, `unreadable` paths with the reason.
+    """
     segments: list[Segment] = []
     ended: set[ShardId] = set()
     expected = {shard: batch + 1 for shard, batch in archived.items()}
@@ -81,7 +84,7 @@ def waiting_segments(
             missing = f"batch {next_batch}"
             if file.batch > next_batch + 1:
                 missing = f"batches {next_batch} to {file.batch - 1}"
-            warn(f"{missing} of {source}, shard {shard}, missing in the lake: later ones must wait")
+            warn(f"{missing} of {source}, shard {shard}, missing in the lake: later ones wait")
             continue
         try:
             if file.path in unreadable:
@@ -99,17 +102,17 @@ def _described(lake: Lake, file: SegmentFile) -> Segment:
     try:
         with lake.open(file.path) as stream:
             footer = (pq.read_metadata(stream).metadata or {}).get(FOOTER_KEY, b"")
-        said = json.loads(footer)
-        identity = said["format"], said["source"], said["shard"], said["batch"]
+        fields = json.loads(footer)
+        identity = fields["format"], fields["source"], fields["shard"], fields["batch"]
         if identity != (SEGMENT_FORMAT, *file.shard, file.batch):
-            raise Damaged(f"it says that it is {footer.decode()}")
-        return Segment(*file, int(said["count"]), int(said["checksum"]), int(said["bytes"]))
+            raise Damaged(f"its footer is that of another segment: {footer.decode()}")
+        return Segment(*file, int(fields["count"]), int(fields["checksum"]), int(fields["bytes"]))
     except (LakeUnusable, KeyError, TypeError, ValueError) as error:
         raise Damaged(f"its footer cannot be read: {error}") from error
 
 
 def read_segment(lake: Lake, segment: Segment) -> Iterator[pa.RecordBatch]:
-    """The rows, some at a time, each verified; the last ones come only if all are there. Raises Damaged."""
+    """The verified rows in batches; the last batch only after the total is checked. Raises Damaged."""
     rows = checksum = 0
     held: pa.RecordBatch | None = None
     for batch in read_rows(lake, segment.path, arrow_schema(SEGMENT), segment.bytes):
@@ -123,7 +126,7 @@ def read_segment(lake: Lake, segment: Segment) -> Iterator[pa.RecordBatch]:
             yield held
         held = batch
     if (rows, checksum) != (segment.rows, segment.checksum):
-        raise Damaged(f"{rows} rows with checksum {checksum}, not as its footer says")
+        raise Damaged(f"its {rows} rows with checksum {checksum} do not match its footer")
     if held is not None:
         yield held
 
@@ -133,7 +136,7 @@ def _identity(segment: Segment) -> tuple[str, int, int]:
 
 
 def _check_place(rows: pa.RecordBatch) -> None:
-    """That account, queue and day can be the names of folders. Raises Damaged."""
+    """Check that account, queue and day can be names of folders. Raises Damaged."""
     for name in ("account", "queue"):
         for text in rows[name].unique().to_pylist():
             if not _SAFE.fullmatch(text or ""):

@@ -1,4 +1,4 @@
-"""Client of the service's archive pages: seal what waits, acknowledge what is archived."""
+"""Client of the service's archive pages: seal waiting messages, acknowledge archived batches."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from sqs_api.admin_client import AdminClient, AdminConflict, AdminRefused
 from sqs_api.service_place import Place
 
 _ANSWER_S = 900
-"""Sealing writes all that waits to the lake before it answers."""
+"""The reply to a seal comes after all waiting messages are in the lake."""
 
 
 class ServiceUnusable(Exception):
-    """The service cannot be reached, or answers something else; the text says so in one line."""
+    """The service cannot be reached or sent an invalid reply; the text is one line."""
 
 
 class Refused(ServiceUnusable):
-    """The service does not know the data folder or the batch; the text is what it said."""
+    """The service does not know the data folder or the batch; the text is its message."""
 
 
-class Table(NamedTuple):
-    """A version of the archive table: its address, its id, its number."""
+class TableVersion(NamedTuple):
+    """A version of the archive table."""
 
     table: str
     table_id: str
@@ -31,27 +31,27 @@ class Table(NamedTuple):
 
 
 class Service:
-    """A client of the pages of the archive. Every method raises ServiceUnusable."""
+    """Client of the archive pages. Every method raises ServiceUnusable."""
 
     def __init__(self, place: Place) -> None:
         self._client = AdminClient(place)
 
     def seal(self) -> dict[ShardId, int]:
-        """Have all that waits sealed and written; the highest batch of each shard that is in the lake."""
-        return _by_shard(self._ask("POST", "archive/seal", {}), "batch")
+        """Write all waiting messages to the lake; the highest batch of each shard there."""
+        return _by_shard(self._request("POST", "archive/seal", {}), "batch")
 
     def archived(self) -> dict[ShardId, int]:
-        """The highest batch of each of the service's shards that it knows to be archived."""
-        return _by_shard(self._ask("GET", "archive", None), "archived")
+        """The highest archived batch of each shard, as far as the service knows."""
+        return _by_shard(self._request("GET", "archive", None), "archived")
 
-    def acknowledge(self, shard: ShardId, batch: int, table: Table) -> int:
-        """Have the shard forget its messages up to this batch; how many there still were. Raises Refused."""
+    def acknowledge(self, shard: ShardId, batch: int, table: TableVersion) -> int:
+        """Let the shard remove its messages up to this batch; their number. Raises Refused."""
         source, number = shard
-        said = {"source": source, "shard": number, "batch": batch} | table._asdict()
-        removed = self._ask("POST", "archive/archived", said).get("removed")
+        archived = {"source": source, "shard": number, "batch": batch} | table._asdict()
+        removed = self._request("POST", "archive/archived", archived).get("removed")
         return removed if isinstance(removed, int) else 0
 
-    def _ask(self, method: str, page: str, body: object) -> Mapping[str, object]:
+    def _request(self, method: str, page: str, body: object) -> Mapping[str, object]:
         try:
             answer = self._client.ask(method, page, body, answer_s=_ANSWER_S)
         except AdminConflict as error:
@@ -66,4 +66,4 @@ def _by_shard(answer: Mapping[str, object], name: str) -> dict[ShardId, int]:
     if isinstance(shards, list):
         with suppress(KeyError, TypeError, ValueError):
             return {(str(each["source"]), int(each["shard"])): int(each[name]) for each in shards}
-    raise ServiceUnusable(f"this is no answer of Holdfast's: {dict(answer)}")
+    raise ServiceUnusable(f"not a reply of Holdfast: {dict(answer)}")

@@ -1,10 +1,10 @@
-"""The archive as a Delta table: how it is opened and changed.
+"""The archive as a Delta table: open, read and change it.
 
-Each commit of ours restates the version of one application transaction, the fence. So Delta itself refuses a commit
-where another of ours came first since its snapshot was read, on any store and without clocks; then the table is read
-anew, and the commit is tried again if what it was decided upon is still so. A sweep raises the fence before it
-deletes: a run whose files it may have taken sees that, or is refused. Delta-rs leaves application transactions out
-when it optimizes, so compaction is ours too.
+Each commit restates the version of one application transaction, the fence. So Delta refuses a
+commit if another of ours came first since its snapshot was read, on any store and without clocks;
+the table is then read again, and the commit repeated if its condition still holds. A sweep raises
+the fence before it deletes: a run whose files it may have removed sees that or is refused. delta-rs
+omits application transactions when it optimizes, so compaction is ours too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_jobs.archive.parts import Part
 from spark_jobs.archive.reading import TableFile, read_table_files
 from spark_jobs.archive.segments import ShardId
-from spark_jobs.lib.delta import NotCommitted, load_table, named, open_table
+from spark_jobs.lib.delta import NotCommitted, delta_errors, load_table, open_table
 from spark_jobs.lib.failures import JobFailed
 from storage.archive_schema import ARCHIVE, TABLE, TABLE_PARTITIONS, arrow_schema, transaction_id
 from storage.lake import Lake
@@ -31,13 +31,13 @@ from storage.lake import Lake
 FENCE = "holdfast:sweep"
 Action = AddAction | RemoveAction
 _FILE = "path string, size long, rows long, account string, queue string, day date"
-"""TableFile, as Spark has it."""
+"""Spark's schema of TableFile."""
 _TRIES = 20
-"""Others that come first are few: each of them is a job that takes seconds."""
+"""Conflicts are few, since each is with a job that takes seconds."""
 
 
 def open_archive(lake: Lake) -> DeltaTable:
-    """The archive as it is now, which is made if it is missing. Raises LakeUnusable."""
+    """The newest version of the archive, created if there is none. Raises LakeUnusable."""
     return open_table(
         lake,
         ARCHIVE,
@@ -54,7 +54,7 @@ def archived_batch(table: DeltaTable, shard: ShardId) -> int | None:
 
 
 def fence(table: DeltaTable) -> int:
-    """How many sweeps there were."""
+    """The number of sweeps so far."""
     return table.transaction_version(FENCE) or 0
 
 
@@ -63,14 +63,17 @@ def commit(
     actions: Sequence[Action],
     shards: Mapping[ShardId, int],
     fence_at: int,
-    still: Callable[[DeltaTable], bool],
+    is_current: Callable[[DeltaTable], bool],
 ) -> int | None:
-    """Make the next version, with these highest batches of shards. None, and no change, where there was a sweep after
-    `fence_at`, or what `still` says of the newest version is false. Raises LakeUnusable."""
+    """Commit the next version, with the highest batch of each shard; its number.
+
+    None, and no change, after a sweep since `fence_at`, or if `is_current` is false of the newest
+    version. Raises JobFailed, LakeUnusable.
+    """
     reason = ""
     for _ in range(_TRIES):
         table = load_table(lake)
-        if table is None or fence(table) != fence_at or not still(table):
+        if table is None or fence(table) != fence_at or not is_current(table):
             return None
         try:
             return commit_to(table, actions, shards, fence_at)
@@ -82,13 +85,13 @@ def commit(
 def commit_to(
     table: DeltaTable, actions: Sequence[Action], shards: Mapping[ShardId, int], fence_at: int
 ) -> int:
-    """Make the version that follows this very one; the number of one that has it. Raises NotCommitted, LakeUnusable."""
+    """Commit on top of this very version; the new one. Raises NotCommitted, LakeUnusable."""
     versions = {transaction_id(*shard): batch for shard, batch in shards.items()}
     versions[FENCE] = fence_at
     properties = CommitProperties(
         app_transactions=[Transaction(name, version) for name, version in versions.items()]
     )
-    with named(table):
+    with delta_errors(table):
         try:
             table.create_write_transaction(
                 list(actions),
@@ -103,14 +106,14 @@ def commit_to(
         return int(table.version())
 
 
-def added(part: Part, *, data_change: bool = True) -> AddAction:
-    """The action that takes a part into the table."""
+def add_action(part: Part, *, data_change: bool = True) -> AddAction:
+    """Delta's action that adds a part to the table."""
     values = dict(zip(TABLE_PARTITIONS, part.partition, strict=True))
     return AddAction(part.path, part.size, values, _now_ms(), data_change, part.stats)
 
 
-def removed(file: TableFile, *, data_change: bool) -> RemoveAction:
-    """The action that takes a file out of the table."""
+def remove_action(file: TableFile, *, data_change: bool) -> RemoveAction:
+    """Delta's action that removes a file from the table."""
     values: dict[str, str | None] = dict(zip(TABLE_PARTITIONS, file.partition, strict=True))
     return RemoveAction(file.path, data_change, _now_ms(), file.size, values)
 
@@ -126,7 +129,7 @@ def table_files(table: DeltaTable) -> list[TableFile]:
 
 
 def archived_files(lake: Lake) -> list[TableFile]:
-    """All files of the newest version of the table. Raises JobFailed where there is none."""
+    """The files of the newest version of the archive. Raises JobFailed if there is no archive."""
     table = load_table(lake)
     if table is None:
         raise JobFailed(f"there is no archive in {lake.url} yet")
@@ -134,7 +137,7 @@ def archived_files(lake: Lake) -> list[TableFile]:
 
 
 def removed_files(table: DeltaTable) -> set[str]:
-    """Files that only earlier versions have, until they are vacuumed."""
+    """Files of earlier versions only, not yet vacuumed."""
     return set(table.vacuum(0, dry_run=True, enforce_retention_duration=False))
 
 
@@ -143,11 +146,16 @@ def _now_ms() -> int:
 
 
 def read_archive(session: SparkSession, lake: Lake, files: list[TableFile]) -> DataFrame:
-    """The rows of the files, of which there is at least one, in TABLE's columns."""
+    """The rows of at least one file, in TABLE's columns.
+
+    Spark reads a local lake itself. An object store is read through pyarrow, since Spark would need
+    Java packages for it. Delta's log lists the files of one version, so a compaction changes
+    nothing.
+    """
     schema = from_arrow_schema(arrow_schema(TABLE))
     if lake.is_local:
         reader = session.read.schema(schema).option("basePath", lake.path(ARCHIVE))
         paths = [lake.path(f"{ARCHIVE}/{file.path}") for file in files]
-        return reader.parquet(*paths).select(*TABLE)  # the partitions' columns came last
-    named = session.createDataFrame(files, _FILE)
-    return named.repartition(len(files)).mapInArrow(partial(read_table_files, lake), schema)
+        return reader.parquet(*paths).select(*TABLE)  # Spark puts partition columns last
+    listed = session.createDataFrame(files, _FILE)
+    return listed.repartition(len(files)).mapInArrow(partial(read_table_files, lake), schema)

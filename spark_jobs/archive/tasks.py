@@ -1,4 +1,4 @@
-"""Tasks: how the work of a job is cut for Spark, and run by it. What they do there is in `executor`."""
+"""Split work into Spark tasks and run them. The code of a task is in `executor`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from spark_jobs.lib.failures import spark_failures
-from spark_jobs.lib.progress import Done, Progress
+from spark_jobs.lib.progress import Progress, Work
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
 _TASK_BYTES = 192 << 20
-"""About what a task is given: more makes fewer and larger files, less spreads the work better."""
+"""Approximate size of a task: more makes fewer, larger files; less balances the load better."""
 _TASK_BYTES_MIN = 16 << 20
-"""Less is not worth a task of its own, though a processor may be idle."""
+"""Less does not make a task, even if a processor is idle."""
 
 
-def cut(work: Sequence[In], size: Callable[[In], int], processors: int) -> list[list[In]]:
-    """Tasks of about the same size, in order: enough for the processors, if there is enough to do."""
+def split_work(work: Sequence[In], size: Callable[[In], int], processors: int) -> list[list[In]]:
+    """Split work into tasks of about the same size, in order, for all processors if possible."""
     total = sum(map(size, work))
     count = max(total // _TASK_BYTES, min(processors, total // _TASK_BYTES_MIN), 1)
     tasks: list[list[In]] = [[] for _ in range(count)]
@@ -34,26 +34,26 @@ def cut(work: Sequence[In], size: Callable[[In], int], processors: int) -> list[
 def run_tasks(
     session: SparkSession,
     job: str,
-    tasks: Sequence[tuple[In, Done]],
+    tasks: Sequence[tuple[In, Work]],
     function: Callable[[tuple[int, In]], Out],
 ) -> list[Out]:
-    """What the function returns for each task and its number, in order; shows how far it is. Raises JobFailed.
+    """Results of the function for each numbered task, in order; shows progress. Raises JobFailed.
 
-    Executors import what the function's module imports, and no more.
+    Executors import only the modules that the function's module imports.
     """
-    sums = [session.sparkContext.accumulator(0) for _ in Done._fields]
+    sums = [session.sparkContext.accumulator(0) for _ in Work._fields]
 
-    def counted(numbered: tuple[int, tuple[In, Done]]) -> Out:
+    def counted(numbered: tuple[int, tuple[In, Work]]) -> Out:
         number, (task, work) = numbered
         result = function((number, task))
         for total, value in zip(sums, work, strict=True):
             total.add(value)
         return result
 
-    total = Done(*map(sum, zip(*(work for _, work in tasks), strict=True)))
+    total = Work(*map(sum, zip(*(work for _, work in tasks), strict=True)))
     with (
         spark_failures(),
-        Progress(job, total, lambda: Done(*(each.value for each in sums))),
+        Progress(job, total, lambda: Work(*(each.value for each in sums))),
     ):
         numbered = list(enumerate(tasks))
         results = session.sparkContext.parallelize(numbered, len(tasks)).map(counted)

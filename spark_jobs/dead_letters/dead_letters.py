@@ -20,7 +20,7 @@ from spark_jobs.dead_letters.dead_letters_report import dead_letters_report
 from spark_jobs.dead_letters.groups import ALL, ERROR, LETTERS, Asked, letter_groups
 from spark_jobs.lib.delta import NotCommitted, open_table, replace
 from spark_jobs.lib.failures import JobFailed, spark_failures
-from spark_jobs.lib.options import Instant, lake_option, master_option, unasked_place_option
+from spark_jobs.lib.options import Instant, lake_option, master_option, unused_place_option
 from spark_jobs.lib.progress import query_progress
 from spark_jobs.lib.report import counted
 from spark_jobs.lib.spark import OpenSession, spark_session
@@ -97,7 +97,7 @@ def _summary(rows: pa.Table) -> str:
 
 @click.command("dead-letters")
 @lake_option
-@unasked_place_option
+@unused_place_option
 @master_option
 @click.option("--since", type=Instant(), help=f"Sent on this day or later [{_DAYS} days ago].")
 @click.option("--until", type=Instant(), help="Sent on this day or earlier [today].")

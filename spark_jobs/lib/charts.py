@@ -1,4 +1,4 @@
-"""Charts: small inline SVG, drawn over equal steps of time; None leaves a gap."""
+"""Charts as small inline SVG over equal steps of time; None leaves a gap."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMES = (
 
 
 def times_chart(title: str, lines: Sequence[tuple[str, Series]], labels: tuple[str, str]) -> Html:
-    """Lines of durations in seconds, on a logarithmic scale."""
+    """A chart of durations in seconds, on a logarithmic scale."""
     values = [value for _, line in lines for value in line if value is not None]
     low = max(min(values, default=0.1), 0.001)
     high = max(max(values, default=1), low * 10)
@@ -42,7 +42,7 @@ def times_chart(title: str, lines: Sequence[tuple[str, Series]], labels: tuple[s
 
 
 def amounts_chart(title: str, line: Series, labels: tuple[str, str]) -> Html:
-    """An area from 0, in messages."""
+    """A chart of a number of messages, as an area from 0."""
     top = max((value for value in line if value is not None), default=0) or 1
 
     def y(value: float) -> float:
@@ -54,7 +54,7 @@ def amounts_chart(title: str, line: Series, labels: tuple[str, str]) -> Html:
 
 
 def bars_chart(title: str, amounts: Sequence[int], labels: tuple[str, str]) -> Html:
-    """A bar for each step, in a wide frame."""
+    """A bar chart with one bar for each step."""
     top = max(amounts, default=0) or 1
     step = (_RIGHT - _LEFT) / max(len(amounts), 1)
     width = max(min(step * 0.8, 18), 0.8)
@@ -79,7 +79,7 @@ def _places(line: Sequence[object]) -> Iterator[float]:
 
 
 def _runs(xs: Sequence[float], ys: Series) -> Iterator[list[tuple[float, float]]]:
-    """The stretches without a gap."""
+    """Runs of points without a gap."""
     run: list[tuple[float, float]] = []
     for x, y in zip(xs, ys, strict=True):
         if y is not None:

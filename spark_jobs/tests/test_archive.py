@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.archive import archive, plan, run_archive, take, write
+from spark_jobs.archive.archive import archive, commit_parts, plan, run_archive, write
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segments import Segment
 from spark_jobs.archive.service_client import Service
@@ -192,7 +192,7 @@ def test_refused_acknowledgement_keeps_the_segments(job: ArchiveJob) -> None:
     assert summary.acknowledged == 0
     assert len(job.lake.list(SEGMENTS)) == 2
     assert job.warnings == [
-        "the service does not take it that batches are archived: there is no such batch"
+        "the service refuses the acknowledgement of archived batches: there is no such batch"
     ]
 
 
@@ -225,7 +225,7 @@ def test_service_that_is_away_does_not_keep_the_lake_from_being_archived(
     )
 
     assert names(archived_rows(lake)) == names(rows)
-    assert "all the same" in warnings[0]
+    assert "archiving the segments that are in the lake" in warnings[0]
     assert "the next run acknowledges" in warnings[1]
 
 
@@ -298,7 +298,7 @@ def test_of_two_runs_that_write_the_same_batches_one_commits(job: ArchiveJob) ->
             for i, p in enumerate(plans)
         ]
 
-    versions = [take(job.lake, *both) for both in zip(plans, parts, strict=True)]
+    versions = [commit_parts(job.lake, *both) for both in zip(plans, parts, strict=True)]
 
     assert versions == [1, None]
     assert plan(job.lake, {}, {}, print).segments == []
@@ -318,8 +318,8 @@ def test_runs_with_different_batches_both_commit(job: ArchiveJob) -> None:
     with job.open_session() as session:
         parts = [write(session, job.lake, RUN, each.segments).parts for each in (first, second)]
 
-    assert take(job.lake, first, parts[0]) == 1
-    assert take(job.lake, second, parts[1]) == 2
+    assert commit_parts(job.lake, first, parts[0]) == 1
+    assert commit_parts(job.lake, second, parts[1]) == 2
     assert names(archived_rows(job.lake)) == names(rows)
 
 

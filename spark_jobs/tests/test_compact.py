@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.archive import archive, plan, take, write
+from spark_jobs.archive.archive import archive, commit_parts, plan, write
 from spark_jobs.archive.compact import Keep, bins, first_wave, run_compact
 from spark_jobs.archive.reading import TableFile
 from spark_jobs.archive.runs import Run, sweep
@@ -151,7 +151,7 @@ def test_archive_run_that_began_before_a_compaction_still_commits(
     with Run(lake, "archive"):
         assert compaction.run().startswith("10 files merged into 2")
 
-        assert take(lake, planned, parts) is not None
+        assert commit_parts(lake, planned, parts) is not None
 
     assert names(archived_rows(lake)) == names(compaction.rows + rows)
 

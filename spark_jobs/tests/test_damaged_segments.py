@@ -38,7 +38,7 @@ def test_missing_batch_holds_back_its_own_shard_only(job: ArchiveJob) -> None:
 
     assert names(archived_rows(job.lake)) == names(kept)
     assert job.warnings == [
-        f"batches 3 to 4 of {SOURCE}, shard 0, missing in the lake: later ones must wait"
+        f"batches 3 to 4 of {SOURCE}, shard 0, missing in the lake: later ones wait"
     ]
 
 
@@ -62,7 +62,7 @@ def test_table_that_has_forgotten_batches_is_noticed(job: ArchiveJob) -> None:
 
     assert job.run().archived.batches == 1
     assert job.warnings == [
-        f"batches 2 to 7 of {SOURCE} were archived once, and are not in this table"
+        f"batches 2 to 7 of {SOURCE} were archived before, but are not in this table"
     ]
 
 
@@ -169,12 +169,12 @@ def unsafe_queue(lake: Lake) -> str:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (changed_body, f"message {SOURCE}-0-34 does not have its checksum"),
-        (changed_checksum, f"message {SOURCE}-0-40 does not have its checksum"),
+        (changed_body, f"message {SOURCE}-0-34 has a wrong checksum"),
+        (changed_checksum, f"message {SOURCE}-0-40 has a wrong checksum"),
         (missing_row, "20 rows with checksum"),
         (other_sum, "20 rows with checksum"),
-        (other_identity, "it says that it is {"),
-        (later_format, "it says that it is {"),
+        (other_identity, "its footer is that of another segment: {"),
+        (later_format, "its footer is that of another segment: {"),
         (rows_of_another_batch, "it has rows of another batch"),
         (cut_file, "its footer cannot be read"),
         (zeroed_page, "batch-000000000002.parquet: "),

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.archive import plan, run_archive, take, write
+from spark_jobs.archive.archive import commit_parts, plan, run_archive, write
 from spark_jobs.archive.compact import Keep, run_compact
 from spark_jobs.archive.service_client import Service
 from spark_jobs.archive.table import commit_to, fence, open_archive
@@ -123,7 +123,7 @@ def test_one_of_two_runs_commits_and_the_others_files_are_swept(
     ]
     stale = open_archive(s3)
 
-    assert [take(s3, *both) for both in zip(plans, parts, strict=True)] == [1, None]
+    assert [commit_parts(s3, *both) for both in zip(plans, parts, strict=True)] == [1, None]
     with pytest.raises(NotCommitted):
         commit_to(stale, [], plans[1].after, fence(stale))
 

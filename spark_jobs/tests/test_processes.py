@@ -174,7 +174,7 @@ def test_service_that_is_away_is_said_in_one_line_and_by_the_exit_status(lake: L
     assert status == 1
     assert output == "archive: nothing to archive, 0 segments acknowledged, 0 orphans removed\n"
     assert [line.split(";")[1] for line in error.splitlines()] == [
-        " what lies in the lake is archived all the same"
+        " archiving the segments that are in the lake"
     ]
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from compat_tests.certificates import Authority
-from spark_jobs.archive.service_client import Refused, Service, ServiceUnusable, Table
+from spark_jobs.archive.service_client import Refused, Service, ServiceUnusable, TableVersion
 from spark_jobs.lib.options import sdk_key
 from spark_jobs.tests.services import FakeService, place_of
 from sqs_api.service_place import Place, find_place
 
-TABLE = Table("/lake/archive", "an-id", 7)
+TABLE = TableVersion("/lake/archive", "an-id", 7)
 
 
 def found(url: str) -> Place:

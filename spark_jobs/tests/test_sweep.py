@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.archive import Plan, plan, take, write
+from spark_jobs.archive.archive import Plan, commit_parts, plan, write
 from spark_jobs.archive.parts import Part
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.table import commit_to, fence, open_archive
@@ -41,7 +41,7 @@ def test_run_whose_parts_were_swept_cannot_commit_them(
     with Run(lake, "archive") as run:
         assert sweep(lake, run) == len(written[1]) > 0
 
-    assert take(lake, *written) is None
+    assert commit_parts(lake, *written) is None
     assert archived_rows(lake) == []
     assert len(plan(lake, {}, {}, print).segments) == 2
 
@@ -51,7 +51,7 @@ def test_run_that_commits_while_the_sweep_looks_keeps_its_parts(
 ) -> None:
     seen_by_sweep = open_archive(lake)
 
-    assert take(lake, *written) is not None
+    assert commit_parts(lake, *written) is not None
     with pytest.raises(NotCommitted):
         commit_to(seen_by_sweep, [], {}, fence(seen_by_sweep) + 1)
 
@@ -77,7 +77,7 @@ def test_parts_stay_while_another_run_lives(lake: Lake, written: tuple[Plan, lis
         assert sweep(lake, run) == 0
 
     assert len(orphans(lake)) == len(written[1])
-    assert take(lake, *written) is not None
+    assert commit_parts(lake, *written) is not None
 
 
 def test_run_without_a_heartbeat_for_ten_minutes_is_dead(
@@ -96,7 +96,7 @@ def test_run_without_a_heartbeat_for_ten_minutes_is_dead(
 def test_drafts_of_killed_writers_go_and_what_is_not_ours_stays(
     lake: Lake, written: tuple[Plan, list[Part]]
 ) -> None:
-    assert take(lake, *written) is not None
+    assert commit_parts(lake, *written) is not None
     folder = Path(lake.path(ARCHIVE)) / "account=1/queue=q/day=2026-11-21"
     folder.mkdir(parents=True)
     (folder / ".draft-abc").write_bytes(b"half")
