@@ -1,7 +1,7 @@
-"""How executors count snapshots and flows. They need pyarrow and NumPy for it, so this imports no more.
+"""Count snapshots and flows in Spark tasks. Imports only pyarrow and NumPy, as executors need.
 
-A snapshot is counted where it is read: only counts by queue and bucket go to Spark, which is faster than to bring it the
-messages, and the same for a folder and an object store.
+A snapshot is counted where it is read, and Spark gets counts by queue and bucket. That is faster
+than passing on the messages, and works alike for a folder and an object store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from storage.archive_schema import BUCKETS_PER_DOUBLING, FLOW, Columns, arrow_sc
 from storage.lake import Lake, LakeFile
 
 RECEIVE_CLASSES = (0, 1, 2, 3, 4, 10)
-"""Messages are counted by how often they were received: 0, 1, 2, 3, 4 to 9, 10 or more times."""
+"""Lower ends of the classes of receive counts: 0, 1, 2, 3, 4 to 9, 10 or more."""
 
 CELL: Columns = {
     "account": "string",
@@ -33,18 +33,18 @@ CELL: Columns = {
     "oldest_ms": "int64",
     "oldest_receivable_ms": "int64",
 }
-"""So many messages of a queue and an hour, in one shard; `kind` says which. AGES: their ages are in this bucket, in any of
-the hour's snapshots. RECEIVES: they are of this class of RECEIVE_CLASSES, in the last of them. TIMES: they were deleted, and
-had been there for so long. `snapshots` is how many the hour has."""
+"""The count of a queue's messages in one bucket, hour and shard, by `kind`. AGES: by age, in all
+snapshots of the hour. RECEIVES: by class of RECEIVE_CLASSES, in the last snapshot. TIMES: deleted
+messages, by their time in the queue. `snapshots` is the number of snapshots of the hour."""
 AGES, RECEIVES, TIMES = range(3)
 
 MOVEMENT: Columns = FLOW | {"hour": "instant", "begun_at": "instant", "ended_at": "instant"}
-"""A flow with its hour. The shard was watched in it from `begun_at`, null where it is not known, until `ended_at`, which is
-the hour's last flow of the shard."""
+"""A flow with its hour, which the shard's flows cover from `begun_at` (null if unknown) to
+`ended_at`, the end of the last one."""
 
 _BATCH_ROWS = 1 << 17
 _CELLS_MAX = 1 << 20
-"""So many counts are kept before they are added up."""
+"""Counts kept before they are summed up."""
 _READ = ["taken_at", "account", "region", "queue", "receivable", "sent_at", "receive_count"]
 _NAMES = ["account", "region", "queue"]
 _TIMES_IN_QUEUE = ["time_in_queue_buckets", "time_in_queue_counts"]
@@ -54,27 +54,27 @@ Numbers = np.ndarray[Any, Any]
 
 @dataclass(slots=True)
 class ShardHour:
-    """The files of a shard and an hour, in order of time."""
+    """The files of a shard and an hour, by time."""
 
     hour_ms: int
     snapshots: list[LakeFile] = field(default_factory=list)
     flows: list[LakeFile] = field(default_factory=list)
     begun_ms: int | None = None
-    """When the shard was looked at last before this hour, if that was in the hour before."""
+    """The shard's last file of the previous hour; None if it has none."""
 
 
 class SnapshotPart(NamedTuple):
-    """Snapshots of a shard and an hour, which has so many."""
+    """Some snapshots of a shard and an hour; `snapshots` is the number of all."""
 
     files: list[LakeFile]
     hour_ms: int
     snapshots: int
     last: str | None
-    """The last snapshot of the hour, if it is among these."""
+    """The last snapshot of the hour, if it is one of these."""
 
 
 def count_snapshots(part: SnapshotPart, lake: Lake) -> Iterator[pa.RecordBatch]:
-    """CELL of AGES, and of RECEIVES if the last snapshot is among them. Raises LakeUnusable."""
+    """CELL of AGES, and of RECEIVES if the last snapshot is in the part. Raises LakeUnusable."""
     queues = _Queues()
     cells: list[pa.Table] = []
     kept_max = _CELLS_MAX
@@ -95,13 +95,13 @@ def count_snapshots(part: SnapshotPart, lake: Lake) -> Iterator[pa.RecordBatch]:
 
 
 class _Queues:
-    """Numbers for the queues of a part, since numbers are grouped faster than names."""
+    """Numbers for the queues of a part, since numbers group faster than names."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {}
 
     def numbers(self, rows: pa.RecordBatch) -> Numbers:
-        """The number of each row's queue."""
+        """The queue number of each row."""
         columns = [rows.column(name) for name in _NAMES]
         codes = np.zeros(rows.num_rows, np.int64)
         for column in columns:
@@ -112,7 +112,7 @@ class _Queues:
         return np.array(known, np.int64)[inverse]
 
     def names(self) -> dict[str, pa.Array]:
-        """Their names, in order of the numbers."""
+        """The queues' names, ordered by number."""
         columns = zip(*self._numbers, strict=True)
         return {name: pa.array(column) for name, column in zip(_NAMES, columns, strict=True)}
 
@@ -124,7 +124,7 @@ def _batches(lake: Lake, path: str) -> Iterator[pa.RecordBatch]:
 
 
 def _numbered(rows: pa.RecordBatch, queues: _Queues) -> pa.Table:
-    """Of each message: its queue's number, its age, and that again if it could be received."""
+    """Queue number and age of each message, and the age again if the message is receivable."""
     taken_at, sent_at = (rows.column(name).cast(pa.int64()) for name in ("taken_at", "sent_at"))
     age_ms = np.maximum(taken_at.to_numpy() - sent_at.to_numpy(), 0) // 1000
     ages = pa.array(age_ms)
@@ -138,7 +138,7 @@ def _numbered(rows: pa.RecordBatch, queues: _Queues) -> pa.Table:
 
 
 def _counted(numbered: pa.Table, buckets: Numbers, *, kind: int) -> pa.Table:
-    """Cells of one batch, with the queues' numbers."""
+    """Cells of one batch, by queue number."""
     rows = pa.table(
         {
             "queue": numbered["queue"],
@@ -159,16 +159,16 @@ def _summed(cells: list[pa.Table]) -> pa.Table:
 
 
 def _named(cells: pa.Table, queues: _Queues, part: SnapshotPart) -> pa.Table:
-    """CELL, from cells with the queues' numbers."""
+    """CELL, from cells by queue number."""
     names = {name: column.take(cells["queue"]) for name, column in queues.names().items()}
     counted = {name: cells[name] for name in cells.column_names if name != "queue"}
     return _completed(pa.table(counted | names), part.hour_ms, snapshots=part.snapshots)
 
 
-def _completed(cells: pa.Table, hour_ms: int, **same: int) -> pa.Table:
-    """CELL: what is not there is the same in all rows, or null."""
+def _completed(cells: pa.Table, hour_ms: int, **constants: int) -> pa.Table:
+    """CELL, with constants or nulls for missing columns."""
     schema = arrow_schema(CELL)
-    values = {"hour": hour_ms * 1000} | same
+    values = {"hour": hour_ms * 1000} | constants
     return pa.table(
         [
             cells[column.name].cast(column.type)
@@ -212,6 +212,6 @@ def read_flows(shard: ShardHour, lake: Lake) -> Iterator[pa.RecordBatch]:
 
 
 def buckets_of(durations_ms: Numbers) -> Numbers:
-    """`bucket_of` of each."""
+    """`bucket_of` of each duration."""
     scaled = np.log2(np.maximum(durations_ms, 1)) * BUCKETS_PER_DOUBLING
     return scaled.astype(np.int64)

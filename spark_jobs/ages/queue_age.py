@@ -1,9 +1,9 @@
-"""queue-age: how old the messages of each queue were, hour by hour, into the Delta table LAKE/queue_age.
+"""queue-age: writes ages of messages, by queue and hour, to the Delta table LAKE/queue_age.
 
-Only hours with files that no run has seen are computed, from all their files, and one commit replaces them. So a rerun
-changes nothing, a run that dies has changed nothing or whole hours, and of two runs at once one begins anew. An hour
-some of whose files are gone stays as it is. The newest hour is also in LAKE/queue_age_latest.json, which the service reads,
-and LAKE/reports/queue-age.html shows two days.
+An hour with new files is computed again from all its files and replaced in one commit. So a rerun
+changes nothing, a killed run has replaced whole hours or none, and one of two overlapping runs
+starts over. An hour that has lost files stays as it is. The newest hour is also written to
+LAKE/queue_age_latest.json, which the service reads, and two days to LAKE/reports/queue-age.html.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from spark_jobs.lib.delta import NotCommitted, open_table, read, replace
 from spark_jobs.lib.failures import JobFailed, spark_failures
 from spark_jobs.lib.options import Instant, lake_option, master_option, unused_place_option
 from spark_jobs.lib.progress import query_progress
-from spark_jobs.lib.report import counted, duration
+from spark_jobs.lib.report import duration, plural
 from spark_jobs.lib.spark import OpenSession, spark_session
 from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST, REPORTS, Columns, arrow_schema
 from storage.lake import Lake
 
 HOURLY: Columns = AGE | {"day": "date", "files": "int64", "files_checksum": "int64"}
-"""The table: `ages.AGE`, the day of the hour, and from how many and which files the hour was computed (`Hour.checksum`)."""
+"""Columns of the table: AGE, the hour's day, and number and checksum of the files of the hour."""
 REPORT = f"{REPORTS}/queue-age.html"
 _LATEST = [
     *QUEUE,
@@ -52,27 +52,27 @@ _LATEST = [
     "arrivals_per_s",
     "departures_per_s",
 ]
-_LOAD_BYTES = 256 << 20
+_PORTION_BYTES = 256 << 20
 _TRIES = 5
 
 
 class Used(NamedTuple):
-    """The files that an hour of the table was computed from."""
+    """The files from which an hour of the table was computed."""
 
     files: int
     checksum: int
 
 
 @dataclass(slots=True)
-class Done:
-    """What a run has computed."""
+class Computed:
+    """Totals of a run."""
 
     queues: set[tuple[str, ...]] = field(default_factory=set)
     hours: set[int] = field(default_factory=set)
     messages: int = 0
 
 
-# -- the steps --------------------------------------------------------------------------------------------------------
+# -- steps -----------------------------------------------------------------------------------------
 
 
 def plan(lake: Lake, table: DeltaTable, since: datetime | None = None) -> dict[int, Hour]:
@@ -90,7 +90,7 @@ def plan(lake: Lake, table: DeltaTable, since: datetime | None = None) -> dict[i
 
 
 def _is_due(hour: Hour, used: Used | None) -> bool:
-    """New files come one by one, and old ones go by age: where there are fewer than were used, nothing new can be learnt."""
+    """True if the hour has new files; with fewer files than before, it has only lost old ones."""
     if used is None:
         return True
     return len(hour.files) >= used.files and hour.checksum != used.checksum
@@ -105,13 +105,15 @@ def _used(table: DeltaTable, since_ms: int) -> dict[int, Used]:
     }
 
 
-def loads(hours: dict[int, Hour]) -> Iterator[dict[int, Hour]]:
-    """The hours in portions that are computed and committed one after the other: whole days, so that each rewrites few files
-    of the table, and not too many, so that its result fits into memory."""
+def portions(hours: dict[int, Hour]) -> Iterator[dict[int, Hour]]:
+    """Split the hours into portions, each computed and committed at once.
+
+    A portion has whole days, to rewrite few files of the table, and a result that fits into memory.
+    """
     some: dict[int, Hour] = {}
     size = 0
     for hour_ms, hour in hours.items():
-        if size >= _LOAD_BYTES and _day(hour_ms) != _day(max(some)):
+        if size >= _PORTION_BYTES and _day(hour_ms) != _day(max(some)):
             yield some
             some, size = {}, 0
         some[hour_ms] = hour
@@ -121,7 +123,7 @@ def loads(hours: dict[int, Hour]) -> Iterator[dict[int, Hour]]:
 
 
 def compute(session: SparkSession, lake: Lake, hours: dict[int, Hour]) -> pa.Table:
-    """HOURLY of these hours. Raises JobFailed."""
+    """Rows of HOURLY for these hours. Raises JobFailed."""
     wanted = list(hours.values())
     sizes = [file.size for hour in wanted for file in hour.files]
     with spark_failures("cannot compute queue ages"):
@@ -136,15 +138,17 @@ def compute(session: SparkSession, lake: Lake, hours: dict[int, Hour]) -> pa.Tab
 
 
 def commit(table: DeltaTable, hours: dict[int, Hour], rows: pa.Table) -> None:
-    """Have these rows for the hours. Raises NotCommitted, LakeUnusable."""
+    """Replace the rows of the hours. Raises NotCommitted, LakeUnusable."""
     days = ", ".join(f"'{day}'" for day in sorted({_day(hour_ms) for hour_ms in hours}))
     listed = ", ".join(f"'{_instant(hour_ms):%Y-%m-%dT%H:%M:%SZ}'" for hour_ms in hours)
     replace(table, rows, f"day in ({days}) and hour in ({listed})")
 
 
 def publish(lake: Lake, table: DeltaTable, now: datetime) -> dict[str, Any] | None:
-    """Write what shows the newest hour: the file for the service, and the report. What the former has, None where the table
-    is empty. Raises LakeUnusable."""
+    """Write the newest hour for the service, and the report.
+
+    Returns the former's content; None if the table is empty. Raises LakeUnusable.
+    """
     days = table.partitions()
     if not days:
         return None
@@ -155,60 +159,60 @@ def publish(lake: Lake, table: DeltaTable, now: datetime) -> dict[str, Any] | No
     newest: datetime = pc.max(rows["hour"]).as_py()
     latest = rows.filter(pc.equal(rows["hour"], pa.scalar(newest, rows["hour"].type)))
     latest = latest.select(_LATEST).sort_by([(name, "ascending") for name in QUEUE])
-    shown = {"hour": newest.isoformat().replace("+00:00", "Z"), "queues": latest.to_pylist()}
-    lake.write(QUEUE_AGE_LATEST, json.dumps(shown, separators=(",", ":")).encode())
+    content = {"hour": newest.isoformat().replace("+00:00", "Z"), "queues": latest.to_pylist()}
+    lake.write(QUEUE_AGE_LATEST, json.dumps(content, separators=(",", ":")).encode())
     lake.write(REPORT, queue_age_report(rows, now).encode())
-    return shown
+    return content
 
 
-# -- the job ----------------------------------------------------------------------------------------------------------
+# -- the job ---------------------------------------------------------------------------------------
 
 
 def run_queue_age(lake: Lake, open_session: OpenSession, since: datetime | None = None) -> str:
-    """The summary. Raises JobFailed, LakeUnusable, SparkUnusable."""
-    done = Done()
+    """Run the job; its summary. Raises JobFailed, LakeUnusable, SparkUnusable."""
+    done = Computed()
     with ExitStack() as stack:
         session: SparkSession | None = None
         for _ in range(_TRIES):
             table = open_table(lake, QUEUE_AGE, HOURLY)
             hours = plan(lake, table, since)
             try:
-                for some in loads(hours):
+                for portion in portions(hours):
                     session = session or stack.enter_context(open_session())
-                    click.echo(_says(some), err=True)
-                    rows = compute(session, lake, some)
-                    commit(table, some, rows)
-                    _note(done, some, rows)
+                    click.echo(_heading(portion), err=True)
+                    rows = compute(session, lake, portion)
+                    commit(table, portion, rows)
+                    _add(done, portion, rows)
                     table = open_table(lake, QUEUE_AGE, HOURLY)
                 break
-            except NotCommitted:  # another run was faster: see what is left
-                click.echo("queue-age: another run has changed the table, beginning anew", err=True)
+            except NotCommitted:  # another run was faster: plan again
+                click.echo("queue-age: another run has changed the table, starting over", err=True)
         else:
             raise JobFailed(f"{lake.uri(QUEUE_AGE)} changes faster than ages can be computed")
     return _summary(done, publish(lake, open_table(lake, QUEUE_AGE, HOURLY), datetime.now(UTC)))
 
 
-def _says(hours: dict[int, Hour]) -> str:
+def _heading(hours: dict[int, Hour]) -> str:
     sizes = [file.size for hour in hours.values() for file in hour.files]
     begin, end = (f"{_instant(each):%Y-%m-%d %H:%M}" for each in (min(hours), max(hours) + HOUR_MS))
     size = f"{len(sizes):,} files, {sum(sizes) / 1e6:,.1f} MB"
     return f"queue-age: {begin} to {end} UTC: {size}"
 
 
-def _note(done: Done, hours: dict[int, Hour], rows: pa.Table) -> None:
+def _add(done: Computed, hours: dict[int, Hour], rows: pa.Table) -> None:
     names = rows.select(QUEUE).group_by(QUEUE).aggregate([])
     done.queues |= set(zip(*(names[name].to_pylist() for name in QUEUE), strict=True))
     done.hours |= set(hours)
     done.messages += pc.sum(rows["messages"]).as_py() or 0
 
 
-def _summary(done: Done, latest: dict[str, Any] | None) -> str:
+def _summary(done: Computed, latest: dict[str, Any] | None) -> str:
     parts = ["nothing new"]
     if done.hours:
         parts = [
-            counted(len(done.queues), "queue"),
-            counted(len(done.hours), "hour"),
-            f"{counted(done.messages, 'message')} looked at",
+            plural(len(done.queues), "queue"),
+            plural(len(done.hours), "hour"),
+            f"{plural(done.messages, 'message')} counted",
         ]
     text = f"queue-age: {', '.join(parts)}"
     waiting = [
@@ -234,15 +238,15 @@ def _day(hour_ms: int) -> str:
 @lake_option
 @unused_place_option
 @master_option
-@click.option("--since", type=Instant(), help="Leave earlier hours alone; a time, or 2h or 3d ago.")
-@click.option("--hours", type=click.IntRange(1), help="Look at this many hours up to now only.")
+@click.option("--since", type=Instant(), help="Skip earlier hours; a time, or 2h or 3d for ago.")
+@click.option("--hours", type=click.IntRange(1), help="Compute only this many hours up to now.")
 def command(lake: Lake, master: str | None, since: datetime | None, hours: int | None) -> None:
-    """How old the messages of each queue were, hour by hour: table, metrics and a report.
+    """Compute the ages of messages by queue and hour: a table, metrics and a report.
 
-    The service is not asked: --url and --data are there since all jobs have them.
+    Sends no requests to the service: --url and --data are accepted and ignored.
     """
     if since is not None and hours is not None:
-        raise click.UsageError("--since and --hours both say where to begin")
+        raise click.UsageError("--since and --hours exclude each other")
     if hours is not None:
         since = datetime.now(UTC) - timedelta(milliseconds=hours * HOUR_MS)
     click.echo(run_queue_age(lake, partial(spark_session, "queue-age", master), since))

@@ -1,4 +1,4 @@
-"""The report of queue-age: two days, the worst queues first."""
+"""HTML report of queue-age: two days, the worst queues first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spark_jobs.lib.report import (
 REPORT_HOURS = 48
 _GROWTH = 0.1
 _WAIT_S = 60.0
-"""A queue falls behind that grows by a tenth of its backlog in an hour, while messages wait for a minute or longer."""
+"""A queue falls behind if it grows by 10 % in an hour while messages wait longer than a minute."""
 _CARDS_MAX = 24
 _ROWS_MAX = 500
 _CLASSES = ("never", "once", "twice", "3 times", "4 to 9 times", "10 times or more")
@@ -52,13 +52,13 @@ REPORT_COLUMNS = [
     "receive_counts",
     "snapshots",
 ]
-"""What the report reads of the table, beside queue and hour."""
+"""Columns that the report reads from the table, besides queue and hour."""
 
 Row = dict[str, Any]
 
 
 class _History:
-    """A queue over the report's hours; None where it is not known."""
+    """A queue over the report's hours; None for hours without a row."""
 
     def __init__(self, rows: list[Row], hours: list[datetime]) -> None:
         by_hour = {row["hour"]: row for row in rows}
@@ -72,14 +72,14 @@ class _History:
 
     @property
     def badness(self) -> tuple[bool, float, float]:
-        """Worst first: the age of the oldest message that could be received, doubled where the backlog grows."""
+        """Sort key: age of the oldest receivable message, doubled if the backlog grows."""
         oldest_s = self.latest["oldest_receivable_s"] or 0.0
         growth = self.latest["growth_per_hour"] or 0.0
         return self.is_current, oldest_s * (2 if growth > 0 else 1), growth
 
 
 def queue_age_report(rows: pa.Table, now: datetime) -> str:
-    """The file, from rows of the table of at least the last two days."""
+    """The page, from the table's rows of at least the last two days."""
     all_rows: list[Row] = rows.to_pylist()
     newest: datetime = max(row["hour"] for row in all_rows)
     hours = [newest - timedelta(hours=back) for back in reversed(range(REPORT_HOURS))]
@@ -93,12 +93,12 @@ def queue_age_report(rows: pa.Table, now: datetime) -> str:
         reverse=True,
     )
     labels = f"{hours[0]:%d %b %H:%M}", f"{newest + timedelta(hours=1):%d %b %H:%M} UTC"
-    said = (
+    subtitle = (
         f"The hour from {newest:%d %B %Y, %H:%M} UTC, and the {REPORT_HOURS} hours up to its end."
     )
     return page(
         "Queue ages",
-        said,
+        subtitle,
         now,
         [_figures(histories), *_worst(histories, labels), *_numbers(histories)],
     )
@@ -112,12 +112,12 @@ def _figures(histories: list[_History]) -> Html:
         [
             (number(len(rows)), "queues with messages in this hour"),
             (number(sum(row["backlog"] or 0 for row in rows)), "messages stored at its end"),
-            (duration(oldest_s), "is the oldest that could be received"),
+            (duration(oldest_s), "age of the oldest receivable message"),
             (number(growing), "queues grow" if growing != 1 else "queue grows"),
             (
                 f"{number(sum(row['arrivals_per_s'] or 0 for row in rows))}"
                 f" / {number(sum(row['departures_per_s'] or 0 for row in rows))}",
-                "messages come / leave a second",
+                "messages in / out a second",
             ),
         ]
     )
@@ -130,9 +130,9 @@ def _worst(histories: list[_History], labels: tuple[str, str]) -> list[Html]:
     return [
         html("<h2>Worst queues</h2>\n"),
         html(
-            '<p class="soft small">By the age of the oldest message that could be received, which counts double where '
-            "the backlog grows. Ages: "
-            '<i class="key k1"></i>half of the messages are younger (p50)<i class="key k2"></i>99 % are (p99). '
+            '<p class="soft small">By the age of the oldest receivable message, doubled if the '
+            'backlog grows. Ages: <i class="key k1"></i>half of the messages are younger (p50)'
+            '<i class="key k2"></i>99 % are (p99). '
             'Backlog:<i class="key k3"></i>messages at each hour’s end.{}</p>\n',
             left_out,
         ),
@@ -161,7 +161,8 @@ def _card(history: _History, labels: tuple[str, str]) -> Html:
         badges.append(badge(f"last seen {row['hour']:%d %b %H:%M}"))
     ages = [("s2", history.line("age_p99_s")), ("s1", history.line("age_p50_s"))]
     return html(
-        '<section class="card"><div class="head"><h3>{}</h3><span class="soft small">{} · {}</span></div>\n'
+        '<section class="card"><div class="head"><h3>{}</h3>'
+        '<span class="soft small">{} · {}</span></div>\n'
         '<div class="badges">{}</div>\n{}{}{}</section>\n',
         row["queue"],
         row["account"],
@@ -174,7 +175,7 @@ def _card(history: _History, labels: tuple[str, str]) -> Html:
 
 
 def _receives(counts: list[int]) -> Html:
-    """How often the messages had been received, as shares of a bar."""
+    """A bar with the shares of messages by receive count."""
     total = sum(counts)
     if not total:
         return Html("")
@@ -190,13 +191,14 @@ def _receives(counts: list[int]) -> Html:
         for count, name, shade, opacity in zip(counts, _CLASSES, _SHADES, _OPACITY, strict=True)
         if count
     )
-    said = [f"never {counts[0] / total:.0%}", f"1–3 times {sum(counts[1:4]) / total:.0%}"]
+    labels = [f"never {counts[0] / total:.0%}", f"1–3 times {sum(counts[1:4]) / total:.0%}"]
     if often := sum(counts[4:]):
-        said.append(f"more {often / total:.1%}")
+        labels.append(f"more {often / total:.1%}")
     return html(
-        '<div class="shares" style="margin:8px 0 4px">{}</div><div class="soft small">received: {}</div>\n',
+        '<div class="shares" style="margin:8px 0 4px">{}</div>'
+        '<div class="soft small">received: {}</div>\n',
         shares,
-        ", ".join(said),
+        ", ".join(labels),
     )
 
 
@@ -229,11 +231,14 @@ def _numbers(histories: list[_History]) -> list[Html]:
         ]
         for row in rows[:_ROWS_MAX]
     ]
-    said = "Of this hour. Stay: how long deleted messages had been there. Percentiles are at most 9.1 % too high."
+    caption = (
+        "Of this hour. Stay: time in the queue of deleted messages. "
+        "Percentiles are at most 9.1 % too high."
+    )
     if len(rows) > _ROWS_MAX:
-        said = f"The worst {_ROWS_MAX} of {len(rows):,} queues. " + said
+        caption = f"The worst {_ROWS_MAX} of {len(rows):,} queues. " + caption
     return [
-        html('<h2>Numbers</h2>\n<p class="soft small">{}</p>\n', said),
+        html('<h2>Numbers</h2>\n<p class="soft small">{}</p>\n', caption),
         table(columns, cells),
     ]
 

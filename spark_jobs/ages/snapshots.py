@@ -1,6 +1,6 @@
-"""Snapshots and flows as the service writes them: which there are for each hour, and what is counted in them.
+"""Snapshots and flows as the service writes them: find them by hour, and count them with Spark.
 
-What is noted at a full hour belongs to the hour that ends.
+A file of exactly a full hour belongs to the hour that ends then.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from storage.lake import Lake, LakeFile
 
 HOUR_MS = 3_600_000
 _PART_BYTES = 16 << 20
-"""About two million messages, so that an hour of one large shard is work for several processors."""
+"""About two million messages, so that several processors share an hour of a large shard."""
 
 _Read = Callable[[Lake], Iterator[pa.RecordBatch]]
 
@@ -43,17 +43,17 @@ class Hour:
 
     @property
     def files(self) -> list[LakeFile]:
-        """All of them."""
+        """All files of the hour."""
         return [f for shard in self.shards.values() for f in (*shard.snapshots, *shard.flows)]
 
     @property
     def checksum(self) -> int:
-        """Tells whether these are other files than those of a run before."""
+        """A checksum of the files' names, to see if they have changed since an earlier run."""
         return sum(crc32(file.path.encode()) for file in self.files) % CHECKSUM_MODULUS
 
 
 def find_hours(lake: Lake) -> dict[int, Hour]:
-    """The hours that the lake has files of, by their beginning in epoch milliseconds. Raises LakeUnusable."""
+    """The hours with files in the lake, by their start in epoch ms. Raises LakeUnusable."""
     hours: dict[int, Hour] = defaultdict(Hour)
     instants: dict[str, set[int]] = defaultdict(set)
     for kind in (SNAPSHOTS, FLOWS):
@@ -76,11 +76,11 @@ def find_hours(lake: Lake) -> dict[int, Hour]:
 
 
 def hour_of(at_ms: int) -> int:
-    """The beginning of the hour that an instant belongs to."""
+    """The start of the hour to which an instant belongs."""
     return (at_ms - 1) // HOUR_MS * HOUR_MS
 
 
-# -- for Spark --------------------------------------------------------------------------------------------------------
+# -- Spark -----------------------------------------------------------------------------------------
 
 
 def count_cells(session: SparkSession, lake: Lake, hours: Sequence[Hour]) -> DataFrame:
@@ -106,7 +106,7 @@ def movements(session: SparkSession, lake: Lake, hours: Sequence[Hour]) -> DataF
 def _frame(
     session: SparkSession, lake: Lake, reads: Sequence[_Read], columns: Columns, size: int
 ) -> DataFrame:
-    """The rows that are read, of so many bytes in all."""
+    """A DataFrame of the rows read; `size` is the bytes of all files."""
     schema = from_arrow_schema(arrow_schema(columns))
     if not reads:
         return session.createDataFrame([], schema)

@@ -1,10 +1,9 @@
-"""Queue ages: the numbers of each queue and hour, from what was counted in its snapshots and flows. DataFrames only.
+"""Statistics of a queue and hour, computed from counted snapshots and flows. DataFrames only.
 
-Histograms of durations on a logarithmic scale: eight buckets to a doubling, as `archive_schema.bucket_of` has them.
-
-A histogram is two lists that go together, PREFIX_buckets in ascending order and PREFIX_counts. Those of two hours, or of two
-shards, merge into that of both by adding counts; percentiles do not merge. A percentile here is the upper end of the bucket
-that has it, so it is never below the exact one, and above it by 9.1 % at most.
+Histograms of durations are logarithmic, with eight buckets a doubling (`archive_schema.bucket_of`).
+A histogram is two parallel lists, PREFIX_buckets (ascending) and PREFIX_counts. Histograms of hours
+or shards merge by adding counts; percentiles do not merge. A percentile is the upper end of its
+bucket, so it is never below the exact one, and at most 9.1 % above.
 """
 
 from __future__ import annotations
@@ -17,15 +16,7 @@ from storage.archive_schema import BUCKETS_PER_DOUBLING, Columns
 
 QUEUE = ["account", "region", "queue"]
 _KEYS = [*QUEUE, "hour"]
-_SUMMED = [
-    "sent",
-    "received",
-    "deleted",
-    "expired",
-    "purged",
-    "moved_in",
-    "moved_out",
-]
+_SUMMED = ["sent", "received", "deleted", "expired", "purged", "moved_in", "moved_out"]
 _AGE_PERCENTILES = ["age_p50_s", "age_p90_s", "age_p99_s", "age_max_s"]
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 _STATES = ["visible", "in_flight", "delayed"]
@@ -73,29 +64,33 @@ AGE: Columns = {
     "backlog": "int64",
     "growth_per_hour": "double",
 }
-"""A queue in an hour of UTC, over all shards and sources that had it. Times are in seconds.
+"""A queue in an hour of UTC, over all its shards and sources. Times are in seconds.
 
-`age_...` are those of stored messages (taken_at - sent_at) over all `snapshots` of the hour, so that a message counts once
-in each (`messages` in all); `age_max_s` is also the age of the oldest. Percentiles are at most 9.1 % too high.
-`oldest_receivable_max_s` is the age of the oldest message that a receive could have taken, over the hour's snapshots.
-As of the hour's last snapshot: `stored`, `oldest_stored_s`, `oldest_receivable_s`, and in `receive_counts` how many messages
-had been received 0, 1, 2, 3, 4 to 9, and 10 or more times.
+`age_...`: ages of stored messages (taken_at - sent_at) in all `snapshots` of the hour. A message
+counts once in each snapshot, `messages` times in all. Percentiles are at most 9.1 % too high;
+`age_max_s` is exact. `oldest_receivable_max_s`: age of the oldest message that a receive could have
+returned, over the hour's snapshots.
 
-`time_in_queue_...` is how long messages had been there that were deleted; the maximum is the end of a bucket.
-`sent` to `moved_out` are counts over `watched_s`; `..._per_s` are those by time: arrivals are sent or moved in, departures
-are deleted, expired, purged or moved out (`moved_per_s`). `visible`, `in_flight`, `delayed`, and their sum `backlog`, are
-those at the hour's end; `growth_per_hour` is by how much the backlog grew, by time. Without flows they are null, and
-`backlog` is `stored`.
+As of the hour's last snapshot: `stored`, `oldest_stored_s`, `oldest_receivable_s`, and in
+`receive_counts` the numbers of messages received 0, 1, 2, 3, 4 to 9, and 10 or more times.
+
+`time_in_queue_...`: time in the queue of deleted messages; the maximum is the end of a bucket.
+
+From flows, which cover `watched_s` of the hour: the counts `sent` to `moved_out`, and rates
+(`..._per_s`): arrivals are sent or moved in; departures are deleted, expired, purged or moved out.
+`visible`, `in_flight`, `delayed` and their sum `backlog` are those at the hour's end;
+`growth_per_hour` is the growth of the backlog. Without flows these are null, and `backlog` is
+`stored`.
 """
 
 
 def queue_hours(cells: DataFrame, movements: DataFrame) -> DataFrame:
     """AGE from CELL and MOVEMENT (`counting`)."""
-    both = counted(cells).join(flow_sums(movements), _KEYS, "full")
+    both = cell_sums(cells).join(flow_sums(movements), _KEYS, "full")
     defaults = {
-        "messages": _none(),
-        "stored": _none(),
-        "receive_counts": f.array(*[_none()] * len(RECEIVE_CLASSES)),
+        "messages": _zero(),
+        "stored": _zero(),
+        "receive_counts": f.array(*[_zero()] * len(RECEIVE_CLASSES)),
     }
     for prefix in ("age", "time_in_queue"):
         defaults |= dict.fromkeys(
@@ -106,11 +101,11 @@ def queue_hours(cells: DataFrame, movements: DataFrame) -> DataFrame:
     return filled.withColumns(exact).withColumns(_rates()).select(*AGE)
 
 
-def counted(cells: DataFrame) -> DataFrame:
-    """The columns of AGE that come from cells."""
+def cell_sums(cells: DataFrame) -> DataFrame:
+    """The columns of AGE from cells."""
     processors = cells.sparkSession.sparkContext.defaultParallelism
     sums = (
-        cells.repartition(processors, *_KEYS)  # so that all that follows stays where it is
+        cells.repartition(processors, *_KEYS)  # the only shuffle
         .groupBy(*_KEYS, "kind", "bucket")
         .agg(
             f.sum("count").alias("count"),
@@ -121,7 +116,7 @@ def counted(cells: DataFrame) -> DataFrame:
     )
     ages, receives, times = (f.col("kind") == kind for kind in (AGES, RECEIVES, TIMES))
     classes = [
-        f.coalesce(f.sum(f.when(receives & (f.col("bucket") == number), f.col("count"))), _none())
+        f.coalesce(f.sum(f.when(receives & (f.col("bucket") == number), f.col("count"))), _zero())
         for number in range(len(RECEIVE_CLASSES))
     ]
     ranks = ranked(sums, [*_KEYS, "kind"])
@@ -139,8 +134,8 @@ def counted(cells: DataFrame) -> DataFrame:
     )
 
 
-def _none() -> Column:
-    """Spark's literals cannot be made before its session."""
+def _zero() -> Column:
+    """A function, since Spark's literals need its session."""
     return f.lit(0).cast("bigint")
 
 
@@ -149,9 +144,9 @@ def _seconds(milliseconds: str, condition: Column) -> Column:
 
 
 def flow_sums(movements: DataFrame) -> DataFrame:
-    """What came and left in the hour, and what there was at its end.
+    """The columns of AGE from flows.
 
-    A shard's last flow of the hour has no row of a queue that was empty then, or gone: its backlog is 0.
+    A queue without a row in a shard's last flow of the hour is empty or deleted: its backlog is 0.
     """
     at_end = f.col("until_at") == f.col("ended_at")
     begun_at = f.coalesce("begun_at", f.greatest("from_at", "hour"))
@@ -180,11 +175,11 @@ def _rates() -> dict[str, Column]:
     }
 
 
-# -- histograms ----
+# -- histograms ------------------------------------------------------------------------------------
 
 
 def ranked(sums: DataFrame, keys: list[str]) -> DataFrame:
-    """Rows of (keys, bucket, count), each bucket once, with `total`, and with how many are in it or below: `seen`."""
+    """Rows of (keys, bucket, count), unique, with `total` and the cumulative count `seen`."""
     of_keys = Window.partitionBy(*keys)
     upto = of_keys.orderBy("bucket").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return sums.withColumns(
@@ -193,8 +188,10 @@ def ranked(sums: DataFrame, keys: list[str]) -> DataFrame:
 
 
 def histogram(prefix: str, condition: Column) -> list[Column]:
-    """Aggregates of those ranked rows: the two lists; p50, p90, p99 and the end of the last bucket in seconds, null where
-    nothing was counted."""
+    """Aggregates of ranked rows: the two lists, and p50, p90, p99 and the maximum in seconds.
+
+    Percentiles of an empty histogram are null.
+    """
     pairs = f.sort_array(f.collect_list(f.when(condition, f.struct("bucket", "count"))))
     found = {
         name: f.min(

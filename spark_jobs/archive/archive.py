@@ -112,7 +112,7 @@ def _work(segments: Sequence[Segment]) -> Work:
 
 
 def verify(segments: Sequence[Segment], parts: Sequence[Part]) -> None:
-    """Check the parts against the segments' footers: each batch whole and once. Raises JobFailed."""
+    """Check that the parts have each batch whole and once. Raises JobFailed."""
     rows: Counter[BatchId] = Counter()
     checksums: Counter[BatchId] = Counter()
     for part in parts:

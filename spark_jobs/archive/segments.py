@@ -112,7 +112,7 @@ def _described(lake: Lake, file: SegmentFile) -> Segment:
 
 
 def read_segment(lake: Lake, segment: Segment) -> Iterator[pa.RecordBatch]:
-    """The verified rows in batches; the last batch only after the total is checked. Raises Damaged."""
+    """The verified rows in batches, the last one only after a check of the sum. Raises Damaged."""
     rows = checksum = 0
     held: pa.RecordBatch | None = None
     for batch in read_rows(lake, segment.path, arrow_schema(SEGMENT), segment.bytes):

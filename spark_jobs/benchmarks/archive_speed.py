@@ -1,9 +1,10 @@
-"""The archive job beside plain Spark, which reads the same segments and writes them by account, queue and day.
+"""The archive job compared with plain Spark on the same segments.
 
-python -m spark_jobs.benchmarks.archive_speed --rows 1000000
+    python -m spark_jobs.benchmarks.archive_speed --rows 1000000
 
-Plain Spark verifies nothing, and its files are in no table: it is the floor. The two take turns in one session. The
-claim is that archiving takes at most twice as long.
+Plain Spark, the floor, reads the segments and writes them by account, queue and day; it verifies
+nothing and creates no table. The two alternate in one session. The claim is that archiving takes at
+most twice as long.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ RUN = "archive-" + "0" * 32
 
 
 def bodies(count: int, chance: random.Random) -> list[str]:
-    """JSON of about a kilobyte that compresses to about a third, as text of programs does."""
+    """JSON texts of about a kilobyte that compress to about a third, as real messages do."""
     words = [f"{chance.getrandbits(20):x}" for _ in range(5000)]
     found = []
     for number in range(count):
@@ -59,7 +60,7 @@ def bodies(count: int, chance: random.Random) -> list[str]:
 
 
 def write_lake(lake: Lake, rows: int) -> int:
-    """Write segments of so many messages; how many bytes their files have."""
+    """Write segments with this many messages; the bytes of their files."""
     chance = random.Random(5)
     schema = arrow_schema(SEGMENT)
     begun = datetime(2026, 11, 20, tzinfo=UTC)
@@ -111,7 +112,7 @@ def write_lake(lake: Lake, rows: int) -> int:
 
 
 def floor(session: SparkSession, lake: Lake, target: Path) -> None:
-    """Plain Spark, with the same compression."""
+    """Plain Spark with the same compression."""
     (
         session.read.option("recursiveFileLookup", "true")
         .parquet(lake.uri(SEGMENTS))
@@ -129,7 +130,7 @@ def ours(session: SparkSession, lake: Lake, rows: int) -> None:
 
 
 def main() -> None:
-    """Make the segments, then measure in turns, and print the figures."""
+    """Write the segments, measure alternately, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -158,9 +159,8 @@ def main() -> None:
                     shutil.rmtree(written)
     best = {name: min(seconds) for name, seconds in took.items()}
     rate = options.rows / best["archive"]
-    print(
-        f"archive: {rate:,.0f} messages/s, {best['archive'] / best['floor']:.2f} times the floor's time"
-    )
+    ratio = best["archive"] / best["floor"]
+    print(f"archive: {rate:,.0f} messages/s, {ratio:.2f} times the floor's time")
 
 
 if __name__ == "__main__":

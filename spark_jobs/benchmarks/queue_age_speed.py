@@ -1,10 +1,11 @@
-"""Ten million rows of snapshots to the hourly age table, beside plain Spark that reads them.
+"""The job queue-age on ten million rows of snapshots, compared with plain Spark that reads them.
 
     python -m spark_jobs.benchmarks.queue_age_speed [--rows 10000000] [--queues 500] [--rounds 3]
 
-The floor is what Spark takes to read the same files and to write three numbers for each queue and hour, without our logic.
-The job lists the files, counts, computes, and commits to a new Delta table. They take turns in one session, after one round
-that warms up; the best of each counts. The files are about 75 MB, from four shards, a snapshot every five minutes.
+Plain Spark, the floor, reads the same files and writes three numbers by queue and hour. The job
+lists the files, counts, computes, and commits to a new Delta table. The two alternate in one
+session after a warm-up round; the best time of each counts. The files have about 75 MB, from four
+shards with a snapshot every five minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _REPEATED = ["taken_at", "account", "region", "queue", "state", "receivable", "r
 
 
 def fill(lake: Lake, rows: int, queues: int) -> None:
-    """Write the snapshots and flows. Ages are log-normal, and few queues have most of the messages."""
+    """Write snapshots and flows. Ages are log-normal, and few queues have most messages."""
     random = np.random.default_rng(1)
     weights = random.pareto(1.2, queues) + 0.2
     names = np.array([f"orders-{number:04d}" for number in range(queues)])
@@ -108,7 +109,7 @@ def floor(session: SparkSession, lake: Lake) -> None:
 
 
 def job(session: SparkSession, lake: Lake) -> None:
-    """All that queue-age does, but its report."""
+    """The job without its report."""
     shutil.rmtree(lake.path(QUEUE_AGE), ignore_errors=True)
     table = open_table(lake, QUEUE_AGE, HOURLY)
     hours = plan(lake, table)
@@ -128,7 +129,7 @@ def _seconds(
 @click.option("--queues", default=500, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
 def main(rows: int, queues: int, rounds: int) -> None:
-    """Measure, and say the ratio."""
+    """Measure, and print the ratio."""
     with tempfile.TemporaryDirectory(prefix="queue-age-") as folder:
         lake = Lake(folder)
         fill(lake, rows, queues)

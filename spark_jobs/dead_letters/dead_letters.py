@@ -1,7 +1,8 @@
-"""dead-letters: what failed, in groups: the Delta table LAKE/dead_letters and LAKE/reports/dead-letters.html.
+"""dead-letters: groups failed messages by error, attribute and body field.
 
-Read from the archive: messages that came to their queue by a redrive policy. Days are those when they were sent. All days
-of the range that the archive has are replaced by one commit; days that the archive has no longer stay.
+Reads archived messages that a redrive policy moved to their queue. Writes the Delta table
+LAKE/dead_letters and LAKE/reports/dead-letters.html. Days are those of sending. One commit replaces
+all days of the range that the archive has; days no longer in the archive stay.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from pyspark.sql import SparkSession
 from spark_jobs.archive.reading import TableFile
 from spark_jobs.archive.table import archived_files, read_archive
 from spark_jobs.dead_letters.dead_letters_report import dead_letters_report
-from spark_jobs.dead_letters.groups import ALL, ERROR, LETTERS, Asked, letter_groups
+from spark_jobs.dead_letters.groups import ALL, ERROR, GROUPS, Grouping, dead_letter_groups
 from spark_jobs.lib.delta import NotCommitted, open_table, replace
 from spark_jobs.lib.failures import JobFailed, spark_failures
 from spark_jobs.lib.options import Instant, lake_option, master_option, unused_place_option
 from spark_jobs.lib.progress import query_progress
-from spark_jobs.lib.report import counted
+from spark_jobs.lib.report import plural
 from spark_jobs.lib.spark import OpenSession, spark_session
 from storage.archive_schema import DEAD_LETTERS, REPORTS, arrow_schema
 from storage.lake import Lake
@@ -33,17 +34,19 @@ _TRIES = 5
 
 
 def files_between(lake: Lake, since: datetime, until: datetime) -> list[TableFile]:
-    """The archive's files of days in the range. Raises JobFailed."""
+    """The archive's files of the days in the range. Raises JobFailed."""
     return [file for file in archived_files(lake) if since.date() <= file.day <= until.date()]
 
 
-def compute(session: SparkSession, lake: Lake, files: list[TableFile], asked: Asked) -> pa.Table:
-    """LETTERS of these files. Raises JobFailed."""
+def compute(
+    session: SparkSession, lake: Lake, files: list[TableFile], grouping: Grouping
+) -> pa.Table:
+    """Rows of GROUPS from these files. Raises JobFailed."""
     with spark_failures("cannot group dead letters"):
-        frame = letter_groups(read_archive(session, lake, files), asked)
+        frame = dead_letter_groups(read_archive(session, lake, files), grouping)
         with query_progress(session, "dead-letters", len(files), 0):
             groups = frame.toArrow()
-    return groups.cast(arrow_schema(LETTERS)).sort_by(
+    return groups.cast(arrow_schema(GROUPS)).sort_by(
         [
             (name, "ascending")
             for name in ("day", "hour", "account", "queue", "kind", "name", "value")
@@ -52,27 +55,27 @@ def compute(session: SparkSession, lake: Lake, files: list[TableFile], asked: As
 
 
 def commit(lake: Lake, files: list[TableFile], rows: pa.Table) -> None:
-    """Have these rows for the days of the files. Raises JobFailed, LakeUnusable."""
+    """Replace the rows of the files' days. Raises JobFailed, LakeUnusable."""
     days = ", ".join(f"'{day}'" for day in sorted({file.day.isoformat() for file in files}))
     for _ in range(_TRIES):
         try:
-            replace(open_table(lake, DEAD_LETTERS, LETTERS), rows, f"day in ({days})")
+            replace(open_table(lake, DEAD_LETTERS, GROUPS), rows, f"day in ({days})")
             return
-        except NotCommitted:  # another run has replaced rows, as this one is about to
+        except NotCommitted:  # another run was faster; the later one wins
             continue
-    raise JobFailed(f"{lake.uri(DEAD_LETTERS)} changes faster than it can be written to")
+    raise JobFailed(f"{lake.uri(DEAD_LETTERS)} changes faster than rows can be replaced")
 
 
 def run_dead_letters(
-    lake: Lake, open_session: OpenSession, asked: Asked, since: datetime, until: datetime
+    lake: Lake, open_session: OpenSession, grouping: Grouping, since: datetime, until: datetime
 ) -> str:
-    """The summary. Raises JobFailed, LakeUnusable, SparkUnusable."""
+    """Run the job; its summary. Raises JobFailed, LakeUnusable, SparkUnusable."""
     files = files_between(lake, since, until)
     if not files:
         return "dead-letters: the archive has no messages of these days"
     click.echo(f"dead-letters: {len(files):,} files of the archive", err=True)
     with open_session() as session:
-        rows = compute(session, lake, files, asked)
+        rows = compute(session, lake, files, grouping)
     commit(lake, files, rows)
     lake.write(REPORT, dead_letters_report(rows, datetime.now(UTC)).encode())
     return _summary(rows)
@@ -89,8 +92,8 @@ def _summary(rows: pa.Table) -> str:
     )
     first = errors.sort_by([("count_sum", "descending"), ("value", "ascending")]).to_pylist()[0]
     return (
-        f"dead-letters: {counted(letters, 'message')} of {counted(len(sources), 'queue')}, "
-        f"{counted(len(errors), 'error shape')}; "
+        f"dead-letters: {plural(letters, 'message')} of {plural(len(sources), 'queue')}, "
+        f"{plural(len(errors), 'error shape')}; "
         f"most often {first['value']} ({first['count_sum']:,})"
     )
 
@@ -106,21 +109,21 @@ def _summary(rows: pa.Table) -> str:
     "attributes",
     multiple=True,
     metavar="NAME",
-    help="Group by this message attribute; may be repeated [those with few values].",
+    help="Group by this message attribute; repeatable [those with few values].",
 )
 @click.option(
     "--field",
     "fields",
     multiple=True,
     metavar="A.B",
-    help="Group by this field of JSON bodies; may be repeated [type, kind, event and the like].",
+    help="Group by this field of JSON bodies; repeatable [type, kind, event and similar].",
 )
 @click.option(
     "--by",
     type=click.Choice(["day", "hour"]),
     default="day",
     show_default=True,
-    help="Count for each.",
+    help="Count by day or by hour.",
 )
 def command(
     lake: Lake,
@@ -131,16 +134,16 @@ def command(
     fields: tuple[str, ...],
     by: str,
 ) -> None:
-    """What failed: archived messages of dead-letter queues, in groups; a table and a report.
+    """Group archived dead letters by error, attribute and body field: a table and a report.
 
-    The service is not asked: --url and --data are there since all jobs have them.
+    Sends no requests to the service: --url and --data are accepted and ignored.
     """
     if any("'" in field or not all(field.split(".")) for field in fields):
-        raise click.BadParameter("write names with dots between them", param_hint="--field")
+        raise click.BadParameter("write names separated by dots", param_hint="--field")
     now = datetime.now(UTC)
     since, until = since or now - timedelta(days=_DAYS), until or now
     if since > until:
         raise click.BadParameter("is before --since", param_hint="--until")
-    asked = Asked(attributes, fields, by == "hour")
-    opened = partial(spark_session, "dead-letters", master)
-    click.echo(run_dead_letters(lake, opened, asked, since, until))
+    grouping = Grouping(attributes, fields, by == "hour")
+    open_session = partial(spark_session, "dead-letters", master)
+    click.echo(run_dead_letters(lake, open_session, grouping, since, until))

@@ -1,4 +1,4 @@
-"""The report of dead-letters: a card for each source queue, with what failed how often."""
+"""HTML report of dead-letters: a card for each source queue with its most frequent errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 class _Group:
-    """The same group of all days."""
+    """A group summed over all days."""
 
     def __init__(self, row: Row) -> None:
         self.value: str = row["value"]
@@ -62,7 +62,7 @@ class _Source:
 
 
 def dead_letters_report(rows: pa.Table, now: datetime) -> str:
-    """The file, from the rows of a run."""
+    """The page, from the rows of a run."""
     sources: dict[tuple[str, ...], _Source] = defaultdict(_Source)
     for row in rows.to_pylist():
         sources[row["source_queue"], row["queue"], row["account"], row["region"]].add(row)
@@ -70,13 +70,13 @@ def dead_letters_report(rows: pa.Table, now: datetime) -> str:
     days = sorted({day for _, source in worst for day in source.by_day})
     if not days:
         return page("Dead letters", "There are none.", now, [])
-    said = f"Messages that were sent from {days[0]:%d %B %Y} to {days[-1]:%d %B %Y} (UTC)."
+    subtitle = f"Messages sent from {days[0]:%d %B %Y} to {days[-1]:%d %B %Y} (UTC)."
     rest = len(worst) - _CARDS_MAX
     left_out = [html('<p class="soft small">{} more queues are in the table only.</p>\n', rest)]
     cards = joined(_card(names, source, days) for names, source in worst[:_CARDS_MAX])
     return page(
         "Dead letters",
-        said,
+        subtitle,
         now,
         [
             _figures(worst),
@@ -101,7 +101,7 @@ def _figures(worst: list[tuple[tuple[str, ...], _Source]]) -> Html:
             (number(len(worst)), "queues they came from"),
             (number(len(errors)), "kinds of error"),
             (f"{often / letters:.0%}", "of them are the most frequent one"),
-            (f"{latest:%d %b %H:%M}", "UTC, the latest was sent"),
+            (f"{latest:%d %b %H:%M}", "UTC, sending time of the latest"),
         ]
     )
 
@@ -112,8 +112,10 @@ def _card(names: tuple[str, ...], source: _Source, days: list[date]) -> Html:
     labels = f"{every_day[0]:%d %b}", f"{every_day[-1]:%d %b}"
     amounts = [source.by_day[day] for day in every_day]
     return html(
-        '<section class="card"><div class="head"><h3>{}</h3><span class="soft small">{} · {}</span></div>\n'
-        '<div class="badges">{}{}{}</div>\n<div class="chart">{}</div>\n<h4>Errors</h4>\n{}{}</section>\n',
+        '<section class="card"><div class="head"><h3>{}</h3>'
+        '<span class="soft small">{} · {}</span></div>\n'
+        '<div class="badges">{}{}{}</div>\n<div class="chart">{}</div>\n'
+        "<h4>Errors</h4>\n{}{}</section>\n",
         source_queue,
         account,
         region,
@@ -153,7 +155,7 @@ def _errors(source: _Source) -> Html:
 
 
 def _commons(source: _Source) -> Html:
-    """What the messages have in common: attributes and body fields, the most frequent names first."""
+    """Shared attributes and body fields, the most frequent names first."""
     names = [key for key in source.groups if key[0] in (ATTRIBUTE, FIELD)]
     names.sort(key=lambda key: (-sum(group.count for group in source.most(*key)), key))
     return html(

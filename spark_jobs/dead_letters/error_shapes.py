@@ -1,4 +1,4 @@
-"""Error shapes: what is the same in the texts of errors that differ in numbers, names and times."""
+"""Error shapes: error texts with placeholders for numbers, ids and times, so that errors group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 SHAPE_MAX = 200
 _TEXT_MAX = 500
-"""Of a text, so that no pattern takes long."""
+"""Characters of a text that are examined, so that no pattern takes long."""
 
 REPLACED = (
     (r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+", "<url>"),
@@ -30,7 +30,7 @@ REPLACED = (
     (r"(?<![A-Za-z0-9])[0-9]+(?:[.,:][0-9]+)*|[0-9]{3,}", "<n>"),
     (r"\s+", " "),
 )
-"""Patterns and what stands for them, in this order. Java and Python read them alike."""
+"""Patterns and placeholders, applied in order. Java and Python read the patterns alike."""
 
 MESSAGES = (
     "errormessage",
@@ -41,43 +41,45 @@ MESSAGES = (
     "stacktrace",
     "cause",
 )
-"""Names of attributes and body fields that have an error's text, first those that say most; see `plain`."""
+"""`normalized` names of attributes and body fields with an error's text, the best first."""
 CODES = ("errorcode", "errortype", "exceptiontype")
-"""Names of those that have its code, which is kept as it is."""
+"""Names of attributes and fields with an error code, which is kept as it is."""
 _LAST_RESORT = "message"
-"""A body field with this name often has something else, so it counts only if nothing better is there."""
+"""A body field that often has other text, so it is used only if there is nothing better."""
 
 NO_ERROR = "(no error text)"
 SEALED = "(sealed)"
 
 _LINE = r"(?s)\A\s*(?:Traceback \(most recent call last\).*[\r\n]\s*)?([^\r\n]+)"
-"""The line that tells most: the first, but of Python's tracebacks the last."""
+"""The most informative line: the last of a Python traceback, else the first."""
 _CODE_RANK = 100
 
 
-def plain(name: Column) -> Column:
-    """A name without case, and without what separates its words."""
+def normalized(name: Column) -> Column:
+    """A name in lower case without separators."""
     return f.lower(f.regexp_replace(name, "[^A-Za-z0-9]", ""))
 
 
-def told(attributes: Column, fields: Column) -> Column:
-    """What message attributes, or else the fields of a JSON body (both {name: text}), say of an error: (rank, text) of the
-    best, null where there is none."""
+def error_text(attributes: Column, fields: Column) -> Column:
+    """The best error text in message attributes, else in fields of a JSON body (both {name: text}).
+
+    A struct (rank, text); null if there is none.
+    """
     of_attributes = _candidates(attributes, 0, MESSAGES, lambda value: value)
-    of_fields = _candidates(fields, len(MESSAGES), (*MESSAGES, _LAST_RESORT), _inner)
+    of_fields = _candidates(fields, len(MESSAGES), (*MESSAGES, _LAST_RESORT), _text_inside)
     return f.array_min(f.concat(of_attributes, of_fields))
 
 
-def error_shape(told: Column) -> Column:
-    """The shape of the error, from `told`."""
-    text, is_code = told["text"], told["rank"] >= _CODE_RANK
+def error_shape(found: Column) -> Column:
+    """The shape of an error, from `error_text`."""
+    text, is_code = found["text"], found["rank"] >= _CODE_RANK
     return f.when(is_code, f.left(text, f.lit(SHAPE_MAX))).otherwise(
         f.coalesce(shape(text), f.lit(NO_ERROR))
     )
 
 
 def shape(text: Column) -> Column:
-    """The text's telling line with placeholders; null where it is empty."""
+    """The text's most informative line with placeholders; null if it is empty."""
     line = f.trim(f.regexp_extract(text, _LINE, 1))
     replaced = reduce(
         lambda so_far, each: f.regexp_replace(so_far, f.lit(each[0]), f.lit(each[1])),
@@ -88,25 +90,25 @@ def shape(text: Column) -> Column:
 
 
 def _candidates(
-    values: Column, first_rank: int, names: Sequence[str], said: Callable[[Column], Column]
+    values: Column, first_rank: int, names: Sequence[str], to_text: Callable[[Column], Column]
 ) -> Column:
-    """Of these names, the texts with their ranks; the codes' come after all others."""
+    """Texts under these names with their ranks; codes rank last."""
     ranks = {name: first_rank + place for place, name in enumerate(names)}
     ranks |= {name: _CODE_RANK + first_rank + place for place, name in enumerate(CODES)}
     known = f.create_map(*(f.lit(part) for item in ranks.items() for part in item))
     found = f.transform(
         f.map_entries(values),
         lambda entry: f.struct(
-            f.try_element_at(known, plain(entry["key"])).alias("rank"),
-            said(entry["value"]).alias("text"),
+            f.try_element_at(known, normalized(entry["key"])).alias("rank"),
+            to_text(entry["value"]).alias("text"),
         ),
     )
     useful = f.filter(found, lambda each: each["rank"].isNotNull() & each["text"].rlike(r"\S"))
     return f.coalesce(useful, f.array().cast("array<struct<rank:int,text:string>>"))
 
 
-def _inner(value: Column) -> Column:
-    """What an object says of itself; null for other structures."""
+def _text_inside(value: Column) -> Column:
+    """The message of a JSON object, null for a list, else the value itself."""
     members = f.from_json(value, "message string, errorMessage string, type string")
     text = f.coalesce(members["message"], members["errorMessage"], members["type"])
     return f.when(value.startswith("{"), text).when(~value.startswith("["), value)

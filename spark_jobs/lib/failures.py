@@ -1,4 +1,4 @@
-"""Failures that end a job with one line and exit status 1, beside LakeUnusable and SparkUnusable."""
+"""Failures that end a job with one line and exit status 1."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The job replay."""
+"""The job replay, which sends archived messages to a queue."""

@@ -1,11 +1,12 @@
-"""A claim on a folder of the lake, so that one run at a time works there. Needs no clock that machines share, and no locks.
+"""A claim on a folder of the lake, for one run at a time. Needs no shared clock and no locks.
 
-A run writes a file of its own name, "asking", and only then looks for others; so of two that begin at once at least one sees
-the other, and who sees a living one gives way. Then it writes "holding". The file is written again every BEAT_S seconds.
-A claim is dead when its process is gone from this machine, or else when it did not change for DEAD_S seconds.
+A run writes a file of its own, "asking", and only then looks for others. So of two that start at
+once, at least one sees the other, and a run that sees a live one gives up. Otherwise it writes
+"holding". It rewrites the file every `beat_s` seconds. A claim is dead if its process has ended, on
+this machine, or if its file has not changed for `dead_s` seconds.
 
-What this guarantees: a run that may not go on is told so by `check`, which trusts the last beat for FRESH_S seconds only. So
-a run that stood still for so long that another one declared it dead does at most what it was doing between two checks.
+`check` raises once a run has lost its claim, and trusts the last beat for `fresh_s` seconds. So a
+run that was paused until another declared it dead finishes at most the step between two checks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _HOLDING = "holding"
 
 
 class Timing(NamedTuple):
-    """Invariant: beat_s < fresh_s < dead_s, with room for a slow lake in between."""
+    """Intervals. Invariant: beat_s < fresh_s < dead_s, with room for a slow lake in between."""
 
     beat_s: float = 5.0
     fresh_s: float = 10.0
@@ -35,7 +36,7 @@ class Timing(NamedTuple):
 
 
 class Claim:
-    """Held for the block. Raises JobFailed where another run has it, at the start or in `check`."""
+    """Held until the block ends. Raises JobFailed if another run has it, at first or in `check`."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Claim:
         self._leave()
 
     def check(self) -> None:
-        """Raises JobFailed when this run may not go on."""
+        """Raise JobFailed if this run has lost its claim."""
         if self._lost is None and time.monotonic() - self._renewed_s > self._timing.fresh_s:
             self._renew()
         if self._lost is not None:
@@ -79,7 +80,7 @@ class Claim:
     def _take(self) -> None:
         for path, seen in self._others().items():
             if not self._is_dead(path, seen):
-                raise JobFailed(f"another run is at work there ({_owner(seen)}): {self._folder}")
+                raise JobFailed(f"another run is active ({_owner(seen)}): {self._folder}")
             self._lake.remove(path)
         self._state = _HOLDING
         self._renew()
@@ -87,7 +88,7 @@ class Claim:
 
     def _is_dead(self, path: str, seen: dict[str, object]) -> bool:
         is_here = _machine() != "" and seen.get("machine") == _machine()
-        if is_here and not _lives(seen.get("process")):
+        if is_here and not _is_running(seen.get("process")):
             return True
         deadline_s = time.monotonic() + self._timing.dead_s
         while time.monotonic() < deadline_s:
@@ -101,7 +102,7 @@ class Claim:
 
     def _beat(self) -> None:
         while not self._ended.wait(self._timing.beat_s):
-            with suppress(LakeUnusable):  # `check` tries again, and says so
+            with suppress(LakeUnusable):  # `check` tries again and raises
                 self._renew()
 
     def _renew(self) -> None:
@@ -137,7 +138,7 @@ class Claim:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
-        with self._renewing, suppress(LakeUnusable):  # a claim that stays is found to be dead
+        with self._renewing, suppress(LakeUnusable):  # a leftover claim counts as dead
             self._lake.remove(self._path())
 
 
@@ -146,7 +147,7 @@ def _owner(seen: dict[str, object]) -> str:
 
 
 def _machine() -> str:
-    """This machine as long as it runs, and this container of it; empty where that cannot be said."""
+    """An id of this machine, boot and container; empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -154,7 +155,7 @@ def _machine() -> str:
         return ""
 
 
-def _lives(process: object) -> bool:
+def _is_running(process: object) -> bool:
     try:
         os.kill(int(str(process)), 0)
     except ProcessLookupError:

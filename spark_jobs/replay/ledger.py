@@ -1,10 +1,11 @@
-"""What a replay has sent already, by the messages' names in the archive: (source, shard, position).
+"""Ledger of the messages that a replay has sent, by their archive names (source, shard, position).
 
-    LAKE/replays/REGION/ACCOUNT/QUEUE/NAME/sent/batch-RUN-000000001.json   one request's messages
+    LAKE/replays/REGION/ACCOUNT/QUEUE/NAME/sent/batch-RUN-000000001.json   messages of one request
     LAKE/replays/REGION/ACCOUNT/QUEUE/NAME/sent/merged-RUN-000000001.parquet
 
-All files together are the ledger, whatever they are called and however often they name a message. A file is removed only
-after another has what it said, so a crash at any point loses nothing; names are used once. Needs no appends, which S3 lacks.
+The ledger is the union of all files, whatever their names; a message may be in several. A file is
+removed only after another has its content, so a crash at any point loses nothing, and file names
+are not reused. It needs no appends, which S3 lacks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from storage.archive_schema import SEGMENT, arrow_schema
 from storage.lake import Lake, LakeUnusable
 
 _MERGE_EVERY = 500
-"""Batches. A ledger that a crash left is read file by file, so their number is bounded."""
+"""Number of batch files to merge, since a ledger left by a crash is read file by file."""
 NAME = ["source", "shard", "position"]
 _SCHEMA = arrow_schema({column: SEGMENT[column] for column in NAME})
 
@@ -36,10 +37,10 @@ class Named(NamedTuple):
 
 
 class Ledger:
-    """The ledger in a folder of the lake. One run at a time may write to it. Every method raises LakeUnusable."""
+    """A ledger in a folder of the lake, for one writer. Every method raises LakeUnusable."""
 
     def __init__(self, lake: Lake, folder: str, run: str, merge_every: int = _MERGE_EVERY) -> None:
-        """`run` is a name that no other run has."""
+        """`run` is a unique name."""
         self._lake = lake
         self._folder = f"{folder}/sent"
         self._run = run
@@ -48,7 +49,7 @@ class Ledger:
         self._fresh: dict[str, list[Named]] = {}
 
     def add(self, messages: Iterable[Named]) -> None:
-        """Remember the messages; durable when it returns."""
+        """Record the messages, durably."""
         path = self._new_path("batch", "json")
         names = list(messages)
         self._lake.write(path, json.dumps(names).encode())
@@ -57,11 +58,11 @@ class Ledger:
             self._merge_fresh()
 
     def read(self) -> pa.Table:
-        """The messages, some perhaps more than once, in the columns NAME."""
+        """The messages in the columns NAME, possibly with duplicates."""
         return self._read([file.path for file in self._lake.list(self._folder)])
 
     def merge(self) -> None:
-        """Make one file of all."""
+        """Merge all files into one."""
         paths = [file.path for file in self._lake.list(self._folder)]
         if len(paths) > 1 or self._fresh:
             self._replace(paths, self._read(paths))
@@ -110,7 +111,7 @@ def _table(names: list[Named]) -> pa.Table:
 
 
 def with_replayed(session: SparkSession, rows: DataFrame, ledger: pa.Table) -> DataFrame:
-    """The rows with a column `replayed`: whether the ledger has them."""
+    """The rows with a column `replayed`, true if the ledger has them."""
     if not ledger.num_rows:
         return rows.withColumn("replayed", f.lit(False))
     known = session.createDataFrame(ledger).distinct().withColumn("known", f.lit(True))

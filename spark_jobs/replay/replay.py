@@ -1,7 +1,8 @@
-"""The replay job: messages of the archive go back into a queue, through the SQS API.
+"""replay: sends archived messages to a queue again, through the SQS API.
 
-Spark chooses and sorts, the driver sends: one request after the other, each remembered in the ledger before the next. So a
-run that is killed repeats at most one request, and a run after a completed one sends nothing.
+Spark selects and sorts; the driver sends one request at a time and records it in the ledger before
+the next. So a killed run repeats at most one request, and a rerun after a complete one sends
+nothing.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from spark_jobs.replay.selection import (
     Selection,
     Span,
     WrongPredicate,
-    chosen,
     count_by_day,
     in_order,
+    matching,
     messages,
     selected_files,
 )
@@ -50,19 +51,18 @@ from storage.archive_schema import DELETED, EXPIRED, REPLAYS
 from storage.lake import Lake
 
 _NAMED_MAX = 20
-"""So many refused messages are named."""
+"""Refused messages that are reported one by one."""
 _REPLAY_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}").fullmatch
 
 Tell = Callable[[str], None]
-"""Says something on standard error."""
-
+"""Prints a line on standard error."""
 
 _NOTHING = DayCount(None, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a run did so far."""
+    """Totals of a run."""
 
     sent: int = 0
     bytes: int = 0
@@ -72,15 +72,15 @@ class Tally:
     stopped_groups: set[str] = field(default_factory=set)
 
     def done(self) -> Work:
-        """For Progress."""
+        """The totals for Progress."""
         return Work(self.requests, self.sent + self.refused + self.held_back, self.bytes)
 
 
-# -- sending ----------------------------------------------------------------------------------------------------------
+# -- sending ---------------------------------------------------------------------------------------
 
 
 class Sending(NamedTuple):
-    """What sending takes. `replay` is the replay's name."""
+    """The parts of a run that sending needs. `replay` is the replay's name."""
 
     destination: Destination
     ledger: Ledger
@@ -91,15 +91,15 @@ class Sending(NamedTuple):
 
 
 def send_all(to_send: Iterable[Message], sending: Sending, tally: Tally) -> None:
-    """Send the messages, one request after the other.
+    """Send the messages, one request at a time.
 
-    Raises JobFailed when SQS or another run stops it; what was sent until then is in the ledger.
+    Raises JobFailed if SQS or another run stops it; messages sent until then are in the ledger.
     """
     destination = sending.destination
     for batch in batches(
         to_send, entries_max=sending.rate.entries_max, is_fifo=destination.is_fifo
     ):
-        if not (sendable := [message for message in batch if _may_go(message, sending, tally)]):
+        if not (sendable := [each for each in batch if _is_sendable(each, sending, tally)]):
             continue
         sending.rate.wait_for(len(sendable))
         sending.claim.check()
@@ -113,12 +113,12 @@ def send_all(to_send: Iterable[Message], sending: Sending, tally: Tally) -> None
             _refuse(message, reason, sending, tally)
         if outcome.stopped is not None:
             raise JobFailed(
-                f"{destination.queue} takes no more: {outcome.stopped} "
-                f"({tally.sent:,} were sent; run it again to go on)"
+                f"{destination.queue} accepts no more: {outcome.stopped} "
+                f"({tally.sent:,} sent; run the job again to continue)"
             )
 
 
-def _may_go(message: Message, sending: Sending, tally: Tally) -> bool:
+def _is_sendable(message: Message, sending: Sending, tally: Tally) -> bool:
     if sending.destination.is_fifo and group_of(message) in tally.stopped_groups:
         tally.held_back += 1
         return False
@@ -129,7 +129,7 @@ def _may_go(message: Message, sending: Sending, tally: Tally) -> bool:
 
 
 def _refuse(message: Message, reason: str, sending: Sending, tally: Tally) -> None:
-    """Count it, and in a FIFO queue hold back what comes after it in its group."""
+    """Count a refused message; in a FIFO queue, hold back the later ones of its group."""
     tally.refused += 1
     if sending.destination.is_fifo:
         tally.stopped_groups.add(group_of(message))
@@ -137,14 +137,14 @@ def _refuse(message: Message, reason: str, sending: Sending, tally: Tally) -> No
         name = f"{message.message_id} (position {message.name.position})"
         sending.warn(f"{name} is refused: {reason}")
     elif tally.refused == _NAMED_MAX + 1:
-        sending.warn("more are refused, which are not named")
+        sending.warn("more are refused, which are not listed")
 
 
-# -- the job ----------------------------------------------------------------------------------------------------------
+# -- the job ---------------------------------------------------------------------------------------
 
 
 class Plan(NamedTuple):
-    """What a run is to do. `files` are those that the selection needs."""
+    """The task of a run. `files` are those that may have selected messages."""
 
     lake: Lake
     selection: Selection
@@ -156,26 +156,26 @@ class Plan(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """What the replay has in the lake."""
+        """The replay's folder in the lake."""
         return f"{REPLAYS}/{self.destination.folder}/{self.name}"
 
     def claim(self, run: str) -> Claim:
-        """The right to be the one run of this replay."""
+        """A claim that lets one run at a time work on this replay."""
         return Claim(self.lake, f"{self.folder}/claims", run)
 
     def rows(self, session: SparkSession, ledger: Ledger) -> DataFrame:
-        """The chosen messages, with a column `replayed`. Raises WrongPredicate."""
-        rows = chosen(read_archive(session, self.lake, self.files), self.selection)
+        """The selected messages with a column `replayed`. Raises WrongPredicate."""
+        rows = matching(read_archive(session, self.lake, self.files), self.selection)
         return with_replayed(session, rows, ledger.read())
 
 
 def new_run() -> str:
-    """A name that no other run has."""
+    """A unique name for a run."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:12]}"
 
 
 def dry_run(plan: Plan, open_session: OpenSession, tell: Tell) -> str:
-    """Say what a replay would do; the summary. Raises WrongPredicate."""
+    """Report what a replay would send, without sending; the summary. Raises WrongPredicate."""
     total = _NOTHING
     if plan.files:
         with open_session() as session:
@@ -184,18 +184,18 @@ def dry_run(plan: Plan, open_session: OpenSession, tell: Tell) -> str:
         for day in days:
             tell(
                 f"{plan.selection.queue} {day.day}: {day.to_send:,} to send, "
-                f"{day.bytes / 1e6:,.1f} MB, {_left_out(day)}"
+                f"{day.bytes / 1e6:,.1f} MB, {_not_sent(day)}"
             )
-    count = _at_most(total.to_send, plan.limit)
+    count = _limited(total.to_send, plan.limit)
     takes = f", {count / plan.rate:,.0f} s at {plan.rate:g} a second" if plan.rate else ""
     return (
         f"dry run: {count:,} would be sent to {plan.destination.arn}, "
-        f"{_bytes_of(count, total) / 1e6:,.1f} MB{takes}, {_left_out(total)}"
+        f"{_bytes_of(count, total) / 1e6:,.1f} MB{takes}, {_not_sent(total)}"
     )
 
 
 def run_replay(plan: Plan, open_session: OpenSession, warn: Tell) -> tuple[str, Tally]:
-    """Send what is chosen and was not sent yet; the summary. Raises WrongPredicate, JobFailed."""
+    """Send the selected messages not sent yet; the summary. Raises WrongPredicate, JobFailed."""
     tally, total = Tally(), _NOTHING
     if plan.files:
         run = new_run()
@@ -205,20 +205,20 @@ def run_replay(plan: Plan, open_session: OpenSession, warn: Tell) -> tuple[str, 
             total = _total(count_by_day(rows))
             rate = Rate(plan.rate)
             sending = Sending(plan.destination, ledger, claim, rate, plan.name, warn)
-            _send_chosen(rows, total, plan.limit, sending, tally)
+            _send_selected(rows, total, plan.limit, sending, tally)
             ledger.merge()
     held_back = f"{tally.held_back:,} held back behind them, " if tally.held_back else ""
     summary = (
         f"{tally.sent:,} sent to {plan.destination.queue}, {tally.refused:,} refused, "
-        f"{held_back}{_left_out(total)}"
+        f"{held_back}{_not_sent(total)}"
     )
     return summary, tally
 
 
-def _send_chosen(
+def _send_selected(
     rows: DataFrame, total: DayCount, limit: int | None, sending: Sending, tally: Tally
 ) -> None:
-    count = _at_most(total.to_send, limit)
+    count = _limited(total.to_send, limit)
     if not count:
         return
     ordered = in_order(rows.where("not replayed and sealed is null"), total.bytes)
@@ -227,12 +227,12 @@ def _send_chosen(
         send_all(first, sending, tally)
 
 
-def _at_most(count: int, limit: int | None) -> int:
+def _limited(count: int, limit: int | None) -> int:
     return count if limit is None else min(count, limit)
 
 
 def _bytes_of(count: int, total: DayCount) -> int:
-    """About how many bytes so many of the messages to send have."""
+    """Approximate bytes of this many of the messages to send."""
     return total.bytes * count // max(1, total.to_send)
 
 
@@ -243,23 +243,21 @@ def _total(days: list[DayCount]) -> DayCount:
     return DayCount(None, *map(sum, columns))
 
 
-def _left_out(total: DayCount) -> str:
-    return f"{total.replayed:,} were there already, {total.sealed:,} sealed"
+def _not_sent(total: DayCount) -> str:
+    return f"{total.replayed:,} sent before, {total.sealed:,} sealed"
 
 
 class ReplayName(click.ParamType[str]):
-    """A name that can be part of a path."""
+    """An option that is a name for use in paths."""
 
     name = "text"
 
     def convert(
         self, value: Any, param: click.Parameter | None, context: click.Context | None
     ) -> str:
-        """The name; wrong use when it has other characters."""
+        """The name; exits as wrong use if it is not valid."""
         if not _REPLAY_NAME(value):
-            self.fail(
-                "may have letters, digits, '_', '-', '.', and at most 64 of them", param, context
-            )
+            self.fail("must be 1 to 64 letters, digits, '_', '-' or '.'", param, context)
         return str(value)
 
 
@@ -267,37 +265,39 @@ class ReplayName(click.ParamType[str]):
 @lake_option
 @place_option
 @master_option
-@click.option("--queue", required=True, help="Messages of this queue.")
-@click.option("--account", help="The queue's account; needed where several have such a queue.")
-@click.option("--to", "to", metavar="QUEUE", help="Queue to send to, by name or URL [the same].")
+@click.option("--queue", required=True, help="Send messages of this queue.")
+@click.option("--account", help="Account of the queue; needed if several have such a queue.")
+@click.option("--to", "to", metavar="QUEUE", help="Queue to send to, a name or URL [the same].")
 @click.option("--sent-after", type=Instant(), help="Sent at this time or later.")
 @click.option("--sent-before", type=Instant(), help="Sent before this time.")
 @click.option("--removed-after", type=Instant(), help="Expired or deleted at this time or later.")
 @click.option("--removed-before", type=Instant(), help="Expired or deleted before this time.")
-@click.option("--message-id", "message_ids", multiple=True, help="This message; may be repeated.")
-@click.option("--reason", type=click.Choice([EXPIRED, DELETED]), help="Why they left the queue.")
-@click.option("--where", help="Predicate of Spark SQL over the columns of the archive.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages a second, at most.")
-@click.option("--limit", type=click.IntRange(1), help="Send so many at most; a rerun goes on.")
-@click.option("--name", type=ReplayName(), default="default", help="Another name sends them again.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
+@click.option("--message-id", "message_ids", multiple=True, help="This message; repeatable.")
+@click.option("--reason", type=click.Choice([EXPIRED, DELETED]), help="Reason of removal.")
+@click.option("--where", help="Spark SQL predicate over the columns of the archive.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Most messages a second.")
+@click.option("--limit", type=click.IntRange(1), help="Most messages to send; a rerun continues.")
+@click.option("--name", type=ReplayName(), default="default", help="A new name sends them again.")
+@click.option("--dry-run", is_flag=True, help="Report what would be sent, and send nothing.")
 @click.pass_context
 def command(context: click.Context, /, **given: Any) -> None:
     """Send archived messages to a queue again.
 
     \b
-    Times are 2026-11-20, 2026-11-20T08:00+01:00 (UTC where no zone is said), or 90s, 30m, 2h, 3d, 1w ago.
-    Columns for --where: message_id, body, attributes, sent_at, removed_at, receive_count, size, ...,
-        as in "body like '%refund%' and attributes['kind'].string_value = 'card'".
+    Times: 2026-11-20, 2026-11-20T08:00+01:00 (UTC by default), or 90s, 30m, 2h, 3d, 1w for ago.
+    Columns for --where: message_id, body, attributes, sent_at, removed_at, receive_count, size, ...
+    Example: "body like '%refund%' and attributes['kind'].string_value = 'card'"
 
-    Credentials and region come from where the AWS SDK finds them; a URL in --to says where the service is, too. What was
-    sent is remembered in the lake by the queue's ARN and --name: a second run sends only what the first did not. A run that
-    is killed repeats at most one request of ten messages; a FIFO queue drops these for five minutes. One run at a time may
-    use a name. A message that was replayed and expires again is archived again, as another one.
+    The AWS SDK finds credentials and region; a URL in --to also gives the service's address. The
+    lake records the messages sent, by the queue's ARN and --name, so a rerun sends only the rest.
+    A killed run repeats at most one request of ten messages, which a FIFO queue drops for five
+    minutes. One run at a time may use a name. A replayed message that expires again is archived
+    as another message.
 
-    The order is that of sending; in FIFO queues that of each group. No request has two messages of a group, so that a
-    message that SQS refuses, or whose checksum is wrong, holds back the later ones of its group. Others go on. The status
-    is 1 then, and a rerun tries them again. Messages that stay encrypted in the archive (sealed) cannot be sent.
+    Messages are sent in their original order, within each group in FIFO queues. A message that
+    SQS refuses, or whose checksum is wrong, holds back the later ones of its group; others
+    continue. The exit status is then 1, and a rerun tries again. Messages that are encrypted in
+    the archive (sealed) cannot be sent.
     """
     selection = Selection(
         given["queue"],
@@ -317,7 +317,7 @@ def command(context: click.Context, /, **given: Any) -> None:
         given["rate"],
         given["limit"],
     )
-    notes = Output("replay")
+    output = Output("replay")
 
     def open_session() -> AbstractContextManager[SparkSession]:
         return spark_session("replay", given["master"])
@@ -325,11 +325,11 @@ def command(context: click.Context, /, **given: Any) -> None:
     try:
         with spark_failures("cannot read the archive"):
             if given["dry_run"]:
-                summary = dry_run(plan, open_session, notes.tell)
+                summary = dry_run(plan, open_session, output.tell)
             else:
-                summary, _ = run_replay(plan, open_session, notes.warn)
+                summary, _ = run_replay(plan, open_session, output.warn)
     except WrongPredicate as error:
         raise click.BadParameter(str(error), param_hint="--where") from error
 
     click.echo(f"replay: {summary}")
-    context.exit(notes.status)
+    context.exit(output.status)

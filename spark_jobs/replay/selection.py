@@ -1,8 +1,4 @@
-"""The archive as a DataFrame: which of its files may hold a queue's messages, and which of their rows are meant.
-
-Delta's log names the files of one version of the table, so a compaction in between changes nothing. A local lake is read by
-Spark's own reader. An object store is read through pyarrow, since Spark needs Java packages for it that are not there.
-"""
+"""Select archived messages for a replay, count them, and read them in the order of sending."""
 
 from __future__ import annotations
 
@@ -24,15 +20,15 @@ from spark_jobs.replay.sending import Message
 from storage.lake import Lake
 
 _PARTITION_BYTES = 32 << 20
-"""The driver holds one partition at a time."""
+"""Size of a partition; the driver holds one at a time."""
 
 
 class WrongPredicate(Exception):
-    """The predicate cannot be used; the text says why in one line."""
+    """The predicate is not valid; the text gives the reason in one line."""
 
 
 class Span(NamedTuple):
-    """From an instant up to another, which does not belong to it; None is open."""
+    """From an instant to another (exclusive); None is open."""
 
     after: datetime | None = None
     before: datetime | None = None
@@ -43,7 +39,7 @@ ALWAYS = Span()
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which messages of the archive are meant. `where` is a predicate of Spark SQL over the table's columns."""
+    """Criteria of a replay. `where` is a Spark SQL predicate over the archive's columns."""
 
     queue: str
     account: str | None = None
@@ -55,12 +51,12 @@ class Selection:
 
 
 def selected_files(lake: Lake, selection: Selection) -> list[TableFile]:
-    """The files that may hold such messages. Raises JobFailed where the account has to be named."""
+    """Files that may have selected messages. Raises JobFailed if the account must be given."""
     files = [file for file in archived_files(lake) if file.queue == selection.queue]
     accounts = {file.account for file in files}
     if selection.account is None and len(accounts) > 1:
         raise JobFailed(
-            f"several accounts have a queue {selection.queue}: name one with --account, "
+            f"several accounts have a queue {selection.queue}: choose one with --account, "
             f"of {', '.join(sorted(accounts))}"
         )
     return [
@@ -71,15 +67,15 @@ def selected_files(lake: Lake, selection: Selection) -> list[TableFile]:
 
 
 def _may_hold(day: date, sent: Span) -> bool:
-    """`day` is that of `sent_at`."""
+    """True if messages sent on this day may be in the span."""
     return not (
         (sent.after is not None and day < sent.after.date())
         or (sent.before is not None and day > sent.before.date())
     )
 
 
-def chosen(rows: DataFrame, selection: Selection) -> DataFrame:
-    """The rows that are meant, of those of the selected files. Raises WrongPredicate."""
+def matching(rows: DataFrame, selection: Selection) -> DataFrame:
+    """The rows of the selected files that meet the criteria. Raises WrongPredicate."""
     for column, span in (("sent_at", selection.sent), ("removed_at", selection.removed)):
         if span.after is not None:
             rows = rows.where(f.col(column) >= f.lit(span.after))
@@ -92,29 +88,31 @@ def chosen(rows: DataFrame, selection: Selection) -> DataFrame:
     if selection.where is not None:
         try:
             rows = rows.where(selection.where)
-            rows.schema  # noqa: B018 - Spark looks at names and types only when it is asked
+            rows.schema  # noqa: B018 - makes Spark check names and types
         except PySparkException as error:
             raise WrongPredicate(first_line(error)) from error
     return rows
 
 
 class DayCount(NamedTuple):
-    """The chosen messages of a day; `replayed` and `sealed` ones are among `messages`, `bytes` are those of the others."""
+    """The selected messages of a day."""
 
     day: date | None
+    """None for all days."""
     messages: int
     bytes: int
+    """Of the messages to send."""
     replayed: int
     sealed: int
 
     @property
     def to_send(self) -> int:
-        """How many a replay would send."""
+        """The number of messages that a replay sends."""
         return self.messages - self.replayed - self.sealed
 
 
 def count_by_day(rows: DataFrame) -> list[DayCount]:
-    """Counts of the rows, which have the column `replayed`, by day."""
+    """Count the rows, which have a column `replayed`, by day."""
     sealed = ~f.col("replayed") & f.col("sealed").isNotNull()
     to_send = ~f.col("replayed") & f.col("sealed").isNull()
     counts = rows.groupBy("day").agg(
@@ -127,9 +125,9 @@ def count_by_day(rows: DataFrame) -> list[DayCount]:
 
 
 def in_order(rows: DataFrame, total_bytes: int) -> DataFrame:
-    """The rows in the order in which they were sent, in partitions that the driver can hold.
+    """The rows in the order of sending, in partitions that fit the driver.
 
-    A shard's time does not go back, so within a FIFO group sent_at and then sequence_number are the group's order.
+    A shard's time never goes back, so sent_at and then sequence_number give a FIFO group's order.
     """
     order = [
         f.col("sent_at"),
@@ -143,7 +141,7 @@ def in_order(rows: DataFrame, total_bytes: int) -> DataFrame:
 
 
 def messages(rows: DataFrame) -> Iterator[Message]:
-    """The rows as messages, a partition at a time."""
+    """The rows as messages, read a partition at a time."""
     columns = [
         *Named._fields,
         "message_id",

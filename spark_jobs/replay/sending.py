@@ -1,7 +1,7 @@
-"""Sends archived messages to a queue through the SQS API: what goes into a request, at which rate, and what came of it.
+"""Send archived messages to a queue through the SQS API: batches, rate, retries.
 
-In a FIFO queue no request has two messages of a group: when SQS takes only some of a request, a message that it did not take
-would otherwise come after the group's next one.
+In a FIFO queue, a request has at most one message of a group. Otherwise, if SQS accepted only part
+of a request, a message could end up behind the next one of its group.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from storage.archive_schema import attribute_bytes, row_checksum
 
 ENTRIES_MAX = 10
 BATCH_BYTES_MAX = 1 << 20
-"""Bodies and attributes of a request. Source: SQS quotas."""
+"""Limit of bodies and attributes of a request. Source: SQS quotas."""
 _ATTEMPTS = 6
 _BACK_OFF_S = 0.2
-"""Doubles with each attempt: 6 seconds in all."""
+"""Delay that doubles with each attempt, 6 seconds in all."""
 _CONNECTION = Config(
     retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=10, read_timeout=60
 )
 
-_NOT_ANSWERED = {"Code": "InternalError", "Message": "SQS did not say what became of it"}
+_NOT_ANSWERED = {"Code": "InternalError", "Message": "the reply of SQS has no entry for it"}
 
 Attributes = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as the archive has it; `attributes` in its form, {name: {data_type, string_value, binary_value}}."""
+    """A message of the archive; `attributes` is {name: {data_type, string_value, binary_value}}."""
 
     name: Named
     message_id: str
@@ -51,7 +51,7 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Bytes, as SQS counts them."""
+        """Size in bytes as SQS counts them."""
         return len((self.body or "").encode()) + sum(
             len(text.encode()) if isinstance(text, str) else len(text or b"")
             for name, value in self.attributes.items()
@@ -60,7 +60,7 @@ class Message:
 
     @property
     def damage(self) -> str | None:
-        """What is wrong with it, None if its checksum is right."""
+        """The reason why the message cannot be sent; None if it can."""
         attributes = attribute_bytes(list(self.attributes.items()))
         if self.checksum != row_checksum(self.message_id, (self.body or "").encode(), attributes):
             return "its checksum in the archive is wrong"
@@ -68,7 +68,7 @@ class Message:
 
 
 class Destination(NamedTuple):
-    """The queue that gets the messages."""
+    """The queue to send to."""
 
     client: Any
     url: str
@@ -76,22 +76,22 @@ class Destination(NamedTuple):
 
     @property
     def queue(self) -> str:
-        """Its name."""
+        """The queue's name."""
         return self.arn.rsplit(":", 1)[1]
 
     @property
     def is_fifo(self) -> bool:
-        """A FIFO queue's name says so."""
+        """True for a FIFO queue, by its name."""
         return self.arn.endswith(".fifo")
 
     @property
     def folder(self) -> str:
-        """Where it is, as a path. Two services that give a queue the same ARN are not told apart."""
+        """The ARN as a path. It does not distinguish services that use the same ARN."""
         return "/".join(self.arn.split(":")[3:])
 
 
 class Outcome(NamedTuple):
-    """What came of a request. `stopped` says why the rest could not be sent, None if there is no rest."""
+    """The outcome of a request. `stopped` is the reason why messages remain; None if none do."""
 
     sent: list[Message]
     refused: list[tuple[Message, str]]
@@ -99,7 +99,7 @@ class Outcome(NamedTuple):
 
 
 def find_destination(endpoint: str, queue: str) -> Destination:
-    """The queue by its name, or by its URL, which then says where the service is, too. Raises JobFailed."""
+    """Find a queue by name, or by URL, which also gives the service's address. Raises JobFailed."""
     parts = urlsplit(queue)
     is_url = parts.scheme in ("http", "https")
     try:
@@ -113,8 +113,7 @@ def find_destination(endpoint: str, queue: str) -> Destination:
 
 
 def _client(origin: str) -> Any:
-    """With the region and the access key that the SDK finds; else of the default region, and unsigned, as a service in open
-    mode wants it."""
+    """A client with the SDK's region and access key; without a key it sends unsigned requests."""
     session = boto3.session.Session()
     config = _CONNECTION
     if session.get_credentials() is None:
@@ -126,7 +125,7 @@ def _client(origin: str) -> Any:
 def batches(
     messages: Iterable[Message], *, entries_max: int = ENTRIES_MAX, is_fifo: bool
 ) -> Iterator[list[Message]]:
-    """The messages in their order, as many in a request as it can have."""
+    """Split the messages into requests, in order, as full as possible."""
     batch: list[Message] = []
     size = 0
     groups: set[str] = set()
@@ -143,12 +142,12 @@ def batches(
 
 
 def group_of(message: Message) -> str:
-    """The message group in a FIFO queue: a message that had none is one of its own."""
+    """The message group in a FIFO queue; a message without one gets a group of its own."""
     return message.group or message.message_id
 
 
 def entry(message: Message, entry_id: str, replay: str, *, is_fifo: bool) -> dict[str, Any]:
-    """The message as an entry of SendMessageBatch; `replay` is the name of the replay."""
+    """The message as an entry of SendMessageBatch; `replay` is the replay's name."""
     assert message.body
     members: dict[str, Any] = {"Id": entry_id, "MessageBody": message.body}
     if message.attributes:
@@ -174,13 +173,13 @@ def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def deduplication_id(message: Message, replay: str) -> str:
-    """The same whenever this replay sends this message."""
+    """The deduplication id, the same each time this replay sends this message."""
     text = "\0".join((replay, *map(str, message.name)))
     return f"replay-{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 class Rate:
-    """Keeps to so many messages a second; None is no limit."""
+    """A limit of messages a second; None for no limit."""
 
     def __init__(
         self,
@@ -195,7 +194,7 @@ class Rate:
 
     @property
     def entries_max(self) -> int:
-        """How many messages one request should have, so that no second gets more than it may."""
+        """Most messages in a request, so that no second exceeds the limit."""
         return (
             ENTRIES_MAX
             if self._per_second is None
@@ -203,7 +202,7 @@ class Rate:
         )
 
     def wait_for(self, count: int) -> None:
-        """Return when so many messages may be sent."""
+        """Wait until this many messages may be sent."""
         if self._per_second is None:
             return
         if (left_s := self._free_at_s - self._clock()) > 0:
@@ -217,8 +216,10 @@ def send(
     replay: str,
     wait: Callable[[float], None] = time.sleep,
 ) -> Outcome:
-    """Send the messages in one request, and those that SQS could not take for the moment again. Never raises for what SQS
-    answers."""
+    """Send the messages in one request; retry those that fail temporarily.
+
+    Errors of SQS are part of the outcome, not raised.
+    """
     outcome = Outcome([], [], None)
     reason = ""
     waiting = batch
@@ -241,18 +242,18 @@ def send(
 def _request(
     destination: Destination, batch: list[Message], replay: str
 ) -> tuple[list[Message], list[tuple[Message, bool, str]]]:
-    """The messages that SQS took, and the others: whether that is final, and why."""
+    """Send one request; the accepted messages, and the others with: is it final, and the reason."""
     entries = [
         entry(message, str(number), replay, is_fifo=destination.is_fifo)
         for number, message in enumerate(batch)
     ]
     answer = destination.client.send_message_batch(QueueUrl=destination.url, Entries=entries)
-    taken = {int(each["Id"]) for each in answer.get("Successful", [])}
+    accepted = {int(each["Id"]) for each in answer.get("Successful", [])}
     failures = {int(each["Id"]): each for each in answer.get("Failed", [])}
     sent: list[Message] = []
     failed: list[tuple[Message, bool, str]] = []
     for number, message in enumerate(batch):
-        if number in taken:
+        if number in accepted:
             sent.append(message)
         else:
             failure = failures.get(number, _NOT_ANSWERED)

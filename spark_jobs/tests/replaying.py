@@ -1,4 +1,4 @@
-"""What a replay does after Spark has chosen and sorted, as a process that a test can kill: LAKE URL ARN COUNT.
+"""The sending part of a replay as a process that a test can kill: LAKE URL ARN COUNT.
 
 The archive has the messages m-0, m-1 and so on, in five groups.
 """
@@ -27,7 +27,7 @@ def message(position: int) -> Message:
 
 
 def remembered(lake: Lake) -> set[Named]:
-    """What the ledger has."""
+    """The content of the ledger."""
     return {Named(*row.values()) for row in Ledger(lake, FOLDER, "reader").read().to_pylist()}
 
 

@@ -1,4 +1,4 @@
-"""A stand-in for the service's admin endpoint: it knows what it sealed, and believes what it is told is archived."""
+"""A stand-in for the service's archive pages, and the archive job with its output."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def stored(queue: str, age_s: float, **columns: Any) -> Row:
 
 
 def flow(queue: str, minutes: float, **columns: Any) -> Row:
-    """What happened to a queue in so many minutes: nothing, but what is given."""
+    """A queue's flow of this many minutes; counts are 0 unless given."""
     counts: Row = {name: 0 for name, kind in FLOW.items() if kind == "int64"}
     return {
         **counts,

@@ -1,4 +1,4 @@
-"""What queue-age says of a queue and an hour, against the messages themselves."""
+"""Statistics of a queue and hour, compared with the messages themselves."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def hours_of(spark: SparkSession, lake: Lake) -> dict[tuple[str, int], Row]:
 
 
 def exact_percentile(values: list[float], percent: int) -> float:
-    """The smallest value that so many percent do not exceed."""
+    """The smallest value that this percentage does not exceed."""
     return sorted(values)[ceil(len(values) * percent / 100) - 1]
 
 
-# -- histograms -------------------------------------------------------------------------------------------------------
+# -- histograms ------------------------------------------------------------------------------------
 
 
 def test_buckets_are_those_of_the_service_at_every_boundary() -> None:
@@ -81,7 +81,7 @@ def test_executors_need_pyarrow_and_numpy_only() -> None:
     assert not {"pyspark", "pandas", "deltalake", "boto3", "click"} & set(said.split())
 
 
-# -- stored messages --------------------------------------------------------------------------------------------------
+# -- stored messages -------------------------------------------------------------------------------
 
 
 def test_ages_are_those_of_all_snapshots_of_the_hour(spark: SparkSession, lake: Lake) -> None:
@@ -206,7 +206,7 @@ def test_shards_with_the_same_queue_are_as_one(
     assert hours_of(spark, apart) == hours_of(spark, together)
 
 
-# -- what came and left -----------------------------------------------------------------------------------------------
+# -- what came and left ----------------------------------------------------------------------------
 
 
 def test_rates_are_counts_by_the_time_that_was_watched(spark: SparkSession, lake: Lake) -> None:

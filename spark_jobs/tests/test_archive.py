@@ -43,7 +43,7 @@ def no_session() -> Any:
     raise AssertionError("Spark is not started when there is nothing to do")
 
 
-# -- what the table has -----------------------------------------------------------------------------------------------
+# -- what the table has ----------------------------------------------------------------------------
 
 
 def test_each_message_is_in_the_table_once_with_all_its_columns(job: ArchiveJob) -> None:
@@ -143,7 +143,7 @@ def test_later_batches_are_added(job: ArchiveJob) -> None:
     assert names(archived_rows(job.lake)) == names(rows)
 
 
-# -- acknowledging ----------------------------------------------------------------------------------------------------
+# -- acknowledging ---------------------------------------------------------------------------------
 
 
 def test_service_is_told_the_table_and_version_and_the_segments_go(job: ArchiveJob) -> None:
@@ -229,7 +229,7 @@ def test_service_that_is_away_does_not_keep_the_lake_from_being_archived(
     assert "the next run acknowledges" in warnings[1]
 
 
-# -- ended at every step ----------------------------------------------------------------------------------------------
+# -- ended at every step ---------------------------------------------------------------------------
 
 
 def test_run_that_ended_before_its_commit_leaves_orphans_that_the_next_one_sweeps(

@@ -1,4 +1,4 @@
-"""The compact job makes the lake smaller, and loses neither messages nor what was archived up to where."""
+"""The compact job shrinks the lake and loses neither messages nor the highest batches."""
 
 from __future__ import annotations
 

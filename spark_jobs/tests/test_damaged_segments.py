@@ -74,7 +74,7 @@ def test_segments_that_another_run_archived_and_removed_meanwhile_are_no_damage(
     warnings: list[str] = []
 
     class Overtaken(Lake):
-        """Another run does it all when this one has looked at the table, and is about to read footers."""
+        """Another run archives all segments just before this one reads footers."""
 
         @contextmanager
         def open(self, path: str) -> Iterator[pa.NativeFile]:

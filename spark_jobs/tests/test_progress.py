@@ -1,4 +1,4 @@
-"""What a running job says of how far it is."""
+"""The progress line of a running job."""
 
 from __future__ import annotations
 

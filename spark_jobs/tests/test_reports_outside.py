@@ -9,7 +9,7 @@ import pytest
 from spark_jobs.ages.queue_age import HOURLY, REPORT, run_queue_age
 from spark_jobs.dead_letters.dead_letters import REPORT as DEAD_LETTERS_REPORT
 from spark_jobs.dead_letters.dead_letters import run_dead_letters
-from spark_jobs.dead_letters.groups import Asked
+from spark_jobs.dead_letters.groups import Grouping
 from spark_jobs.lib.delta import open_table
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.archives import BEGINNING, archived, write_archive
@@ -38,10 +38,10 @@ def test_both_jobs_work_in_an_object_store(open_session: OpenSession) -> None:
 
         ages = run_queue_age(lake, open_session)
         again = run_queue_age(lake, open_session)
-        failed = run_dead_letters(lake, open_session, Asked(), BEGINNING, BEGINNING)
+        failed = run_dead_letters(lake, open_session, Grouping(), BEGINNING, BEGINNING)
 
         worst = "worst orders (oldest 2 h)"
-        assert ages == f"queue-age: 2 queues, 1 hour, 2 messages looked at; {worst}"
+        assert ages == f"queue-age: 2 queues, 1 hour, 2 messages counted; {worst}"
         assert again == f"queue-age: nothing new; {worst}"
         assert failed.startswith("dead-letters: 3 messages of 1 queue")
         assert rows_of(lake) == 2

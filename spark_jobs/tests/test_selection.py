@@ -1,4 +1,4 @@
-"""Which messages of the archive a selection means, wherever the lake is."""
+"""Selection of archived messages, in a folder and in an object store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.archive.table import read_archive
 from spark_jobs.lib.failures import JobFailed
-from spark_jobs.replay.selection import Selection, Span, WrongPredicate, chosen, selected_files
+from spark_jobs.replay.selection import Selection, Span, WrongPredicate, matching, selected_files
 from spark_jobs.tests.archives import BEGINNING, archived, attributes, write_archive
 from spark_jobs.tests.buckets import bucket
 from storage.lake import Lake
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 def positions(spark: SparkSession, lake: Lake, selection: Selection) -> set[int]:
     if not (files := selected_files(lake, selection)):
         return set()
-    rows = chosen(read_archive(spark, lake, files), selection)
+    rows = matching(read_archive(spark, lake, files), selection)
     return {row.position for row in rows.select("position").collect()}
 
 
@@ -72,7 +72,7 @@ def test_wrong_predicate_is_said_in_one_line(spark: SparkSession, folder: Lake, 
     rows = read_archive(spark, folder, selected_files(folder, selection))
 
     with pytest.raises(WrongPredicate) as raised:
-        chosen(rows, selection)
+        matching(rows, selection)
 
     assert "\n" not in str(raised.value)
 

@@ -1,4 +1,4 @@
-"""The sweep takes nothing that a table version within reach has, or that a run could still commit."""
+"""The sweep removes no file that a table version has or that a run could still commit."""
 
 from __future__ import annotations
 

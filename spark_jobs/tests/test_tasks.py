@@ -1,4 +1,4 @@
-"""Work split into tasks, and the message when a task fails."""
+"""Splitting work into tasks, and the message when a task fails."""
 
 from __future__ import annotations
 
