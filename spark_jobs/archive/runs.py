@@ -17,7 +17,6 @@ import re
 import threading
 import uuid
 from contextlib import suppress
-from types import TracebackType
 
 from spark_jobs.archive.table import commit_to, fence, removed_files, table_files
 from spark_jobs.lib.delta import NotCommitted, load_table
@@ -44,12 +43,7 @@ class Run:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
         with suppress(LakeUnusable):  # without a heartbeat it is dead in ten minutes

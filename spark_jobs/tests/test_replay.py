@@ -28,20 +28,6 @@ from storage.lake import Lake
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    node = NodeProcess(tmp_path_factory.mktemp("node")).start()
-    yield node
-    node.stop()
-
-
-@pytest.fixture(scope="module")
-def sqs(node: NodeProcess) -> Iterator[Boto3Client]:
-    client = Boto3Client(node.url, node.credentials)
-    yield client
-    client.close()
-
-
 def destination_of(sqs: Boto3Client, url: str) -> Destination:
     answer = sqs.call("GetQueueAttributes", QueueUrl=url, AttributeNames=["QueueArn"])
     return Destination(sqs.client, url, answer["Attributes"]["QueueArn"])

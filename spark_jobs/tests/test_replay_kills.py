@@ -25,20 +25,6 @@ CHECKOUT = Path(__file__).parent.parent.parent
 ENTRIES_MAX = 10
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    node = NodeProcess(tmp_path_factory.mktemp("node")).start()
-    yield node
-    node.stop()
-
-
-@pytest.fixture(scope="module")
-def sqs(node: NodeProcess) -> Iterator[Boto3Client]:
-    client = Boto3Client(node.url, node.credentials)
-    yield client
-    client.close()
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(str(tmp_path / "lake"))
