@@ -15,8 +15,8 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel, Shape
 
 from sqs_api.protocol.errors import TABLE
-from visibility.operations import ACTIONS
-from visibility.results import member_name as result_member_name
+from visibility.contract.operations import ACTIONS
+from visibility.contract.results import member_name as result_member_name
 
 MODEL = ServiceModel(Loader().load_service_model("sqs", "service-2"), "sqs")
 
@@ -97,7 +97,7 @@ def _differences(shape: Shape, annotation: Any, path: str) -> list[str]:
 def _member_differences(shape: Shape, struct: type[msgspec.Struct]) -> list[str]:
     ours = {info.encode_name: info for info in msgspec.structs.fields(struct)}
     members = dict(shape.members)
-    if struct.__module__ == "visibility.results":
+    if struct.__module__ == "visibility.contract.results":
         for name in list(members):
             if f"{shape.name}.{name}" in NOT_HANDED_OUT:
                 del members[name]

@@ -27,23 +27,23 @@ PRINTING = {
     "spark_jobs/benchmarks/": "commands of their own",
 }
 CLOCK_AND_CHANCE = {
-    "cluster/clock.py": "the one place that reads the clock and draws random bits",
+    "cluster/shards/clock.py": "the one place that reads the clock and draws random bits",
     "compat_tests/": "a client has a clock of its own",
     "spark_jobs/": "a job is no part of the service",
 }
 ENVIRONMENT = {
-    "sqs_api/config.py": "the one place that reads the environment",
+    "sqs_api/settings/config.py": "the one place that reads the environment",
     "spark_jobs/__main__.py": "the jobs' one place that reads the environment",
     "spark_jobs/lib/spark.py": "Spark is told of Java and Python by the environment only",
     "compat_tests/": "the suite's own switches",
 }
 BLIND_EXCEPT = {
-    "sqs_api/gateway.py": "the root of a request: a bug becomes InternalError and a log line",
-    "cluster/shard.py": "the root of a shard's task: a bug stops the shard, which is reloaded",
-    "cluster/turn.py": "deciding changes nothing: a bug in it costs one request, which gets InternalError",
+    "sqs_api/gateway/gateway.py": "the root of a request: a bug becomes InternalError and a log line",
+    "cluster/shards/shard.py": "the root of a shard's task: a bug stops the shard, which is reloaded",
+    "cluster/shards/turn.py": "deciding changes nothing: a bug in it costs one request, which gets InternalError",
     "spark_jobs/lib/spark.py": "whatever keeps Spark from starting is said in one line",
-    "sqs_api/deletions.py": "the root of dropping and restoring a queue: a bug is a log line, and the next look tries again",
-    "sqs_api/watches.py": "the root of repeated work: a bug is a log line, and the work comes again",
+    "sqs_api/admin/deletions.py": "the root of dropping and restoring queues: a bug is logged and the step repeated",
+    "sqs_api/periodic.py": "the root of repeated work: a bug is a log line, and the work comes again",
     "compat_tests/clients/old_boto3_worker.py": "the worker reports its crash to the caller",
 }
 LONG_FILES: dict[str, str] = {}
@@ -54,7 +54,7 @@ CLIENT_DATA_ONLY = (
     "auth/sigv4.py",
     "sqs_api/protocol/json_codec.py",
     "sqs_api/protocol/query_codec.py",
-    "visibility/validate.py",
+    "visibility/contract/validate.py",
 )
 """Modules where every value came from a client, so an assertion could be made to fail from outside."""
 
@@ -239,7 +239,7 @@ def test_exceptions_still_exist_or_are_expected() -> None:
 
 def actions() -> list[str]:
     """The rows of the operation table, read without importing it: this suite imports nothing of ours."""
-    text = (CHECKOUT / "visibility" / "operations.py").read_text()
+    text = (CHECKOUT / "visibility" / "contract" / "operations.py").read_text()
     return re.findall(r"^ +Action\(\s*(\w+),", text, re.MULTILINE)
 
 

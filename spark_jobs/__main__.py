@@ -49,7 +49,7 @@ def main() -> None:
     from spark_jobs.lib.failures import JobFailed
     from spark_jobs.lib.options import Environment
     from spark_jobs.lib.spark import SparkUnusable
-    from storage.lake import LakeUnusable, ObjectStore
+    from storage.lake.table import LakeUnusable, ObjectStore
 
     signal.signal(signal.SIGTERM, _exit)
     variables = dict(os.environ)

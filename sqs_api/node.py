@@ -20,49 +20,49 @@ from auth.credentials import AccessKey, CredentialSet
 from auth.envelope import SealBroken
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
-from cluster.backup import remove_leftovers
-from cluster.catalog import CATALOG_FILE, Catalog
-from cluster.catalog_rows import CatalogUnreadable
-from cluster.clock import SystemClock, SystemEntropy
-from cluster.identity_store import IdentitiesUnreadable, IdentityStore
-from cluster.master_key import KeysUnusable
-from cluster.router import Router
-from cluster.shard import CatalogOlder, Shard
-from sqs_api.access import Access
-from sqs_api.admin_side import AdminSide, admin_answers
-from sqs_api.audit import FILE_NAME as AUDIT_FILE
-from sqs_api.audit import AuditLog, AuditUnusable
-from sqs_api.backups import Backups
-from sqs_api.changes import CHANGES_CHECK_S, Changes
-from sqs_api.config import AuthMode, Settings, Switch
-from sqs_api.declaring import DeclarationRefused, declare_queues, declare_users
-from sqs_api.deletions import Deletions
-from sqs_api.disk_space import DiskSpace
-from sqs_api.front import FRONT_CHECK_S, Front
-from sqs_api.gateway import Authenticate, Gateway
-from sqs_api.keys import identities_file, open_keyring
-from sqs_api.lake_side import LakeRefused, LakeSide, archive_limits
-from sqs_api.ledger import Ledger
-from sqs_api.metrics import Metrics
-from sqs_api.origins import AllowedOrigins
-from sqs_api.prepare import Preparer
-from sqs_api.queue_actions import QueueActions
-from sqs_api.queue_metrics import QueueMetrics
-from sqs_api.rates import Rates
-from sqs_api.sealing import Sealer
-from sqs_api.service_metrics import Parts, ServiceMetrics
-from sqs_api.stalls import STALL_CHECK_S, StallWatch
-from sqs_api.tls import TlsUnusable
-from sqs_api.usage import FILE_NAME as USAGE_FILE
-from sqs_api.usage import Usage
-from sqs_api.watches import Watches
-from storage.codec import DamagedRecord
-from storage.folder import FolderRefused, open_folder
+from cluster.catalog.catalog import CATALOG_FILE, Catalog
+from cluster.catalog.catalog_rows import CatalogUnreadable
+from cluster.copies.backup import remove_leftovers
+from cluster.keys.identity_store import IdentitiesUnreadable, IdentityStore
+from cluster.keys.master_key import KeysUnusable
+from cluster.shards.clock import SystemClock, SystemEntropy
+from cluster.shards.router import Router
+from cluster.shards.shard import CatalogOlder, Shard
+from sqs_api.admin.admission import AdminSide, admin_answers
+from sqs_api.admin.backups import Backups
+from sqs_api.admin.deletions import Deletions
+from sqs_api.admin.queue_metrics import QueueMetrics
+from sqs_api.admin.service_metrics import Parts, ServiceMetrics
+from sqs_api.archiving.service import LakeRefused, LakeSide, archive_limits
+from sqs_api.gateway.access import Access
+from sqs_api.gateway.accounting import Ledger
+from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
+from sqs_api.gateway.audit import AuditLog, AuditUnusable
+from sqs_api.gateway.changes import CHANGES_CHECK_S, Changes
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.gateway import Authenticate, Gateway
+from sqs_api.gateway.metrics import Metrics
+from sqs_api.gateway.payload import Preparer
+from sqs_api.gateway.queue_actions import QueueActions
+from sqs_api.gateway.rates import Rates
+from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.stalls import STALL_CHECK_S, StallWatch
+from sqs_api.gateway.usage import FILE_NAME as USAGE_FILE
+from sqs_api.gateway.usage import Usage
+from sqs_api.http.origins import AllowedOrigins
+from sqs_api.http.server import FRONT_CHECK_S, Front
+from sqs_api.http.tls import TlsUnusable
+from sqs_api.periodic import Watches
+from sqs_api.settings.config import AuthMode, Settings, Switch
+from sqs_api.settings.declaring import DeclarationRefused, declare_queues, declare_users
+from sqs_api.settings.keys import identities_file, open_keyring
+from storage.engines.folder import FolderRefused, open_folder
+from storage.engines.in_use import refuse_if_in_use
+from storage.engines.rocks import RocksStore
+from storage.engines.store import Store, StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
-from storage.in_use import refuse_if_in_use
-from storage.rocks import RocksStore
-from storage.store import Store, StoreFailed
-from visibility.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
+from storage.rows.codec import DamagedRecord
+from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
 
 _STOP_S = 10.0
 """How long a stop waits for running requests."""

@@ -6,16 +6,16 @@ from typing import Any
 
 from hypothesis.stateful import invariant, rule
 
-from cluster.shard import ArchiveLimits
+from cluster.shards.shard import ArchiveLimits
 from cluster.tests.driver import Driver
-from storage.codec import decode_row
-from storage.keys import ARCHIVED, table_range
-from storage.memory import MemoryStore
-from visibility.archive import the_shard
-from visibility.engine import Engine
-from visibility.events import THE_SHARD, ArchivedMessage
-from visibility.operations import AcknowledgeArchive, SealArchive
-from visibility.tags import ARCHIVE_ALL, ARCHIVE_TAG
+from storage.engines.memory import MemoryStore
+from storage.rows.codec import decode_row
+from storage.rows.keys import ARCHIVED, table_range
+from visibility.contract.operations import AcknowledgeArchive, SealArchive
+from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_TAG
+from visibility.rules.archive import the_shard
+from visibility.rules.engine import Engine
+from visibility.state.events import THE_SHARD, ArchivedMessage
 from visibility.tests import prepared
 
 LIMITS = ArchiveLimits(1 << 40, retains=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cluster.catalog import Catalog
+from cluster.catalog.catalog import Catalog
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from visibility.tests.prepared import ACCOUNT, REGION
 

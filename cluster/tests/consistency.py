@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from storage.codec import QueueRow, decode_row
-from storage.consistency import check_archive, check_queue
-from storage.keys import (
+from storage.checks.consistency import check_archive, check_queue
+from storage.engines.memory import MemoryStore
+from storage.rows.codec import QueueRow, decode_row
+from storage.rows.keys import (
     GROUP,
     LEASE,
     MESSAGE,
@@ -17,9 +18,8 @@ from storage.keys import (
     number_of,
     queue_of,
 )
-from storage.memory import MemoryStore
-from visibility.events import THE_SHARD, GroupRow, Lease, MoveTask, StoredMessage
-from visibility.state import QueueState, ShardState
+from visibility.state.events import THE_SHARD, GroupRow, Lease, MoveTask, StoredMessage
+from visibility.state.state import QueueState, ShardState
 
 _KEPT_WHEN_EMPTY = (QUEUE, MOVE_TASK, REMEMBERED)
 

@@ -1,20 +1,20 @@
-"""Drives turns as `cluster/shard.py` does, but at once and on a clock that stands still until it is told to go."""
+"""Drives turns as `cluster/shards/shard.py` does, but at once and on a clock that stands still until it is told to go."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cluster.loading import load_engine
-from cluster.shard import ArchiveLimits
-from cluster.turn import Ticket, Turn
-from storage.memory import MemoryStore
-from storage.stored_rows import StoredRows
-from visibility.errors import QueueError
-from visibility.events import Event
-from visibility.invariants import check_shard
-from visibility.model import QueueDefinition, Request
-from visibility.outcomes import Answer, Deduplicated, Deliveries, Progress
-from visibility.sealing import Sealing
+from cluster.shards.loading import load_engine
+from cluster.shards.shard import ArchiveLimits
+from cluster.shards.turn import Ticket, Turn
+from storage.engines.memory import MemoryStore
+from storage.rows.stored_rows import StoredRows
+from visibility.content.sealing import Sealing
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.outcomes import Answer, Deduplicated, Deliveries, Progress
+from visibility.state.events import Event
+from visibility.state.invariants import check_shard
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 

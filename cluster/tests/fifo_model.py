@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from visibility.model import QueueCounters, Receipt
+from visibility.contract.model import QueueCounters, Receipt
 
 WINDOW_MS = 300_000
 

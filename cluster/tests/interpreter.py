@@ -24,19 +24,18 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from cluster.tests.driver import Driver, Reply
-from visibility.events import Lease, MessagesReceived, StoredMessage
-from visibility.limits import VISIBILITY_TIMEOUT
-from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
-from visibility.move_tasks import encode_handle
-from visibility.operations import (
+from visibility.content.sequence_numbers import sequence_number
+from visibility.contract.limits import VISIBILITY_TIMEOUT
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
+from visibility.contract.operations import (
     BrowseMessages,
     CancelMessageMoveTask,
     ListMessageMoveTasks,
     QueueChanged,
     StartMessageMoveTask,
 )
-from visibility.outcomes import Answer, BrowsedPage, Deliveries
-from visibility.results import (
+from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries
+from visibility.contract.results import (
     BatchResultErrorEntry,
     CancelMessageMoveTaskResult,
     ChangeMessageVisibilityBatchResult,
@@ -45,9 +44,10 @@ from visibility.results import (
     SendMessageBatchResult,
     SendMessageResult,
 )
-from visibility.sequence_numbers import sequence_number
-from visibility.state import SPAN_BITS
-from visibility.tags import ARCHIVE_TAG
+from visibility.contract.tags import ARCHIVE_TAG
+from visibility.rules.move_tasks import encode_handle
+from visibility.state.events import Lease, MessagesReceived, StoredMessage
+from visibility.state.state import SPAN_BITS
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from cluster.clock import SystemEntropy
-from cluster.keyring import FILE_NAME, Keyring
+from cluster.keys.keyring import FILE_NAME, Keyring
+from cluster.shards.clock import SystemEntropy
 from cluster.tests.virtual_time import SettableClock
 
 MASTER = b"m" * 32

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from visibility.model import QueueCounters, Receipt
+from visibility.contract.model import QueueCounters, Receipt
 
 HOUR_MS = 3_600_000
 

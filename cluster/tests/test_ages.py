@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from cluster.tests.driver import Driver
-from visibility.ages import OldestMessages, oldest_messages
-from visibility.model import QueueDefinition, Receipt
+from visibility.contract.model import QueueDefinition, Receipt
+from visibility.state.ages import OldestMessages, oldest_messages
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.shard import ArchiveLimits
+from cluster.shards.shard import ArchiveLimits
 from cluster.tests.archive_rules import LIMITS, SHARD, TAGS, acknowledge, seal, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World
-from storage.consistency import check_archive
-from storage.keys import ARCHIVED, message_key, row_key
-from storage.memory import MemoryStore
-from visibility.errors import InvalidParameterValue
-from visibility.events import THE_SHARD, Event, MessagesHandedOver
-from visibility.model import QueueCounters, QueueDefinition, Receipt
-from visibility.operations import AcknowledgeArchive
-from visibility.tags import ARCHIVE_NONE, ARCHIVE_TAG
+from storage.checks.consistency import check_archive
+from storage.engines.memory import MemoryStore
+from storage.rows.keys import ARCHIVED, message_key, row_key
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
+from visibility.contract.operations import AcknowledgeArchive
+from visibility.contract.tags import ARCHIVE_NONE, ARCHIVE_TAG
+from visibility.state.events import THE_SHARD, Event, MessagesHandedOver
 from visibility.tests import prepared
 
 MINUTE_MS = 60_000

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.backup import back_up_closed
-from storage.answered import AnsweredMark, answered_of
-from storage.folder import open_folder
-from storage.manifest import BackupRefused
+from cluster.copies.backup import back_up_closed
+from storage.copies.manifest import BackupRefused
+from storage.engines.answered import AnsweredMark, answered_of
+from storage.engines.folder import open_folder
 
 
 def test_a_folder_that_came_back_shorter_is_not_backed_up_and_stays_known_as_such(

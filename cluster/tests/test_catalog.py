@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from cluster.catalog import Catalog
+from cluster.catalog.catalog import Catalog
 from cluster.tests.catalog_file import MINUTE_MS, CatalogFile, owner, policy_for
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
-from visibility.errors import (
+from visibility.contract.errors import (
     InvalidAttributeName,
     QueueDeletedRecently,
     QueueDoesNotExist,
     QueueNameExists,
 )
-from visibility.model import QueueDefinition
+from visibility.contract.model import QueueDefinition
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, REGION
 

@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from auth.errors import AccessDenied
-from cluster import kept_queues
-from cluster.catalog_rows import KeptQueue, KeptState
+from cluster.catalog import kept_queues
+from cluster.catalog.catalog_rows import KeptQueue, KeptState
 from cluster.tests.catalog_file import FIFO, MINUTE_MS, CatalogFile, owner, policy_for
-from visibility.errors import (
+from visibility.contract.errors import (
     PurgeQueueInProgress,
     QueueDeletedRecently,
     QueueDoesNotExist,
     QueueNameExists,
 )
-from visibility.model import QueueDefinition
+from visibility.contract.model import QueueDefinition
 from visibility.tests import prepared
 
 HOUR_MS = 3_600_000

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster.catalog import Catalog
+from cluster.catalog.catalog import Catalog
 from cluster.tests.catalog_file import (
     FIFO,
     CatalogFile,
@@ -18,7 +18,7 @@ from cluster.tests.catalog_file import (
     owner,
     policy_for,
 )
-from visibility.errors import InvalidParameterValue, QueueNameExists
+from visibility.contract.errors import InvalidParameterValue, QueueNameExists
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, REGION
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.tests.catalog_file import FIFO, CatalogFile, arn_of, owner
-from visibility.errors import InvalidAttributeValue, InvalidParameterValue
+from visibility.contract.errors import InvalidAttributeValue, InvalidParameterValue
 
 GROUPED = {**FIFO, "DeduplicationScope": "messageGroup"}
 MADE = {"q": {}, "a.fifo": FIFO, "b.fifo": GROUPED}

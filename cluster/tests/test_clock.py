@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.clock import BELIEVE_AFTER_S, LEAP_S, SystemClock, SystemEntropy
+from cluster.shards.clock import BELIEVE_AFTER_S, LEAP_S, SystemClock, SystemEntropy
 
 START_S = 1_700_000_000.0
 START_MS = 1_700_000_000_000

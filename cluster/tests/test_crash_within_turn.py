@@ -1,7 +1,7 @@
 """What a turn writes before its commit holds whole decisions: a crash after any write leaves rows that agree.
 
 A decision that reads what the turn changed has it written first. The operating system may bring such a write to the disk
-and then stop. Source: DESIGN.md 4, `cluster/turn.py`.
+and then stop. Source: DESIGN.md 4, `cluster/shards/turn.py`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 
-from cluster.loading import load_engine
+from cluster.shards.loading import load_engine
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
-from storage.memory import MemoryStore
-from storage.stored_rows import StoredRows
-from visibility.invariants import check_shard
-from visibility.model import QueueDefinition, Receipt, Request
+from storage.engines.memory import MemoryStore
+from storage.rows.stored_rows import StoredRows
+from visibility.contract.model import QueueDefinition, Receipt, Request
+from visibility.state.invariants import check_shard
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

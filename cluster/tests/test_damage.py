@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.shard import CatalogOlder
+from cluster.shards.shard import CatalogOlder
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
-from storage.keys import LEASE, message_key, queue_of, row_key
-from visibility.dead_letters import MOVES_MAX
-from visibility.errors import QueueError
-from visibility.model import QueueCounters, QueueDefinition
-from visibility.outcomes import Deliveries
+from storage.rows.keys import LEASE, message_key, queue_of, row_key
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueCounters, QueueDefinition
+from visibility.contract.outcomes import Deliveries
+from visibility.rules.dead_letters import MOVES_MAX
 from visibility.tests import prepared
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="0")

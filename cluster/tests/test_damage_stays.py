@@ -6,13 +6,13 @@ import pytest
 
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
-from storage.keys import DELAYED, GROUP, GROUP_LINE, message_key, pair_key, queue_of
-from visibility.fairness import IN_FLIGHT_MIN
-from visibility.grouping import group_digest
-from visibility.model import QueueCounters, QueueDefinition, Receipt
-from visibility.operations import ListMessageMoveTasks
-from visibility.outcomes import Deliveries
-from visibility.results import ListMessageMoveTasksResult
+from storage.rows.keys import DELAYED, GROUP, GROUP_LINE, message_key, pair_key, queue_of
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
+from visibility.contract.operations import ListMessageMoveTasks
+from visibility.contract.outcomes import Deliveries
+from visibility.contract.results import ListMessageMoveTasksResult
+from visibility.state.fairness import IN_FLIGHT_MIN
+from visibility.state.grouping import group_digest
 from visibility.tests import prepared
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="30")

@@ -6,9 +6,9 @@ import pytest
 
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, AsSubmitted, World, pass_time, settled
-from visibility.dead_letters import MOVES_MAX
-from visibility.errors import ServiceUnavailable
-from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
+from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
+from visibility.rules.dead_letters import MOVES_MAX
 from visibility.tests import prepared
 
 DEAD = prepared.queue_named("dead", 3)

@@ -17,11 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.standard_model import Handle, Model, Taken
-from storage.memory import MemoryStore
-from visibility import fairness
-from visibility.grouping import group_digest
-from visibility.model import QueueDefinition, Receipt, Request
-from visibility.operations import StartMessageMoveTask
+from storage.engines.memory import MemoryStore
+from visibility.contract.model import QueueDefinition, Receipt, Request
+from visibility.contract.operations import StartMessageMoveTask
+from visibility.state import fairness
+from visibility.state.grouping import group_digest
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 

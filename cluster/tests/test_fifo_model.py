@@ -9,29 +9,29 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cluster.loading import load_engine
+from cluster.shards.loading import load_engine
 from cluster.tests.archive_rules import LIMITS, TAGS, ArchiveRules
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.fifo_model import FifoHandle, FifoModel, Taken
-from storage.memory import MemoryStore
-from storage.stored_rows import StoredRows
-from visibility.ages import oldest_messages
-from visibility.engine import Engine
-from visibility.errors import InvalidParameterValue
-from visibility.invariants import check_shard
-from visibility.model import QueueDefinition, Receipt
-from visibility.operations import (
+from storage.engines.memory import MemoryStore
+from storage.rows.stored_rows import StoredRows
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.model import QueueDefinition, Receipt
+from visibility.contract.operations import (
     QueueChanged,
     SendMessageBatch,
     SendMessageBatchRequestEntry,
 )
-from visibility.results import (
+from visibility.contract.results import (
     DeleteMessageBatchResult,
     SendMessageBatchResult,
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
+from visibility.rules.engine import Engine
+from visibility.state.ages import oldest_messages
+from visibility.state.invariants import check_shard
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
 

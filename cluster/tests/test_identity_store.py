@@ -11,8 +11,8 @@ import pytest
 from auth.credentials import AccessKey
 from auth.envelope import WrappingKey
 from auth.policy_document import PolicyRefused
-from cluster.identity_store import IdentitiesUnreadable, IdentityStore
-from cluster.keyring import Secrets
+from cluster.keys.identity_store import IdentitiesUnreadable, IdentityStore
+from cluster.keys.keyring import Secrets
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 
 ACCOUNT = "000000000000"

@@ -6,15 +6,15 @@ from random import Random
 
 import pytest
 
-from cluster.shard import ArchiveLimits
+from cluster.shards.shard import ArchiveLimits
 from cluster.tests.archive_rules import TAGS, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
-from storage.keys import message_key
-from storage.memory import MemoryStore
-from visibility.model import QueueCounters, QueueDefinition, Receipt
-from visibility.operations import StartMessageMoveTask
-from visibility.outcomes import Deliveries, Progress
+from storage.engines.memory import MemoryStore
+from storage.rows.keys import message_key
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
+from visibility.contract.operations import StartMessageMoveTask
+from visibility.contract.outcomes import Deliveries, Progress
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -11,7 +11,7 @@ import pytest
 
 from auth.envelope import BUILT_IN_KEY
 from auth.policy_document import Kind, read_policy
-from cluster.key_owners import SCHEMA, Grant
+from cluster.keys.key_owners import SCHEMA, Grant
 from cluster.tests.key_folder import ACCOUNT, Folder
 
 OTHERS = "222222222222"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from auth.envelope import BUILT_IN_KEY, SealBroken
-from cluster.master_key import (
+from cluster.keys.master_key import (
     KeysUnusable,
     decode_master_key,
     encode_master_key,

@@ -9,17 +9,17 @@ import msgspec
 import pytest
 
 from auth.envelope import BUILT_IN_KEY
-from cluster.clock import SystemClock, SystemEntropy
-from cluster.keyring import Keyring
-from cluster.lake_export import ExportFailed, export
-from storage.appliers import write_archive
-from storage.archive_schema import FLOWS, QUEUE_AGE_LATEST
-from storage.codec import ArchiveRow, encode_row
-from storage.export_task import Export, Exported, ShardExport
-from storage.keys import BATCH, row_key
-from storage.lake import Lake
-from storage.rocks import Durability, RocksStore
-from visibility.events import THE_SHARD, SealedBatch
+from cluster.copies.lake_export import ExportFailed, export
+from cluster.keys.keyring import Keyring
+from cluster.shards.clock import SystemClock, SystemEntropy
+from storage.copies.export_task import Export, Exported, ShardExport
+from storage.engines.rocks import Durability, RocksStore
+from storage.lake.archive_schema import FLOWS, QUEUE_AGE_LATEST
+from storage.lake.table import Lake
+from storage.rows.appliers import write_archive
+from storage.rows.codec import ArchiveRow, encode_row
+from storage.rows.keys import BATCH, row_key
+from visibility.state.events import THE_SHARD, SealedBatch
 
 FLOW: dict[str, Any] = {"from_at": 1_000, "until_at": 61_000, "queue": "q", "sent": 1}
 

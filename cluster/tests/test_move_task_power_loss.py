@@ -6,11 +6,11 @@ import pytest
 
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
-from storage.codec import decode_row
-from storage.keys import MESSAGE
-from storage.memory import MemoryStore
-from visibility import move_tasks
-from visibility.events import StoredMessage
+from storage.engines.memory import MemoryStore
+from storage.rows.codec import decode_row
+from storage.rows.keys import MESSAGE
+from visibility.rules import move_tasks
+from visibility.state.events import StoredMessage
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -18,23 +18,23 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cluster.tests.consistency import check_rows, rows_by_queue
 from cluster.tests.driver import Driver
-from storage.keys import DELAYED, MESSAGE
-from storage.memory import MemoryStore
-from visibility import move_tasks
-from visibility.errors import InvalidParameterValue
-from visibility.events import StoredMessage
-from visibility.model import QueueDefinition, Receipt, Request
-from visibility.operations import (
+from storage.engines.memory import MemoryStore
+from storage.rows.keys import DELAYED, MESSAGE
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.model import QueueDefinition, Receipt, Request
+from visibility.contract.operations import (
     CancelMessageMoveTask,
     ListMessageMoveTasks,
     MoveSelected,
 )
-from visibility.results import (
+from visibility.contract.results import (
     CancelMessageMoveTaskResult,
     ListMessageMoveTasksResult,
     ListMessageMoveTasksResultEntry,
     StartMessageMoveTaskResult,
 )
+from visibility.rules import move_tasks
+from visibility.state.events import StoredMessage
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver, Reply
-from visibility.model import QueueDefinition, Receipt
+from visibility.contract.model import QueueDefinition, Receipt
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

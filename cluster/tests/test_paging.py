@@ -7,14 +7,14 @@ import pytest
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World
-from storage.keys import message_key
-from storage.memory import MemoryStore
-from visibility import window
-from visibility.errors import InternalError
-from visibility.model import QueueCounters
+from storage.engines.memory import MemoryStore
+from storage.rows.keys import message_key
+from visibility.contract.errors import InternalError
+from visibility.contract.model import QueueCounters
+from visibility.state import window
+from visibility.state.window import PAGE_BYTES, PAGE_MESSAGES, WINDOW_BYTES_MAX
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
-from visibility.window import PAGE_BYTES, PAGE_MESSAGES, WINDOW_BYTES_MAX
 
 Q = prepared.queue_named("q", 1)
 MIB = 1 << 20

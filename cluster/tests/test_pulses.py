@@ -6,17 +6,17 @@ from collections import Counter
 
 import pytest
 
+from cluster.shards.turn import PULSE_MESSAGES_MAX, PULSES_MAX
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
-from cluster.turn import PULSE_MESSAGES_MAX, PULSES_MAX
-from storage.codec import DamagedRecord
-from storage.keys import DELAYED, pair_key
-from visibility.events import Event, MessagesMoved
-from visibility.model import QueueCounters, QueueDefinition
-from visibility.pulse import STEPS
-from visibility.results import SendMessageResult
-from visibility.stamp import Stamp
+from storage.rows.codec import DamagedRecord
+from storage.rows.keys import DELAYED, pair_key
+from visibility.contract.model import QueueCounters, QueueDefinition
+from visibility.contract.results import SendMessageResult
+from visibility.rules.pulse import STEPS
+from visibility.state.events import Event, MessagesMoved
+from visibility.state.stamp import Stamp
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 
@@ -71,7 +71,7 @@ async def test_a_step_that_could_not_read_is_tried_again_a_minute_later(
             raise DamagedRecord(b"a key that is no message's", "cannot be read")
         return (), None
 
-    monkeypatch.setattr("cluster.turn.STEPS", (step,))
+    monkeypatch.setattr("cluster.shards.turn.STEPS", (step,))
     world = World().start()
 
     await world.asked(prepared.send(Q, "a", delay_s=3))
@@ -91,7 +91,7 @@ async def test_a_step_with_a_bug_costs_nothing_else(monkeypatch: pytest.MonkeyPa
             raise RuntimeError("a bug in a step")
         return (), None
 
-    monkeypatch.setattr("cluster.turn.STEPS", (step, *STEPS))
+    monkeypatch.setattr("cluster.shards.turn.STEPS", (step, *STEPS))
     world = World().start()
 
     await world.asked(prepared.send(Q, "a", delay_s=3), prepared.send(OTHER, "b", delay_s=3))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, World, pass_time
-from visibility.dead_letters import MOVES_MAX
-from visibility.errors import QueueDoesNotExist
-from visibility.model import QueueCounters, QueueDefinition
+from visibility.contract.errors import QueueDoesNotExist
+from visibility.contract.model import QueueCounters, QueueDefinition
+from visibility.rules.dead_letters import MOVES_MAX
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from cluster.tests.driver import Driver
-from visibility import engine, receive
-from visibility.errors import OverLimit
-from visibility.model import Receipt
+from visibility.contract.errors import OverLimit
+from visibility.contract.model import Receipt
+from visibility.rules import engine, receive
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.shard import TURN_REQUESTS_MAX
+from cluster.shards.shard import TURN_REQUESTS_MAX
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.keys import DELAYED, message_key, pair_key, queue_of
-from visibility.errors import QueueDoesNotExist, ReceiptHandleIsInvalid
-from visibility.model import QueueCounters, Receipt, Request
-from visibility.outcomes import Progress
-from visibility.results import SendMessageResult
+from storage.rows.keys import DELAYED, message_key, pair_key, queue_of
+from visibility.contract.errors import QueueDoesNotExist, ReceiptHandleIsInvalid
+from visibility.contract.model import QueueCounters, Receipt, Request
+from visibility.contract.outcomes import Progress
+from visibility.contract.results import SendMessageResult
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from cluster.shard import Shard
+from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.codec import DamagedRecord
-from storage.keys import queue_key
-from storage.rocks import Durability, RocksStore
-from visibility.errors import InternalError, QueueError, ServiceUnavailable
-from visibility.model import QueueCounters, Request
-from visibility.operations import SendMessage
-from visibility.results import SendMessageResult
+from storage.engines.rocks import Durability, RocksStore
+from storage.rows.codec import DamagedRecord
+from storage.rows.keys import queue_key
+from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
+from visibility.contract.model import QueueCounters, Request
+from visibility.contract.operations import SendMessage
+from visibility.contract.results import SendMessageResult
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -13,33 +13,33 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cluster.loading import load_engine
+from cluster.shards.loading import load_engine
 from cluster.tests.archive_rules import LIMITS, TAGS, ArchiveRules
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.standard_model import Handle, Model, Taken
-from storage.memory import MemoryStore
-from storage.stored_rows import StoredRows
-from visibility import fairness
-from visibility.ages import oldest_messages
-from visibility.engine import Engine
-from visibility.errors import (
+from storage.engines.memory import MemoryStore
+from storage.rows.stored_rows import StoredRows
+from visibility.content.receipts import ReceiptKey
+from visibility.contract.errors import (
     InvalidMessageContents,
     InvalidParameterValue,
     QueueError,
     ReceiptHandleIsInvalid,
 )
-from visibility.invariants import check_shard
-from visibility.model import QueueDefinition, Receipt
-from visibility.receipts import ReceiptKey
-from visibility.results import (
+from visibility.contract.model import QueueDefinition, Receipt
+from visibility.contract.results import (
     ChangeMessageVisibilityBatchResult,
     DeleteMessageBatchResult,
     SendMessageBatchResult,
 )
+from visibility.rules.engine import Engine
+from visibility.state import fairness
+from visibility.state.ages import oldest_messages
+from visibility.state.invariants import check_shard
+from visibility.state.window import PAGE_MESSAGES
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
-from visibility.window import PAGE_MESSAGES
 
 SOURCE_ID, TARGET_ID = 1, 2
 QUEUE_TIMEOUT_S = {SOURCE_ID: 30, TARGET_ID: 3}

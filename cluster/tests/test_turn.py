@@ -10,13 +10,13 @@ import structlog
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, World, pass_time, settled
-from storage.keys import DELAYED, MESSAGE
-from storage.memory import MemoryStore
-from visibility.errors import QueueDoesNotExist, ServiceUnavailable
-from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
-from visibility.operations import CloseQueue
-from visibility.outcomes import Deduplicated, Progress
-from visibility.results import SendMessageResult
+from storage.engines.memory import MemoryStore
+from storage.rows.keys import DELAYED, MESSAGE
+from visibility.contract.errors import QueueDoesNotExist, ServiceUnavailable
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
+from visibility.contract.operations import CloseQueue
+from visibility.contract.outcomes import Deduplicated, Progress
+from visibility.contract.results import SendMessageResult
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from cluster.tests.driver import Driver
-from storage.codec import DamagedRecord, QueueRow, decode_row, encode_row
-from storage.consistency import check_queue
-from storage.keys import (
+from storage.checks.consistency import check_queue
+from storage.checks.damage import TABLES, Finding, check_row, check_rows, walk_rows
+from storage.engines.memory import MemoryStore
+from storage.rows.codec import DamagedRecord, QueueRow, decode_row, encode_row
+from storage.rows.keys import (
     ALIAS,
     CLOCK,
     DELAYED,
@@ -28,9 +30,7 @@ from storage.keys import (
     queue_of,
     row_key,
 )
-from storage.memory import MemoryStore
-from storage.verify import TABLES, Finding, check_row, check_rows, walk_rows
-from visibility.events import GroupRow, Lease, StoredMessage
+from visibility.state.events import GroupRow, Lease, StoredMessage
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any, ParamSpec
 
 from auth.envelope import KEY_BYTES, WrappingKey
-from cluster.keyring import Secrets
+from cluster.keys.keyring import Secrets
 from visibility.tests.prepared import START_MS
 
 P = ParamSpec("P")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from cluster.shard import ArchiveLimits, Shard
+from cluster.shards.shard import ArchiveLimits, Shard
+from cluster.shards.turn import Ticket
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
-from cluster.turn import Ticket
-from storage.codec import DamagedRecord
-from storage.memory import MemoryStore
-from storage.store import StoreFailed
-from visibility.errors import QueueError
-from visibility.model import Definitions, Request
-from visibility.outcomes import Answer, Deliveries
+from storage.engines.memory import MemoryStore
+from storage.engines.store import StoreFailed
+from storage.rows.codec import DamagedRecord
+from visibility.contract.errors import QueueError
+from visibility.contract.model import Definitions, Request
+from visibility.contract.outcomes import Answer, Deliveries
 from visibility.tests.prepared import KnownQueues
 
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.archive_schema import BUCKETS_PER_DOUBLING, FLOW, Columns, arrow_schema
-from storage.lake import Lake, LakeFile
+from storage.lake.archive_schema import BUCKETS_PER_DOUBLING, FLOW, Columns, arrow_schema
+from storage.lake.table import Lake, LakeFile
 
 RECEIVE_CLASSES = (0, 1, 2, 3, 4, 10)
 """Lower ends of the classes of receive counts: 0, 1, 2, 3, 4 to 9, 10 or more."""

@@ -31,8 +31,8 @@ from spark_jobs.lib.options import Instant, lake_option, master_option, unused_p
 from spark_jobs.lib.progress import query_progress
 from spark_jobs.lib.report import duration, plural
 from spark_jobs.lib.spark import OpenSession, spark_session
-from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST, REPORTS, Columns, arrow_schema
-from storage.lake import Lake
+from storage.lake.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST, REPORTS, Columns, arrow_schema
+from storage.lake.table import Lake
 
 HOURLY: Columns = AGE | {"day": "date", "files": "int64", "files_checksum": "int64"}
 """Columns of the table: AGE, the hour's day, and number and checksum of the files of the hour."""

@@ -25,8 +25,8 @@ from spark_jobs.ages.counting import (
     count_times,
     read_flows,
 )
-from storage.archive_schema import CHECKSUM_MODULUS, FLOWS, SNAPSHOTS, Columns, arrow_schema
-from storage.lake import Lake, LakeFile
+from storage.lake.archive_schema import CHECKSUM_MODULUS, FLOWS, SNAPSHOTS, Columns, arrow_schema
+from storage.lake.table import Lake, LakeFile
 
 HOUR_MS = 3_600_000
 _PART_BYTES = 16 << 20

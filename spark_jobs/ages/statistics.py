@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from spark_jobs.ages.counting import AGES, RECEIVE_CLASSES, RECEIVES, TIMES
-from storage.archive_schema import BUCKETS_PER_DOUBLING, Columns
+from storage.lake.archive_schema import BUCKETS_PER_DOUBLING, Columns
 
 QUEUE = ["account", "region", "queue"]
 _KEYS = [*QUEUE, "hour"]

@@ -30,9 +30,9 @@ from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.options import Output, lake_option, master_option, place_option
 from spark_jobs.lib.progress import Work
 from spark_jobs.lib.spark import OpenSession, spark_session
-from sqs_api.service_place import Place
-from storage.archive_schema import ARCHIVE, CHECKSUM_MODULUS
-from storage.lake import Lake
+from sqs_api.admin.service_place import Place
+from storage.lake.archive_schema import ARCHIVE, CHECKSUM_MODULUS
+from storage.lake.table import Lake
 
 _TRIES = 5
 """A run starts over after a damaged segment, or a commit or sweep of another run."""

@@ -32,8 +32,8 @@ from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.options import Output, lake_option, master_option, unused_place_option
 from spark_jobs.lib.progress import Work
 from spark_jobs.lib.spark import OpenSession, spark_session
-from storage.archive_schema import ARCHIVE, DEAD_LETTERS, FLOWS, QUEUE_AGE, SNAPSHOTS
-from storage.lake import Lake
+from storage.lake.archive_schema import ARCHIVE, DEAD_LETTERS, FLOWS, QUEUE_AGE, SNAPSHOTS
+from storage.lake.table import Lake
 
 SMALL_BYTES = 64 << 20
 """Smaller files are merged."""

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from spark_jobs.archive.parts import Part, PartWriter
 from spark_jobs.archive.reading import Damaged, TableFile, read_table_file, verified_checksum
 from spark_jobs.archive.segments import Segment, read_segment
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 File = TypeVar("File", Segment, TableFile)
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.archive_schema import ARCHIVE, SEGMENT, TABLE_PARTITIONS, arrow_schema
-from storage.lake import Lake
+from storage.lake.archive_schema import ARCHIVE, SEGMENT, TABLE_PARTITIONS, arrow_schema
+from storage.lake.table import Lake
 
 BatchId = tuple[str, int, int]
 """Source, shard, number."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_jobs.archive.parts import COLUMNS, Partition
-from storage.archive_schema import (
+from storage.lake.archive_schema import (
     ARCHIVE,
     CHECKSUM_MODULUS,
     TABLE,
@@ -24,7 +24,7 @@ from storage.archive_schema import (
     attribute_bytes,
     row_checksum,
 )
-from storage.lake import Lake, LakeUnusable
+from storage.lake.table import Lake, LakeUnusable
 
 _READ_BYTES = 16 << 20
 """Limit of the data decoded at once."""

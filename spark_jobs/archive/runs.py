@@ -20,8 +20,8 @@ from contextlib import suppress
 
 from spark_jobs.archive.table import commit_to, fence, removed_files, table_files
 from spark_jobs.lib.delta import NotCommitted, load_table
-from storage.archive_schema import ARCHIVE, RUNS
-from storage.lake import Lake, LakeUnusable
+from storage.lake.archive_schema import ARCHIVE, RUNS
+from storage.lake.table import Lake, LakeUnusable
 
 PART_NAME = re.compile(r".*/part-(archive|compact)-[0-9a-f]{32}-[^/]*\.parquet")
 """Files of our jobs; the sweep leaves others alone."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.archive.reading import Damaged, read_rows, verified_checksum
-from storage.archive_schema import (
+from storage.lake.archive_schema import (
     CHECKSUM_MODULUS,
     FOOTER_KEY,
     SEGMENT,
@@ -23,7 +23,7 @@ from storage.archive_schema import (
     SEGMENTS,
     arrow_schema,
 )
-from storage.lake import Lake, LakeUnusable
+from storage.lake.table import Lake, LakeUnusable
 
 ShardId = tuple[str, int]
 """Source and shard number."""

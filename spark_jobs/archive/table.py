@@ -25,8 +25,14 @@ from spark_jobs.archive.reading import TableFile, read_table_files
 from spark_jobs.archive.segments import ShardId
 from spark_jobs.lib.delta import NotCommitted, delta_errors, load_table, open_table
 from spark_jobs.lib.failures import JobFailed
-from storage.archive_schema import ARCHIVE, TABLE, TABLE_PARTITIONS, arrow_schema, transaction_id
-from storage.lake import Lake
+from storage.lake.archive_schema import (
+    ARCHIVE,
+    TABLE,
+    TABLE_PARTITIONS,
+    arrow_schema,
+    transaction_id,
+)
+from storage.lake.table import Lake
 
 FENCE = "holdfast:sweep"
 Action = AddAction | RemoveAction

@@ -30,7 +30,7 @@ from pyspark.sql import functions as f
 
 from spark_jobs.archive.archive import archive
 from spark_jobs.lib.spark import spark_session
-from storage.archive_schema import (
+from storage.lake.archive_schema import (
     CHECKSUM_MODULUS,
     FOOTER_KEY,
     SEGMENT,
@@ -40,7 +40,7 @@ from storage.archive_schema import (
     segment_folder,
     segment_name,
 )
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 SEGMENT_ROWS = 60_000
 QUEUES = 6

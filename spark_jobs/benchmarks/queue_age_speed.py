@@ -27,8 +27,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_jobs.ages.queue_age import HOURLY, commit, compute, plan
 from spark_jobs.lib.delta import open_table
 from spark_jobs.lib.spark import spark_session
-from storage.archive_schema import FLOW, FLOWS, QUEUE_AGE, SNAPSHOT, SNAPSHOTS, arrow_schema
-from storage.lake import Lake
+from storage.lake.archive_schema import FLOW, FLOWS, QUEUE_AGE, SNAPSHOT, SNAPSHOTS, arrow_schema
+from storage.lake.table import Lake
 
 _SHARDS = 4
 _SNAPSHOTS = 24

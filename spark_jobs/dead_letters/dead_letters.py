@@ -25,8 +25,8 @@ from spark_jobs.lib.options import Instant, lake_option, master_option, unused_p
 from spark_jobs.lib.progress import query_progress
 from spark_jobs.lib.report import plural
 from spark_jobs.lib.spark import OpenSession, spark_session
-from storage.archive_schema import DEAD_LETTERS, REPORTS, arrow_schema
-from storage.lake import Lake
+from storage.lake.archive_schema import DEAD_LETTERS, REPORTS, arrow_schema
+from storage.lake.table import Lake
 
 REPORT = f"{REPORTS}/dead-letters.html"
 _DAYS = 30

@@ -15,7 +15,7 @@ from spark_jobs.dead_letters.error_shapes import (
     error_text,
     normalized,
 )
-from storage.archive_schema import Columns
+from storage.lake.archive_schema import Columns
 
 ALL, ATTRIBUTE, FIELD, ERROR = "all", "attribute", "field", "error"
 OTHER = "(other)"

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from storage.archive_schema import ARCHIVE, Columns, arrow_schema
-from storage.lake import Lake, LakeUnusable
+from storage.lake.archive_schema import ARCHIVE, Columns, arrow_schema
+from storage.lake.table import Lake, LakeUnusable
 
 
 class NotCommitted(Exception):

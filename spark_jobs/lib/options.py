@@ -16,8 +16,8 @@ import click
 from botocore.exceptions import BotoCoreError
 
 from auth.signing import SigningKey
-from sqs_api.service_place import DEFAULT_REGION, Place, PlaceUnknown, find_place
-from storage.lake import Lake, LakeUnusable, ObjectStore
+from sqs_api.admin.service_place import DEFAULT_REGION, Place, PlaceUnknown, find_place
+from storage.lake.table import Lake, LakeUnusable, ObjectStore
 
 
 class Environment(NamedTuple):

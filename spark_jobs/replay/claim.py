@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spark_jobs.lib.failures import JobFailed
-from storage.lake import Lake, LakeUnusable
+from storage.lake.table import Lake, LakeUnusable
 
 _ASKING = "asking"
 _HOLDING = "holding"

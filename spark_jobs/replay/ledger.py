@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from storage.archive_schema import SEGMENT, arrow_schema
-from storage.lake import Lake, LakeUnusable
+from storage.lake.archive_schema import SEGMENT, arrow_schema
+from storage.lake.table import Lake, LakeUnusable
 
 _MERGE_EVERY = 500
 """Number of batch files to merge, since a ledger left by a crash is read file by file."""

@@ -47,8 +47,8 @@ from spark_jobs.replay.sending import (
     group_of,
     send,
 )
-from storage.archive_schema import DELETED, EXPIRED, REPLAYS
-from storage.lake import Lake
+from storage.lake.archive_schema import DELETED, EXPIRED, REPLAYS
+from storage.lake.table import Lake
 
 _NAMED_MAX = 20
 """Refused messages that are reported one by one."""

@@ -17,7 +17,7 @@ from spark_jobs.archive.table import archived_files
 from spark_jobs.lib.failures import JobFailed, first_line
 from spark_jobs.replay.ledger import Named
 from spark_jobs.replay.sending import Message
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 _PARTITION_BYTES = 32 << 20
 """Size of a partition; the driver holds one at a time."""

@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.replay.ledger import Named
-from storage.archive_schema import attribute_bytes, row_checksum
+from storage.lake.archive_schema import attribute_bytes, row_checksum
 
 ENTRIES_MAX = 10
 BATCH_BYTES_MAX = 1 << 20

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from storage.archive_schema import (
+from storage.lake.archive_schema import (
     ARCHIVE,
     EXPIRED,
     TABLE,
@@ -18,7 +18,7 @@ from storage.archive_schema import (
     attribute_bytes,
     row_checksum,
 )
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 BEGINNING = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ACCOUNT = "000000000000"

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 import boto3
 
-from storage.lake import Lake, ObjectStore
+from storage.lake.table import Lake, ObjectStore
 
 _SERVER = """
 import threading

@@ -16,7 +16,7 @@ from compat_tests.node_process import NodeProcess
 from spark_jobs.lib.spark import OpenSession, spark_session
 from spark_jobs.tests import faults
 from spark_jobs.tests.services import ArchiveJob, FakeService
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 # Starts in half the time; long jobs would be slower.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
-from storage.archive_schema import ARCHIVE
-from storage.lake import Lake
+from storage.lake.archive_schema import ARCHIVE
+from storage.lake.table import Lake
 
 
 class FailingOnce(Lake):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from spark_jobs.archive.table import removed_files, table_files
 from spark_jobs.lib.delta import load_table
-from storage.archive_schema import (
+from storage.lake.archive_schema import (
     ARCHIVE,
     CHECKSUM_MODULUS,
     EXPIRED,
@@ -25,7 +25,7 @@ from storage.archive_schema import (
     segment_folder,
     segment_name,
 )
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 Row = dict[str, Any]
 ACCOUNT = "000000000042"

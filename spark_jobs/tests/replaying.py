@@ -13,8 +13,8 @@ from spark_jobs.replay.claim import Claim
 from spark_jobs.replay.ledger import Ledger, Named
 from spark_jobs.replay.replay import Sending, Tally, new_run, send_all
 from spark_jobs.replay.sending import Destination, Message, Rate
-from storage.archive_schema import row_checksum
-from storage.lake import Lake
+from storage.lake.archive_schema import row_checksum
+from storage.lake.table import Lake
 
 FOLDER = "replays/orders/default"
 

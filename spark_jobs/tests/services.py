@@ -12,8 +12,8 @@ from typing import Any
 from spark_jobs.archive.archive import Summary, run_archive
 from spark_jobs.archive.service_client import Service
 from spark_jobs.lib.spark import OpenSession
-from sqs_api.service_place import Place
-from storage.lake import Lake
+from sqs_api.admin.service_place import Place
+from storage.lake.table import Lake
 
 
 def place_of(url: str) -> Place:

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.archive_schema import FLOW, FLOWS, SNAPSHOT, SNAPSHOTS, Columns, arrow_schema
-from storage.lake import Lake
+from storage.lake.archive_schema import FLOW, FLOWS, SNAPSHOT, SNAPSHOTS, Columns, arrow_schema
+from storage.lake.table import Lake
 
 Row = dict[str, Any]
 

@@ -20,8 +20,8 @@ from spark_jobs.ages.counting import buckets_of
 from spark_jobs.ages.snapshots import count_cells, find_hours, movements
 from spark_jobs.ages.statistics import histogram, queue_hours, ranked
 from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
-from storage.archive_schema import bucket_of, bucket_upper_ms
-from storage.lake import Lake
+from storage.lake.archive_schema import bucket_of, bucket_upper_ms
+from storage.lake.table import Lake
 
 Row = dict[str, Any]
 

@@ -32,8 +32,8 @@ from spark_jobs.tests.lakes import (
     write_segment,
 )
 from spark_jobs.tests.services import ArchiveJob, place_of
-from storage.archive_schema import DELETED, SEGMENT, SEGMENTS
-from storage.lake import Lake
+from storage.lake.archive_schema import DELETED, SEGMENT, SEGMENTS
+from storage.lake.table import Lake
 
 RUN = "archive-" + "0" * 32
 """A run that is not noted: to others it is dead."""

@@ -14,7 +14,7 @@ import pytest
 
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.replay.claim import Claim, Timing
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 FOLDER = "replays/orders/default/claims"
 QUICK = Timing(beat_s=0.02, fresh_s=0.1, dead_s=0.3, look_s=0.01)

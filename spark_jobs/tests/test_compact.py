@@ -26,8 +26,8 @@ from spark_jobs.tests.lakes import (
     orphans,
     write_segment,
 )
-from storage.archive_schema import ARCHIVE, DEAD_LETTERS, QUEUE_AGE
-from storage.lake import Lake
+from storage.lake.archive_schema import ARCHIVE, DEAD_LETTERS, QUEUE_AGE
+from storage.lake.table import Lake
 
 RUN = "archive-" + "0" * 32
 TODAY = date(2026, 11, 25)

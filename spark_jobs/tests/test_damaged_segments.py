@@ -23,8 +23,8 @@ from spark_jobs.tests.lakes import (
     write_segment,
 )
 from spark_jobs.tests.services import ArchiveJob
-from storage.archive_schema import SEGMENTS
-from storage.lake import Lake
+from storage.lake.archive_schema import SEGMENTS
+from storage.lake.table import Lake
 
 RUN = "archive-" + "0" * 32
 

@@ -23,8 +23,8 @@ from spark_jobs.dead_letters.groups import GROUPS, Grouping
 from spark_jobs.lib.delta import open_table
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.archives import BEGINNING, Row, archived, attributes, write_archive
-from storage.archive_schema import DEAD_LETTERS
-from storage.lake import Lake
+from storage.lake.archive_schema import DEAD_LETTERS
+from storage.lake.table import Lake
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:orders"
 SPAN = BEGINNING - timedelta(days=30), BEGINNING + timedelta(days=30)

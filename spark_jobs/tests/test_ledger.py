@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.replay.ledger import Ledger, Named
-from storage.lake import Lake, LakeUnusable
+from storage.lake.table import Lake, LakeUnusable
 
 FOLDER = "replays/orders/default"
 

@@ -31,9 +31,9 @@ from spark_jobs.tests.lakes import (
 )
 from spark_jobs.tests.processes import wait
 from spark_jobs.tests.services import FakeService
-from storage.archive_schema import RUNS, SEGMENTS
-from storage.archived_batch import Claimed, refute
-from storage.lake import Lake, LakeUnusable, ObjectStore
+from storage.lake.archive_schema import RUNS, SEGMENTS
+from storage.lake.archived_batch import Claimed, refute
+from storage.lake.table import Lake, LakeUnusable, ObjectStore
 
 pytestmark = pytest.mark.slow
 RUN = "archive-" + "0" * 32

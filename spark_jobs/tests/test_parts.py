@@ -12,8 +12,8 @@ import pytest
 
 from spark_jobs.archive.parts import COLUMNS, Limits, Part, PartWriter
 from spark_jobs.tests.lakes import SOURCE, message
-from storage.archive_schema import ARCHIVE, SEGMENT, arrow_schema
-from storage.lake import Lake, LakeUnusable
+from storage.lake.archive_schema import ARCHIVE, SEGMENT, arrow_schema
+from storage.lake.table import Lake, LakeUnusable
 
 BATCH = (SOURCE, 0, 1)
 

@@ -29,8 +29,8 @@ from spark_jobs.tests.processes import (
     wait,
 )
 from spark_jobs.tests.services import FakeService
-from storage.archive_schema import ARCHIVE, RUNS
-from storage.lake import Lake
+from storage.lake.archive_schema import ARCHIVE, RUNS
+from storage.lake.table import Lake
 
 LARGE = "x" * 500_000
 """Bodies that make a batch worth a task of its own."""

@@ -34,8 +34,8 @@ from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.report import duration, number, signed
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
-from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST
-from storage.lake import Lake, LakeFile
+from storage.lake.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST
+from storage.lake.table import Lake, LakeFile
 
 
 def table_of(lake: Lake) -> DeltaTable:

@@ -23,7 +23,7 @@ from spark_jobs.replay.sending import Destination, Message, Rate, find_destinati
 from spark_jobs.tests import replaying
 from spark_jobs.tests.archives import BEGINNING, Row, archived, attributes, write_archive
 from spark_jobs.tests.buckets import bucket
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 _numbers = itertools.count(1)
 

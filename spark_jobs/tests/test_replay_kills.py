@@ -17,7 +17,7 @@ from compat_tests.node_process import NodeProcess, environment
 from spark_jobs.replay.ledger import Ledger
 from spark_jobs.tests import replaying
 from spark_jobs.tests.archives import archived, write_archive
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 pytestmark = pytest.mark.slow
 

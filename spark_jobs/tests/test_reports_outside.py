@@ -16,8 +16,8 @@ from spark_jobs.tests.archives import BEGINNING, archived, write_archive
 from spark_jobs.tests.buckets import bucket
 from spark_jobs.tests.processes import ended, job, kill, wait
 from spark_jobs.tests.snapshot_files import at, flow, stored, write_flows, write_snapshot
-from storage.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST
-from storage.lake import Lake
+from storage.lake.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST
+from storage.lake.table import Lake
 
 pytestmark = pytest.mark.slow
 ARN = "arn:aws:sqs:us-east-1:000000000000:orders"

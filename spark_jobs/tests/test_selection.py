@@ -15,7 +15,7 @@ from spark_jobs.lib.failures import JobFailed
 from spark_jobs.replay.selection import Selection, Span, WrongPredicate, matching, selected_files
 from spark_jobs.tests.archives import BEGINNING, archived, attributes, write_archive
 from spark_jobs.tests.buckets import bucket
-from storage.lake import Lake
+from storage.lake.table import Lake
 
 DAY = timedelta(days=1)
 ROWS = [

@@ -26,7 +26,7 @@ from spark_jobs.replay.sending import (
     group_of,
     send,
 )
-from storage.archive_schema import attribute_bytes, row_checksum
+from storage.lake.archive_schema import attribute_bytes, row_checksum
 
 STANDARD = "arn:aws:sqs:us-east-1:000000000000:orders"
 

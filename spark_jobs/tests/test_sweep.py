@@ -15,8 +15,8 @@ from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.table import commit_to, fence, open_archive
 from spark_jobs.lib.delta import NotCommitted
 from spark_jobs.tests.lakes import archived_rows, names, orphans, write_batches
-from storage.archive_schema import ARCHIVE, RUNS
-from storage.lake import Lake
+from storage.lake.archive_schema import ARCHIVE, RUNS
+from storage.lake.table import Lake
 
 PAUSED = "archive-" + "0" * 32
 

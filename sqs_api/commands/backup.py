@@ -28,7 +28,7 @@ def backup(target: Path, url: str | None, data: Path | None, *, with_master_key:
     The service writes TARGET itself, on its machine, and goes on answering. A backup on the data folder's own file system
     shares its files by hard links: it takes no time and no space, and does not survive that disk.
     """
-    from sqs_api.service_note import FILE_NAME
+    from sqs_api.admin.service_note import FILE_NAME
 
     target = target.absolute()
     made: dict[str, int] | None = None
@@ -44,7 +44,7 @@ def _ask_service(
     url: str | None, data: Path | None, target: Path, with_master_key: bool
 ) -> dict[str, int] | None:
     """The counts of the backup; None if the folder's service is gone. The lock on its files guards against a mistake."""
-    from sqs_api.admin_client import AdminRefused, ServiceAway
+    from sqs_api.commands.client import AdminRefused, ServiceAway
 
     try:
         client = admin_client(url, data)
@@ -58,9 +58,9 @@ def _ask_service(
 def _copy_closed(data: Path, target: Path, with_master_key: bool) -> dict[str, int]:
     from importlib import metadata
 
-    from cluster.backup import back_up_closed
-    from cluster.clock import SystemClock
-    from storage.manifest import BackupRefused
+    from cluster.copies.backup import back_up_closed
+    from cluster.shards.clock import SystemClock
+    from storage.copies.manifest import BackupRefused
 
     settings = load(None, {"data": data})
     try:

@@ -51,7 +51,7 @@ def credentials(context: click.Context, data: Path | None, config_file: Path | N
 @pass_opened
 def list_keys(obj: Any) -> None:
     """List keys, without secrets."""
-    from cluster.clock import SystemClock
+    from cluster.shards.clock import SystemClock
 
     now_s = SystemClock().wall_s()
     store = obj[0]

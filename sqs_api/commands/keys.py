@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auth.envelope import KEY_BYTES, SealBroken
-from cluster.key_owners import OPERATIONS, Grant
+from cluster.keys.key_owners import OPERATIONS, Grant
 from sqs_api.commands.options import (
     ACCOUNT,
     CONFIG,
@@ -25,7 +25,7 @@ from sqs_api.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from cluster.keyring import Keyring
+    from cluster.keys.keyring import Keyring
 
 _NAME = re.compile(r"(?!aws/)[A-Za-z0-9/_-]{1,250}")
 
@@ -179,8 +179,8 @@ def change_master(obj: Any, new_file: Path | None) -> None:
 
     With --to, the next start must be told of that key: by --master-key-file, or HOLDFAST_MASTER_KEY.
     """
-    from cluster.clock import SystemEntropy
-    from cluster.master_key import KeysUnusable, read_master_key, replace_master_key
+    from cluster.keys.master_key import KeysUnusable, read_master_key, replace_master_key
+    from cluster.shards.clock import SystemEntropy
 
     keyring, _, settings = obj
     try:

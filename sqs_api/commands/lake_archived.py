@@ -8,15 +8,15 @@ import sys
 import click
 import msgspec
 
-from sqs_api import config
 from sqs_api.commands.options import Refused
+from sqs_api.settings import config
 
 
 @click.command("lake-archived", hidden=True)
 def lake_archived() -> None:
     """Read a claim from standard input; print the reason why it is wrong, or null."""
-    from storage.archived_batch import ArchivedTask, refute
-    from storage.lake import Lake, LakeUnusable, ObjectStore
+    from storage.lake.archived_batch import ArchivedTask, refute
+    from storage.lake.table import Lake, LakeUnusable, ObjectStore
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's: the service ends this process
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=ArchivedTask)

@@ -11,8 +11,8 @@ import click
 import msgspec
 from pydantic import SecretStr
 
-from sqs_api import config
 from sqs_api.commands.options import Refused
+from sqs_api.settings import config
 
 _NICE = 10
 
@@ -20,12 +20,12 @@ _NICE = 10
 @click.command("lake-export", hidden=True)
 def lake_export() -> None:
     """Read what is wanted from standard input, do it, and say on standard output what was done."""
-    from cluster.clock import SystemClock, SystemEntropy
-    from cluster.lake_export import ExportFailed, export
-    from cluster.master_key import KeysUnusable
-    from sqs_api.keys import open_keyring
-    from storage.export_task import ExportTask
-    from storage.lake import Lake, LakeUnusable, ObjectStore
+    from cluster.copies.lake_export import ExportFailed, export
+    from cluster.keys.master_key import KeysUnusable
+    from cluster.shards.clock import SystemClock, SystemEntropy
+    from sqs_api.settings.keys import open_keyring
+    from storage.copies.export_task import ExportTask
+    from storage.lake.table import Lake, LakeUnusable, ObjectStore
 
     os.nice(_NICE)  # requests come first
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's: the service ends this process

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sqs_api import config
-from sqs_api.config import ConfigRefused, Settings, Switch
-from visibility.naming import is_account
+from sqs_api.settings import config
+from sqs_api.settings.config import ConfigRefused, Settings, Switch
+from visibility.contract.naming import is_account
 
 if TYPE_CHECKING:
     from auth.identities import User
-    from cluster.identity_store import IdentityStore
-    from cluster.keyring import Keyring
-    from sqs_api.admin_client import AdminClient
+    from cluster.keys.identity_store import IdentityStore
+    from cluster.keys.keyring import Keyring
+    from sqs_api.commands.client import AdminClient
 
 CONFIG = click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="TOML file [HOLDFAST_CONFIG]."
@@ -74,10 +74,10 @@ class Lifetime(click.ParamType[float]):
 @contextmanager
 def opened_keyring(settings: Settings, *, may_make: bool = False) -> Iterator[Keyring]:
     """The keys of a data folder; with `may_make` an unused folder becomes one. Raises Refused."""
-    from cluster.clock import SystemClock, SystemEntropy
-    from cluster.master_key import KeysUnusable
-    from sqs_api.keys import open_keyring
-    from storage.folder import FolderRefused, check_folder, is_unused, open_folder
+    from cluster.keys.master_key import KeysUnusable
+    from cluster.shards.clock import SystemClock, SystemEntropy
+    from sqs_api.settings.keys import open_keyring
+    from storage.engines.folder import FolderRefused, check_folder, is_unused, open_folder
 
     try:
         if may_make and is_unused(settings.data):
@@ -93,8 +93,8 @@ def opened_keyring(settings: Settings, *, may_make: bool = False) -> Iterator[Ke
 @contextmanager
 def opened_identities(settings: Settings, *, may_make: bool = False) -> Iterator[IdentityStore]:
     """The users and access keys of a data folder. Raises Refused."""
-    from cluster.clock import SystemClock, SystemEntropy
-    from cluster.identity_store import FILE_NAME, IdentitiesUnreadable, IdentityStore
+    from cluster.keys.identity_store import FILE_NAME, IdentitiesUnreadable, IdentityStore
+    from cluster.shards.clock import SystemClock, SystemEntropy
 
     with opened_keyring(settings, may_make=may_make) as keyring:
         try:
@@ -109,8 +109,8 @@ def opened_identities(settings: Settings, *, may_make: bool = False) -> Iterator
 
 def admin_client(url: str | None, data: Path | None) -> AdminClient:
     """A client of the service named by the options or their defaults. Raises Refused."""
-    from sqs_api.admin_client import AdminClient
-    from sqs_api.service_place import PlaceUnknown, find_place, key_of_environment
+    from sqs_api.admin.service_place import PlaceUnknown, find_place, key_of_environment
+    from sqs_api.commands.client import AdminClient
 
     environment = config.environment()
     try:
@@ -174,8 +174,8 @@ def audited(command: Callable[..., object]) -> Callable[..., None]:
 
 def note(settings: Settings, event: str, **fields: Any) -> None:
     """Record an action that was done without the service."""
-    from cluster.clock import SystemClock
-    from sqs_api.audit import FILE_NAME, audit_line
+    from cluster.shards.clock import SystemClock
+    from sqs_api.gateway.audit import FILE_NAME, audit_line
 
     if settings.audit is Switch.OFF:
         return

@@ -17,9 +17,9 @@ from auth.caller import anonymous as nobody
 from auth.conditions import Keys
 from auth.policy import Asked, Decision, Principal, decide
 from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
-from cluster.clock import SystemClock
-from cluster.key_owners import OPERATIONS
-from sqs_api.admin_actions import ADMIN_ACTIONS
+from cluster.keys.key_owners import OPERATIONS
+from cluster.shards.clock import SystemClock
+from sqs_api.admin.actions import ADMIN_ACTIONS
 from sqs_api.commands.options import (
     CONFIG,
     DATA,
@@ -30,9 +30,9 @@ from sqs_api.commands.options import (
     opened_keyring,
     user_of,
 )
-from sqs_api.config import Settings
-from visibility.naming import parse_arn
-from visibility.operations import ACTIONS
+from sqs_api.settings.config import Settings
+from visibility.contract.naming import parse_arn
+from visibility.contract.operations import ACTIONS
 
 _REFUSED = 1
 _KEY_ACTIONS = frozenset(f"kms:{operation}" for operation in OPERATIONS)
@@ -80,7 +80,7 @@ def check(
     Reads the data folder, so a server need not run. Conditions see who asks, the queue's tags and the time of now; what else
     a request says, such as its address, is given by --condition.
     """
-    from sqs_api.access import said_of_caller
+    from sqs_api.gateway.access import said_of_caller
 
     settings = load(config_file, {"data": data})
     asked_for = _asked_for(settings, action, queue)
@@ -167,7 +167,7 @@ def _key_of(
     settings: Settings, asked_for: _AskedFor, reference: str | None, caller: Caller
 ) -> _Target:
     """The key of a queue; its policy is its grants. Raises Refused."""
-    from sqs_api.key_access import said_to_key
+    from sqs_api.gateway.key_access import said_to_key
 
     if reference is None:
         raise Refused(f"--queue: {asked_for.queue} names no key")
@@ -201,7 +201,7 @@ def _explain(asked: Asked, decision: Decision) -> None:
 
 def _queue_row(settings: Settings, asked_for: _AskedFor) -> tuple[dict[str, str], dict[str, str]]:
     """The queue's attributes and tags as the catalog has them now. Raises Refused."""
-    from cluster.catalog import CATALOG_FILE
+    from cluster.catalog.catalog import CATALOG_FILE
 
     account, region, name = asked_for.account, asked_for.region, asked_for.queue
     file = settings.data / CATALOG_FILE

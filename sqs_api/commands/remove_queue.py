@@ -48,7 +48,7 @@ def _remove(
     data: Path | None,
     config_file: Path | None,
 ) -> None:
-    from sqs_api.admin_client import AdminRefused
+    from sqs_api.commands.client import AdminRefused
 
     settings = load(config_file, {"data": data, "account": account, "region": region})
     if config_file is not None and "data" in settings.model_fields_set:

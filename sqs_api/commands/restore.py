@@ -26,10 +26,10 @@ def restore(backup: Path, data: Path) -> None:
     Every file is checked on the way. Messages that were deleted after the backup are there again, those sent after it are
     not. A damaged backup is named, file by file, and ends with status 1.
     """
-    from cluster.master_key import FILE_NAME as MASTER_KEY_FILE
-    from cluster.restore import BackupDamaged
-    from cluster.restore import restore as restore_backup
-    from storage.manifest import BackupRefused
+    from cluster.copies.restore import BackupDamaged
+    from cluster.copies.restore import restore as restore_backup
+    from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
+    from storage.copies.manifest import BackupRefused
 
     try:
         made = restore_backup(backup, data)

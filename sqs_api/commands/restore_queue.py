@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sqs_api.commands.options import DATA, URL, Refused, admin_client
-from visibility.naming import is_account
+from visibility.contract.naming import is_account
 
 
 @click.command("restore-queue")
@@ -32,7 +32,7 @@ def restore_queue(
 
     Messages of a purged queue queue up behind those that came since.
     """
-    from sqs_api.admin_client import AdminRefused
+    from sqs_api.commands.client import AdminRefused
 
     if (name is None) is not lists:
         raise Refused("give the name of a queue, or --list")

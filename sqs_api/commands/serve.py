@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from sqs_api.commands.options import CONFIG, Refused, load, show_key
-from sqs_api.config import Settings, scalar_fields
-from sqs_api.logs import set_up_logs
+from sqs_api.settings.config import Settings, scalar_fields
+from sqs_api.settings.logs import set_up_logs
 
 _FAILED = 1
 
@@ -55,9 +55,9 @@ def check_config(config_file: Path | None) -> None:
 
 def _check_files(settings: Settings) -> None:
     """Look at the files that the settings name, as `serve` does. Raises Refused."""
-    from cluster.clock import SystemClock
-    from sqs_api.lake_side import LakeRefused, check_lake
-    from sqs_api.tls import Tls, TlsUnusable
+    from cluster.shards.clock import SystemClock
+    from sqs_api.archiving.service import LakeRefused, check_lake
+    from sqs_api.http.tls import Tls, TlsUnusable
 
     certificate, key = settings.tls_certificate, settings.tls_key
     try:
@@ -75,7 +75,7 @@ def _check_files(settings: Settings) -> None:
 @click.command("example-config")
 def example_config() -> None:
     """Print a configuration file with every key and its default."""
-    from sqs_api.example_config import example_config as text
+    from sqs_api.settings.example import example_config as text
 
     click.echo(text(), nl=False)
 
@@ -90,8 +90,8 @@ def _run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> int:
+    from sqs_api.admin.service_note import local_url
     from sqs_api.node import Node, NodeRefused
-    from sqs_api.service_note import local_url
 
     node = Node(settings)
     stopping = asyncio.Event()

@@ -26,8 +26,8 @@ def usage(
     form: str,
 ) -> None:
     """Show requests and bytes of each account and queue, by day, as of now."""
-    from sqs_api.usage import FILE_NAME, UsageRow, read_usage
-    from sqs_api.usage_journal import journals_in
+    from sqs_api.gateway.usage import FILE_NAME, UsageRow, read_usage
+    from sqs_api.gateway.usage_journal import journals_in
 
     settings = load(config_file, {"data": data})
     file = settings.data / FILE_NAME

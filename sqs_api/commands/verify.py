@@ -19,8 +19,8 @@ def verify(folder: Path) -> None:
 
     Ends with status 0 if all is sound, with 1 if not. Changes nothing, and may run beside the service.
     """
-    from cluster.verify import FolderCheck
-    from storage.folder import FolderRefused
+    from cluster.copies.verify import FolderCheck
+    from storage.engines.folder import FolderRefused
 
     findings = 0
     try:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from auth import errors as auth_errors
 from auth.errors import AuthError
-from visibility import errors as queue_errors
-from visibility.errors import QueueError
+from visibility.contract import errors as queue_errors
+from visibility.contract.errors import QueueError
 
 _SERVICE = "com.amazonaws.sqs#"
 _FRAMEWORK = "com.amazon.coral.service#"

@@ -12,9 +12,9 @@ import re
 import msgspec
 
 from sqs_api.protocol.wire import TARGET_PREFIX
-from visibility.errors import InvalidRequest
-from visibility.operations import ACTIONS, Operation
-from visibility.results import Result
+from visibility.contract.errors import InvalidRequest
+from visibility.contract.operations import ACTIONS, Operation
+from visibility.contract.results import Result
 
 _MISMATCH = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<given>[^`]*)`")
 _HALF_A_PAIR = "A string of the request has half of a UTF-16 surrogate pair, which is no character."

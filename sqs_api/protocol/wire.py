@@ -1,6 +1,6 @@
 """What the query protocol calls things, where that does not follow from the field's name. A table, no code paths.
 
-The JSON protocol needs nothing from here: its names are the Structs' own (`visibility.operations`, `.results`).
+The JSON protocol needs nothing from here: its names are the Structs' own (`visibility.contract.operations`, `.results`).
 Source: the query-era SQS service model (flattened lists and maps); sqs_api/tests/test_protocol_model.py checks
 every row against it.
 """

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster.catalog import Catalog
-from cluster.router import Router
-from cluster.shard import Shard
+from cluster.catalog.catalog import Catalog
+from cluster.shards.router import Router
+from cluster.shards.shard import Shard
 from cluster.tests.archive_rules import LIMITS
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, some_secrets
 from cluster.tests.world import FragileStore
-from sqs_api.deletions import Deletions
-from storage.store import StoreFailed
-from visibility.model import Request
-from visibility.outcomes import Answer
+from sqs_api.admin.deletions import Deletions
+from storage.engines.store import StoreFailed
+from visibility.contract.model import Request
+from visibility.contract.outcomes import Answer
 
 _FOREVER_MS = 10**12
 

@@ -8,12 +8,12 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sqs_api.http_server import SqsServer
-from sqs_api.listener import Listener
-from sqs_api.proxies import TrustedProxies
-from sqs_api.shedding import ListenerCounters, ListenerLimits
+from sqs_api.http.connection import SqsServer
+from sqs_api.http.listener import Listener
+from sqs_api.http.proxies import TrustedProxies
+from sqs_api.http.shedding import ListenerCounters, ListenerLimits
+from sqs_api.http.tls import Tls
 from sqs_api.tests.serving import AiohttpServer, Client, Service, settled
-from sqs_api.tls import Tls
 
 
 class Port:

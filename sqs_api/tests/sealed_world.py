@@ -7,20 +7,20 @@ from pathlib import Path
 import msgspec
 
 from auth.envelope import BUILT_IN_KEY
-from cluster.clock import SystemEntropy
-from cluster.keyring import Keyring
+from cluster.keys.keyring import Keyring
+from cluster.shards.clock import SystemEntropy
 from cluster.tests.consistency import check_rows, rows_by_queue
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import SettableClock
-from sqs_api.sealing import Sealer
-from storage.keys import MESSAGE
-from storage.memory import MemoryStore
-from visibility.events import MessagesMoved, StoredMessage
-from visibility.model import Content, QueueDefinition
-from visibility.operations import (
+from sqs_api.gateway.sealing import Sealer
+from storage.engines.memory import MemoryStore
+from storage.rows.keys import MESSAGE
+from visibility.contract.model import Content, QueueDefinition
+from visibility.contract.operations import (
     ListMessageMoveTasks,
 )
-from visibility.results import ListMessageMoveTasksResult, ListMessageMoveTasksResultEntry
+from visibility.contract.results import ListMessageMoveTasksResult, ListMessageMoveTasksResultEntry
+from visibility.state.events import MessagesMoved, StoredMessage
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

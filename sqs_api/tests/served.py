@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 from auth.signing import SigningKey, signed_headers
-from cluster.clock import SystemClock
-from sqs_api.config import AuthMode, Settings, Switch
+from cluster.shards.clock import SystemClock
 from sqs_api.node import Node
+from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.serving import Answer, Client, json_request
 

@@ -13,27 +13,27 @@ from urllib.parse import urlencode
 from auth.caller import Caller
 from auth.credentials import AccessKey
 from auth.unverified import open_caller
-from cluster.catalog import Catalog
-from cluster.clock import SystemClock, SystemEntropy
-from cluster.keyring import Keyring
-from cluster.router import Router
-from cluster.shard import Shard
-from sqs_api.access import Access
-from sqs_api.admin import AdminPages
-from sqs_api.admin_access import AdminAccess
-from sqs_api.deletions import Deletions
-from sqs_api.disk_space import DiskSpace
-from sqs_api.gateway import Authenticate, Gateway
-from sqs_api.http_server import SqsConnection, SqsServer
-from sqs_api.known_hosts import KnownHosts
-from sqs_api.metrics import Metrics
-from sqs_api.origins import AllowedOrigins
-from sqs_api.prepare import Preparer
-from sqs_api.queue_actions import QueueActions
-from sqs_api.queue_metrics import QueueMetrics
-from sqs_api.sealing import Sealer
-from storage.memory import MemoryStore
-from storage.store import Store, StoreFailed
+from cluster.catalog.catalog import Catalog
+from cluster.keys.keyring import Keyring
+from cluster.shards.clock import SystemClock, SystemEntropy
+from cluster.shards.router import Router
+from cluster.shards.shard import Shard
+from sqs_api.admin.access import AdminAccess
+from sqs_api.admin.deletions import Deletions
+from sqs_api.admin.pages import AdminPages
+from sqs_api.admin.queue_metrics import QueueMetrics
+from sqs_api.gateway.access import Access
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.gateway import Authenticate, Gateway
+from sqs_api.gateway.metrics import Metrics
+from sqs_api.gateway.payload import Preparer
+from sqs_api.gateway.queue_actions import QueueActions
+from sqs_api.gateway.sealing import Sealer
+from sqs_api.http.connection import SqsConnection, SqsServer
+from sqs_api.http.known_hosts import KnownHosts
+from sqs_api.http.origins import AllowedOrigins
+from storage.engines.memory import MemoryStore
+from storage.engines.store import Store, StoreFailed
 
 ACCOUNT = "000000000000"
 REGION = "us-east-1"

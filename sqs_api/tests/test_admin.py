@@ -12,12 +12,12 @@ import pytest_asyncio
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
-from cluster.router import Router
-from sqs_api.admin import AdminPages
-from sqs_api.admin_actions import LIST_DELETED_QUEUES, RESTORE_QUEUE
-from sqs_api.deletions import Deletions
-from sqs_api.http_server import SqsServer
-from sqs_api.queue_pages import list_deleted, restore_deleted
+from cluster.shards.router import Router
+from sqs_api.admin.actions import LIST_DELETED_QUEUES, RESTORE_QUEUE
+from sqs_api.admin.deletions import Deletions
+from sqs_api.admin.pages import AdminPages
+from sqs_api.admin.queue_pages import list_deleted, restore_deleted
+from sqs_api.http.connection import SqsServer
 from sqs_api.tests.serving import (
     ACCOUNT,
     REGION,

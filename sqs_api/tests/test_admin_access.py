@@ -13,15 +13,15 @@ import pytest
 import pytest_asyncio
 
 from auth.signing import SigningKey, signed_headers
-from cluster.clock import SystemClock
+from cluster.shards.clock import SystemClock
 from compat_tests.certificates import Authority
-from sqs_api.admin_access import AdminRequest
-from sqs_api.admin_actions import ADMIN_ACTIONS, PAGES, RESERVED, AdminPage
-from sqs_api.admin_side import admin_answers
-from sqs_api.config import AuthMode
-from sqs_api.front import loopback_of
-from sqs_api.known_hosts import KnownHosts
-from sqs_api.service_note import ServiceNote, read_note
+from sqs_api.admin.access import AdminRequest
+from sqs_api.admin.actions import ADMIN_ACTIONS, PAGES, RESERVED, AdminPage
+from sqs_api.admin.admission import admin_answers
+from sqs_api.admin.service_note import ServiceNote, read_note
+from sqs_api.http.known_hosts import KnownHosts
+from sqs_api.http.server import loopback_of
+from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import Served, page_request, serving
 

@@ -16,9 +16,9 @@ import pytest
 
 from auth.signing import SigningKey
 from compat_tests.certificates import Authority
-from sqs_api.config import AuthMode
-from sqs_api.service_note import read_note
-from sqs_api.shedding import TimedOut
+from sqs_api.admin.service_note import read_note
+from sqs_api.http.shedding import TimedOut
+from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import until

@@ -14,12 +14,12 @@ import pytest
 import pytest_asyncio
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from sqs_api import archived_table
-from sqs_api.archived_table import ArchivedTable, TableUnreadable
+from sqs_api.archiving import archived_table
+from sqs_api.archiving.archived_table import ArchivedTable, TableUnreadable
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import until
-from storage.archive_schema import transaction_id
-from storage.archived_batch import Claimed
+from storage.lake.archive_schema import transaction_id
+from storage.lake.archived_batch import Claimed
 
 CLAIMED = Claimed("source", 0, 1, "id", 1)
 

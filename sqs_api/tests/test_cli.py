@@ -16,19 +16,19 @@ from random import Random
 import pytest
 from cryptography.fernet import Fernet
 
-from cluster.clock import SystemClock, SystemEntropy
-from cluster.keyring import Keyring
-from cluster.master_key import folder_master_key
-from sqs_api.config import Settings
+from cluster.keys.keyring import Keyring
+from cluster.keys.master_key import folder_master_key
+from cluster.shards.clock import SystemClock, SystemEntropy
 from sqs_api.node import Node, NodeRefused
+from sqs_api.settings.config import Settings
 from sqs_api.tests.commands import Said, run
-from storage.appliers import write_queue
-from storage.codec import QueueRow, encode_row
-from storage.folder import open_folder
-from storage.keys import message_key
-from storage.rocks import Durability, RocksStore
-from storage.stored_rows import StoredRows
-from visibility.events import StoredMessage
+from storage.engines.folder import open_folder
+from storage.engines.rocks import Durability, RocksStore
+from storage.rows.appliers import write_queue
+from storage.rows.codec import QueueRow, encode_row
+from storage.rows.keys import message_key
+from storage.rows.stored_rows import StoredRows
+from visibility.state.events import StoredMessage
 
 CHECKOUT = Path(__file__).parents[2]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}

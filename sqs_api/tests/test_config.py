@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sqs_api.config import (
+from sqs_api.settings.config import (
     AuthMode,
     ConfigRefused,
     Settings,
@@ -17,8 +17,8 @@ from sqs_api.config import (
     scalar_fields,
     without_secrets,
 )
-from sqs_api.example_config import example_config
-from storage.rocks import Durability
+from sqs_api.settings.example import example_config
+from storage.engines.rocks import Durability
 
 DEFAULTS = {
     "host": "127.0.0.1",

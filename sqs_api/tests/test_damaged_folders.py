@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sqs_api.config import Settings
 from sqs_api.node import Node, NodeRefused
+from sqs_api.settings.config import Settings
 from sqs_api.tests.served import filled
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sqs_api.config import ConfigRefused, Settings, load
 from sqs_api.node import Node, NodeRefused
+from sqs_api.settings.config import ConfigRefused, Settings, load
 
 FILE = """
 account = "111111111111"

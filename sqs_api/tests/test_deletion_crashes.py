@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from cluster.catalog_rows import KeptState
+from cluster.catalog.catalog_rows import KeptState
 from cluster.tests.archive_rules import TAGS, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.virtual_time import SteppedLoop
 from sqs_api.tests.crashing import Process, rounds
-from visibility.errors import (
+from visibility.contract.errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
     QueueError,
     ServiceUnavailable,
 )
-from visibility.model import QueueDefinition, Receipt, Request
-from visibility.outcomes import Answer, Deliveries
+from visibility.contract.model import QueueDefinition, Receipt, Request
+from visibility.contract.outcomes import Answer, Deliveries
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, REGION
 

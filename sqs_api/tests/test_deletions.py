@@ -10,18 +10,18 @@ import pytest
 import pytest_asyncio
 import structlog
 
-from cluster.catalog import Catalog
-from cluster.router import Router
-from cluster.shard import Shard
+from cluster.catalog.catalog import Catalog
+from cluster.shards.router import Router
+from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
-from sqs_api.deletions import Deletions
-from sqs_api.queue_actions import QueueActions
+from sqs_api.admin.deletions import Deletions
+from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.tests.serving import settled
-from storage.memory import MemoryStore
-from visibility import operations as op
-from visibility.errors import QueueDoesNotExist
-from visibility.model import QueueCounters, QueueDefinition, Receipt, Request
-from visibility.outcomes import Answer, Deliveries
+from storage.engines.memory import MemoryStore
+from visibility.contract import operations as op
+from visibility.contract.errors import QueueDoesNotExist
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
+from visibility.contract.outcomes import Answer, Deliveries
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, CALLER, REGION
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from sqs_api.disk_space import DiskSpace
-from sqs_api.stalls import StallWatch
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.stalls import StallWatch
 from sqs_api.tests.serving import json_request, running
 
 

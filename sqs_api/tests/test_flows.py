@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest_asyncio
 
-from cluster.catalog import Catalog
-from cluster.router import Router
-from cluster.shard import Shard
+from cluster.catalog.catalog import Catalog
+from cluster.shards.router import Router
+from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
-from sqs_api.deletions import Deletions
-from sqs_api.flows import Flows
-from sqs_api.queue_actions import QueueActions
-from storage.memory import MemoryStore
-from visibility import operations as op
-from visibility.model import QueueDefinition
+from sqs_api.admin.deletions import Deletions
+from sqs_api.archiving.queue_counters import Flows
+from sqs_api.gateway.queue_actions import QueueActions
+from storage.engines.memory import MemoryStore
+from visibility.contract import operations as op
+from visibility.contract.model import QueueDefinition
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, CALLER, REGION
 

@@ -25,8 +25,8 @@ from sqs_api.tests.serving import (
     settled,
     until,
 )
-from storage.memory import MemoryStore
-from storage.store import StoreFailed
+from storage.engines.memory import MemoryStore
+from storage.engines.store import StoreFailed
 
 Log = list[Any]
 SEND = {

@@ -13,24 +13,24 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from cluster.catalog import Catalog
-from cluster.clock import SystemClock
-from cluster.router import Router
-from cluster.shard import ArchiveLimits, Shard
+from cluster.catalog.catalog import Catalog
+from cluster.shards.clock import SystemClock
+from cluster.shards.router import Router
+from cluster.shards.shard import ArchiveLimits, Shard
 from cluster.tests.virtual_time import CountingEntropy, some_secrets
-from sqs_api import hand_over as hand_over_module
-from sqs_api import schedule as schedule_module
-from sqs_api.config import Settings
-from sqs_api.disk_space import DiskSpace
-from sqs_api.hand_over import _WORKER, ExportFailed, HandOver, InLake
-from sqs_api.schedule import Schedule
-from storage.appliers import write_archive
-from storage.codec import ArchiveRow, encode_row
-from storage.export_task import Export, ExportTask, ShardExport
-from storage.keys import BATCH, row_key
-from storage.rocks import Durability, RocksStore
-from storage.store import StoreFailed
-from visibility.events import THE_SHARD, SealedBatch
+from sqs_api.archiving import exporter as hand_over_module
+from sqs_api.archiving import schedule as schedule_module
+from sqs_api.archiving.exporter import _WORKER, ExportFailed, HandOver, InLake
+from sqs_api.archiving.schedule import Schedule
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.settings.config import Settings
+from storage.copies.export_task import Export, ExportTask, ShardExport
+from storage.engines.rocks import Durability, RocksStore
+from storage.engines.store import StoreFailed
+from storage.rows.appliers import write_archive
+from storage.rows.codec import ArchiveRow, encode_row
+from storage.rows.keys import BATCH, row_key
+from visibility.state.events import THE_SHARD, SealedBatch
 
 _SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 _PATIENCE_S = 120

@@ -12,8 +12,8 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from sqs_api.gateway import Exchange
-from sqs_api.plain_request import RawRequest
+from sqs_api.gateway.gateway import Exchange
+from sqs_api.protocol.request import RawRequest
 from sqs_api.tests.serving import (
     WAIT_S,
     Service,

@@ -17,7 +17,7 @@ from sqs_api.tests.serving import (
     settled,
     until,
 )
-from storage.memory import MemoryStore
+from storage.engines.memory import MemoryStore
 
 _COUNT = "ApproximateReceiveCount"
 PORTS = ("port", "aiohttp_port")

@@ -14,7 +14,7 @@ from auth.errors import MissingAuthenticationToken
 from auth.identities import Identities, User
 from auth.policy import NamedPolicy
 from auth.policy_document import Kind, read_policy
-from cluster.key_owners import Grant
+from cluster.keys.key_owners import Grant
 from sqs_api.tests.serving import ACCOUNT, REGION, Answer, Service, json_request, running
 
 OTHER = "2" * 12
@@ -377,7 +377,7 @@ async def test_the_root_of_a_keys_account_is_let_in_without_a_policy_being_looke
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = await _queue(service, "alias/orders", Policy="")
-    monkeypatch.setattr("sqs_api.access._Request.check_key", None)
+    monkeypatch.setattr("sqs_api.gateway.access._Request.check_key", None)
 
     assert await _refusals(service, ACCOUNT, url) == ALLOWED
 

@@ -15,13 +15,13 @@ import pytest_asyncio
 from auth.caller import Caller
 from auth.errors import MissingAuthenticationToken
 from cluster.tests.virtual_time import SettableClock
-from sqs_api.audit import AuditLog
-from sqs_api.ledger import Ledger
+from sqs_api.gateway.accounting import Ledger
+from sqs_api.gateway.audit import AuditLog
+from sqs_api.gateway.usage import Usage, read_usage
+from sqs_api.gateway.usage_journal import journals_in
 from sqs_api.tests.serving import ACCOUNT, REGION, Service, json_request, running
-from sqs_api.usage import Usage, read_usage
-from sqs_api.usage_journal import journals_in
-from visibility.attributes import initial_attributes, settings_of
-from visibility.model import QueueDefinition
+from visibility.contract.attributes import initial_attributes, settings_of
+from visibility.contract.model import QueueDefinition
 
 CALLER = Caller(ACCOUNT, REGION, "AIDA", "AKIA", "ann")
 
@@ -253,7 +253,7 @@ async def test_what_finds_no_room_in_a_journal_is_counted_in_memory(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as full:
-        full.setattr("sqs_api.usage_journal.os.pwrite", lambda *_: 100)
+        full.setattr("sqs_api.gateway.usage_journal.os.pwrite", lambda *_: 100)
         for _ in range(2):
             files.usage.count(ACCOUNT, None, 5, 6)
         files.usage.count("1" * 12, None, 5, 6)

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from compat_tests.certificates import Authority
-from sqs_api.descriptors import for_connections
-from sqs_api.gateway import Client, Exchange
-from sqs_api.listener import Listener
-from sqs_api.plain_request import RawRequest
-from sqs_api.shedding import ListenerLimits, Refused
+from sqs_api.gateway.gateway import Client, Exchange
+from sqs_api.http.descriptors import for_connections
+from sqs_api.http.listener import Listener
+from sqs_api.http.shedding import ListenerLimits, Refused
+from sqs_api.http.tls import Tls
+from sqs_api.protocol.request import RawRequest
 from sqs_api.tests.listening import listening
 from sqs_api.tests.serving import Service, json_request, settled, until
-from sqs_api.tls import Tls
 
 LIST = json_request("ListQueues")
 
@@ -85,7 +85,7 @@ class _WithoutDescriptors:
 async def test_accept_without_descriptors_pauses_and_goes_on(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sqs_api.listener._PAUSE_S", 3600)
+    monkeypatch.setattr("sqs_api.http.listener._PAUSE_S", 3600)
     async with listening(service) as port:
         listener = Listener(port.server, connections_max=9)
         port.number = await listener.open("127.0.0.1", 0)
@@ -97,7 +97,7 @@ async def test_accept_without_descriptors_pauses_and_goes_on(
         client = await port.connect()
         await settled(100)
         assert poor.left == 1, "it was asked again without a pause"
-        monkeypatch.setattr("sqs_api.listener._PAUSE_S", 0)
+        monkeypatch.setattr("sqs_api.http.listener._PAUSE_S", 0)
         listener._resume()
 
         assert (await client.ask(LIST)).status == 200

@@ -10,7 +10,7 @@ from typing import Any
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
-from sqs_api.queue_metrics import QueueMetrics
+from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.tests.serving import (
     ACCOUNT,
     REGION,
@@ -19,8 +19,8 @@ from sqs_api.tests.serving import (
     query_request,
     running,
 )
-from visibility.ages import OldestMessages
-from visibility.counts import Counts
+from visibility.state.ages import OldestMessages
+from visibility.state.counts import Counts
 
 Q = {"account": ACCOUNT, "region": REGION, "queue": "q"}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sqs_api.plain_request import (
+from sqs_api.protocol.request import (
     BODY_BYTES_MAX,
     HEAD_BYTES_MAX,
     HEADERS_MAX,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sqs_api.protocol.codec import Wire, content_type, decode_request, detect_wire
-from visibility.errors import InvalidAction, QueueError, UnknownOperation
-from visibility.operations import (
+from visibility.contract.errors import InvalidAction, QueueError, UnknownOperation
+from visibility.contract.operations import (
     DeleteQueue,
     GetQueueUrl,
     ListQueues,

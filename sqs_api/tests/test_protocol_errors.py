@@ -12,8 +12,8 @@ from auth.errors import AuthError
 from sqs_api.protocol import errors
 from sqs_api.protocol.codec import Wire, encode_error
 from sqs_api.protocol.errors import Fault
-from visibility import errors as queue_errors
-from visibility.errors import QueueError
+from visibility.contract import errors as queue_errors
+from visibility.contract.errors import QueueError
 
 XMLNS = 'xmlns="http://queue.amazonaws.com/doc/2012-11-05/"'
 ERRORS: list[type[QueueError | AuthError]] = [

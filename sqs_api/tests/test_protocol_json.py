@@ -7,9 +7,9 @@ import json
 import pytest
 
 from sqs_api.protocol.codec import Decoded, Wire, decode_request, encode_result
-from visibility import results
-from visibility.errors import InvalidAction, InvalidRequest
-from visibility.operations import (
+from visibility.contract import results
+from visibility.contract.errors import InvalidAction, InvalidRequest
+from visibility.contract.operations import (
     MessageAttributeValue,
     ReceiveMessage,
     SendMessage,

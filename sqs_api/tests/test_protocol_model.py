@@ -18,8 +18,8 @@ from botocore.parsers import create_parser
 from botocore.serialize import create_serializer
 
 from sqs_api.protocol import codec, fields, wire
-from visibility import operations, results
-from visibility.operations import ACTIONS
+from visibility.contract import operations, results
+from visibility.contract.operations import ACTIONS
 
 LIST_ELEMENTS = {
     "AWSAccountIdList": "AWSAccountId",

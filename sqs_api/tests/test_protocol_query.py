@@ -9,9 +9,9 @@ import pytest
 from sqs_api.protocol.codec import Wire, decode_request, encode_result
 from sqs_api.protocol.fields import INDEX_MAX
 from sqs_api.protocol.query_codec import PARAMETERS_MAX
-from visibility import results
-from visibility.errors import InvalidRequest, MissingParameter
-from visibility.operations import (
+from visibility.contract import results
+from visibility.contract.errors import InvalidRequest, MissingParameter
+from visibility.contract.operations import (
     AddPermission,
     ChangeMessageVisibilityBatch,
     ChangeMessageVisibilityBatchRequestEntry,

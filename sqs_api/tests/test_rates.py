@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from auth.caller import Caller
-from sqs_api.rates import Rates
+from sqs_api.gateway.rates import Rates
 from sqs_api.tests.serving import json_request, query_request, running
-from visibility.attributes import initial_attributes, settings_of
-from visibility.errors import RequestThrottled
-from visibility.model import Content, QueueDefinition
-from visibility.operations import (
+from visibility.contract.attributes import initial_attributes, settings_of
+from visibility.contract.errors import RequestThrottled
+from visibility.contract.model import Content, QueueDefinition
+from visibility.contract.operations import (
     DeleteMessage,
     ReceiveMessage,
     SendMessage,

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sqs_api.config import AuthMode, Settings, Switch
 from sqs_api.node import Node
+from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.serving import Client, Service, json_request
-from storage.folder import open_folder
-from storage.rocks import Durability, RocksStore
-from storage.stored_rows import StoredRows
+from storage.engines.folder import open_folder
+from storage.engines.rocks import Durability, RocksStore
+from storage.rows.stored_rows import StoredRows
 
 
 @asynccontextmanager

@@ -14,17 +14,17 @@ from cluster.tests.driver import Driver
 from sqs_api.tests.sealed_world import BILLS, BODY, MANAGED, ORDERS, PLAIN, World
 from sqs_api.tests.served import serving
 from sqs_api.tests.serving import json_request
-from storage.codec import decode_row, encode_row
-from storage.keys import message_key
-from storage.memory import MemoryStore
-from visibility.events import StoredMessage
-from visibility.model import Request
-from visibility.operations import (
+from storage.engines.memory import MemoryStore
+from storage.rows.codec import decode_row, encode_row
+from storage.rows.keys import message_key
+from visibility.contract.model import Request
+from visibility.contract.operations import (
     MoveSelected,
     Operation,
     StartMessageMoveTask,
 )
-from visibility.outcomes import MovePlan
+from visibility.contract.outcomes import MovePlan
+from visibility.state.events import StoredMessage
 from visibility.tests import prepared
 
 UNSEALED = {"SqsManagedSseEnabled": "false"}

@@ -12,15 +12,15 @@ import pytest
 import pytest_asyncio
 
 from auth.envelope import BUILT_IN_KEY
-from cluster.clock import SystemEntropy
-from cluster.keyring import Keyring
+from cluster.keys.keyring import Keyring
+from cluster.shards.clock import SystemEntropy
 from cluster.tests.virtual_time import SettableClock
-from sqs_api.sealing import Sealer
+from sqs_api.gateway.sealing import Sealer
 from sqs_api.tests.serving import ACCOUNT, Service, json_request, running
-from visibility.attributes import initial_attributes, settings_of
-from visibility.errors import KmsDisabled, KmsNotFound
-from visibility.events import StoredMessage
-from visibility.model import Content, QueueDefinition
+from visibility.contract.attributes import initial_attributes, settings_of
+from visibility.contract.errors import KmsDisabled, KmsNotFound
+from visibility.contract.model import Content, QueueDefinition
+from visibility.state.events import StoredMessage
 
 BODY = b"a body that nobody may read"
 

@@ -14,13 +14,13 @@ import uvloop
 from structlog.testing import capture_logs
 
 from compat_tests.certificates import Authority, Pair
-from sqs_api.config import Settings
-from sqs_api.front import Front
-from sqs_api.listener_metrics import ListenerMetrics
-from sqs_api.shedding import Refused, TimedOut
+from sqs_api.http.listener_metrics import ListenerMetrics
+from sqs_api.http.server import Front
+from sqs_api.http.shedding import Refused, TimedOut
+from sqs_api.http.tls import Tls, TlsUnusable
+from sqs_api.settings.config import Settings
 from sqs_api.tests.listening import Port, listening
 from sqs_api.tests.serving import json_request, running, until
-from sqs_api.tls import Tls, TlsUnusable
 
 LIST = json_request("ListQueues")
 CREATE = json_request("CreateQueue", QueueName="q")
@@ -192,7 +192,7 @@ def test_failed_handshakes_are_reported_once_a_second(
     pair: Pair,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sqs_api.listener._REPORT_S", 3600.0)
+    monkeypatch.setattr("sqs_api.http.listener._REPORT_S", 3600.0)
 
     async def story(port: Port) -> None:
         for _ in range(3):
@@ -226,7 +226,7 @@ def test_silent_and_hanging_up_clients_leave_nothing_behind(
 def test_handshakes_that_do_not_go_on_are_cut(
     tell: Callable[[Tls, Story], None], pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sqs_api.listener._HANDSHAKE_S", 0.05)
+    monkeypatch.setattr("sqs_api.http.listener._HANDSHAKE_S", 0.05)
 
     async def story(port: Port) -> None:
         silent, half = [await port.connect() for _ in range(2)]
@@ -423,7 +423,7 @@ async def test_metrics_say_what_was_turned_away_and_whether_the_certificate_is_s
 def test_a_port_that_is_taken_is_an_error() -> None:
     async def story() -> None:
         async with running() as service, listening(service) as port:
-            from sqs_api.listener import Listener
+            from sqs_api.http.listener import Listener
 
             with pytest.raises(OSError, match="in use"):
                 await Listener(port.server, connections_max=1).open("127.0.0.1", port.number)
@@ -434,7 +434,7 @@ def test_a_port_that_is_taken_is_an_error() -> None:
 def test_localhost_listens_on_every_address_of_it() -> None:
     async def story() -> None:
         async with running() as service, listening(service) as port:
-            from sqs_api.listener import Listener
+            from sqs_api.http.listener import Listener
 
             listener = Listener(port.server, connections_max=9)
             number = await listener.open("localhost", 0)

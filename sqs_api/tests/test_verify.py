@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from sqs_api.config import AuthMode, Settings
 from sqs_api.node import Node, NodeRefused
+from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import filled, names, serving
-from storage.answered import AnsweredMark
-from storage.copies import files_below
-from storage.keys import message_key
-from storage.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest
-from storage.rocks import Durability, RocksStore
+from storage.copies.files import files_below
+from storage.copies.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest
+from storage.engines.answered import AnsweredMark
+from storage.engines.rocks import Durability, RocksStore
+from storage.rows.keys import message_key
 
 
 @pytest.fixture

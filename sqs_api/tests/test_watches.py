@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from cluster.tests.virtual_time import virtual
-from sqs_api.stalls import STALL_CHECK_S, StallWatch
-from sqs_api.watches import Watches
+from sqs_api.gateway.stalls import STALL_CHECK_S, StallWatch
+from sqs_api.periodic import Watches
 
 
 @virtual

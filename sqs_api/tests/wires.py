@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from sqs_api.answers import Reply
-from sqs_api.gateway import Client, Exchange, Gateway
-from sqs_api.http_server import SqsConnection, SqsServer
-from sqs_api.plain_request import RawRequest
+from sqs_api.gateway.gateway import Client, Exchange, Gateway
+from sqs_api.http.connection import SqsConnection, SqsServer
+from sqs_api.protocol.reply import Reply
+from sqs_api.protocol.request import RawRequest
 from sqs_api.tests.serving import AiohttpServer
 
 _DATE = re.compile(rb"\r\nDate: [^\r]*\r\n")

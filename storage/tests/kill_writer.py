@@ -7,13 +7,13 @@ import os
 import sys
 from pathlib import Path
 
-from storage.appliers import APPLIERS, write_queue
-from storage.codec import QueueRow
-from storage.rocks import Durability, RocksStore
-from storage.store import StoreFailed
-from storage.stored_rows import StoredRows
-from visibility.events import MessagesSent, StoredMessage
-from visibility.state import SPAN_BITS
+from storage.engines.rocks import Durability, RocksStore
+from storage.engines.store import StoreFailed
+from storage.rows.appliers import APPLIERS, write_queue
+from storage.rows.codec import QueueRow
+from storage.rows.stored_rows import StoredRows
+from visibility.state.events import MessagesSent, StoredMessage
+from visibility.state.state import SPAN_BITS
 
 QUEUE_ID = 1
 TURN_MESSAGES = 3

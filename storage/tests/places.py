@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from storage.appliers import APPLIERS, Moved
-from storage.memory import MemoryStore
-from storage.rocks import Durability, RocksStore
-from storage.store import Store, StoreFailed
-from visibility.events import Event, StoredMessage
+from storage.engines.memory import MemoryStore
+from storage.engines.rocks import Durability, RocksStore
+from storage.engines.store import Store, StoreFailed
+from storage.rows.appliers import APPLIERS, Moved
+from visibility.state.events import Event, StoredMessage
 
 KINDS = (*Durability, "MemoryStore")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.answered import AnsweredMark
-from storage.rocks import Durability, RocksStore
-from storage.store import StoreFailed
+from storage.engines.answered import AnsweredMark
+from storage.engines.rocks import Durability, RocksStore
+from storage.engines.store import StoreFailed
 
 ROWS = 400
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from storage.appliers import APPLIERS, write_queue
-from storage.codec import QueueRow, encode_row
-from storage.keys import (
+from storage.engines.store import Store
+from storage.rows.appliers import APPLIERS, write_queue
+from storage.rows.codec import QueueRow, encode_row
+from storage.rows.keys import (
     ALIAS,
     CLOCK,
     DELAYED,
@@ -26,9 +27,8 @@ from storage.keys import (
     remembered_key,
     row_key,
 )
-from storage.store import Store
 from storage.tests.places import Place, committed, everything, message, put
-from visibility.events import (
+from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     Event,
     GroupChange,

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from storage.archive_schema import ARCHIVE, transaction_id
-from storage.archived_batch import Claimed, refute
-from storage.lake import Lake, LakeUnusable
+from storage.lake.archive_schema import ARCHIVE, transaction_id
+from storage.lake.archived_batch import Claimed, refute
+from storage.lake.table import Lake, LakeUnusable
 
 ROWS = pa.table({"body": ["x"]})
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage import keys
-from storage.codec import ArchiveRow, DamagedRecord, QueueRow, decode_row, encode_row
-from visibility.events import (
+from storage.rows import keys
+from storage.rows.codec import ArchiveRow, DamagedRecord, QueueRow, decode_row, encode_row
+from visibility.state.events import (
     ArchivedMessage,
     GroupRow,
     Lease,

@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from storage.appliers import APPLIERS, write_queue
-from storage.codec import DamagedRecord, QueueRow
-from storage.keys import MESSAGE, row_key
-from storage.rocks import Durability, RocksStore
-from storage.stored_rows import StoredRows
-from visibility.events import Event, Lease, MessagesSent, StoredMessage, VisibilityChanged
+from storage.engines.rocks import Durability, RocksStore
+from storage.rows.appliers import APPLIERS, write_queue
+from storage.rows.codec import DamagedRecord, QueueRow
+from storage.rows.keys import MESSAGE, row_key
+from storage.rows.stored_rows import StoredRows
+from visibility.state.events import Event, Lease, MessagesSent, StoredMessage, VisibilityChanged
 
 COUNT = 400
 ROW = QueueRow(COUNT + 1, 1, COUNT, 0)

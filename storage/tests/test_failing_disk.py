@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.rocks import Durability, RocksStore
-from storage.store import StoreFailed
+from storage.engines.rocks import Durability, RocksStore
+from storage.engines.store import StoreFailed
 from storage.tests.places import committed
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.folder import FolderRefused, open_folder, write_format
+from storage.engines.folder import FolderRefused, open_folder, write_format
 
 
 def test_a_new_folder_gets_the_format_file_and_one_shard(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.folder import FolderRefused
-from storage.in_use import refuse_if_in_use
+from storage.engines.folder import FolderRefused
+from storage.engines.in_use import refuse_if_in_use
 
 _HOLD = """
 import fcntl, socket, sys

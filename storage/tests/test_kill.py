@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from storage.rocks import Durability, RocksStore
-from storage.stored_rows import StoredRows
+from storage.engines.rocks import Durability, RocksStore
+from storage.rows.stored_rows import StoredRows
 from storage.tests.kill_writer import QUEUE_ID, TURN_MESSAGES, body
 
 ROUNDS = 5

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.appliers import write_queue
-from storage.codec import DamagedRecord, QueueRow, encode_row
-from storage.keys import (
+from storage.engines.store import Store
+from storage.rows.appliers import write_queue
+from storage.rows.codec import DamagedRecord, QueueRow, encode_row
+from storage.rows.keys import (
     ALIAS,
     DELAYED,
     GROUP,
@@ -24,10 +25,9 @@ from storage.keys import (
     remembered_key,
     row_key,
 )
-from storage.store import Store
-from storage.stored_rows import StoredQueue, StoredRows
+from storage.rows.stored_rows import StoredQueue, StoredRows
 from storage.tests.places import Place, committed, message, put
-from visibility.events import (
+from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     Lease,
     MessagesDelayed,

@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from storage.appliers import APPLIERS, write_queue
-from storage.codec import QueueRow
-from storage.keys import row_key
-from storage.rocks import Durability, RocksStore
-from storage.rocks_view import RocksView
-from storage.store import StoreFailed
-from storage.verify import Finding, SoundRow, check_rows
-from visibility.events import MessagesSent, StoredMessage
+from storage.checks.damage import Finding, SoundRow, check_rows
+from storage.engines.rocks import Durability, RocksStore
+from storage.engines.rocks_view import RocksView
+from storage.engines.store import StoreFailed
+from storage.rows.appliers import APPLIERS, write_queue
+from storage.rows.codec import QueueRow
+from storage.rows.keys import row_key
+from visibility.state.events import MessagesSent, StoredMessage
 
 COUNT = 400
 

@@ -11,24 +11,24 @@ import msgspec
 import pyarrow.parquet as parquet
 import pytest
 
-from storage import segments
-from storage.archive_schema import (
+from storage.engines.memory import MemoryStore
+from storage.lake import segments
+from storage.lake.archive_schema import (
     CHECKSUM_MODULUS,
     FOOTER_KEY,
     attribute_bytes,
     bucket_of,
     row_checksum,
 )
-from storage.codec import encode_row
-from storage.keys import ARCHIVED, row_key
-from storage.lake import Lake
-from storage.memory import MemoryStore
-from storage.segments import Written, not_written, write_segment
-from visibility import counts
-from visibility.content import contents_of
-from visibility.events import THE_SHARD, ArchivedMessage, SealedBatch, StoredMessage
-from visibility.model import Content
-from visibility.operations import MessageAttributeValue, SendMessage
+from storage.lake.segments import Written, not_written, write_segment
+from storage.lake.table import Lake
+from storage.rows.codec import encode_row
+from storage.rows.keys import ARCHIVED, row_key
+from visibility.content.content import contents_of
+from visibility.contract.model import Content
+from visibility.contract.operations import MessageAttributeValue, SendMessage
+from visibility.state import counts
+from visibility.state.events import THE_SHARD, ArchivedMessage, SealedBatch, StoredMessage
 from visibility.tests.prepared import queue_named
 
 Q = queue_named("q", 1)

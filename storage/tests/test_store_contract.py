@@ -1,4 +1,4 @@
-"""The contract of `storage/store.py`, over RocksStore at each durability and over MemoryStore."""
+"""The contract of `storage/engines/store.py`, over RocksStore at each durability and over MemoryStore."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.memory import MemoryStore
-from storage.rocks import Durability, RocksStore
-from storage.store import Store, StoreFailed
+from storage.engines.memory import MemoryStore
+from storage.engines.rocks import Durability, RocksStore
+from storage.engines.store import Store, StoreFailed
 from storage.tests.places import Place, committed, everything
 
 

@@ -7,16 +7,16 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from storage.codec import DamagedRecord
-from storage.keys import (
+from storage.engines.store import Store
+from storage.rows.codec import DamagedRecord
+from storage.rows.keys import (
     DELAYED,
     message_key,
     pair_key,
 )
-from storage.store import Store
-from storage.stored_rows import StoredRows
+from storage.rows.stored_rows import StoredRows
 from storage.tests.places import Place, committed, message, put
-from visibility.events import (
+from visibility.state.events import (
     GroupChange,
     GroupRow,
     GroupsChanged,
@@ -30,7 +30,7 @@ from visibility.events import (
     Remembered,
     StoredMessage,
 )
-from visibility.grouping import group_digest
+from visibility.state.grouping import group_digest
 
 LEASE_1 = Lease(1, 30_000, 1, 0, 5, 5)
 RUBBISH = b"\x01rubbish"

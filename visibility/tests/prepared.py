@@ -8,12 +8,10 @@ from collections.abc import Sequence
 import msgspec
 
 from auth.caller import Caller
-from visibility.attributes import initial_attributes, settings_of
-from visibility.errors import KmsDisabled, QueueError
-from visibility.events import StoredMessage
-from visibility.grouping import deduplication_digest, group_digest
-from visibility.model import Content, QueueDefinition, Receipt, Request
-from visibility.operations import (
+from visibility.contract.attributes import initial_attributes, settings_of
+from visibility.contract.errors import KmsDisabled, QueueError
+from visibility.contract.model import Content, QueueDefinition, Receipt, Request
+from visibility.contract.operations import (
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
     ChangeMessageVisibilityBatchRequestEntry,
@@ -32,6 +30,8 @@ from visibility.operations import (
     SendMessageBatchRequestEntry,
     StartMessageMoveTask,
 )
+from visibility.state.events import StoredMessage
+from visibility.state.grouping import deduplication_digest, group_digest
 
 ACCOUNT = "000000000000"
 REGION = "us-east-1"

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from visibility import errors
-from visibility.attributes import (
+from visibility.contract import errors
+from visibility.contract.attributes import (
     ATTRIBUTES,
     changed_attributes,
     checked_tags,
@@ -17,8 +17,8 @@ from visibility.attributes import (
     settings_of,
     shown_attributes,
 )
-from visibility.model import QueueCounters, QueueDefinition, RedrivePolicy
-from visibility.redrive_policies import redrive_allowed
+from visibility.contract.model import QueueCounters, QueueDefinition, RedrivePolicy
+from visibility.contract.redrive_policies import redrive_allowed
 
 FIFO = {"FifoQueue": "true"}
 DLQ = "arn:aws:sqs:us-east-1:000000000000:dlq"

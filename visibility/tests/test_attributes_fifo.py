@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from visibility import errors
-from visibility.attributes import (
+from visibility.contract import errors
+from visibility.contract.attributes import (
     changed_attributes,
     conflicting_attribute,
     initial_attributes,

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from visibility import errors
-from visibility.attributes import initial_attributes, settings_of
-from visibility.content import Delivery, contents_of, message_of, selection_of
-from visibility.model import Content, QueueDefinition
-from visibility.operations import (
+from visibility.content.content import Delivery, contents_of, message_of, selection_of
+from visibility.contract import errors
+from visibility.contract.attributes import initial_attributes, settings_of
+from visibility.contract.model import Content, QueueDefinition
+from visibility.contract.operations import (
     MessageAttributeValue,
     ReceiveMessage,
     SendMessage,
     SendMessageBatch,
     SendMessageBatchRequestEntry,
 )
-from visibility.results import Message
+from visibility.contract.results import Message
 
 URL = "q"
 LIMIT = 1_048_576

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from visibility import errors
-from visibility.content import selection_of
-from visibility.operations import MessageAttributeValue, ReceiveMessage, SendMessage
-from visibility.results import Message, ReceivedAttributeValue
+from visibility.content.content import selection_of
+from visibility.contract import errors
+from visibility.contract.operations import MessageAttributeValue, ReceiveMessage, SendMessage
+from visibility.contract.results import Message, ReceivedAttributeValue
 from visibility.tests.test_content import TRACE, URL, received, sent, text
 
 

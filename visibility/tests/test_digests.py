@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from visibility.digests import SMALL_BYTES_MAX, md5_of_attributes, md5_of_body
+from visibility.contract.digests import SMALL_BYTES_MAX, md5_of_attributes, md5_of_body
 
 GENERAL = {"General": ("String", b"Kenobi")}
 HELLO = {"Hello": ("String", b"There")}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from visibility import fairness
-from visibility.fairness import (
+from visibility.state import fairness
+from visibility.state.fairness import (
     FINISHED_MIN,
     IN_FLIGHT_MIN,
     QUIET_AFTER_MS,
     Fairness,
 )
-from visibility.grouping import UNGROUPED
+from visibility.state.grouping import UNGROUPED
 
 A, B = b"a" * 16, b"b" * 16
 

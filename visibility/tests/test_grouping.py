@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from visibility.grouping import (
+from visibility.state.grouping import (
     DIGEST_BYTES,
     UNGROUPED,
     attempt_digest,

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from visibility import heads
-from visibility.heads import Heads
+from visibility.state import ready_groups as heads
+from visibility.state.ready_groups import Heads
 
 
 class Disk:

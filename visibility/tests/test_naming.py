@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from visibility.errors import InvalidAddress, InvalidParameterValue, QueueDoesNotExist
-from visibility.naming import (
+from visibility.contract.errors import InvalidAddress, InvalidParameterValue, QueueDoesNotExist
+from visibility.contract.naming import (
     QueueArn,
     check_queue_name,
     parse_arn,

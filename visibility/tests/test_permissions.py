@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from visibility.errors import InvalidParameterValue
-from visibility.permissions import with_permission, without_permission
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.permissions import with_permission, without_permission
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:q"
 ONE, OTHER = "111111111111", "222222222222"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from visibility.errors import InvalidAttributeValue, OverLimit
-from visibility.queue_policy import check_policy_of_queue
+from visibility.contract.errors import InvalidAttributeValue, OverLimit
+from visibility.contract.queue_policy import check_policy_of_queue
 
 ACCOUNT = "123456789012"
 ARN = f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"

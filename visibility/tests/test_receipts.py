@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from visibility.errors import ReceiptHandleIsInvalid
-from visibility.model import Receipt
-from visibility.receipts import ReceiptKey
+from visibility.content.receipts import ReceiptKey
+from visibility.contract.errors import ReceiptHandleIsInvalid
+from visibility.contract.model import Receipt
 
 KEY = ReceiptKey(bytes(range(32)))
 

@@ -7,7 +7,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from visibility.stamp import Stamp
+from visibility.state.stamp import Stamp
 
 bits128 = st.integers(0, 2**128 - 1)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from visibility import errors
-from visibility import operations as ops
-from visibility.validate import check
+from visibility.contract import errors
+from visibility.contract import operations as ops
+from visibility.contract.validate import check
 
 URL = "http://localhost/000000000000/q"
 ARN = "arn:aws:sqs:us-east-1:000000000000:q"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from visibility.state.waiters import WaitList
 from visibility.tests import prepared
-from visibility.waiters import WaitList
 
 Q = prepared.receive(prepared.queue_named("q", 1))
 OTHER = prepared.receive(prepared.queue_named("other", 2))

@@ -1,0 +1,1 @@
+"""Definitions of queues: who made them, what they are now, and which were deleted."""

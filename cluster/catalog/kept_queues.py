@@ -1,0 +1,67 @@
+"""The catalog's memory of queues that were deleted or purged, and the rules of their window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cluster.catalog.catalog_rows import KeptQueue, KeptState
+
+KEPT_MAX = 1_000
+"""Queues that are kept; beyond that the oldest are dropped early, since each takes memory."""
+
+
+class KeptQueues:
+    """Deleted and purged queues by id."""
+
+    def __init__(self, window_ms: int) -> None:
+        self.window_ms = window_ms
+        """Time in which a deleted or purged queue can be restored; with 0 it is dropped at once."""
+        self._kept: dict[int, KeptQueue] = {}
+
+    def __iter__(self) -> Iterator[KeptQueue]:
+        return iter(self._kept.values())
+
+    def put(self, kept: KeptQueue) -> None:
+        """Add or replace a queue."""
+        self._kept[kept.queue.queue_id] = kept
+
+    def get(self, queue_id: int) -> KeptQueue | None:
+        """The queue with this id, None if it is not kept."""
+        return self._kept.get(queue_id)
+
+    def remove(self, queue_id: int) -> KeptQueue:
+        """Take out a queue, which exists again."""
+        return self._kept.pop(queue_id)
+
+    def forget(self, queue_id: int) -> None:
+        """Take out a queue for good; one that it continued is continued by its successor, or counts as deleted."""
+        removed = self.remove(queue_id)
+        for kept in [each for each in self if each.continued_as == queue_id]:
+            self.put(kept._replace(continued_as=removed.continued_as))
+
+    def in_state(self, state: KeptState) -> list[KeptQueue]:
+        """The queues in this state, the latest first."""
+        found = [kept for kept in self if kept.state is state]
+        return sorted(found, key=lambda each: (each.deleted_at_ms, each.queue.queue_id))[::-1]
+
+    def restorable(self, now_ms: int) -> list[KeptQueue]:
+        """The queues that can be restored now, the latest first."""
+        return [kept for kept in self.in_state(KeptState.KEPT) if self.is_restorable(kept, now_ms)]
+
+    def is_restorable(self, kept: KeptQueue, now_ms: int) -> bool:
+        """True while the window is open. A clock turned back does not shorten it; a window of 0 is never open."""
+        is_over = max(0, now_ms - kept.deleted_at_ms) >= self.window_ms
+        return kept.state is KeptState.KEPT and not is_over
+
+    def over(self, now_ms: int) -> list[KeptQueue]:
+        """The queues whose window is over, and those beyond KEPT_MAX."""
+        return [
+            kept
+            for position, kept in enumerate(self.in_state(KeptState.KEPT))
+            if position >= KEPT_MAX or not self.is_restorable(kept, now_ms)
+        ]
+
+    @property
+    def state_of_removed(self) -> KeptState:
+        """State of a queue that is deleted or purged now."""
+        return KeptState.KEPT if self.window_ms else KeptState.DROPPING

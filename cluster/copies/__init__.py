@@ -1,0 +1,1 @@
+"""Backup, restore and verification of data folders."""

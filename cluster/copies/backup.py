@@ -1,0 +1,239 @@
+"""Making a backup: one point in time of a whole data folder, while the service runs or while it does not.
+
+Everything here blocks and belongs into a thread. `take` wants a catalog that does not change meanwhile: then no shard holds
+a queue that the copied catalog does not know, and none was dropped that it knows. It copies what refers before what is
+referred to (shards, then the catalog, then all other databases), so keys are in the backup with all that is encrypted under
+them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from cluster.catalog.catalog import CATALOG_FILE
+from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
+from storage.copies.files import (
+    FOLDER_MODE,
+    copy_database,
+    copy_file,
+    files_below,
+    hash_file,
+    sync_file,
+    sync_folders,
+)
+from storage.copies.manifest import (
+    MANIFEST_FORMAT,
+    BackupRefused,
+    CopiedFile,
+    Manifest,
+    write_manifest,
+)
+from storage.engines.folder import FolderRefused, check_folder, open_folder
+from storage.engines.in_use import refuse_if_in_use
+from storage.engines.rocks import Durability, RocksStore
+from storage.engines.store import StoreFailed
+from storage.rows.codec import DamagedRecord
+from storage.rows.keys import FORMAT_VERSION
+from storage.rows.stored_rows import StoredRows
+
+_DRAFT = "backup-draft"
+"""The folder in the data folder in which a backup begins that goes to another file system."""
+
+
+def remove_leftovers(data: Path) -> None:
+    """Remove what a backup left in the data folder that was killed: its hard links keep old files from being freed."""
+    shutil.rmtree(data / _DRAFT, ignore_errors=True)
+
+
+class BackupDraft:
+    """A backup that is being made: `take`, `finish`; or `discard`. Not for two threads at once but for `stop`."""
+
+    def __init__(self, data: Path, target: Path, *, with_master_key: bool) -> None:
+        """Make `target`, which must be absolute, and not exist or be empty. Raises BackupRefused."""
+        self._data = data.absolute()
+        self._target = target
+        self._with_master_key = with_master_key
+        self._stopped = threading.Event()
+        with _named_errors(f"cannot make a backup at {target}"):
+            self._check()
+            remove_leftovers(self._data)
+            target.mkdir(mode=FOLDER_MODE, exist_ok=True)
+            target.chmod(FOLDER_MODE)
+            self._draft = target if self._links_reach(target) else self._data / _DRAFT
+            self._draft.mkdir(mode=FOLDER_MODE, exist_ok=True)
+
+    def _check(self) -> None:
+        target = self._target
+        if not target.is_absolute():
+            raise BackupRefused(f"{target} is not an absolute path")
+        if target.resolve().is_relative_to(self._data.resolve()):
+            raise BackupRefused(f"{target} is in the data folder")
+        if target.exists() and not target.is_dir():
+            raise BackupRefused(f"{target} is not a folder")
+        if target.exists() and any(target.iterdir()):
+            raise BackupRefused(f"{target} is not empty")
+        if not (self._data / CATALOG_FILE).is_file():
+            raise BackupRefused(f"{self._data} has no {CATALOG_FILE}")
+        if self._with_master_key and not (self._data / MASTER_KEY_FILE).is_file():
+            raise BackupRefused(f"{self._data} has no {MASTER_KEY_FILE} that could be put in")
+
+    def _links_reach(self, target: Path) -> bool:
+        """Whether hard links can be made there. RocksDB would copy where they cannot, and stop the process meanwhile."""
+        probe = target / "probe"
+        try:
+            os.link(self._data / CATALOG_FILE, probe)
+        except OSError:
+            return False
+        probe.unlink()
+        return True
+
+    def flush(self, stores: Iterable[RocksStore], times: int) -> None:
+        """Prepare a short `take`. Raises BackupRefused."""
+        with _named_errors(f"cannot copy {self._data}"):
+            for _ in range(times):
+                for store in stores:
+                    self._pause()
+                    store.flush()
+
+    def take(self, checkpoints: Mapping[str, Callable[[Path], None]]) -> None:
+        """Copy as of one instant; from now on everything may change again. `checkpoints` make the folders of that name.
+
+        Raises BackupRefused.
+        """
+        with _named_errors(f"cannot copy {self._data}"):
+            for name, checkpoint in checkpoints.items():
+                checkpoint(self._draft / name)
+                (self._draft / name).chmod(FOLDER_MODE)
+            databases = sorted(
+                self._data.glob("*.sqlite"), key=lambda file: (file.name != CATALOG_FILE, file.name)
+            )
+            for database in databases:
+                copy_database(database, self._draft / database.name)
+            if self._with_master_key:
+                copy_file(self._data / MASTER_KEY_FILE, self._draft / MASTER_KEY_FILE)
+
+    def finish(
+        self, shards: Mapping[int, str], *, version: str, made_at_ms: int, last_stamp_ms: int
+    ) -> Manifest:
+        """Bring all to its place and onto the disk, and declare it a backup. Minutes for many GiB. Raises BackupRefused."""
+        with _named_errors(f"cannot make a backup at {self._target}"):
+            with closing(sqlite3.connect(self._draft / CATALOG_FILE)) as catalog:
+                queues, deleted_queues = count_queues(catalog)
+            files = [self._finished(name) for name in files_below(self._draft)]
+            sync_folders(self._target)
+            manifest = Manifest(
+                format=MANIFEST_FORMAT,
+                holdfast=version,
+                data_format=FORMAT_VERSION,
+                made_at_ms=made_at_ms,
+                last_stamp_ms=last_stamp_ms,
+                shards={str(number): name for number, name in shards.items()},
+                queues=queues,
+                has_master_key=self._with_master_key,
+                files=files,
+                deleted_queues=deleted_queues,
+            )
+            write_manifest(self._target, manifest)
+        remove_leftovers(self._data)
+        return manifest
+
+    def _finished(self, name: str) -> CopiedFile:
+        here, there = self._draft / name, self._target / name
+        if self._draft == self._target:
+            sync_file(there)
+            return CopiedFile(name, *hash_file(there, self._pause))
+        there.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        return CopiedFile(name, *copy_file(here, there, self._pause))
+
+    def stop(self) -> None:
+        """Have `finish` end soon, with BackupRefused. For any thread."""
+        self._stopped.set()
+
+    def _pause(self) -> None:
+        if self._stopped.is_set():
+            raise BackupRefused("the service stops")
+
+    def discard(self) -> None:
+        """Remove what was made; the empty target stays. Does nothing for what cannot be removed."""
+        remove_leftovers(self._data)
+        with suppress(OSError):
+            for child in self._target.iterdir():
+                if child.is_dir():
+                    shutil.rmtree(child, ignore_errors=True)
+                else:
+                    child.unlink()
+
+
+def back_up_closed(
+    data: Path, target: Path, *, version: str, made_at_ms: int, with_master_key: bool
+) -> Manifest:
+    """Back up a folder that no service uses: its databases are locked meanwhile. Raises BackupRefused."""
+    try:
+        check_folder(data)
+        shards = open_folder(data)
+        refuse_if_in_use(data, shards.values())
+    except FolderRefused as error:
+        raise BackupRefused(str(error)) from error
+    stores: dict[int, RocksStore] = {}
+    try:
+        with _named_errors(f"cannot back up {data}"):
+            for number, folder in shards.items():
+                stores[number] = RocksStore(folder, Durability.FSYNC, lambda error: None)
+            draft = BackupDraft(data, target, with_master_key=with_master_key)
+            try:
+                last_stamp_ms = max(
+                    (each.row.stamp_ms for s in stores.values() for each in StoredRows(s).load()),
+                    default=0,
+                )
+                draft.take({shards[n].name: store.checkpoint for n, store in stores.items()})
+                return draft.finish(
+                    {number: folder.name for number, folder in shards.items()},
+                    version=version,
+                    made_at_ms=made_at_ms,
+                    last_stamp_ms=last_stamp_ms,
+                )
+            except BaseException:
+                draft.discard()
+                raise
+    finally:
+        for store in stores.values():
+            store.close()
+
+
+def queue_ids(catalog: sqlite3.Connection) -> dict[int, list[int]]:
+    """The ids of the queues of each shard that can be used or restored. Raises sqlite3.Error."""
+    found: dict[int, list[int]] = {}
+    select = (
+        "SELECT shard, queue_id FROM queues UNION ALL SELECT shard, queue_id FROM deleted_queues"
+    )
+    for shard, queue_id in catalog.execute(select):
+        found.setdefault(shard, []).append(queue_id)
+    return found
+
+
+def count_queues(catalog: sqlite3.Connection) -> tuple[int, int]:
+    """The numbers of queues in use and of deleted ones. Raises sqlite3.Error."""
+    counts = (
+        catalog.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for table in ("queues", "deleted_queues")
+    )
+    used, deleted = counts
+    return used, deleted
+
+
+@contextmanager
+def _named_errors(what: str) -> Iterator[None]:
+    """Everything that can fail on a disk, as BackupRefused."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise BackupRefused(f"{what}: {where}{error.strerror or error}") from error
+    except (sqlite3.Error, StoreFailed, DamagedRecord) as error:
+        raise BackupRefused(f"{what}: {error}") from error

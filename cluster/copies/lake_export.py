@@ -1,0 +1,139 @@
+"""What a process of its own does for a running service: write batches and snapshots from the shards' files to the lake.
+
+It opens the files as they are at one instant, changes nothing, and may be killed at any time: what it writes is the same
+however often it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import nlargest
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from auth.envelope import SealBroken
+from cluster.keys.keyring import Keyring
+from storage.copies.export_task import Export, Exported, ShardExport, ShardExported
+from storage.copies.snapshots import write_flows, write_snapshot
+from storage.engines.rocks_view import RocksView
+from storage.engines.store import StoreFailed
+from storage.lake.archive_schema import QUEUE_AGE_LATEST
+from storage.lake.segments import Open, not_written, write_segment
+from storage.lake.table import Lake, LakeUnusable
+from storage.rows.stored_rows import load_archive
+from visibility.state.events import StoredMessage
+
+
+class ExportFailed(Exception):
+    """Nothing, or not everything, was written; the text says why in one line."""
+
+
+def export(wanted: Export, lake: Lake, open_keyring: Callable[[], Keyring]) -> Exported:
+    """Write what is wanted. Raises ExportFailed."""
+    try:
+        shards = [_export_shard(wanted, shard, lake, open_keyring) for shard in wanted.shards]
+        ages = _queue_ages(lake.read(QUEUE_AGE_LATEST), wanted.queue_ages_max)
+        for shard in wanted.shards:  # last: what is counted is counted anew if anything fails
+            _write_flows(wanted, shard, lake)
+    except (LakeUnusable, StoreFailed, OSError) as error:
+        raise ExportFailed(" ".join(str(error).split())) from error
+    return Exported(shards, ages)
+
+
+def _queue_ages(found: bytes | None, queues_max: int) -> list[dict[str, Any]]:
+    """Of the queues with the oldest messages; nothing of a file that is no list of queues."""
+    try:
+        said = msgspec.json.decode(found or b"{}", type=_QueueAges)
+    except msgspec.MsgspecError:
+        return []
+    return nlargest(queues_max, said.queues, key=_age_max_s)
+
+
+class _QueueAges(msgspec.Struct):
+    queues: list[dict[str, Any]] = []
+
+
+def _age_max_s(queue: dict[str, Any]) -> float:
+    age_s = queue.get("age_max_s")
+    return age_s if isinstance(age_s, int | float) else 0.0
+
+
+def _export_shard(
+    wanted: Export, shard: ShardExport, lake: Lake, open_keyring: Callable[[], Keyring]
+) -> ShardExported:
+    view = RocksView(Path(shard.folder))
+    try:
+        done = _export_batches(wanted, shard, lake, view, open_keyring)
+        if wanted.snapshot_at_ms:
+            done.snapshot_rows = write_snapshot(
+                lake,
+                view,
+                wanted.queues,
+                source=shard.source,
+                shard=shard.number,
+                taken_at_ms=wanted.snapshot_at_ms,
+            )
+    finally:
+        view.close()
+    return done
+
+
+def _write_flows(wanted: Export, shard: ShardExport, lake: Lake) -> None:
+    if shard.flows:
+        write_flows(
+            lake, shard.flows, source=shard.source, shard=shard.number, until_ms=wanted.until_ms
+        )
+
+
+def _export_batches(
+    wanted: Export,
+    shard: ShardExport,
+    lake: Lake,
+    view: RocksView,
+    open_keyring: Callable[[], Keyring],
+) -> ShardExported:
+    done = ShardExported(shard.number, 0, 0, 0, 0, [], 0)
+    archive, batches = load_archive(view)
+    if archive is None or not batches:
+        return done
+    if archive.source != shard.source:
+        raise ExportFailed(f"shard {shard.number} is {archive.source} on disk, not {shard.source}")
+    keyring = open_keyring()
+    try:
+        opened = _opener(keyring, wanted.readable_keys, wanted.account)
+        for batch in not_written(lake, shard.source, shard.number, batches):
+            written = write_segment(lake, view, shard.source, shard.number, batch, opened)
+            done.segments += 1
+            done.messages += written.messages
+            done.missing += written.missing
+            done.damaged += [str(error) for error in written.damaged]
+            if written.missing:
+                done.damaged.append(f"batch {batch.number} is without {written.missing} messages")
+    finally:
+        keyring.close()
+    done.batch = batches[-1].number
+    return done
+
+
+def _opener(keyring: Keyring, readable_keys: list[str], account: str) -> Open:
+    """Opens what is archived readable; what it cannot open stays as it is, and can be opened later with the key.
+
+    Raises ExportFailed for a key that there is not: nobody can make what is in the archive readable later.
+    """
+    readable = [keyring.find(key, account) for key in readable_keys]
+    for key, found in zip(readable_keys, readable, strict=True):
+        if found is None:
+            raise ExportFailed(f"archive_keys: there is no key {key}")
+
+    def opened(message: StoredMessage) -> bytes | None:
+        if not message.sealed:
+            return message.data
+        try:
+            named, key = keyring.data_key(message.sealed)
+            return key.open(message.data) if named.enabled and named in readable else None
+        except SealBroken:
+            return None
+
+    return opened

@@ -1,0 +1,211 @@
+"""Looking at a data folder or a backup, without changing it and whether or not a service uses it: what is wrong, and where.
+
+Shards are read as of one instant each, the catalog after them: a queue that is in a shard and not in the catalog was deleted
+and is swept at the next start, which is nothing wrong. SQLite's own check finds broken structure, not every changed byte;
+of a backup every byte is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.catalog.catalog import CATALOG_FILE
+from cluster.copies.backup import count_queues
+from cluster.copies.restore import difference
+from cluster.keys.keyring import FILE_NAME as KEYRING_FILE
+from storage.checks.consistency import check_archive, check_queue
+from storage.checks.damage import Finding, check_rows
+from storage.copies.files import files_below, hash_file
+from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
+from storage.engines.answered import answered_of
+from storage.engines.folder import check_folder, open_folder
+from storage.engines.rocks_view import RocksView
+from storage.engines.store import StoreFailed
+from storage.rows.codec import DamagedRecord, QueueRow, decode_row
+from storage.rows.keys import queue_key, queue_of
+from visibility.state.events import THE_SHARD, ArchivedMessage, StoredMessage
+
+_QUEUES = "SELECT queue_id, shard, name, attributes, tags FROM {table}"
+
+
+class KnownQueue(NamedTuple):
+    """What the catalog says of a queue."""
+
+    shard: int
+    name: str
+    fifo: bool
+
+
+class FolderCheck:
+    """One look at a folder. The counts are of what was looked at so far."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises FolderRefused if it is neither a data folder nor a backup."""
+        self._folder = folder
+        self._is_backup = (folder / MANIFEST_FILE).is_file()
+        self._manifest: Manifest | None = None
+        if not self._is_backup:
+            check_folder(folder)
+        self._known: dict[int, KnownQueue] = {}
+        self._highest: int | None = None
+        """The last queue id that was ever given; None if the catalog cannot be read."""
+        self._data_keys: set[int] | None = None
+        """The numbers of all keys that messages are sealed with; None if they cannot be read."""
+        self.files = self.shards = self.rows = 0
+        self.queues = self.deleted_queues = 0
+        """As the catalog has them: queues without rows among them."""
+
+    def findings(self) -> Iterator[str]:
+        """Each thing that is wrong, in one line."""
+        if self._is_backup:
+            yield from self._check_manifest()
+        with ExitStack() as opened:
+            views: dict[int, RocksView] = {}
+            for number, folder in self._shard_folders().items():
+                try:
+                    answered = answered_of(
+                        folder
+                    )  # before the view, which may be of a service that goes on
+                    views[number] = RocksView(folder)
+                except (StoreFailed, OSError, ValueError) as error:
+                    yield f"shard {number}: {error}"
+                else:
+                    opened.callback(views[number].close)
+                    held = views[number].held
+                    if held < answered:
+                        yield f"shard {number}: it holds {held} changes, but answers told of {answered}"
+            for database in sorted(self._folder.glob("*.sqlite")):
+                yield from self._check_database(database)
+            for number, view in views.items():
+                self.shards += 1
+                yield from self._check_shard(number, view)
+
+    # -- files ------------------------------------------------------------------------------------------------------------
+
+    def _shard_folders(self) -> dict[int, Path]:
+        if not self._is_backup:
+            return open_folder(self._folder)
+        shards = self._manifest.shards if self._manifest else {}
+        return {int(number): self._folder / name for number, name in shards.items()}
+
+    def _check_manifest(self) -> Iterator[str]:
+        try:
+            self._manifest = read_manifest(self._folder)
+        except BackupRefused as error:
+            yield f"{MANIFEST_FILE}: {error}"
+            return
+        for copied in self._manifest.files:
+            self.files += 1
+            try:
+                finding = difference(copied, *hash_file(self._folder / copied.path))
+            except OSError as error:
+                yield f"{copied.path}: {error.strerror}"
+            else:
+                if finding is not None:
+                    yield f"{finding.path}: {finding.reason}"
+        names = {copied.path for copied in self._manifest.files} | {MANIFEST_FILE}
+        for name in files_below(self._folder):
+            if name not in names:
+                yield f"{name}: the backup was made without it"
+
+    def _check_database(self, file: Path) -> Iterator[str]:
+        try:
+            with closing(_open_unchanged(file)) as database:
+                for (text,) in database.execute("PRAGMA integrity_check"):
+                    if text != "ok":
+                        yield f"{file.name}: {text}"
+                if file.name == CATALOG_FILE:
+                    yield from self._read_catalog(database)
+                if file.name == KEYRING_FILE:
+                    numbers = database.execute("SELECT number FROM data_keys")
+                    self._data_keys = {number for (number,) in numbers}
+        except (sqlite3.Error, OSError) as error:
+            yield f"{file.name}: it cannot be read: {error}"
+
+    def _read_catalog(self, database: sqlite3.Connection) -> Iterator[str]:
+        self.queues, self.deleted_queues = count_queues(database)
+        for table in ("queues", "deleted_queues"):
+            for queue_id, shard, name, *texts in database.execute(_QUEUES.format(table=table)):
+                try:
+                    attributes, _ = (json.loads(text) for text in texts)
+                    fifo = attributes.get("FifoQueue") == "true"
+                except (ValueError, AttributeError) as error:
+                    yield f"{CATALOG_FILE}: queue {queue_id}, {table}: it cannot be read: {error}"
+                    continue
+                self._known[queue_id] = KnownQueue(shard, name, fifo)
+                if shard not in self._shard_folders():
+                    yield f"{CATALOG_FILE}: queue {queue_id}, {table}: there is no shard {shard}"
+        rows = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'queues'")
+        self._highest = max((seq for (seq,) in rows), default=0)
+
+    # -- rows -------------------------------------------------------------------------------------------------------------
+
+    def _check_shard(self, number: int, view: RocksView) -> Iterator[str]:
+        """Rows by themselves; then, of queues without damage, whether they agree: else one damage is found many times."""
+        queue_ids: dict[int, bool] = {}
+        for found in check_rows(view):
+            if isinstance(found, Finding):
+                if found.queue_id is not None:
+                    queue_ids[found.queue_id] = False
+                yield self._line(number, found)
+            else:
+                self.rows += 1
+                queue_ids.setdefault(queue_of(found.key), True)
+                says = found.says
+                message = says.message if isinstance(says, ArchivedMessage) else says
+                if isinstance(message, StoredMessage) and not self._is_openable(message):
+                    what = f"the key that sealed it, {message.sealed}, is missing"
+                    yield self._line(number, Finding(found.key, what))
+        for queue_id, is_sound in queue_ids.items():
+            if is_sound:
+                try:
+                    for finding in self._check_rows_agree(number, view, queue_id):
+                        yield self._line(number, finding)
+                except DamagedRecord as error:
+                    yield self._line(number, Finding(error.key, error.reason))
+
+    def _check_rows_agree(self, number: int, view: RocksView, queue_id: int) -> Iterator[Finding]:
+        if queue_id == THE_SHARD:
+            yield from check_archive(view)
+        else:
+            yield from self._check_known(number, view, queue_id)
+            yield from check_queue(view, queue_id)
+
+    def _is_openable(self, message: StoredMessage) -> bool:
+        """Whether the key is there; nothing is unsealed, so no master key is needed."""
+        return not message.sealed or self._data_keys is None or message.sealed in self._data_keys
+
+    def _check_known(self, number: int, view: RocksView, queue_id: int) -> Iterator[Finding]:
+        """What the catalog and the manifest say of a queue."""
+        key = queue_key(queue_id)
+        known = self._known.get(queue_id)
+        if known is None and self._highest is not None and queue_id > self._highest:
+            yield Finding(key, f"the catalog made queues only up to {self._highest}")
+        if known is not None and known.shard != number:
+            yield Finding(key, f"the catalog has it in shard {known.shard}")
+        value = view.get(key)
+        row = decode_row(QueueRow, key, value) if value is not None else QueueRow(1, 1, 0, 0)
+        if known is not None and row.fifo and not known.fifo:
+            yield Finding(key, "it was a FIFO queue, and is none in the catalog")
+        if self._manifest is not None and row.stamp_ms > self._manifest.last_stamp_ms:
+            yield Finding(key, "it was written after the backup was made")
+
+    def _line(self, number: int, finding: Finding) -> str:
+        queue_id = finding.queue_id
+        if queue_id is None:
+            return f"shard {number}: {finding.what}"
+        known = self._known.get(queue_id)
+        queue = f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
+        return f"shard {number}, {queue}, {finding.table}, {finding.key.hex()}: {finding.what}"
+
+
+def _open_unchanged(file: Path) -> sqlite3.Connection:
+    """A database to read. Without a log beside it nobody has it open: SQLite is told so, and makes no files there."""
+    log = file.with_name(file.name + "-wal")
+    mode = "mode=ro" if log.exists() else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{file.absolute().as_uri()}?{mode}", uri=True)

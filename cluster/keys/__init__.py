@@ -1,0 +1,1 @@
+"""Secrets at rest: master key, data keys, users and access keys."""

@@ -1,0 +1,1 @@
+"""Shards: one state, one store and one loop of Turns each."""

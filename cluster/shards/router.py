@@ -1,0 +1,61 @@
+"""Router: the gateway's only way to a shard.
+
+Every queue has one shard, named by its definition; with one host all shards are here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from cluster.shards.shard import Shard
+from cluster.shards.turn import OnAnswer, Ticket
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueCounters, Request
+from visibility.contract.outcomes import Answer
+
+
+class Router:
+    """Finds the shard of a request."""
+
+    def __init__(self, shards: Iterable[Shard]) -> None:
+        self.shards: Mapping[int, Shard] = {shard.number: shard for shard in shards}
+
+    @property
+    def ready(self) -> bool:
+        """Whether every shard decides requests."""
+        return all(shard.ready for shard in self.shards.values())
+
+    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
+        """Have a request decided by its queue's shard.
+
+        `on_answer` is called exactly once, later and on the event loop, when the outcome is as durable as configured; with
+        a QueueError if the request is refused.
+        """
+        return self.shards[request.queue.shard].submit(request, on_answer)
+
+    async def ask(self, request: Request) -> Answer:
+        """Have a request decided and wait until its outcome is durable. Raises QueueError."""
+        future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
+
+        def on_answer(answer: Answer | QueueError) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        self.submit(request, on_answer)
+        answer = await future
+        if isinstance(answer, QueueError):
+            raise answer
+        return answer
+
+    def cancel(self, ticket: Ticket) -> bool:
+        """The client hung up: do not wait for messages on its behalf. False if the answer comes all the same."""
+        return self.shards[ticket.request.queue.shard].cancel(ticket)
+
+    def counters(self) -> dict[int, QueueCounters]:
+        """Counters by queue id; a queue that never held a message may be absent."""
+        return {
+            queue.queue_id: queue.counters()
+            for shard in self.shards.values()
+            for queue in shard.queues()
+        }

@@ -1,0 +1,1 @@
+"""Everything under /_holdfast/ that is not SQS: pages, metrics, backups, deletions."""

@@ -1,0 +1,98 @@
+"""AdminSide: administration of a node: its pages, and the note for local commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import structlog
+
+from auth.sigv4 import Verifier
+from cluster.catalog.catalog import Catalog
+from cluster.shards.clock import Clock, Entropy
+from sqs_api.admin.access import AdminAccess
+from sqs_api.admin.actions import (
+    BACKUP,
+    DELETE_QUEUE,
+    LIST_DELETED_QUEUES,
+    PURGE_QUEUE,
+    RESTORE_QUEUE,
+)
+from sqs_api.admin.backup_page import make_backup
+from sqs_api.admin.backups import Backups
+from sqs_api.admin.deletions import Deletions
+from sqs_api.admin.pages import AdminPages, Answer
+from sqs_api.admin.queue_pages import list_deleted, remove_queue, restore_deleted
+from sqs_api.admin.service_note import local_url, make_local_key, remove_note, write_note
+from sqs_api.archiving.service import LakeSide
+from sqs_api.gateway.access import Access
+from sqs_api.gateway.audit import AuditLog
+from sqs_api.gateway.metrics import Metrics
+from sqs_api.http.known_hosts import KnownHosts
+from sqs_api.settings.config import Audience, AuthMode, Settings
+
+
+class AdminSide:
+    """Belongs to the event loop's thread. Each instance makes a new key for local commands."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        access: Access,
+        verifier: Verifier,
+        audit: AuditLog | None,
+    ) -> None:
+        self._settings = settings
+        self._audit = audit
+        self._local_key = make_local_key(settings.account, entropy)
+        self._access = AdminAccess(
+            KnownHosts(settings.host, settings.public_url),
+            local_key=self._local_key,
+            verifier=None if settings.auth is AuthMode.OPEN else verifier,
+            access=access,
+            account=settings.account,
+            region=settings.region,
+            wall_s=clock.wall_s,
+        )
+
+    def pages(
+        self, metrics: Metrics, is_ready: Callable[[], bool], answers: Mapping[str, Answer]
+    ) -> AdminPages:
+        """The handler of all requests other than SQS's; `answers` are by action."""
+        return AdminPages(
+            metrics,
+            is_ready,
+            answers_anyone=self._settings.metrics is Audience.ANYONE,
+            access=self._access,
+            answers=answers,
+            audit=self._audit,
+        )
+
+    def leave_note(self, address: str, admin_address: str) -> None:
+        """Write the note. A failure is logged only, since commands can be given the address by an option."""
+        try:
+            write_note(self._settings.data, local_url(address), admin_address, self._local_key)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            structlog.get_logger("node").warning("service_not_noted", reason=reason)
+
+    def remove_note(self) -> None:
+        """Remove the note."""
+        remove_note(self._settings.data)
+
+
+def admin_answers(
+    backups: Backups, catalog: Catalog, deletions: Deletions, lake: LakeSide | None
+) -> dict[str, Answer]:
+    """The answers of the pages in `admin_actions.PAGES`, by action; those of the archive need a lake."""
+    answers: dict[str, Answer] = {
+        BACKUP: partial(make_backup, backups),
+        LIST_DELETED_QUEUES: partial(list_deleted, deletions),
+        RESTORE_QUEUE: partial(restore_deleted, deletions),
+        DELETE_QUEUE: partial(remove_queue, deletions.delete, catalog),
+        PURGE_QUEUE: partial(remove_queue, deletions.purge, catalog),
+    }
+    return answers if lake is None else {**answers, **lake.answers()}

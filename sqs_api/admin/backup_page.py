@@ -1,0 +1,48 @@
+"""The page that asks for a backup: POST /_holdfast/backups {"target": "/absolute/folder", "with_master_key": false}.
+
+The service writes the target itself. The answer comes when the backup is on disk, which takes minutes for many GiB.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from sqs_api.admin.access import AdminRequest
+from sqs_api.admin.backups import Backups
+from sqs_api.admin.pages import error_page
+from storage.copies.manifest import BackupRefused, Manifest
+
+
+class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    target: str
+    with_master_key: bool = False
+
+
+async def make_backup(backups: Backups, sent: AdminRequest) -> web.Response:
+    """What was made, or an object with an `error`: 400 for a request that is none, 403 for a user who
+    asks for the master key, 409 if the backup was not made."""
+    try:
+        wanted = msgspec.json.decode(sent.body, type=_Wanted)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return error_page(400, f"not a request for a backup: {error}")
+    if not wanted.target or "\0" in wanted.target:
+        return error_page(400, "target: must be a folder")
+    if wanted.with_master_key and not sent.by_root:
+        return error_page(403, "with_master_key: this is for the root of the account only.")
+    try:
+        made = await backups.make(Path(wanted.target), with_master_key=wanted.with_master_key)
+    except BackupRefused as refusal:
+        return error_page(409, str(refusal))
+    return web.json_response(_shown(made))
+
+
+def _shown(made: Manifest) -> dict[str, object]:
+    return {
+        "queues": made.queues,
+        "deleted_queues": made.deleted_queues,
+        "files": len(made.files),
+        "bytes": made.size,
+    }

@@ -1,0 +1,111 @@
+"""Backups: one at a time, made by the running service while it goes on answering."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import structlog
+
+from cluster.catalog.catalog import Catalog
+from cluster.copies.backup import BackupDraft
+from cluster.shards.clock import Clock
+from storage.copies.manifest import BackupRefused, Manifest
+from storage.engines.rocks import RocksStore
+
+_FLUSHES = 2
+"""The first writes out what waits in memory, the second what came meanwhile: so much less for the checkpoint, during which
+nothing else in the process runs."""
+
+
+class Backups:
+    """Makes backups of the data folder. All blocking work is done in threads."""
+
+    def __init__(
+        self,
+        data: Path,
+        shards: Mapping[int, Path],
+        *,
+        catalog: Catalog,
+        store_of: Callable[[int], RocksStore],
+        clock: Clock,
+        version: str,
+    ) -> None:
+        """`store_of` gives the store that a shard uses now."""
+        self._data = data
+        self._shards = shards
+        self._catalog = catalog
+        self._store_of = store_of
+        self._clock = clock
+        self._version = version
+        self._log = structlog.get_logger("backups")
+        self._task: asyncio.Task[Manifest] | None = None
+        self._draft: BackupDraft | None = None
+        self._is_stopping = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a backup is being made."""
+        return self._task is not None and not self._task.done()
+
+    async def make(self, target: Path, *, with_master_key: bool) -> Manifest:
+        """Write a backup to `target`; goes on if the caller is cancelled. Raises BackupRefused, with nothing left there."""
+        if self.is_running or self._is_stopping:
+            raise BackupRefused("another backup is being made, or the service stops")
+        self._task = asyncio.create_task(self._make(target, with_master_key))
+        self._task.add_done_callback(_retrieved)
+        return await asyncio.shield(self._task)
+
+    async def _make(self, target: Path, with_master_key: bool) -> Manifest:
+        begun_s = self._clock.monotonic_s()
+        try:
+            manifest = await self._write(target, with_master_key)
+        except BackupRefused as refusal:
+            self._log.warning("backup_failed", target=str(target), reason=str(refusal))
+            raise
+        seconds = round(self._clock.monotonic_s() - begun_s, 3)
+        self._log.info("backup_made", target=str(target), bytes=manifest.size, seconds=seconds)
+        return manifest
+
+    async def _write(self, target: Path, with_master_key: bool) -> Manifest:
+        draft = self._draft = await asyncio.to_thread(
+            BackupDraft, self._data, target, with_master_key=with_master_key
+        )
+        if self._is_stopping:  # it could not be told while it was made
+            draft.stop()
+        try:
+            stores = {number: self._store_of(number) for number in self._shards}
+            await asyncio.to_thread(draft.flush, list(stores.values()), _FLUSHES)
+            made_at_ms = int(self._clock.wall_s() * 1000)
+            async with self._catalog.unchanging():
+                checkpoints = {
+                    self._shards[n].name: store.checkpoint for n, store in stores.items()
+                }
+                await asyncio.to_thread(draft.take, checkpoints)
+            return await asyncio.to_thread(
+                draft.finish,
+                {number: folder.name for number, folder in self._shards.items()},
+                version=self._version,
+                made_at_ms=made_at_ms,
+                last_stamp_ms=self._clock.now_ms(),
+            )
+        except BaseException:
+            await asyncio.to_thread(draft.discard)
+            raise
+        finally:
+            self._draft = None
+
+    async def stop(self) -> None:
+        """Give up the backup that is being made, and wait until its threads let go of the stores."""
+        self._is_stopping = True
+        if self._draft is not None:
+            self._draft.stop()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+
+def _retrieved(task: asyncio.Task[Manifest]) -> None:
+    """The failure was logged; whoever asked may have hung up."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,203 @@
+"""Deletions: deleting, purging and restoring queues, and dropping them when they can be restored no more.
+
+For every client a deleted queue does not exist and a purged one is empty, from the answer on. The messages are kept for the
+restore window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import structlog
+
+from auth.caller import Caller
+from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog_rows import KeptQueue, KeptState
+from cluster.shards.router import Router
+from visibility.contract import operations as op
+from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import Operation
+from visibility.contract.outcomes import Progress
+
+_PRINCIPAL = "operator"
+_STEPS_MAX = 2
+"""Steps of dropping and restoring that one Turn gets at most: each takes milliseconds of the event loop."""
+
+
+class Deletions:
+    """Belongs to the event loop's thread. Work that goes on after an answer is resumed by the next start."""
+
+    def __init__(self, catalog: Catalog, router: Router) -> None:
+        self._catalog = catalog
+        self._router = router
+        self._log = structlog.get_logger("deletions")
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._steps = asyncio.Semaphore(_STEPS_MAX)
+        self._busy = set[int]()
+        """Queues whose messages are being dropped or restored."""
+
+    def report_unknown(self) -> None:
+        """Log queues whose messages are here though the catalog knows nothing of them: they are kept, out of reach."""
+        known = {queue.queue_id for queue in self._catalog}
+        known |= {kept.queue.queue_id for kept in self._catalog.kept}
+        for shard in self._router.shards.values():
+            for queue in shard.queues():
+                if queue.queue_id not in known and queue.stored:
+                    self._log.error("queue_unknown", queue_id=queue.queue_id, messages=queue.stored)
+
+    # -- delete and purge -------------------------------------------------------------------------------------------------
+
+    async def delete(self, queue: QueueDefinition, *, force: bool = False) -> None:
+        """Delete a queue. Raises what `Catalog.delete_queue` raises."""
+        await self._catalog.delete_queue(queue, force=force)
+        with suppress(ServiceUnavailable):  # a shard that is away has no long polls
+            await self._ask(op.CloseQueue(), queue)
+        self._go_on()
+
+    async def purge(self, queue: QueueDefinition, *, force: bool = False) -> None:
+        """Purge a queue. Raises what `Catalog.purge_queue` raises, and ServiceUnavailable."""
+        purged, successor = await self._catalog.purge_queue(queue, force=force)
+        # Nothing may run between the catalog's change and this: requests from here on name the successor.
+        await self._ask(op.ContinueQueue(), purged, successor)
+        self._go_on()
+
+    # -- restore ----------------------------------------------------------------------------------------------------------
+
+    def all(self) -> list[KeptQueue]:
+        """The queues that can be restored now, the latest deleted first."""
+        return self._catalog.restorable_queues()
+
+    def messages(self, kept: KeptQueue) -> int:
+        """How many messages a restore would bring back."""
+        state = self._router.shards[kept.queue.shard].queue(kept.queue.queue_id)
+        return 0 if state is None else state.stored
+
+    def restorable_until_ms(self, kept: KeptQueue) -> int:
+        """When its window ends (epoch milliseconds)."""
+        return kept.deleted_at_ms + self._catalog.kept.window_ms
+
+    async def restore(self, queue_id: int) -> QueueDefinition:
+        """Bring a deleted queue back, or the messages of a purged one, also if the caller is cancelled meanwhile.
+
+        Returns the queue that has the messages now. Those that are in flight follow when their leases are over. Raises
+        QueueDoesNotExist and QueueNameExists, see `Catalog.restore_queue`.
+        """
+        return await asyncio.shield(self._task(self._restore(queue_id)))
+
+    async def _restore(self, queue_id: int) -> QueueDefinition:
+        queue = await self._catalog.restore_queue(queue_id)
+        with suppress(ServiceUnavailable):  # a shard that opens its store looks at every queue anew
+            if queue.queue_id == queue_id:
+                await self._ask(op.QueueChanged(), queue)
+            else:
+                await self._undisturbed(queue_id, partial(self._restore_messages, waits=False))
+        return queue
+
+    async def _restore_messages(self, queue_id: int, *, waits: bool = True) -> None:
+        """Move what a purged queue holds to the queue that continues it; without `waits`, only what is not in flight."""
+        operation = op.RestoreMessages()
+        while (kept := self._catalog.kept.get(queue_id)) is not None:
+            successor = self._catalog.successor(queue_id)
+            if successor is None or kept.state is not KeptState.RESTORING:
+                await self._catalog.end_restoring(queue_id, KeptState.KEPT)
+                return
+            step = await self._step(operation, kept.queue, successor)
+            if step.is_done:
+                if step.left:
+                    self._log.error("messages_not_restored", queue_id=queue_id, left=step.left)
+                state = KeptState.KEPT if step.left else KeptState.DROPPING
+                await self._catalog.end_restoring(queue_id, state)
+                return
+            operation = op.RestoreMessages(step.next_sequence, step.blocked)
+            if step.again_in_ms and not waits:
+                return
+            await asyncio.sleep(step.again_in_ms / 1000)
+
+    # -- drop -------------------------------------------------------------------------------------------------------------
+
+    async def look(self, now_ms: int, *, disk_is_short: bool = False) -> None:
+        """End the windows that are over at `now_ms` (epoch), and go on with what was begun. Raises aiosqlite.Error.
+
+        On a disk that is short of space, the queue that was deleted or purged first goes at once.
+        """
+        await self._catalog.end_windows(now_ms)
+        if disk_is_short:
+            await self._catalog.give_up_oldest()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Drop and restore in the background what the catalog says."""
+        for state, work in (
+            (KeptState.DROPPING, self._drop),
+            (KeptState.RESTORING, self._restore_messages),
+        ):
+            for kept in self._catalog.kept.in_state(state):
+                queue_id = kept.queue.queue_id
+                if queue_id not in self._busy:
+                    self._busy.add(queue_id)
+                    self._task(self._undisturbed(queue_id, work))
+
+    async def _undisturbed(self, queue_id: int, work: Callable[[int], Awaitable[None]]) -> None:
+        """Do it while nothing else is done to the queue, and go on with what follows from it."""
+        self._busy.add(queue_id)
+        try:
+            await work(queue_id)
+        except QueueError as error:  # the next look tries again
+            self._log.warning("kept_queue_waits", queue_id=queue_id, error=str(error))
+            return
+        except Exception:
+            self._log.exception("kept_queue_failed", queue_id=queue_id)
+            return
+        finally:
+            self._busy.discard(queue_id)
+        self._go_on()
+
+    async def _drop(self, queue_id: int) -> None:
+        kept = self._catalog.kept.get(queue_id)
+        assert kept is not None
+        step = await self._step(op.DropQueue(), kept.queue)
+        while not step.is_done:
+            await asyncio.sleep(step.again_in_ms / 1000)
+            step = await self._step(op.DropQueue(), kept.queue)
+        await self._catalog.forget_queue(queue_id)
+        if not kept.continued_as:
+            self._log.info("deleted_queue_dropped", queue_id=queue_id, queue=kept.queue.name)
+
+    async def settle(self) -> None:
+        """Wait until nothing is being dropped or restored."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def stop(self) -> None:
+        """Let go of what is being dropped or restored: the next start goes on with it."""
+        for task in self._tasks:
+            task.cancel()
+        await self.settle()
+
+    def _task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- shards -----------------------------------------------------------------------------------------------------------
+
+    async def _step(
+        self, operation: Operation, queue: QueueDefinition, to: QueueDefinition | None = None
+    ) -> Progress:
+        async with self._steps:
+            answer = await self._ask(operation, queue, to)
+        assert isinstance(answer, Progress)
+        return answer
+
+    async def _ask(
+        self, operation: Operation, queue: QueueDefinition, to: QueueDefinition | None = None
+    ) -> object:
+        caller = Caller(queue.account, queue.region, _PRINCIPAL)
+        request_id = f"{_PRINCIPAL}-{queue.queue_id}"
+        return await self._router.ask(Request(operation, queue, caller, request_id, destination=to))

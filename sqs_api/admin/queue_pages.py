@@ -1,0 +1,94 @@
+"""Pages about queues: those that can be restored, and deleting or purging one that is protected.
+
+GET  /_holdfast/deleted-queues               a list of objects, the latest deleted or purged first
+POST /_holdfast/deleted-queues/ID/restore    the queue that has the messages now
+POST /_holdfast/queues/delete, /purge        {"account", "region", "name", "force"}; `force` overrides a protection
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from auth.errors import AccessDenied
+from cluster.catalog.catalog import Catalog
+from sqs_api.admin.access import AdminRequest
+from sqs_api.admin.deletions import Deletions
+from sqs_api.admin.pages import error_page
+from visibility.contract.errors import (
+    PurgeQueueInProgress,
+    QueueDoesNotExist,
+    QueueNameExists,
+    ServiceUnavailable,
+)
+from visibility.contract.model import QueueDefinition
+
+Remove = Callable[..., Awaitable[None]]
+"""`Deletions.delete` or `Deletions.purge`."""
+
+
+class _Named(msgspec.Struct, forbid_unknown_fields=True):
+    account: str
+    region: str
+    name: str
+    force: bool = False
+
+
+async def list_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
+    """What can be restored."""
+    return web.json_response(
+        [
+            _shown(kept.queue)
+            | {
+                "purged": bool(kept.continued_as),
+                "messages": deletions.messages(kept),
+                "deleted_at_ms": kept.deleted_at_ms,
+                "restorable_until_ms": deletions.restorable_until_ms(kept),
+            }
+            for kept in deletions.all()
+        ]
+    )
+
+
+async def restore_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
+    """Restore a deleted queue, or the messages of a purged one."""
+    queue_id = int(sent.parts[0])
+    try:
+        queue = await deletions.restore(queue_id)
+    except QueueDoesNotExist as refusal:
+        text = f"No deleted queue with the id {queue_id} can be restored."
+        is_plain = refusal.message == QueueDoesNotExist.default_message
+        return error_page(404, text if is_plain else refusal.message)
+    except QueueNameExists as refusal:
+        return error_page(409, refusal.message)
+    return web.json_response(_shown(queue))
+
+
+async def remove_queue(remove: Remove, catalog: Catalog, sent: AdminRequest) -> web.Response:
+    """Delete or purge a queue."""
+    try:
+        named = msgspec.json.decode(sent.body, type=_Named)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return error_page(400, f"not the name of a queue: {error}")
+    try:
+        queue = catalog.queue(named.account, named.region, named.name)
+        await remove(queue, force=named.force)
+    except QueueDoesNotExist:
+        return error_page(404, f"There is no queue {named.name}.")
+    except (AccessDenied, PurgeQueueInProgress) as refusal:
+        return error_page(409, refusal.message)
+    except ServiceUnavailable as refusal:
+        return error_page(503, refusal.message)
+    return web.json_response(_shown(queue))
+
+
+def _shown(queue: QueueDefinition) -> dict[str, Any]:
+    return {
+        "queue_id": queue.queue_id,
+        "account": queue.account,
+        "region": queue.region,
+        "name": queue.name,
+    }

@@ -1,0 +1,130 @@
+"""TABLE: what the metrics page says of the service itself. Every part that counts something is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+
+from cluster.shards.router import Router
+from cluster.shards.shard import Shard
+from sqs_api.admin.deletions import Deletions
+from sqs_api.gateway.access import Access
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.metrics import add_histogram
+from sqs_api.gateway.rates import Rates
+from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.stalls import StallWatch
+from storage.histogram import Histogram
+
+
+class Parts(msgspec.Struct):
+    """The parts of a node that count."""
+
+    router: Router
+    access: Access
+    disk: DiskSpace
+    sealer: Sealer
+    stalls: StallWatch
+    rates: Rates
+    sync_s: Histogram
+    outstanding: Callable[[], int]
+    queues: Callable[[], int]
+    deletions: Deletions
+    clock_leaps: Callable[[], int]
+    version: str
+    durability: str
+
+
+class ServiceMetrics:
+    """The node's own numbers."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def read(self) -> None:
+        """See `Source.read`: these are all in memory."""
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Source.collect`."""
+        parts = self._parts
+        restorable = parts.deletions.all()
+        about = {"version": parts.version, "durability": parts.durability}
+        yield InfoMetricFamily("holdfast", "The service.", about)
+        for name, text, gauge in (
+            ("queues", "Queues that exist.", parts.queues()),
+            ("deleted_queues", "Deletions and purges that can be undone.", len(restorable)),
+            (
+                "deleted_queue_messages",
+                "Messages that undoing them all would bring back.",
+                sum(map(parts.deletions.messages, restorable)),
+            ),
+            ("requests_in_flight", "Requests that wait for their answer.", parts.outstanding()),
+            ("long_polls", "Receives that wait for a message.", self._sum_of("parked")),
+            ("disk_free_bytes", "Free space of the data folder's disk.", parts.disk.free_bytes),
+            ("disk_short", "1 while sends are refused for want of space.", parts.disk.is_short),
+            (
+                "loop_late_seconds_max",
+                "The longest the event loop was late.",
+                parts.stalls.longest_s,
+            ),
+        ):
+            yield GaugeMetricFamily(f"holdfast_{name}", text, value=float(gauge))
+        for name, text, count in (
+            ("denied", "Calls that policies denied.", parts.access.denied),
+            ("disk_short_refused", "Requests refused for want of space.", parts.disk.refused),
+            ("messages_unreadable", "Messages that could not be opened.", parts.sealer.broken),
+            ("store_failures", "How often a shard's disk failed.", self._sum_of("failures")),
+            ("records_damaged", "Rows and blocks found damaged.", self._sum_of("damaged")),
+            ("clock_leaps", "Leaps of the wall clock.", parts.clock_leaps()),
+        ):
+            yield CounterMetricFamily(f"holdfast_{name}", text, value=float(count))
+        throttled = CounterMetricFamily(
+            "holdfast_throttled", "Requests above a rate.", labels=("rate",)
+        )
+        for kind, count in parts.rates.throttled.items():
+            throttled.add_metric((kind,), count)
+        yield throttled
+        ready = GaugeMetricFamily(
+            "holdfast_shard_ready", "1 while the shard decides requests.", labels=("shard",)
+        )
+        for shard in parts.router.shards.values():
+            ready.add_metric((str(shard.number),), float(shard.ready))
+        yield ready
+        yield from self._histograms()
+
+    def _histograms(self) -> Iterator[Metric]:
+        parts = self._parts
+        for name, text, histogram in (
+            ("sync_seconds", "Time of a sync of the log.", parts.sync_s),
+            (
+                "loop_late_seconds",
+                "How late the event loop was, ten times a second.",
+                parts.stalls.late_s,
+            ),
+        ):
+            family = HistogramMetricFamily(f"holdfast_{name}", text)
+            add_histogram(family, (), histogram)
+            yield family
+        turns = HistogramMetricFamily(
+            "holdfast_turn_seconds", "Time of deciding a turn, without the disk.", labels=("shard",)
+        )
+        requests = HistogramMetricFamily(
+            "holdfast_turn_requests", "Requests decided in a turn.", labels=("shard",)
+        )
+        for shard in parts.router.shards.values():
+            add_histogram(turns, (str(shard.number),), shard.turn_s)
+            add_histogram(requests, (str(shard.number),), shard.turn_requests)
+        yield from (turns, requests)
+
+    def _sum_of(self, name: str) -> int:
+        """Over all shards."""
+        shards: list[Shard] = list(self._parts.router.shards.values())
+        return sum(getattr(shard, name) for shard in shards)

@@ -1,0 +1,312 @@
+"""HandOver: brings messages that left their queues to the lake, and snapshots of what waits.
+
+The shard decides (`visibility/rules/archive.py`): it seals batches and forgets those that are archived. What is on
+disk is then written to the lake by a process of its own, so that no request waits for it. One at a time; a failure
+is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from auth.caller import Caller
+from cluster.catalog.catalog import Catalog
+from cluster.shards.clock import Clock
+from cluster.shards.router import Router
+from cluster.shards.shard import Shard
+from sqs_api.archiving.queue_counters import Flows
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.settings.config import Bodies, Settings
+from storage.copies.export_task import (
+    Export,
+    Exported,
+    ExportTask,
+    QueuePlace,
+    ShardExport,
+    readable_keys,
+)
+from storage.engines.rocks import RocksStore
+from storage.engines.store import StoreFailed
+from visibility.contract.errors import QueueError
+from visibility.contract.model import Request
+from visibility.contract.operations import AcknowledgeArchive, SealArchive
+from visibility.rules.archive import the_shard
+
+HAND_OVER_CHECK_S = 1.0
+BATCH_BYTES = 64 << 20
+"""What waits is sealed once it takes so much on disk, or once it has waited for `archive_seal_s`."""
+_SNAPSHOT_SHARE = 10
+"""A snapshot may take a tenth of the time at most: after one that took long the next comes later."""
+_AGAIN_S = (1.0, 60.0)
+"""How soon a failed export is tried again, at first and at last."""
+_RESERVES = 2.0
+"""Below so many times the disk's reserve of free space nothing more is handed over."""
+_FILLING = 0.5
+"""From this part of its limit on, what waits for the archive is warned of."""
+_END_S = 3.0
+"""What a stop gives the process that writes to the lake to remove what it leaves."""
+_OPERATOR = Caller("", "", "operator")
+_WORKER = [sys.executable, "-EP", "-m", "sqs_api", "lake-export"]
+
+
+class ExportFailed(Exception):
+    """The process that writes to the lake failed; the text says why in one line."""
+
+
+class InLake(NamedTuple):
+    """What a shard's batches are called, and up to which one all are in the lake."""
+
+    source: str
+    shard: int
+    batch: int
+
+
+class HandOver:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        router: Router,
+        catalog: Catalog,
+        clock: Clock,
+        *,
+        store_of: Callable[[int], RocksStore],
+        disk: DiskSpace,
+    ) -> None:
+        """`store_of` gives the store that a shard uses now. The settings name a lake."""
+        self._settings = settings
+        self._router = router
+        self._clock = clock
+        self._store_of = store_of
+        self._disk = disk
+        self._catalog = catalog
+        self._flows = Flows(catalog, clock)
+        self._log = structlog.get_logger("hand_over")
+        self._running = asyncio.Lock()
+        self._worker: asyncio.subprocess.Process | None = None
+        self._tasks: set[asyncio.Task[list[InLake]]] = set()
+        self._is_stopping = False
+        self._is_filling = False
+        self._snapshot_due_s = clock.monotonic_s()
+        self._again_s = 0.0
+        """When a failed export is tried again."""
+        self._wait_s = 0.0
+        self.in_lake: dict[int, int] = {}
+        """By shard: all batches up to this one are in the lake, as far as is known."""
+        self.segments = 0
+        self.damaged = 0
+        self.failures = 0
+        self.succeeded_at_s = 0.0
+        """When the lake was last written to or found up to date, as an instant of the wall clock; 0 for never."""
+        self.queue_ages: list[dict[str, Any]] = []
+        """What the queue-age job found last, of the queues with the oldest messages."""
+
+    # -- again and again --------------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Do what is due."""
+        self._make_room()
+        self._warn()
+        now_s = self._clock.monotonic_s()
+        if self._running.locked() or now_s < self._again_s:
+            return
+        takes_snapshot = bool(self._settings.snapshot_every_s) and now_s >= self._snapshot_due_s
+        if not takes_snapshot and not any(map(self._is_due, self._router.shards.values())):
+            return
+        with suppress(ExportFailed):  # logged, and tried again
+            await self._run(takes_snapshot=takes_snapshot)
+
+    def _is_due(self, shard: Shard) -> bool:
+        archive = shard.archive
+        if not shard.ready:
+            return False
+        if self._is_behind(shard):
+            return True
+        if not archive.has_open:
+            return False
+        waited_ms = self._clock.now_ms() - archive.open_since_ms
+        return archive.open_size >= BATCH_BYTES or waited_ms >= self._settings.archive_seal_s * 1000
+
+    def _is_behind(self, shard: Shard) -> bool:
+        """Whether batches were sealed that are not in the lake, as far as is known."""
+        batches = shard.archive.batches
+        return bool(batches) and next(reversed(batches)) > self.in_lake.get(shard.number, 0)
+
+    def _make_room(self) -> None:
+        """A disk that is nearly full takes no more for the archive: sends are refused only at half of that."""
+        limit = self._settings.archive_max_mib << 20
+        for shard in self._router.shards.values():
+            shard.archive.size_max = 0 if self._disk.is_shorter_than(_RESERVES) else limit
+
+    def _warn(self) -> None:
+        shards = self._router.shards.values()
+        limit = self._settings.archive_max_mib << 20
+        filling = any(shard.archive.size >= limit * _FILLING for shard in shards)
+        if filling and not self._is_filling:
+            waiting = sum(shard.archive.size for shard in shards)
+            self._log.warning("archive_filling", bytes=waiting, lake=self._settings.lake)
+        self._is_filling = filling
+
+    # -- what jobs ask for ------------------------------------------------------------------------------------------------
+
+    async def seal(self) -> list[InLake]:
+        """Bring all that waits to the lake now, also if the caller is cancelled meanwhile. Raises ExportFailed."""
+        task = asyncio.create_task(self._seal())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _seal(self) -> list[InLake]:
+        await self._run(takes_snapshot=False)
+        shards = self._router.shards.values()
+        if any(shard.archive.has_open for shard in shards):  # older batches went first
+            await self._run(takes_snapshot=False)
+        return [
+            InLake(shard.archive.source, shard.number, self.in_lake.get(shard.number, 0))
+            for shard in shards
+        ]
+
+    async def acknowledge(self, place: InLake) -> int:
+        """The archive has these batches for good: forget their messages, and return how many. Raises QueueError."""
+        shard = self._router.shards[place.shard]
+        before = shard.archive.first_position
+        operation = AcknowledgeArchive(source=place.source, batch=place.batch)
+        await self._ask(shard, operation)
+        return shard.archive.first_position - before
+
+    async def _ask(self, shard: Shard, operation: SealArchive | AcknowledgeArchive) -> None:
+        request = Request(operation, the_shard(shard.number), _OPERATOR, "hand-over")
+        await self._router.ask(request)
+
+    # -- the export -------------------------------------------------------------------------------------------------------
+
+    async def _run(self, *, takes_snapshot: bool) -> None:
+        async with self._running:
+            begun_s = self._clock.monotonic_s()
+            try:
+                done = await self._export(takes_snapshot=takes_snapshot)
+            except (ExportFailed, QueueError, StoreFailed, OSError, msgspec.MsgspecError) as error:
+                self._failed(str(error))
+                raise ExportFailed(str(error)) from error
+            finally:
+                if takes_snapshot:  # one that fails does not keep what waits from the lake
+                    took_s = self._clock.monotonic_s() - begun_s
+                    pause_s = max(self._settings.snapshot_every_s, took_s * _SNAPSHOT_SHARE)
+                    self._snapshot_due_s = begun_s + pause_s
+            self._note(done)
+
+    async def _export(self, *, takes_snapshot: bool) -> Exported:
+        if self._is_stopping:
+            raise ExportFailed("the service stops")
+        shards = [shard for shard in self._router.shards.values() if shard.ready]
+        for shard in shards:
+            if not self._is_behind(shard) or shard.archive.open_size >= BATCH_BYTES:
+                await self._ask(shard, SealArchive())
+        stores = [self._store_of(shard.number) for shard in shards]
+        for store in stores:
+            # What was sealed survives even a power failure, before the lake has it.
+            await asyncio.to_thread(store.flush)
+        wanted = Export(
+            self._settings.lake or "",
+            [
+                ShardExport(shard.number, str(store.folder), shard.archive.source)
+                for shard, store in zip(shards, stores, strict=True)
+            ],
+            readable_keys(
+                self._settings.archive_bodies is Bodies.READABLE, self._settings.archive_keys
+            ),
+            queue_ages_max=self._settings.metrics_queues_max,
+            account=self._settings.account,
+        )
+        if takes_snapshot:
+            await self._add_snapshot(wanted, shards)
+        done = await self._work(wanted)
+        if takes_snapshot:
+            self._flows.written()
+        return done
+
+    async def _add_snapshot(self, wanted: Export, shards: list[Shard]) -> None:
+        wanted.snapshot_at_ms = wanted.until_ms = self._clock.now_ms()
+        for shard, export in zip(shards, wanted.shards, strict=True):
+            export.flows = await self._flows.read(shard, wanted.until_ms)
+        wanted.queues = {
+            queue.queue_id: QueuePlace(queue.account, queue.region, queue.name, queue.settings.fifo)
+            for queue in self._catalog
+        }
+
+    async def _work(self, wanted: Export) -> Exported:
+        """Have the other process do it."""
+        settings = self._settings
+        key = settings.master_key.get_secret_value() if settings.master_key is not None else None
+        file = str(settings.master_key_file) if settings.master_key_file is not None else None
+        task = ExportTask(wanted, str(settings.data), key, file)
+        pipe = asyncio.subprocess.PIPE
+        self._worker = worker = await asyncio.create_subprocess_exec(
+            *_WORKER, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        if self._is_stopping:  # since before there was a process to end
+            self._end_worker()
+        output, errors = await worker.communicate(msgspec.json.encode(task))
+        if worker.returncode:
+            lines = errors.decode(errors="replace").strip().splitlines() or ["it was ended"]
+            raise ExportFailed(lines[-1].removeprefix("holdfast: "))
+        return msgspec.json.decode(output, type=Exported)
+
+    def _note(self, done: Exported) -> None:
+        for shard in done.shards:
+            if shard.batch:
+                self.in_lake[shard.number] = shard.batch
+            self.segments += shard.segments
+            self.damaged += shard.missing
+            for text in shard.damaged:
+                self._log.error("archived_message_damaged", shard=shard.number, error=text)
+            if shard.segments:
+                self._log.info(
+                    "segments_written",
+                    shard=shard.number,
+                    segments=shard.segments,
+                    messages=shard.messages,
+                )
+        self.queue_ages = done.queue_ages
+        self.succeeded_at_s = self._clock.wall_s()
+        if self._wait_s:
+            self._log.warning("lake_is_back", lake=self._settings.lake)
+        self._again_s = self._wait_s = 0.0
+
+    def _failed(self, reason: str) -> None:
+        if self._is_stopping:
+            return
+        self.failures += 1
+        first_s, last_s = _AGAIN_S
+        self._wait_s = min(last_s, self._wait_s * 2 or first_s)
+        self._again_s = self._clock.monotonic_s() + self._wait_s
+        self._log.error(
+            "export_failed", lake=self._settings.lake, reason=reason, again_in_s=self._wait_s
+        )
+
+    async def stop(self) -> None:
+        """End the export that runs; what it was to write is written after the next start."""
+        self._is_stopping = True
+        self._end_worker()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended(), _END_S)
+        self._end_worker(signal.SIGKILL)
+        await self._ended()
+
+    async def _ended(self) -> None:
+        async with self._running:
+            pass
+
+    def _end_worker(self, number: signal.Signals = signal.SIGTERM) -> None:
+        if self._worker is not None and self._worker.returncode is None:
+            with suppress(ProcessLookupError):
+                self._worker.send_signal(number)

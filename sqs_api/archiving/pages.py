@@ -1,0 +1,120 @@
+"""The pages of the archive: what waits, GET /_holdfast/archive; and what the jobs ask for, with POST and JSON.
+
+/_holdfast/archive/seal      {}                    bring all that waits to the lake, then answer
+/_holdfast/archive/archived  {"source", "shard", "batch", "table", "table_id", "version"}
+                             the table has the batches up to this one: check that, then remove their messages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from cluster.shards.router import Router
+from sqs_api.admin.access import AdminRequest
+from sqs_api.admin.actions import ACKNOWLEDGE_ARCHIVE, READ_ARCHIVE, SEAL_ARCHIVE
+from sqs_api.admin.pages import Answer, error_page
+from sqs_api.archiving.archived_table import ArchivedTable, NotInTable, TableUnreadable
+from sqs_api.archiving.exporter import ExportFailed, HandOver, InLake
+from storage.lake.archived_batch import Claimed
+from visibility.contract.errors import InvalidParameterValue, QueueError
+
+_log = structlog.get_logger("archive")
+
+
+class _Archived(msgspec.Struct):
+    source: str
+    shard: int
+    batch: int
+    table: str
+    table_id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    source: str
+    shard: int
+    sealed: int
+    """The highest batch that was sealed."""
+    archived: int
+    messages: int
+    bytes: int
+
+
+class ArchivePages:
+    """Answers these pages."""
+
+    def __init__(
+        self, hand_over: HandOver, router: Router, lake: str, table: ArchivedTable
+    ) -> None:
+        self._hand_over = hand_over
+        self._router = router
+        self._lake = lake
+        self._table = table
+
+    def answers(self) -> Mapping[str, Answer]:
+        """The pages by action."""
+        return {
+            READ_ARCHIVE: self.read,
+            SEAL_ARCHIVE: partial(_or_busy, self.seal),
+            ACKNOWLEDGE_ARCHIVE: partial(_or_busy, self.acknowledge),
+        }
+
+    async def read(self, sent: AdminRequest) -> web.Response:
+        """The messages that wait for the archive, by shard."""
+        shards = [asdict(each) for each in _waiting(self._router)]
+        return web.json_response({"lake": self._lake, "shards": shards})
+
+    async def seal(self, sent: AdminRequest) -> web.Response:
+        """The highest batch of each shard in the lake. Raises ExportFailed, QueueError."""
+        places = await self._hand_over.seal()
+        return web.json_response({"shards": [place._asdict() for place in places]})
+
+    async def acknowledge(self, sent: AdminRequest) -> web.Response:
+        """The number of removed messages; none is removed unless the table has it. Raises QueueError."""
+        try:
+            said = msgspec.json.decode(sent.body, type=_Archived)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return error_page(400, f"not an acknowledgement: {error}")
+        if said.shard not in self._router.shards:
+            return error_page(409, f"there is no shard {said.shard}")
+        claimed = Claimed(said.source, said.shard, said.batch, said.table_id, said.version)
+        try:
+            await self._table.check(claimed)
+            removed = await self._hand_over.acknowledge(InLake(said.source, said.shard, said.batch))
+        except NotInTable as refusal:
+            return error_page(409, str(refusal))
+        except TableUnreadable as error:
+            return error_page(503, str(error))
+        except InvalidParameterValue as refusal:
+            return error_page(409, refusal.message)
+        _log.info("batches_archived", **msgspec.structs.asdict(said), messages=removed)
+        return web.json_response({"removed": removed})
+
+
+async def _or_busy(answer: Answer, sent: AdminRequest) -> web.Response:
+    """The answer, or status 503 with the reason if the page fails for the moment."""
+    try:
+        return await answer(sent)
+    except (ExportFailed, QueueError) as error:
+        return error_page(503, error.message if isinstance(error, QueueError) else str(error))
+
+
+def _waiting(router: Router) -> list[_Waiting]:
+    return [
+        _Waiting(
+            shard.archive.source,
+            shard.number,
+            shard.archive.next_batch - 1,
+            shard.archive.archived,
+            shard.archive.messages,
+            shard.archive.size,
+        )
+        for shard in router.shards.values()
+    ]

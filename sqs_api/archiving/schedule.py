@@ -1,0 +1,87 @@
+"""Schedule: runs the Spark jobs over the lake again and again, on one machine, each in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from cluster.shards.clock import Clock
+from sqs_api.commands.jobs import JOBS
+from sqs_api.settings.config import without_secrets
+
+_JOBS = ("archive", "queue-age")
+_END_S = 5.0
+_LINES_KEPT = 3
+
+
+class Schedule:
+    """Belongs to the event loop's thread. Each job is a group of processes, which end together."""
+
+    def __init__(self, lake: str, data: Path, clock: Clock) -> None:
+        """`data` has this service's note, from which the archive job takes address and key."""
+        self._options = ("--lake", lake, "--data", str(data))
+        self._clock = clock
+        self._log = structlog.get_logger("schedule")
+        self._process: asyncio.subprocess.Process | None = None
+        self._is_stopping = False
+        self.runs: dict[tuple[str, str], int] = {}
+        """By job and outcome, "done" or "failed"."""
+        self.took_s: dict[str, float] = {}
+        """How long the last run of a job took."""
+
+    async def run(self) -> None:
+        """All jobs, one after the other. A failure is logged; the next run does what this one did not."""
+        for job in _JOBS:
+            if not self._is_stopping:
+                await self._run(job)
+
+    async def _run(self, job: str) -> None:
+        begun_s = self._clock.monotonic_s()
+        pipe = asyncio.subprocess.PIPE
+        self._process = process = await asyncio.create_subprocess_exec(
+            *JOBS,
+            job,
+            *self._options,
+            env=without_secrets(),
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,
+        )
+        if self._is_stopping:  # since before there was a process to end
+            await self._end(process)
+        output, errors = await process.communicate()
+        if self._is_stopping:
+            return
+        took_s = self.took_s[job] = round(self._clock.monotonic_s() - begun_s, 1)
+        outcome = "failed" if process.returncode else "done"
+        self.runs[job, outcome] = self.runs.get((job, outcome), 0) + 1
+        said = output.decode(errors="replace").strip()
+        if process.returncode:
+            lines = errors.decode(errors="replace").strip().splitlines()[-_LINES_KEPT:]
+            self._log.error(
+                "job_failed", job=job, status=process.returncode, said=said, errors=lines
+            )
+        else:
+            self._log.info("job_done", job=job, said=said, seconds=took_s)
+
+    async def stop(self) -> None:
+        """End the job that runs: it may be killed at any time."""
+        self._is_stopping = True
+        if self._process is not None:
+            await self._end(self._process)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        if process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), _END_S)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,95 @@
+"""LakeSide: what a node with a lake has beside one without: the hand-over, scheduled jobs, their pages and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from cluster.catalog.catalog import Catalog
+from cluster.shards.clock import Clock
+from cluster.shards.router import Router
+from cluster.shards.shard import ArchiveLimits
+from sqs_api.admin.pages import Answer
+from sqs_api.archiving.archived_table import ArchivedTable
+from sqs_api.archiving.exporter import HAND_OVER_CHECK_S, HandOver
+from sqs_api.archiving.metrics import ArchiveMetrics
+from sqs_api.archiving.pages import ArchivePages
+from sqs_api.archiving.schedule import Schedule
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.metrics import Metrics
+from sqs_api.periodic import Watches
+from sqs_api.settings.config import Settings, WhenFull, seconds_of
+from storage.copies.files import FOLDER_MODE
+from storage.engines.rocks import RocksStore
+
+
+class LakeRefused(Exception):
+    """The node cannot use a lake; the text says why in one line."""
+
+
+def check_lake(settings: Settings) -> None:
+    """Raise LakeRefused if the lake cannot be used. Changes nothing."""
+    if settings.lake is None:
+        return
+    packages = ["pyarrow", "deltalake", *([] if settings.archive_every is None else ["pyspark"])]
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise LakeRefused(f"lake: needs {', '.join(missing)}: pip install 'holdfast[spark]'")
+    if "://" not in settings.lake and Path(settings.lake).is_file():
+        raise LakeRefused(f"lake: {settings.lake} is a file, not a folder")
+
+
+def archive_limits(settings: Settings) -> ArchiveLimits | None:
+    """What a shard hands over; None without a lake. Raises LakeRefused."""
+    check_lake(settings)
+    if settings.lake is None:
+        return None
+    if "://" not in settings.lake:
+        with suppress(OSError):  # a lake that is away now may be back later
+            Path(settings.lake).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    retains = settings.archive_when_full is WhenFull.RETAIN
+    return ArchiveLimits(settings.archive_max_mib << 20, retains)
+
+
+class LakeSide:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        router: Router,
+        catalog: Catalog,
+        clock: Clock,
+        *,
+        store_of: Callable[[int], RocksStore],
+        disk: DiskSpace,
+    ) -> None:
+        """The settings name a lake; `store_of` gives the store that a shard uses now."""
+        self._settings = settings
+        self._router = router
+        self._clock = clock
+        self._hand_over = HandOver(settings, router, catalog, clock, store_of=store_of, disk=disk)
+        self._schedule: Schedule | None = None
+
+    def begin(self, metrics: Metrics, watches: Watches) -> None:
+        """Start periodic work. The node's note must be in its data folder, since jobs read it."""
+        every, lake = self._settings.archive_every, self._settings.lake
+        watches.every(HAND_OVER_CHECK_S, self._hand_over.look)
+        if every is not None and lake is not None:
+            schedule = self._schedule = Schedule(lake, self._settings.data, self._clock)
+            watches.every(seconds_of(every), schedule.run)
+        now_ms = self._clock.now_ms
+        metrics.attach(ArchiveMetrics(self._hand_over, self._router, self._schedule, now_ms))
+
+    def answers(self) -> Mapping[str, Answer]:
+        """The pages of the archive by action."""
+        lake = self._settings.lake or ""
+        return ArchivePages(self._hand_over, self._router, lake, ArchivedTable(lake)).answers()
+
+    async def stop(self) -> None:
+        """End the processes that work for the node."""
+        await self._hand_over.stop()
+        if self._schedule is not None:
+            await self._schedule.stop()

@@ -1,0 +1,419 @@
+"""Access: may this caller do this? Finds the policies that have a say, and what conditions want to know of the request.
+
+In the hot path a caller with an account's own key, on a queue of that account without a policy, costs three comparisons.
+Source: service authorization reference of Amazon SQS; StartMessageMoveTask and CreateQueue's tags from the developer guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+import structlog
+
+from auth.caller import Caller, anonymous
+from auth.conditions import Keys
+from auth.errors import AccessDenied
+from auth.identities import Identities, User
+from auth.policy import Asked, Authorizer, Decision, Principal
+from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
+from cluster.catalog.catalog import Catalog
+from cluster.keys.key_owners import NamedKey
+from cluster.keys.keyring import Keyring
+from cluster.shards.clock import Clock
+from sqs_api.gateway.key_access import (
+    NEEDS,
+    RECEIVE,
+    SEND,
+    Asker,
+    KeyAccess,
+    is_own_key,
+    said_to_key,
+)
+from visibility.contract import operations as op
+from visibility.contract.errors import KmsAccessDenied, QueueDoesNotExist
+from visibility.contract.model import QueueDefinition
+from visibility.contract.naming import parse_arn, queue_address
+from visibility.contract.operations import ACTIONS, Operation
+from visibility.rules.move_tasks import decode_handle
+
+PERMISSIONS = {row.request: f"sqs:{name.removesuffix('Batch')}" for name, row in ACTIONS.items()}
+"""The permission that each action needs: a batch needs that of its single action."""
+_MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
+"""What StartMessageMoveTask needs on its source, beside itself."""
+_MOVE_DESTINATION = "sqs:SendMessage"
+"""What it needs on its destination; without one, on each queue that the source is a dead-letter queue of."""
+
+
+class Sender(Protocol):
+    """Where a request came from."""
+
+    @property
+    def source_ip(self) -> str:
+        """The client's address, empty if it is not known."""
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether it came over TLS."""
+
+
+class Access:
+    """Decides for the gateway. Belongs to the event loop's thread."""
+
+    def __init__(
+        self, catalog: Catalog, clock: Clock, keyring: Keyring, *, enforced: bool, region: str
+    ) -> None:
+        """`enforced` False: everybody may do everything, as in open mode. `region` is that of unsigned requests."""
+        self._keys = KeyAccess(keyring)
+        self._catalog = catalog
+        self._clock = clock
+        self._enforced = enforced
+        self._nobody = anonymous(region)
+        self._identities = Identities()
+        self._authorizer = Authorizer(_read)
+        self.denied = 0
+        """Calls that were denied."""
+
+    def replace(self, identities: Identities) -> None:
+        """Use these users and policies from now on."""
+        self._identities = identities
+
+    def queue(
+        self,
+        operation: Operation,
+        url: str,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> QueueDefinition:
+        """The queue that a QueueUrl names, by its path alone; a bare name is the caller's own.
+
+        Raises QueueDoesNotExist, InvalidAddress, AccessDenied.
+        """
+        address = queue_address(url)
+        account = address.account or caller.account
+        try:
+            queue = self._catalog.queue(account, caller.region, address.name)
+        except QueueDoesNotExist:
+            self._check_missing(operation, account, address.name, caller, sender, headers)
+            raise
+        if self._enforced and (
+            caller.user is not None or account != caller.account or "Policy" in queue.attributes
+        ):
+            request = _Request(self, caller, sender, headers, operation)
+            request.check(PERMISSIONS[type(operation)], queue.arn, account, queue)
+        if self._enforced and "KmsMasterKeyId" in queue.attributes:
+            needs = NEEDS.get(type(operation))
+            if needs is not None and not is_own_key(queue, caller):
+                _Request(self, caller, sender, headers, operation).check_key(needs, queue)
+        return queue
+
+    def check_opening(
+        self, queue: QueueDefinition, caller: Caller, sender: Sender, named: NamedKey
+    ) -> None:
+        """Raise KmsAccessDenied unless the caller may read a message of the queue that was sealed under this key.
+
+        The queue's own key was checked by `queue`. Conditions on an earlier one see no headers.
+        """
+        if not self._enforced or (caller.user is None and caller.account == named.account):
+            return
+        if not self._keys.is_key_of(queue, named):
+            request = _Request(self, caller, sender, {}, op.ReceiveMessage())
+            request.check_key(RECEIVE, queue, named)
+
+    def _check_missing(
+        self,
+        operation: Operation,
+        account: str,
+        name: str,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        """Who may not use a queue is not told that there is none: the refusal is that of a queue without a policy."""
+        if self._enforced and (caller.user is not None or account != caller.account):
+            arn = f"arn:aws:sqs:{caller.region}:{account}:{name}"
+            request = _Request(self, caller, sender, headers, operation)
+            request.check(PERMISSIONS[type(operation)], arn, account)
+
+    def admit(
+        self,
+        operation: Operation,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        """Raise AccessDenied if the caller may not do what the catalog is to answer; and what `queue` raises."""
+        if not self._enforced:
+            return
+        needs = _NEEDS.get(type(operation))
+        if needs is None:
+            url: str = operation.queue_url or ""  # type: ignore[attr-defined]
+            self.queue(operation, url, caller, sender, headers)
+            return
+        request = _Request(self, caller, sender, headers, operation)
+        for permission, arn in needs(operation, caller):
+            self._check_arn(request, permission, arn, caller)
+        if isinstance(operation, op.StartMessageMoveTask):
+            self._check_move(request, operation, caller)
+
+    def _check_move(
+        self, request: _Request, operation: op.StartMessageMoveTask, caller: Caller
+    ) -> None:
+        """The rest of what a move needs: to send to where its messages go, and the keys of all its queues."""
+        source = self._catalog.queue_of_arn(operation.source_arn or "")
+        if source is None:
+            return
+        if operation.destination_arn is None:
+            targets = list(self._catalog.dead_letter_sources(source))
+            for target in targets:
+                self._check_arn(request, _MOVE_DESTINATION, target.arn, caller)
+        else:
+            named = self._catalog.queue_of_arn(operation.destination_arn)
+            targets = [] if named is None else [named]
+        for queue, needs in ((source, RECEIVE), *((target, SEND) for target in targets)):
+            if "KmsMasterKeyId" in queue.attributes and not is_own_key(queue, caller):
+                request.check_key(needs, queue)
+
+    def administer(
+        self,
+        action: str,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+        account: str,
+    ) -> None:
+        """Raise AccessDenied unless the caller may do this to the service as a whole, which belongs to the account."""
+        _Request(self, caller, sender, headers, None).check(action, "*", account)
+
+    def _check_arn(self, request: _Request, permission: str, arn: str, caller: Caller) -> None:
+        """Policies name queues by one ARN each, whatever partition the client wrote."""
+        parsed = parse_arn(arn)
+        if parsed is None:
+            request.check(permission, arn, caller.account)
+            return
+        arn = f"arn:aws:sqs:{parsed.region}:{parsed.account}:{parsed.name}"
+        request.check(permission, arn, parsed.account, self._catalog.queue_of_arn(arn))
+
+    def nobody_may(
+        self,
+        operation: Operation,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> Caller:
+        """The caller of an unsigned request, if a queue's policy lets everyone do this. Raises AccessDenied, QueueError."""
+        if not self._enforced or type(operation) in _NEEDS:
+            raise AccessDenied("Access is denied.")
+        url: str = operation.queue_url or ""  # type: ignore[attr-defined]
+        self.queue(operation, url, self._nobody, sender, headers)
+        return self._nobody
+
+    def decide(
+        self,
+        caller: Caller,
+        permission: str,
+        arn: str,
+        account: str,
+        policy: str | None,
+        keys: Callable[[], Keys],
+    ) -> Decision:
+        """See `auth.policy.decide`. A user who is gone may do nothing."""
+        principal = Principal(caller.account, caller.arn, caller.principal, caller.user)
+        user = self.user_of(caller)
+        asked = Asked(principal, permission, arn, account, keys)
+        policies = user.policies if user is not None else ()
+        return self._authorizer.decide(asked, policies, policy, self._identities.generation)
+
+    def user_of(self, caller: Caller) -> User | None:
+        """The user who signed."""
+        return self._identities.find(caller.account, caller.user) if caller.user else None
+
+    def check_key(
+        self,
+        permissions: tuple[str, ...],
+        queue: QueueDefinition,
+        named: NamedKey | None,
+        caller: Caller,
+        keys: Callable[[], Keys],
+    ) -> None:
+        """Raise KmsAccessDenied unless the caller may use a key for the queue's messages, by default the queue's own."""
+        asker = Asker(caller, self.user_of(caller), self._identities.generation, keys)
+        try:
+            if named is None:
+                self._keys.check_queue(permissions, queue, asker)
+            else:
+                self._keys.check_key(permissions, named, queue, asker)
+        except KmsAccessDenied:
+            self.denied += 1
+            raise
+
+    def now_s(self) -> float:
+        """The wall clock, for conditions on time."""
+        return self._clock.wall_s()
+
+
+class _Request:
+    """What is asked about one request; its condition keys are worked out at most once."""
+
+    def __init__(
+        self,
+        access: Access,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+        operation: Operation | None,
+    ) -> None:
+        self._access = access
+        self._caller = caller
+        self._sender = sender
+        self._headers = headers
+        self._operation = operation
+
+    def check(
+        self, permission: str, arn: str, account: str, queue: QueueDefinition | None = None
+    ) -> None:
+        """Raise AccessDenied."""
+        policy = None if queue is None else queue.attributes.get("Policy")
+        keys = lru_cache(maxsize=1)(partial(self._keys, queue))
+        decision = self._access.decide(self._caller, permission, arn, account, policy, keys)
+        if not decision.allowed:
+            self._access.denied += 1
+            raise AccessDenied(decision.message)
+
+    def check_key(
+        self,
+        permissions: tuple[str, ...],
+        queue: QueueDefinition,
+        named: NamedKey | None = None,
+    ) -> None:
+        """See `Access.check_key`."""
+        keys = lru_cache(maxsize=1)(partial(self._keys_for_key, queue))
+        self._access.check_key(permissions, queue, named, self._caller, keys)
+
+    def _keys(self, queue: QueueDefinition | None) -> Keys:
+        return {name: values for name, values in self._said(queue) if values and values[0]}
+
+    def _keys_for_key(self, queue: QueueDefinition) -> Keys:
+        """To a key this service asks, for a message of the queue; the queue's tags are not the key's."""
+        return {
+            **self._keys(None),
+            **said_to_key(self._caller.account, queue.region, queue.arn),
+        }
+
+    def _said(self, queue: QueueDefinition | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Condition keys by lower-case name."""
+        caller, user = self._caller, self._access.user_of(self._caller)
+        yield from said_of_caller(
+            caller, user, {} if queue is None else queue.tags, self._access.now_s()
+        )
+        yield "aws:sourceip", (self._sender.source_ip,)
+        yield "aws:securetransport", ("true" if self._sender.is_secure else "false",)
+        yield "aws:useragent", (self._headers.get(b"user-agent", b"").decode("latin-1"),)
+        yield "aws:referer", (self._headers.get(b"referer", b"").decode("latin-1"),)
+        yield from _request_tags(self._operation)
+
+
+def said_of_caller(
+    caller: Caller, user: User | None, tags: Mapping[str, str], now_s: float
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The condition keys that say who asks and when, and for a queue with which tags; by lower-case name."""
+    yield "aws:currenttime", (datetime.fromtimestamp(now_s, UTC).isoformat(),)
+    yield "aws:epochtime", (str(int(now_s)),)
+    yield "aws:requestedregion", (caller.region,)
+    yield "aws:viaawsservice", ("false",)
+    if caller.arn:
+        kind = "Account" if caller.user is None else "User"
+        yield "aws:principalarn", (caller.arn,)
+        yield "aws:principalaccount", (caller.account,)
+        yield "aws:principaltype", (kind,)
+        yield "aws:userid", (caller.principal,)
+        yield "aws:username", (caller.user or "",)
+    else:
+        yield "aws:principaltype", ("Anonymous",)
+    for key, value in (user.tags if user is not None else {}).items():
+        yield f"aws:principaltag/{key.lower()}", (value,)
+    for key, value in tags.items():
+        yield f"aws:resourcetag/{key.lower()}", (value,)
+
+
+def _request_tags(operation: Operation | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    tags: Mapping[str, str] = {}
+    keys: tuple[str, ...] = ()
+    if isinstance(operation, op.CreateQueue):
+        tags = operation.tags_on_create or {}
+    elif isinstance(operation, op.TagQueue):
+        tags = operation.tags or {}
+    elif isinstance(operation, op.UntagQueue):
+        keys = tuple(operation.tag_keys or ())
+    for key, value in tags.items():
+        yield f"aws:requesttag/{key.lower()}", (value,)
+    yield "aws:tagkeys", tuple(tags) or keys
+
+
+_DENIES_ALL = read_policy(
+    '{"Statement": {"Effect": "Deny", "Principal": "*", "Action": "*", "Resource": "*"}}',
+    Kind.QUEUE,
+)
+
+
+def _read(text: str) -> Policy:
+    """A queue's policy was read when it was set; one that cannot be read now may have denied anything, so it does."""
+    try:
+        return read_policy(text, Kind.QUEUE)
+    except PolicyRefused as error:
+        structlog.get_logger("access").error("policy_unreadable", error=str(error))
+        return _DENIES_ALL
+
+
+# -- what the actions need that name no queue by its URL --------------------------------------------------------------
+
+_Needs = Iterator[tuple[str, str]]
+
+
+def _arn(caller: Caller, account: str | None, name: str | None) -> str:
+    return f"arn:aws:sqs:{caller.region}:{account or caller.account}:{name or ''}"
+
+
+def _create(operation: op.CreateQueue, caller: Caller) -> _Needs:
+    arn = _arn(caller, None, operation.queue_name)
+    yield "sqs:CreateQueue", arn
+    if operation.tags_on_create:
+        yield "sqs:TagQueue", arn
+
+
+def _get_url(operation: op.GetQueueUrl, caller: Caller) -> _Needs:
+    owner = operation.queue_owner_aws_account_id
+    yield "sqs:GetQueueUrl", _arn(caller, owner, operation.queue_name)
+
+
+def _list(operation: op.ListQueues, caller: Caller) -> _Needs:
+    yield "sqs:ListQueues", _arn(caller, None, "*")
+
+
+def _start_move(operation: op.StartMessageMoveTask, caller: Caller) -> _Needs:
+    source = operation.source_arn or ""
+    for permission in ("sqs:StartMessageMoveTask", *_MOVE_SOURCE):
+        yield permission, source
+    if operation.destination_arn is not None:
+        yield _MOVE_DESTINATION, operation.destination_arn
+
+
+def _cancel_move(operation: op.CancelMessageMoveTask, caller: Caller) -> _Needs:
+    yield "sqs:CancelMessageMoveTask", decode_handle(operation.task_handle or "").source_arn
+
+
+def _list_moves(operation: op.ListMessageMoveTasks, caller: Caller) -> _Needs:
+    yield "sqs:ListMessageMoveTasks", operation.source_arn or ""
+
+
+_NEEDS: dict[type[Operation], Callable[[Any, Caller], _Needs]] = {
+    op.CreateQueue: _create,
+    op.GetQueueUrl: _get_url,
+    op.ListQueues: _list,
+    op.StartMessageMoveTask: _start_move,
+    op.CancelMessageMoveTask: _cancel_move,
+    op.ListMessageMoveTasks: _list_moves,
+}
+"""Operation to its permissions and the ARNs they are needed on."""

@@ -1,0 +1,179 @@
+"""Audit log: who changed what, and who was refused. One JSON object a line, in files that are rotated by size.
+
+Lines are written by a thread of their own, so that a slow disk holds nobody up; on a full one lines are lost, counted and
+logged, and requests go on. Refusals beyond a rate are counted instead of written: an attacker must not fill the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from auth.caller import Caller
+from visibility.contract import operations as op
+from visibility.contract.operations import Operation
+
+FILE_NAME = "audit.log"
+FILE_BYTES_MAX = 16 << 20
+FILES_KEPT = 5
+_WAITING_MAX = 10_000
+_DENIED_PER_S_MAX = 50
+_DETAIL_CHARACTERS_MAX = 32 << 10
+"""Of one line: more than any policy SQS takes. A request that is refused may say megabytes."""
+
+AUDITED: frozenset[type[Operation]] = frozenset(
+    (
+        op.CreateQueue,
+        op.DeleteQueue,
+        op.SetQueueAttributes,
+        op.AddPermission,
+        op.RemovePermission,
+        op.TagQueue,
+        op.UntagQueue,
+        op.PurgeQueue,
+        op.StartMessageMoveTask,
+        op.CancelMessageMoveTask,
+    )
+)
+"""What changes more than messages one by one."""
+
+
+def audit_line(wall_s: float, event: str, **fields: Any) -> str:
+    """One line without its end; fields that are None are left out."""
+    at = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds")
+    line = {"time": at, "event": event} | {k: v for k, v in fields.items() if v is not None}
+    return json.dumps(line, default=str)
+
+
+class AuditUnusable(Exception):
+    """The file cannot be opened; the text gives the reason in one line."""
+
+
+class AuditLog:
+    """The file. Belongs to the event loop's thread."""
+
+    def __init__(self, file: Path, wall_s: Callable[[], float]) -> None:
+        """Open or create it. Raises AuditUnusable."""
+        self._wall_s = wall_s
+        try:
+            self._handler = RotatingFileHandler(
+                file, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8"
+            )
+        except OSError as error:
+            raise AuditUnusable(f"cannot open the audit log: {error.strerror}") from error
+        self._handler.handleError = self._write_failed  # type: ignore[method-assign]
+        self._log = structlog.get_logger("audit")
+        self._lines: queue.Queue[str | None] = queue.Queue(_WAITING_MAX)
+        self.lost = 0
+        """Lines that could not be written."""
+        self._second = 0
+        self._denied = 0
+        self._omitted = 0
+        self._thread = threading.Thread(target=self._write_forever, name="audit", daemon=True)
+        self._thread.start()
+
+    def note(self, event: str, **fields: Any) -> None:
+        """Write a line; fields that are None are left out."""
+        try:
+            self._lines.put_nowait(audit_line(self._wall_s(), event, **fields))
+        except queue.Full:
+            self.lost += 1
+
+    def action(
+        self,
+        operation: Operation,
+        action: str,
+        caller: Caller,
+        source_ip: str,
+        request_id: str,
+        refusal: str,
+    ) -> None:
+        """Note an administrative action and how it ended; `refusal` is an error code, empty if it was done."""
+        self.note(
+            action,
+            request_id=request_id,
+            account=caller.account,
+            user=caller.user,
+            access_key_id=caller.access_key_id,
+            region=caller.region,
+            source_ip=source_ip,
+            outcome=refusal or "ok",
+            **_what(operation),
+        )
+
+    def denied(
+        self, action: str, caller: Caller | None, source_ip: str, request_id: str | None, code: str
+    ) -> None:
+        """Note a call that was refused for who made it; `caller` and `request_id` are None where there is none."""
+        second = int(self._wall_s())
+        if second != self._second:
+            if self._omitted:
+                self.note("denied_omitted", count=self._omitted)
+            self._second, self._denied, self._omitted = second, 0, 0
+        self._denied += 1
+        if self._denied > _DENIED_PER_S_MAX:
+            self._omitted += 1
+            return
+        self.note(
+            "denied",
+            request_id=request_id,
+            action=action,
+            account=None if caller is None else caller.account,
+            user=None if caller is None else caller.user,
+            access_key_id=None if caller is None else caller.access_key_id,
+            source_ip=source_ip,
+            outcome=code,
+        )
+
+    def close(self) -> None:
+        """Write what waits, and close the file."""
+        if self._omitted:
+            self.note("denied_omitted", count=self._omitted)
+        self._lines.put(None)
+        self._thread.join()
+        with suppress(OSError):  # what could not be written before cannot be now
+            self._handler.close()
+
+    def _write_forever(self) -> None:
+        while (line := self._lines.get()) is not None:
+            record = logging.LogRecord("audit", logging.INFO, "", 0, line, None, None)
+            self._handler.emit(record)
+
+    def _write_failed(self, record: logging.LogRecord) -> None:
+        """On the thread, in the exception's handler."""
+        self.lost += 1
+        if self.lost == 1:
+            self._log.exception("audit_not_written")
+
+
+def _what(operation: Operation) -> dict[str, Any]:
+    """What the action is about: the queue, and which attributes, tags or permissions, not the bodies of anything."""
+    found: dict[str, Any] = {}
+    for field, name in (
+        ("queue_name", "queue"),
+        ("queue_url", "queue"),
+        ("source_arn", "source"),
+        ("destination_arn", "destination"),
+        ("label", "label"),
+        ("aws_account_ids", "accounts"),
+        ("actions", "actions"),
+        ("attributes", "attributes"),
+        ("tags", "tags"),
+        ("tags_on_create", "tags"),
+        ("tag_keys", "tag_keys"),
+    ):
+        value = getattr(operation, field, None)
+        if value:
+            found[name] = value
+    size = len(json.dumps(found, default=str))
+    return found if size <= _DETAIL_CHARACTERS_MAX else {"details_omitted": size}

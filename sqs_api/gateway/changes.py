@@ -1,0 +1,60 @@
+"""Changes: what commands change in the data folder while the node runs, picked up without a restart."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+import structlog
+
+from auth.envelope import SealBroken
+from auth.sigv4 import Verifier
+from cluster.keys.identity_store import IdentitiesUnreadable, IdentityStore
+from cluster.keys.keyring import Keyring
+from sqs_api.gateway.access import Access
+
+CHANGES_CHECK_S = 1.0
+"""Interval at which changes made by other processes are picked up."""
+Note = Callable[[str], None]
+"""Takes an event for the audit log."""
+
+
+class Changes:
+    """Access keys, users and KMS keys. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        identities: IdentityStore,
+        keyring: Keyring,
+        *,
+        verifier: Verifier,
+        access: Access,
+        note: Note,
+    ) -> None:
+        self._identities = identities
+        self._keyring = keyring
+        self._verifier = verifier
+        self._access = access
+        self._note = note
+        self._log = structlog.get_logger("node")
+
+    def look_at_identities(self) -> None:
+        """Pick up what `holdfast credentials` and `holdfast users` changed."""
+        try:
+            if self._identities.changed():
+                self._verifier.replace(self._identities.credentials())
+                self._access.replace(self._identities.users())
+                self._log.info("access_keys_reloaded")
+                self._note("access_keys_reloaded")
+        except (IdentitiesUnreadable, sqlite3.Error) as error:
+            self._identities.look_again()
+            self._log.error("access_keys_unreadable", error=str(error))
+
+    def look_at_keys(self) -> None:
+        """Pick up what `holdfast keys` changed."""
+        try:
+            if self._keyring.reload_if_changed():
+                self._log.info("keyring_reloaded")
+                self._note("keyring_reloaded")
+        except (SealBroken, sqlite3.Error) as error:
+            self._log.error("keyring_unreadable", error=str(error))

@@ -1,0 +1,163 @@
+"""TABLE: the stateless half of each message action: what a shard gets, and what a client gets back.
+
+On the way in contents are packed and sealed and receipt handles are read; on the way out handles are made and messages
+opened and unpacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from auth.caller import Caller
+from sqs_api.gateway.sealing import Admit, Sealer
+from visibility.content.content import Delivery, contents_of, message_of, selection_of
+from visibility.content.receipts import ReceiptKey
+from visibility.content.sequence_numbers import sequence_number
+from visibility.contract.errors import QueueError
+from visibility.contract.model import Content, QueueDefinition, Receipt
+from visibility.contract.operations import (
+    ChangeMessageVisibility,
+    ChangeMessageVisibilityBatch,
+    ChangeMessageVisibilityBatchRequestEntry,
+    DeleteMessage,
+    DeleteMessageBatch,
+    Operation,
+    ReceiveMessage,
+    SendMessage,
+    SendMessageBatch,
+)
+from visibility.contract.outcomes import Deliveries
+from visibility.contract.results import Message, ReceiveMessageResult
+from visibility.contract.validate import check_visibility_timeout
+
+Parts = tuple[Content | Receipt | QueueError, ...]
+_TRACE_HEADER = b"x-amzn-trace-id"
+_RECEIPT_KEYS_MAX = 50_000
+
+
+class Preparer:
+    """Knows the keys that messages and receipt handles are made with."""
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+        self._receipt_keys: dict[bytes, ReceiptKey] = {}
+
+    def received(
+        self,
+        operation: ReceiveMessage,
+        queue: QueueDefinition,
+        deliveries: Deliveries,
+        admit: Admit | None = None,
+    ) -> ReceiveMessageResult:
+        """The messages as the client sees them, without those that cannot be opened; for `admit` see `Sealer.open`.
+
+        Raises KmsDisabled, KmsAccessDenied: none of them was seen.
+        """
+        if not deliveries.leases:
+            return ReceiveMessageResult()
+        key = self._receipt_key(queue)
+        selection = selection_of(operation)
+        fifo = queue.settings.fifo
+        messages: list[Message] = []
+        for lease, message in zip(deliveries.leases, deliveries.messages, strict=True):
+            data = self._sealer.open(message, admit)
+            if data is None:
+                continue
+            delivery = Delivery(
+                message.message_id,
+                key.handle(lease.handle_sequence or lease.sequence, lease.receive_count),
+                message.sent_at_ms,
+                lease.receive_count,
+                lease.first_received_at_ms,
+                message.dead_letter_source_arn,
+                data,
+                sequence_number(lease.sequence) if fifo else None,
+            )
+            messages.append(message_of(delivery, selection))
+        return ReceiveMessageResult(messages or None)
+
+    def _receipt_key(self, queue: QueueDefinition) -> ReceiptKey:
+        key = self._receipt_keys.get(queue.receipt_key)
+        if key is None:
+            if len(self._receipt_keys) >= _RECEIPT_KEYS_MAX:
+                self._receipt_keys.clear()
+            key = self._receipt_keys[queue.receipt_key] = ReceiptKey(queue.receipt_key)
+        return key
+
+    # -- one method a kind of action; each raises QueueError where the whole request is refused --------------------------
+
+    def _contents(
+        self,
+        operation: SendMessage | SendMessageBatch,
+        queue: QueueDefinition,
+        caller: Caller,
+        headers: Mapping[bytes, bytes],
+    ) -> Parts:
+        trace = headers.get(_TRACE_HEADER)
+        trace_text = None if trace is None else trace.decode("latin-1")
+        sealer = self._sealer
+        contents = contents_of(operation, queue, caller.principal, trace_text, sealer.digest_key)
+        return tuple(
+            sealer.seal(content, queue) if type(content) is Content else content
+            for content in contents
+        )
+
+    def _receive(
+        self,
+        operation: ReceiveMessage,
+        queue: QueueDefinition,
+        caller: Caller,
+        headers: Mapping[bytes, bytes],
+    ) -> Parts:
+        self._sealer.check(queue)
+        return ()
+
+    def _receipt(
+        self,
+        operation: DeleteMessage | ChangeMessageVisibility,
+        queue: QueueDefinition,
+        caller: Caller,
+        headers: Mapping[bytes, bytes],
+    ) -> Parts:
+        return (self._receipt_key(queue).receipt(operation.receipt_handle or ""),)
+
+    def _receipts(
+        self,
+        operation: DeleteMessageBatch | ChangeMessageVisibilityBatch,
+        queue: QueueDefinition,
+        caller: Caller,
+        headers: Mapping[bytes, bytes],
+    ) -> Parts:
+        key = self._receipt_key(queue)
+        parts: list[Receipt | QueueError] = []
+        for entry in operation.entries or ():
+            try:
+                if type(entry) is ChangeMessageVisibilityBatchRequestEntry:
+                    check_visibility_timeout(entry.visibility_timeout or 0)
+                parts.append(key.receipt(entry.receipt_handle or ""))
+            except QueueError as refusal:
+                parts.append(refusal)
+        return tuple(parts)
+
+
+def receipts_of(deliveries: Deliveries) -> tuple[Receipt, ...]:
+    """The deliveries by name, to give them back."""
+    return tuple(
+        Receipt(lease.handle_sequence or lease.sequence, lease.receive_count)
+        for lease in deliveries.leases
+    )
+
+
+Prepare = Callable[[Preparer, Any, QueueDefinition, Caller, Mapping[bytes, bytes]], Parts]
+
+PREPARE: dict[type[Operation], Prepare] = {
+    SendMessage: Preparer._contents,
+    SendMessageBatch: Preparer._contents,
+    ReceiveMessage: Preparer._receive,
+    DeleteMessage: Preparer._receipt,
+    DeleteMessageBatch: Preparer._receipts,
+    ChangeMessageVisibility: Preparer._receipt,
+    ChangeMessageVisibilityBatch: Preparer._receipts,
+}
+"""What the shard needs beside the operation."""

@@ -1,0 +1,208 @@
+"""TABLE: the actions on queues, which the catalog answers.
+
+Each is a coroutine of the operation, its caller and the base of queue URLs; none is in the hot path.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, urlsafe_b64encode
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from auth.caller import Caller
+from cluster.catalog.catalog import Catalog
+from cluster.shards.router import Router
+from sqs_api.admin.deletions import Deletions
+from sqs_api.gateway.move_actions import MoveOperation, move_request
+from visibility.contract import operations as op
+from visibility.contract import results
+from visibility.contract.attributes import checked_tags, needs_counters, shown_attributes
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.limits import LIST_RESULTS
+from visibility.contract.model import QueueCounters, QueueDefinition, Request
+from visibility.contract.naming import queue_address, queue_url
+from visibility.contract.operations import Operation
+from visibility.contract.outcomes import Answer
+
+_NO_COUNTERS = QueueCounters(0, 0, 0)
+
+
+class QueueActions:
+    """Answers the catalog's actions."""
+
+    def __init__(self, catalog: Catalog, router: Router, deletions: Deletions) -> None:
+        self._catalog = catalog
+        self._router = router
+        self._deletions = deletions
+
+    def find(self, url: str, caller: Caller) -> QueueDefinition:
+        """The queue a QueueUrl names, by its path alone; a bare name is the caller's own.
+
+        Raises QueueDoesNotExist, InvalidAddress.
+        """
+        address = queue_address(url)
+        account = address.account or caller.account
+        return self._catalog.queue(account, caller.region, address.name)
+
+    def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
+        """See `Catalog.dead_letter_queue`."""
+        return self._catalog.dead_letter_queue(queue)
+
+    async def answer(
+        self, operation: Operation, caller: Caller, base_url: str, request_id: str
+    ) -> results.Result | None:
+        """Do what the operation says, which the caller may. Raises QueueError."""
+        action = ACTIONS[type(operation)]
+        result: results.Result | None = await action(self, operation, caller, base_url, request_id)
+        return result
+
+    # -- one coroutine an action ------------------------------------------------------------------------------------------
+
+    async def _create_queue(
+        self, operation: op.CreateQueue, caller: Caller, base_url: str, request_id: str
+    ) -> results.CreateQueueResult:
+        name = operation.queue_name or ""
+        attributes = operation.attributes or {}
+        tags = checked_tags(name, {}, operation.tags_on_create or {})
+        queue = await self._catalog.create_queue(
+            (caller.account, caller.region, name), attributes, tags
+        )
+        return results.CreateQueueResult(queue_url(base_url, queue.account, queue.name))
+
+    async def _delete_queue(
+        self, operation: op.DeleteQueue, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        await self._deletions.delete(self.find(operation.queue_url or "", caller))
+
+    async def _purge_queue(
+        self, operation: op.PurgeQueue, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        await self._deletions.purge(self.find(operation.queue_url or "", caller))
+
+    async def _get_queue_url(
+        self, operation: op.GetQueueUrl, caller: Caller, base_url: str, request_id: str
+    ) -> results.GetQueueUrlResult:
+        account = operation.queue_owner_aws_account_id or caller.account
+        name = operation.queue_name or ""
+        queue = self._catalog.queue(account, caller.region, name)
+        return results.GetQueueUrlResult(queue_url(base_url, queue.account, queue.name))
+
+    async def _list_queues(
+        self, operation: op.ListQueues, caller: Caller, base_url: str, request_id: str
+    ) -> results.ListQueuesResult:
+        prefix = operation.queue_name_prefix or ""
+        names = self._catalog.names(caller.account, caller.region, prefix)
+        page, token = _page(names, operation.next_token, operation.max_results)
+        urls = [queue_url(base_url, caller.account, name) for name in page]
+        return results.ListQueuesResult(urls or None, token)
+
+    async def _list_dead_letter_source_queues(
+        self,
+        operation: op.ListDeadLetterSourceQueues,
+        caller: Caller,
+        base_url: str,
+        request_id: str,
+    ) -> results.ListDeadLetterSourceQueuesResult:
+        queue = self.find(operation.queue_url or "", caller)
+        sources = {source.name: source for source in self._catalog.dead_letter_sources(queue)}
+        page, token = _page(list(sources), operation.next_token, operation.max_results)
+        urls = [queue_url(base_url, sources[name].account, name) for name in page]
+        return results.ListDeadLetterSourceQueuesResult(urls, token)
+
+    async def _get_queue_attributes(
+        self, operation: op.GetQueueAttributes, caller: Caller, base_url: str, request_id: str
+    ) -> results.GetQueueAttributesResult:
+        queue = self.find(operation.queue_url or "", caller)
+        counters = _NO_COUNTERS
+        if needs_counters(operation.attribute_names):
+            answer = await self._router.ask(Request(op.ReadCounters(), queue, caller, request_id))
+            assert isinstance(answer, QueueCounters)
+            counters = answer
+        shown = shown_attributes(queue, operation.attribute_names, counters)
+        return results.GetQueueAttributesResult(shown)
+
+    async def _set_queue_attributes(
+        self, operation: op.SetQueueAttributes, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        queue = self.find(operation.queue_url or "", caller)
+        await self._catalog.set_attributes(queue, operation.attributes or {})
+        changed = self._catalog.successor(queue.queue_id)
+        if changed is not None:
+            await self._router.ask(Request(op.QueueChanged(), changed, caller, request_id))
+
+    async def _add_permission(
+        self, operation: op.AddPermission, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        queue = self.find(operation.queue_url or "", caller)
+        label, accounts = operation.label or "", operation.aws_account_ids or ()
+        await self._catalog.add_permission(queue, label, accounts, operation.actions or ())
+
+    async def _remove_permission(
+        self, operation: op.RemovePermission, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        queue = self.find(operation.queue_url or "", caller)
+        await self._catalog.remove_permission(queue, operation.label or "")
+
+    async def _list_queue_tags(
+        self, operation: op.ListQueueTags, caller: Caller, base_url: str, request_id: str
+    ) -> results.ListQueueTagsResult:
+        queue = self.find(operation.queue_url or "", caller)
+        return results.ListQueueTagsResult(queue.tags or None)
+
+    async def _tag_queue(
+        self, operation: op.TagQueue, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        queue = self.find(operation.queue_url or "", caller)
+        await self._catalog.tag_queue(queue, operation.tags or {})
+
+    async def _untag_queue(
+        self, operation: op.UntagQueue, caller: Caller, base_url: str, request_id: str
+    ) -> None:
+        queue = self.find(operation.queue_url or "", caller)
+        await self._catalog.untag_queue(queue, operation.tag_keys or ())
+
+    async def _move_task(
+        self, operation: MoveOperation, caller: Caller, base_url: str, request_id: str
+    ) -> Answer:
+        return await self._router.ask(move_request(operation, self._catalog, caller, request_id))
+
+
+def _page(
+    names: Sequence[str], token: str | None, max_results: int | None
+) -> tuple[Sequence[str], str | None]:
+    """The names after the token, and the next token where a page was asked for and more remain."""
+    start = bisect_right(names, _name_in(token)) if token is not None else 0
+    page = names[start : start + (max_results or LIST_RESULTS.high)]
+    more = max_results is not None and start + len(page) < len(names)
+    return page, urlsafe_b64encode(page[-1].encode()).decode() if more and page else None
+
+
+def _name_in(token: str) -> str:
+    try:
+        name = b64decode(token, altchars=b"-_", validate=True).decode()
+    except ValueError:
+        name = ""
+    if not name:
+        raise InvalidParameterValue("Invalid or expired next token.")
+    return name
+
+
+ACTIONS: dict[type[Operation], Callable[[QueueActions, Any, Caller, str, str], Awaitable[Any]]] = {
+    op.CreateQueue: QueueActions._create_queue,
+    op.DeleteQueue: QueueActions._delete_queue,
+    op.PurgeQueue: QueueActions._purge_queue,
+    op.GetQueueUrl: QueueActions._get_queue_url,
+    op.ListQueues: QueueActions._list_queues,
+    op.ListDeadLetterSourceQueues: QueueActions._list_dead_letter_source_queues,
+    op.GetQueueAttributes: QueueActions._get_queue_attributes,
+    op.SetQueueAttributes: QueueActions._set_queue_attributes,
+    op.AddPermission: QueueActions._add_permission,
+    op.RemovePermission: QueueActions._remove_permission,
+    op.ListQueueTags: QueueActions._list_queue_tags,
+    op.TagQueue: QueueActions._tag_queue,
+    op.UntagQueue: QueueActions._untag_queue,
+    op.StartMessageMoveTask: QueueActions._move_task,
+    op.CancelMessageMoveTask: QueueActions._move_task,
+    op.ListMessageMoveTasks: QueueActions._move_task,
+}

@@ -1,0 +1,131 @@
+"""Rates: requests a second for each account and queue, and AWS's quotas of FIFO queues. Off unless configured.
+
+`limits` keeps the rules; its memory storage starts threads and keeps a key for ever, so what it counts in is ours: one
+thread, one clock, and nothing left of a window that is over. Fixed windows: at their border twice the rate may pass.
+Source: SQS quotas: 300 calls a second for each API action of a FIFO queue, or for each message group of one whose
+FifoThroughputLimit is perMessageGroupId; a batch is one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from limits import RateLimitItem, RateLimitItemPerSecond, parse
+from limits.storage import Storage
+from limits.strategies import FixedWindowRateLimiter
+
+from auth.caller import Caller
+from visibility.contract.errors import RequestThrottled
+from visibility.contract.model import Content, QueueDefinition
+from visibility.contract.operations import Operation
+
+_SWEEP_S = 1.0
+_FIFO_QUOTA = RateLimitItemPerSecond(300)
+
+
+class _Windows(Storage):
+    """Counters of windows: key to (count, end of the window)."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        super().__init__()
+        self._now_s = monotonic_s
+        self._counts: dict[str, tuple[int, float]] = {}
+        self._sweep_at_s = 0.0
+
+    @property
+    def base_exceptions(self) -> type[Exception]:
+        """See `Storage`."""
+        return KeyError
+
+    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        """See `Storage`: the count with this hit."""
+        now_s = self._now_s()
+        if now_s >= self._sweep_at_s:
+            self._sweep_at_s = now_s + _SWEEP_S
+            self._counts = {key: kept for key, kept in self._counts.items() if now_s < kept[1]}
+        count, end_s = self._counts.get(key, (0, 0.0))
+        if now_s >= end_s:
+            count, end_s = 0, now_s + expiry
+        self._counts[key] = (count + amount, end_s)
+        return count + amount
+
+    def get(self, key: str) -> int:
+        """See `Storage`."""
+        count, end_s = self._counts.get(key, (0, 0.0))
+        return count if self._now_s() < end_s else 0
+
+    def get_expiry(self, key: str) -> float:
+        """See `Storage`."""
+        return self._counts.get(key, (0, self._now_s()))[1]
+
+    def check(self) -> bool:
+        """See `Storage`."""
+        return True
+
+    def reset(self) -> int | None:
+        """See `Storage`."""
+        count = len(self._counts)
+        self._counts.clear()
+        return count
+
+    def clear(self, key: str) -> None:
+        """See `Storage`."""
+        self._counts.pop(key, None)
+
+    def __len__(self) -> int:
+        """How many windows are kept."""
+        return len(self._counts)
+
+
+class Rates:
+    """Counts requests and refuses those above a rate. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        monotonic_s: Callable[[], float],
+        *,
+        account_rate: str | None,
+        queue_rate: str | None,
+        fifo_quotas: bool,
+    ) -> None:
+        """Rates as `limits` reads them, such as "3000/second"; None: none. Raises ValueError."""
+        self._account = None if account_rate is None else parse(account_rate)
+        self._queue = None if queue_rate is None else parse(queue_rate)
+        self._fifo_quotas = fifo_quotas
+        self._windows = _Windows(monotonic_s)
+        self._limiter = FixedWindowRateLimiter(self._windows)
+        self.throttled = {"account": 0, "queue": 0, "fifo": 0}
+        """Refused requests by what refused them."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is limited at all."""
+        return bool(self._account or self._queue or self._fifo_quotas)
+
+    def check_account(self, caller: Caller) -> None:
+        """Count a request of an account. Raises RequestThrottled."""
+        if self._account is not None:
+            self._hit("account", self._account, caller.account)
+
+    def check_queue(self, operation: Operation, queue: QueueDefinition) -> None:
+        """Count a request on the messages of a queue. Raises RequestThrottled."""
+        if self._queue is not None:
+            self._hit("queue", self._queue, str(queue.queue_id))
+        if self._fifo_quotas and queue.settings.fifo and not _is_high_throughput(queue):
+            action = type(operation).__name__.removesuffix("Batch")
+            self._hit("fifo", _FIFO_QUOTA, f"{queue.queue_id} {action}")
+
+    def check_groups(self, queue: QueueDefinition, parts: Iterable[object]) -> None:
+        """Count a send to the message groups of a queue of high throughput. Raises RequestThrottled."""
+        if self._fifo_quotas and queue.settings.fifo and _is_high_throughput(queue):
+            for group in {part.group for part in parts if isinstance(part, Content)}:
+                self._hit("fifo", _FIFO_QUOTA, f"{queue.queue_id} {group.hex()}")
+
+    def _hit(self, kind: str, rate: RateLimitItem, name: str) -> None:
+        if not self._limiter.hit(rate, kind, name):
+            self.throttled[kind] += 1
+            raise RequestThrottled("Rate exceeded")
+
+
+def _is_high_throughput(queue: QueueDefinition) -> bool:
+    return queue.attributes.get("FifoThroughputLimit") == "perMessageGroupId"

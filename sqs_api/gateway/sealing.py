@@ -1,0 +1,187 @@
+"""Sealer: encrypts what is sent and decrypts what is received, as each queue's attributes say.
+
+A data key seals for a day, or as long as KmsDataKeyReusePeriodSeconds says, then a new one takes its place; the node asks
+for that in the background. Only the first message under a key that a queue did not name at start makes its data key while
+it waits (one small durable write).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable
+
+import msgspec
+import structlog
+
+from auth.envelope import BUILT_IN_KEY, DataKey, SealBroken
+from cluster.keys.key_owners import NamedKey, key_place
+from cluster.keys.keyring import Keyring
+from cluster.shards.clock import Clock
+from visibility.content.sealing import SealingFailed
+from visibility.contract.errors import KmsDisabled, KmsNotFound
+from visibility.contract.model import Content, QueueDefinition
+from visibility.state.events import StoredMessage
+
+Admit = Callable[[NamedKey], None]
+"""Raises KmsAccessDenied if the key may not be used."""
+_BUILT_IN_REUSE_S = 24 * 3600.0
+_KNOWN_MAX = 10_000
+
+
+class _Sealing(msgspec.Struct):
+    """What new messages under one named key are sealed with; changes in place when its data key is replaced."""
+
+    named: NamedKey
+    version: int
+    key: DataKey
+    made_at_s: float
+
+
+class Sealer:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, keyring: Keyring, clock: Clock, *, makes_keys: bool) -> None:
+        """`makes_keys`: whether a KmsMasterKeyId that names no key gets one at first use, as in open mode."""
+        self._keyring = keyring
+        self._clock = clock
+        self._makes_keys = makes_keys
+        self._sealing: dict[str, _Sealing] = {}
+        """By the key's id."""
+        self._known: dict[tuple[str, str], _Sealing] = {}
+        """By the queue's account and its KmsMasterKeyId, which may name a key in several ways. Bounded."""
+        self._log = structlog.get_logger("sealing")
+        self.digest_key = keyring.digest_key
+        """What group and deduplication ids are hashed with."""
+        self.broken = 0
+        """Messages that could not be opened, so that no answer had them."""
+
+    def prepare(self, queues: Iterable[QueueDefinition]) -> None:
+        """Make the data keys that these queues need, before requests come."""
+        references = {(queue.settings.encryption, queue.account) for queue in queues}
+        for reference, account in references | {(BUILT_IN_KEY, "")}:
+            named = None if reference is None else self._keyring.find(reference, account)
+            if named is not None and named.enabled and named.key_id not in self._sealing:
+                self._begin(named)
+
+    def check(self, queue: QueueDefinition) -> None:
+        """Raise KmsNotFound or KmsDisabled if the queue's key cannot be used."""
+        reference = queue.settings.encryption
+        if reference is not None:
+            self._current(reference, queue.account)
+
+    def seal(self, content: Content, queue: QueueDefinition) -> Content:
+        """The message as it is stored. Raises KmsNotFound, KmsDisabled."""
+        reference = queue.settings.encryption
+        if reference is None:
+            return content
+        key = self._current(reference, queue.account).key
+        return Content(
+            key.seal(content.data),
+            content.size,
+            content.md5_of_message_body,
+            content.md5_of_message_attributes,
+            content.md5_of_message_system_attributes,
+            content.group,
+            content.deduplication,
+            key.number,
+        )
+
+    def open(self, message: StoredMessage, admit: Admit | None = None) -> bytes | None:
+        """The message's content; None, and a line in the log, if it is damaged.
+
+        `admit` is asked about keys that belong to an account. Raises KmsDisabled, and what `admit` raises.
+        """
+        if not message.sealed:
+            return message.data
+        try:
+            named, key = self._keyring.data_key(message.sealed)
+            if not named.enabled:
+                raise _disabled(named)
+            if admit is not None and named.account:
+                admit(named)
+            return key.open(message.data)
+        except SealBroken as error:
+            self.broken += 1
+            self._log.error(
+                "message_unreadable",
+                message_id=message.message_id,
+                data_key=message.sealed,
+                error=str(error),
+            )
+            return None
+
+    def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
+        """See `visibility.content.sealing.Sealing`."""
+        reference = queue.settings.encryption
+        try:
+            current = None if reference is None else self._current(reference, queue.account)
+            if current is None or self._stays(message, current.named):
+                return message
+            data = self.open(message)
+        except (sqlite3.Error, SealBroken) as error:
+            self._log.error("sealing_failed", queue_id=queue.queue_id, error=str(error))
+            raise SealingFailed(str(error)) from error
+        if data is None:
+            return message
+        key = current.key
+        return msgspec.structs.replace(message, data=key.seal(data), sealed=key.number)
+
+    def _stays(self, message: StoredMessage, wanted: NamedKey) -> bool:
+        """True for a message under this key or any key of an account: sealed anew, it could be read by those who may move
+        messages and not use that key."""
+        if not message.sealed:
+            return False
+        try:
+            named = self._keyring.data_key(message.sealed)[0]
+        except SealBroken:
+            return False  # `open` says what is wrong
+        return bool(named.account) or named.key_id == wanted.key_id
+
+    def _current(self, reference: str, account: str) -> _Sealing:
+        current = self._known.get((account, reference))
+        if current is None:
+            named = self._keyring.find(reference, account)
+            if named is None and self._makes_keys:
+                place = key_place(reference)
+                named = self._keyring.add(place.name, place.account or account)
+            if named is None:
+                raise KmsNotFound(f"Invalid keyId {reference}")
+            if not named.enabled:
+                raise _disabled(named)
+            current = self._sealing.get(named.key_id) or self._begin(named)
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[account, reference] = current
+        elif not current.named.enabled:
+            raise _disabled(current.named)
+        return current
+
+    def _begin(self, named: NamedKey) -> _Sealing:
+        version, now_s = named.version, self._clock.monotonic_s()
+        key = self._keyring.new_data_key(named)
+        current = self._sealing[named.key_id] = _Sealing(named, version, key, now_s)
+        return current
+
+    async def renew(self, queues: Iterable[QueueDefinition]) -> None:
+        """Replace data keys that sealed long enough, or whose named key was rotated. Raises sqlite3.Error."""
+        reuse_s: dict[str, float] = {}
+        for queue in queues:
+            reference, settings = queue.settings.encryption, queue.settings
+            known = None if reference is None else self._known.get((queue.account, reference))
+            if known is not None and "KmsMasterKeyId" in queue.attributes:
+                shortest = reuse_s.get(known.named.key_id, _BUILT_IN_REUSE_S)
+                reuse_s[known.named.key_id] = min(shortest, settings.data_key_reuse_s)
+        now_s = self._clock.monotonic_s()
+        for key_id, current in list(self._sealing.items()):
+            age_s = now_s - current.made_at_s
+            is_old = age_s >= reuse_s.get(key_id, _BUILT_IN_REUSE_S) and current.key.count
+            named = current.named
+            if named.enabled and (is_old or named.version != current.version):
+                version = named.version
+                current.key = await asyncio.to_thread(self._keyring.new_data_key, named)
+                current.version, current.made_at_s = version, now_s
+
+
+def _disabled(named: NamedKey) -> KmsDisabled:
+    return KmsDisabled(f"{named.key_id} is disabled.")

@@ -1,0 +1,184 @@
+"""Usage: how much each account did with each queue, by day (UTC).
+
+The gateway adds to numbers in a journal, which `kill -9` cannot take back (`usage_journal.py`). Once a minute, and at a
+stop, the journal ends and a thread adds it to `usage.sqlite`. That is synced, so a power failure costs a minute at most.
+The database names the journals that it has, so none counts twice, whenever the process ends. A request counts as AWS bills
+it: once for each 64 KiB of payload it carries, at least once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import structlog
+
+from sqs_api.gateway.usage_journal import UsageJournal, journals_in, read_journal
+from storage.engines.folder import sync_folder
+from visibility.contract.model import QueueDefinition
+
+FILE_NAME = "usage.sqlite"
+_CHUNK_BYTES = 64 * 1024
+_KEYS_MAX = 50_000
+_Counters: TypeAlias = "list[int] | memoryview[int]"
+"""Requests, billed requests, bytes in, bytes out."""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS usage (
+    day TEXT NOT NULL, account TEXT NOT NULL, queue TEXT NOT NULL, requests INTEGER NOT NULL,
+    billed_requests INTEGER NOT NULL, bytes_in INTEGER NOT NULL, bytes_out INTEGER NOT NULL,
+    PRIMARY KEY (day, account, queue));
+CREATE TABLE IF NOT EXISTS journals (name TEXT PRIMARY KEY);
+"""
+_ADD = """
+INSERT INTO usage VALUES (?,?,?,?,?,?,?) ON CONFLICT (day, account, queue) DO UPDATE SET
+    requests = requests + excluded.requests, billed_requests = billed_requests + excluded.billed_requests,
+    bytes_in = bytes_in + excluded.bytes_in, bytes_out = bytes_out + excluded.bytes_out
+"""
+
+
+class UsageRow(NamedTuple):
+    """A line of the table; `queue` is an ARN, empty for requests that are about no queue's messages."""
+
+    day: str
+    account: str
+    queue: str
+    requests: int
+    billed_requests: int
+    bytes_in: int
+    bytes_out: int
+
+
+class Usage:
+    """Counts for the gateway. Belongs to the event loop's thread, `write` apart."""
+
+    def __init__(self, file: Path, wall_s: Callable[[], float], days_kept: int) -> None:
+        """`days_kept`: how long days are kept in the file. The first `write` adds the journals that a crash left."""
+        self._file = file
+        self._wall_s = wall_s
+        self._days_kept = days_kept
+        self._counters: dict[tuple[str, int], _Counters] = {}
+        self._journal: UsageJournal | None = None
+        """Begins with the first request."""
+        self._unjournaled: list[tuple[str, str, list[int]]] = []
+        """Account, queue and counters of what could not be put into the journal, as on a full disk."""
+        self._log = structlog.get_logger("usage")
+
+    def count(
+        self, account: str, queue: QueueDefinition | None, bytes_in: int, bytes_out: int
+    ) -> None:
+        """A request is about to be answered; `queue` is None for one that is not about the messages of a queue."""
+        counters = self._counters.get((account, 0 if queue is None else queue.queue_id))
+        if counters is None:
+            counters = self._new_counters(account, queue)
+        counters[0] += 1
+        payload = bytes_in if bytes_in > bytes_out else bytes_out
+        counters[1] += 1 if payload <= _CHUNK_BYTES else -(-payload // _CHUNK_BYTES)
+        counters[2] += bytes_in
+        counters[3] += bytes_out
+
+    def _new_counters(self, account: str, queue: QueueDefinition | None) -> _Counters:
+        queue_id, arn = (0, "") if queue is None else (queue.queue_id, queue.arn)
+        if len(self._counters) >= _KEYS_MAX:
+            queue_id, arn = 0, ""  # more queues than a minute should name
+        counters = self._counters.get((account, queue_id))
+        if counters is None:
+            counters = self._counters[account, queue_id] = self._journaled(account, arn)
+        return counters
+
+    def _journaled(self, account: str, arn: str) -> _Counters:
+        """Counters in the journal, or in memory if there is no room for it."""
+        try:
+            if self._journal is None:
+                self._journal = UsageJournal(self._file.parent, _day(self._wall_s()))
+            return self._journal.counters(account, arn)
+        except OSError as error:
+            if not self._unjournaled:
+                self._log.error("usage_not_journaled", error=error.strerror)
+            counters = [0, 0, 0, 0]
+            self._unjournaled.append((account, arn, counters))
+            return counters
+
+    def take(self) -> tuple[list[Path], list[UsageRow]]:
+        """End the journal. Returns all journals that have ended, and what is in none, for `write`."""
+        day = _day(self._wall_s())
+        if self._journal is not None:
+            self._journal.set_day(day)
+            self._journal.close()
+        rows = [
+            UsageRow(day, account, arn, *counted) for account, arn, counted in self._unjournaled
+        ]
+        self._journal, self._counters, self._unjournaled = None, {}, []
+        return journals_in(self._file.parent), rows
+
+    def write(self, journals: list[Path], rows: list[UsageRow]) -> None:
+        """Add them to the file, forget days that are over long enough, and remove the journals. For any thread.
+
+        Raises sqlite3.Error, OSError, with nothing added.
+        """
+        oldest = datetime.fromtimestamp(self._wall_s(), UTC) - timedelta(days=self._days_kept)
+        with closing(sqlite3.connect(self._file, isolation_level=None)) as database:
+            database.executescript(_SCHEMA)
+            database.execute("BEGIN IMMEDIATE")
+            with database:
+                added = _added(database)
+                missing = [file for file in journals if file.name not in added]
+                database.executemany(_ADD, rows + _rows_of(missing))
+                database.execute("DELETE FROM usage WHERE day < ?", (oldest.date().isoformat(),))
+                database.execute("DELETE FROM journals")
+                names = [(file.name,) for file in journals]
+                database.executemany("INSERT INTO journals VALUES (?)", names)
+        with suppress(OSError):
+            for file in journals:
+                file.unlink()
+            sync_folder(self._file.parent)  # before the next call forgets their names
+
+
+def read_usage(file: Path, account: str | None, since: str | None) -> list[UsageRow]:
+    """The rows of an account, or of all, from a day on, oldest first, as of now. Raises sqlite3.Error, OSError."""
+    journals: dict[str, list[UsageRow]] = {}
+    for journal in journals_in(file.parent):
+        with suppress(FileNotFoundError):  # the database, which is read next, has it by now
+            journals[journal.name] = _rows_of([journal])
+    stored: list[UsageRow] = []
+    if file.exists():
+        # Not mode=ro: a write that was killed is rolled back by the next who opens the file.
+        with closing(sqlite3.connect(f"file:{file}?mode=rw", uri=True)) as database:
+            database.execute("BEGIN")
+            if _has_table(database, "usage"):
+                stored = [UsageRow(*row) for row in database.execute("SELECT * FROM usage")]
+            for name in _added(database):
+                journals.pop(name, None)
+    sums: dict[tuple[str, str, str], list[int]] = {}
+    for day, who, queue, *counted in chain(stored, *journals.values()):
+        if who == (account or who) and day >= (since or ""):
+            before = sums.get((day, who, queue), [0, 0, 0, 0])
+            sums[day, who, queue] = [a + b for a, b in zip(before, counted, strict=True)]
+    return [UsageRow(*key, *counted) for key, counted in sorted(sums.items())]
+
+
+def _added(database: sqlite3.Connection) -> set[str]:
+    """The names of journals that the database has; it may be one of version 0.1, which knew none."""
+    if not _has_table(database, "journals"):
+        return set()
+    return {name for (name,) in database.execute("SELECT name FROM journals")}
+
+
+def _has_table(database: sqlite3.Connection, name: str) -> bool:
+    """False, too, after a first write that was killed."""
+    query = "SELECT 1 FROM sqlite_master WHERE name = ?"
+    return bool(database.execute(query, (name,)).fetchall())
+
+
+def _rows_of(journals: list[Path]) -> list[UsageRow]:
+    return [
+        UsageRow(day, *each) for day, counted in map(read_journal, journals) for each in counted
+    ]
+
+
+def _day(wall_s: float) -> str:
+    return datetime.fromtimestamp(wall_s, UTC).date().isoformat()

@@ -1,0 +1,217 @@
+"""The listener: accepts connections, gives each its TLS, and turns away what is too much.
+
+The event loops' own servers are not used. uvloop's closes its socket for good when accept() finds no file descriptor, and
+neither can count connections before their handshake, or change the certificate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+
+import structlog
+
+from sqs_api.http.connection import SqsServer
+from sqs_api.http.handshakes import handshake
+from sqs_api.http.shedding import Refused, TimedOut
+from sqs_api.http.tls import Tls
+
+_BACKLOG = 1024
+_ACCEPTS_AT_ONCE = 64
+"""After so many, requests of those who are connected get their turn."""
+_PAUSE_S = 0.25
+"""How long nothing is accepted when that failed: the waiting client would wake the loop again at once."""
+_HANDSHAKE_S = 10
+"""A handshake is three short messages."""
+_TLS_END_S = 5
+"""How long a client may take to answer the end of TLS."""
+_REPORT_S = 1.0
+_HANDSHAKE_RECORD = b"\x16"
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
+_NOT_TLS_TEXT = b"This port speaks https, not http.\n"
+_NOT_TLS = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_NOT_TLS_TEXT), _NOT_TLS_TEXT)
+)
+
+
+class Listener:
+    """The open ports. Belongs to the event loop's thread."""
+
+    def __init__(self, server: SqsServer, *, connections_max: int, tls: Tls | None = None) -> None:
+        self._server = server
+        self._counters = server.counters
+        self._connections_max = connections_max
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._sockets: list[socket.socket] = []
+        self._beginning: set[asyncio.Task[None]] = set()
+        """Connections whose handshake is not over."""
+        self._taken = 0
+        """Connections that were accepted and not refused at once."""
+        self._failed = 0
+        """Of those, the ones that never came to be: their handshake failed."""
+        self._log = structlog.get_logger("listener")
+        self._accepts = True
+        self._next_report_s = 0.0
+        self._unreported = 0
+        """Failed handshakes since the last line about one."""
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen on every address of `host`; port 0 picks a free one, which is returned. Raises OSError."""
+        found = await self._loop.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        try:
+            for family, address in dict.fromkeys((entry[0], entry[4][0]) for entry in found):
+                where = (str(address), port)
+                listening = socket.create_server(where, family=family, backlog=_BACKLOG)
+                self._sockets.append(listening)
+                listening.setblocking(False)
+                port = listening.getsockname()[1]
+        except OSError:
+            self.close()
+            raise
+        self._resume()
+        return port
+
+    def close(self) -> None:
+        """Accept no more, and give up handshakes that are not over."""
+        self._accepts = False
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        self._sockets.clear()
+        for task in self._beginning:
+            task.cancel()
+
+    def _resume(self) -> None:
+        for listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _pause(self, error: OSError) -> None:
+        """Wait for descriptors; clients wait in the backlog."""
+        if not self._counters.refused[Refused.DESCRIPTORS]:
+            self._log.error("cannot_accept", error=error.strerror or str(error))
+        self._counters.refused[Refused.DESCRIPTORS] += 1
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+        self._loop.call_later(_PAUSE_S, self._resume)
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Take what waits."""
+        for _ in range(_ACCEPTS_AT_ONCE):
+            try:
+                client, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError as error:
+                self._pause(error)
+                return
+            client.setblocking(False)
+            if self._open >= self._connections_max:
+                self._counters.refused[Refused.CONNECTIONS] += 1
+                _refuse(client, b"" if self._tls else _BUSY)
+                continue
+            self._taken += 1
+            task = self._loop.create_task(self._begin(client))
+            self._beginning.add(task)
+            task.add_done_callback(self._beginning.discard)
+
+    @property
+    def _open(self) -> int:
+        """How many connections there are, their handshake over or not."""
+        lost = self._counters.accepted - self._counters.connections
+        return self._taken - self._failed - lost
+
+    async def _begin(self, client: socket.socket) -> None:
+        """Make the connection, which lives by itself from then on."""
+        is_made = False
+        try:
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(self._server, client)
+                is_made = True
+            elif await self._speaks_tls(client):
+                await self._begin_tls(client, self._tls)
+                is_made = True
+        except ConnectionAbortedError:  # what a handshake ends with that takes too long
+            self._counters.timeouts[TimedOut.HANDSHAKE] += 1
+        except OSError:  # TLS's errors are among them
+            self._counters.refused[Refused.HANDSHAKE] += 1
+        finally:
+            self._failed += not is_made
+
+    async def _begin_tls(self, client: socket.socket, tls: Tls) -> None:
+        """Raises OSError."""
+        address = ""
+        with suppress(OSError):  # it may have hung up
+            address = client.getpeername()[0]
+        with handshake(client) as begun:
+            try:
+                await self._loop.connect_accepted_socket(
+                    self._server,
+                    client,
+                    ssl=tls.context,
+                    ssl_handshake_timeout=_HANDSHAKE_S,
+                    ssl_shutdown_timeout=_TLS_END_S,
+                )
+            finally:
+                if begun.reason:
+                    self._report(address, begun.reason)
+
+    def _report(self, address: str, reason: str) -> None:
+        """One line a second at most: anybody can make handshakes fail."""
+        now_s = self._loop.time()
+        if now_s < self._next_report_s:
+            self._unreported += 1
+            return
+        self._log.warning(
+            "handshake_refused", client=address, reason=reason, unreported=self._unreported
+        )
+        self._next_report_s, self._unreported = now_s + _REPORT_S, 0
+
+    async def _speaks_tls(self, client: socket.socket) -> bool:
+        """Whether a handshake begins; any other client is refused here."""
+        try:
+            async with asyncio.timeout(_HANDSHAKE_S):
+                first = await self._first_byte(client)
+        except TimeoutError:
+            self._counters.timeouts[TimedOut.HANDSHAKE] += 1
+            client.close()
+            return False
+        except BaseException:
+            client.close()
+            raise
+        if first != _HANDSHAKE_RECORD:
+            self._counters.refused[Refused.PLAIN_HTTP] += 1
+            _refuse(client, _NOT_TLS if first else b"")
+            return False
+        return True
+
+    async def _first_byte(self, client: socket.socket) -> bytes:
+        """The first byte, which is still there to be read; empty if the client hung up."""
+        readable = self._loop.create_future()
+        self._loop.add_reader(client, _set, readable)
+        try:
+            await readable
+        finally:
+            self._loop.remove_reader(client)
+        return client.recv(1, socket.MSG_PEEK)
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _refuse(client: socket.socket, answer: bytes) -> None:
+    """Answer as far as it goes at once, and hang up. What has come is read, so that the answer is not lost by a reset."""
+    with suppress(OSError):
+        client.send(answer)
+        client.shutdown(socket.SHUT_WR)
+        client.recv(65536)
+    client.close()

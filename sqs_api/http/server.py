@@ -1,0 +1,154 @@
+"""Front: the listener and all that belongs to it, made from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from ipaddress import ip_address
+
+import structlog
+from aiohttp import web
+from aiohttp.web_request import BaseRequest
+
+from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.metrics import Metrics
+from sqs_api.http.connection import OtherPages, SqsConnection, SqsServer
+from sqs_api.http.descriptors import for_connections, raise_limit
+from sqs_api.http.listener import Listener
+from sqs_api.http.listener_metrics import ListenerMetrics
+from sqs_api.http.origins import AllowedOrigins
+from sqs_api.http.proxies import TrustedProxies
+from sqs_api.http.shedding import ListenerLimits
+from sqs_api.http.tls import Tls, TlsUnusable
+from sqs_api.settings.config import Settings
+
+_LOCAL_MAX = 64
+"""Limit of connections to the local port."""
+_LOCAL_IDLE_S = 5
+"""Its idle limit, so that nobody on the machine keeps commands out; each of their requests has a connection of its own."""
+FRONT_CHECK_S = 1.0
+"""How often connections and certificates are looked at; the unit of the listener's time limits."""
+
+
+class Front:
+    """What clients connect to. Belongs to the event loop's thread."""
+
+    def __init__(self, settings: Settings, wall_s: Callable[[], float]) -> None:
+        """Raises TlsUnusable."""
+        self._settings = settings
+        self._wall_s = wall_s
+        self._tls: Tls | None = None
+        self._servers: list[SqsServer] = []
+        self._listeners: list[Listener] = []
+        self.admin_address = ""
+        """Address of the administrative pages for local programs."""
+        if settings.tls_certificate is not None and settings.tls_key is not None:
+            self._tls = Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+        self._log = structlog.get_logger("front")
+
+    async def open(self, gateway: Gateway, pages: OtherPages, metrics: Metrics) -> str:
+        """Listen. Returns the address. Raises OSError."""
+        settings, tls = self._settings, self._tls
+        limits = ListenerLimits(
+            connections_max=for_connections(settings.connections_max, raise_limit()),
+            request_timeout_s=settings.request_timeout_s,
+            idle_timeout_s=settings.idle_timeout_s,
+            client_bytes_per_s_min=settings.client_bytes_per_s_min,
+            request_memory_bytes=settings.request_memory_bytes,
+        )
+        if limits.connections_max < settings.connections_max:
+            self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
+        proxies = TrustedProxies(settings.trusted_proxies)
+        origins = AllowedOrigins(settings.browser_origins)
+        server = SqsServer(gateway, pages, limits, proxies, origins)
+        port = await self._listen(server, settings.host, settings.port, tls)
+        counters, memory = server.counters, server.memory
+        metrics.attach(
+            ListenerMetrics(
+                counters, memory, tls, lambda: gateway.polls_not_waited, wall_s=self._wall_s
+            )
+        )
+        self._report_expiry()
+        loopback = loopback_of(settings.host)
+        if tls is not None or loopback is None:
+            # Local commands have neither a client certificate nor a name that the server certificate is valid for.
+            local = limits._replace(connections_max=_LOCAL_MAX, idle_timeout_s=_LOCAL_IDLE_S)
+            pages_server = PagesServer(gateway, pages, local)
+            local_port = await self._listen(pages_server, "127.0.0.1", 0, None)
+            self.admin_address = f"http://127.0.0.1:{local_port}"
+        else:
+            self.admin_address = f"http://{loopback}:{port}"
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        return f"{'http' if tls is None else 'https'}://{host}:{port}"
+
+    async def _listen(self, server: SqsServer, host: str, port: int, tls: Tls | None) -> int:
+        """The port. Raises OSError, with nothing left open."""
+        listener = Listener(server, connections_max=server.limits.connections_max, tls=tls)
+        try:
+            port = await listener.open(host, port)
+        except OSError:
+            self.close()
+            raise
+        self._servers.append(server)
+        self._listeners.append(listener)
+        return port
+
+    async def look(self) -> None:
+        """Hang up on clients that let the service wait, and take over a new certificate. Call it every `FRONT_CHECK_S`."""
+        for server in self._servers:
+            await server.sweep()
+        try:
+            if self._tls is not None and self._tls.reload_if_changed():
+                self._log.info("certificate_reloaded")
+        except TlsUnusable as error:
+            self._log.error("certificate_not_reloaded", error=str(error))
+        self._report_expiry()
+
+    def _report_expiry(self) -> None:
+        """Clients refuse an expired certificate; this side is the only one that can say so in time."""
+        tls = self._tls
+        if tls is not None and tls.expires_now(self._wall_s()):
+            expired = datetime.fromtimestamp(tls.expires_at_s, UTC).isoformat()
+            file = str(self._settings.tls_certificate)
+            self._log.error("certificate_expired", file=file, expired=expired)
+
+    def close(self) -> None:
+        """Accept no more, and begin no more requests."""
+        for listener in self._listeners:
+            listener.close()
+        for server in self._servers:
+            server.begin_to_stop()
+
+    async def disconnect(self, wait_s: float) -> None:
+        """End the connections, the idle ones after so long."""
+        for server in self._servers:
+            await server.shutdown(wait_s)
+
+
+class PagesServer(SqsServer):
+    """Serves the administrative pages only, not SQS."""
+
+    def __init__(self, gateway: Gateway, pages: OtherPages, limits: ListenerLimits) -> None:
+        async def answer(request: BaseRequest) -> web.StreamResponse:
+            return await pages(request) or web.Response(status=404, text="not found\n")
+
+        super().__init__(gateway, answer, limits)
+
+    def __call__(self) -> SqsConnection:
+        """The protocol of a new connection."""
+        connection = super().__call__()
+        connection.take_no_short_cut()
+        return connection
+
+
+def loopback_of(host: str) -> str | None:
+    """The loopback address at which a listener on `host` is reached; None if there is none."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return "127.0.0.1" if host in ("", "localhost") else None
+    if address.is_unspecified:
+        return "[::1]" if address.version == 6 else "127.0.0.1"
+    if not address.is_loopback:
+        return None
+    return f"[{address}]" if address.version == 6 else str(address)

@@ -1,0 +1,1 @@
+"""Configuration: settings, declared queues, logs."""

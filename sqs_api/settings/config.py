@@ -1,0 +1,384 @@
+"""Settings: one frozen value, from flags over environment (HOLDFAST_...) over file over default.
+
+The only place that reads the environment or a configuration file. A key that is not below stops the start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from ipaddress import ip_address
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, get_args
+
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from sqs_api.admin.service_place import DEFAULT_DATA
+from sqs_api.http.origins import AllowedOrigins
+from sqs_api.http.proxies import TrustedProxies
+from sqs_api.settings.declarations import DeclaredQueue, DeclaredUser, in_order
+from sqs_api.settings.logs import LogFormat
+from storage.engines.rocks import Durability
+from visibility.contract.limits import DAY
+from visibility.contract.naming import is_account
+
+_PREFIX = "HOLDFAST_"
+_FILE_VARIABLE = "HOLDFAST_CONFIG"
+_OF_THE_LAKE = {
+    "HOLDFAST_LAKE_ACCESS_KEY_ID",
+    "HOLDFAST_LAKE_SECRET_ACCESS_KEY",
+    "HOLDFAST_LAKE_SESSION_TOKEN",
+    "HOLDFAST_LAKE_REGION",
+    "HOLDFAST_LAKE_ENDPOINT_URL",
+}
+"""How an object store is reached (`storage.lake.table.ObjectStore`): read by the exporter and by jobs."""
+_SECRETS = {"master_key", "secret_access_key"}
+"""What a file that people share must not hold."""
+_RESTORE_S_MAX = 14 * DAY
+"""As long as SQS can keep a message: a queue restored later would be empty."""
+
+
+class AuthMode(StrEnum):
+    """How callers are established."""
+
+    SIGV4 = "sigv4"
+    """Every request is signed by a known access key."""
+    OPEN = "open"
+    """Nothing is verified; loopback only."""
+
+
+class Switch(StrEnum):
+    """A yes or no that reads well on a command line."""
+
+    ON = "on"
+    OFF = "off"
+
+
+class Audience(StrEnum):
+    """Who is answered."""
+
+    LOOPBACK = "loopback"
+    """Clients on this machine."""
+    ANYONE = "anyone"
+    """Every client that reaches the port."""
+
+
+class Bodies(StrEnum):
+    """How messages under the built-in key are archived."""
+
+    READABLE = "readable"
+    SEALED = "sealed"
+
+
+class WhenFull(StrEnum):
+    """What becomes of expired messages that the archive has no room for."""
+
+    DISCARD = "discard"
+    """They are removed, as without an archive."""
+    RETAIN = "retain"
+    """They stay in their queues, and can be received, until there is room."""
+
+
+class ConfigRefused(Exception):
+    """The settings cannot be used; the text says why in one line."""
+
+
+def _account(text: str) -> str:
+    if not is_account(text):
+        raise ValueError("must be 12 digits")
+    return text
+
+
+def _region(text: str) -> str:
+    if re.fullmatch(r"[a-z0-9-]{1,32}", text) is None:
+        raise ValueError("must be lower-case letters, digits and hyphens")
+    return text
+
+
+def _url(text: str | None) -> str | None:
+    if text is not None and re.fullmatch(r"https?://[^/\s?#]+(/[^\s?#]*)?", text) is None:
+        raise ValueError("must be an http:// or https:// address")
+    return text
+
+
+_LAKE_ADDRESS = re.compile(r"(?i:s3a?)://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?|(?i:file):///.*")
+"""With a bucket name as AWS allows it."""
+_LIKE_AN_ADDRESS = re.compile(r".*://|[A-Za-z][A-Za-z0-9+.-]*:/")
+"""Addresses, those that lack a slash (`s3:/bucket`) too: nobody means a folder by them."""
+
+
+def _lake(text: str | None) -> str | None:
+    if text == "" or (text and _LIKE_AN_ADDRESS.match(text) and not _LAKE_ADDRESS.fullmatch(text)):
+        raise ValueError("must be a folder or s3://BUCKET/PREFIX")
+    return text
+
+
+def _networks(text: str) -> str:
+    try:
+        TrustedProxies(text)
+    except ValueError as error:
+        raise ValueError(
+            f"must be addresses or CIDR blocks, separated by commas: {error}"
+        ) from error
+    return text
+
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": DAY}
+
+
+def seconds_of(duration: str) -> int:
+    """A duration such as "90s", "15m", "1h" or "30d", in seconds. Raises ValueError."""
+    number, unit = duration[:-1], _UNITS_S.get(duration[-1:])
+    if unit is None or not (number.isascii() and number.isdecimal()) or len(number) > 6:
+        raise ValueError('must be a number with s, m, h or d, such as "15m"')
+    return int(number) * unit
+
+
+def _duration(text: str | None) -> str | None:
+    if text is not None and not seconds_of(text):
+        raise ValueError("must be longer than nothing")
+    return text
+
+
+def _origins(text: str) -> str:
+    try:
+        AllowedOrigins(text)
+    except ValueError as error:
+        raise ValueError(f"must be origins, separated by commas: {error}") from error
+    return text
+
+
+def _rate(text: str | None) -> str | None:
+    if text is not None and re.fullmatch(r"[1-9][0-9]*/(second|minute|hour|day)", text) is None:
+        raise ValueError('must be a number and a unit, such as "3000/second"')
+    return text
+
+
+class Settings(BaseSettings):
+    """Everything that can be configured."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 9324
+    """Port to listen on; 0 picks a free one."""
+    data: Path = Path(DEFAULT_DATA)
+    """Folder of queues, messages and access keys; made if it does not exist."""
+    auth: AuthMode = AuthMode.SIGV4
+    """Whether signatures are checked."""
+    durability: Durability = Durability.FSYNC
+    """What an acknowledgement survives."""
+    account: Annotated[str, AfterValidator(_account)] = "000000000000"
+    """Account of the first access key, and of unsigned requests in open mode; 12 digits."""
+    region: Annotated[str, AfterValidator(_region)] = "us-east-1"
+    """Region shown at first start, and of unsigned requests in open mode."""
+    public_url: Annotated[str | None, AfterValidator(_url)] = None
+    """Base of queue URLs; by default what the client's Host header says."""
+    accept_loss: Switch = Switch.OFF
+    """Whether to start on a folder that came back shorter than answers told of: an old copy, or a file that was cut
+    or damaged at its end."""
+    disk_reserve_mib: Annotated[int, Field(ge=0)] = 128
+    """MiB of free space below which sends are refused, while receives and deletes still pass; 0 for none."""
+    aws_waits: Switch = Switch.ON
+    """Whether AWS's 60 s rules hold: between two purges, and before a deleted queue's name is used again."""
+    master_key: SecretStr | None = None
+    """Key that all others are kept under: base64 of 32 bytes, from HOLDFAST_MASTER_KEY only; else it is read from a file."""
+    master_key_file: Path | None = None
+    """File with the master key, for its owner only; by default `master.key` in the data folder, made at first start."""
+    access_key_id: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9]{4,128}$")] = None
+    """Id of an access key of the account that is known beforehand; by default the first start makes one."""
+    secret_access_key: SecretStr | None = None
+    """Its secret, 16 characters or more, from HOLDFAST_SECRET_ACCESS_KEY only."""
+    queues: tuple[DeclaredQueue, ...] = ()
+    """Queues that are made at start, or changed to what is said here."""
+    users: tuple[DeclaredUser, ...] = ()
+    """Users that are made at start, or changed to what is said here."""
+    restore_deleted_s: Annotated[int, Field(ge=0, le=_RESTORE_S_MAX)] = 3600
+    """Seconds in which a deleted queue or a purge can be undone; the messages take their space until then, or until the
+    disk has less than twice its reserve."""
+    account_rate: Annotated[str | None, AfterValidator(_rate)] = None
+    """Requests an account may make, such as "3000/second"; above it they are throttled as by AWS. By default any."""
+    queue_rate: Annotated[str | None, AfterValidator(_rate)] = None
+    """Requests on the messages of one queue, such as "1000/second". By default any."""
+    fifo_quotas: Switch = Switch.OFF
+    """Whether AWS's quotas hold: 300 calls a second for each action of a FIFO queue, or for each of its message groups."""
+    lake: Annotated[str | None, AfterValidator(_lake)] = None
+    """Folder or s3://BUCKET/PREFIX of the archive: messages that expire go there instead of being lost. By default none."""
+    archive_bodies: Bodies = Bodies.READABLE
+    """How messages of queues without a KmsMasterKeyId are archived."""
+    archive_keys: str = ""
+    """KMS keys, separated by commas, whose messages are archived readable too, such as "alias/orders"."""
+    archive_max_mib: Annotated[int, Field(ge=1)] = 4096
+    """MiB on disk that may wait for the archive, which a lake that is away fills; from half of it on there are warnings."""
+    archive_when_full: WhenFull = WhenFull.DISCARD
+    """What becomes of expired messages above that: removed without being archived, or kept in their queues."""
+    archive_seal_s: Annotated[int, Field(ge=1)] = 60
+    """Seconds after which what waits for the archive is written to the lake; sooner where it takes 64 MiB."""
+    archive_every: Annotated[str | None, AfterValidator(_duration)] = None
+    """How often the archive and queue-age jobs run on this machine, such as "15m"; by default something else runs them."""
+    snapshot_every_s: Annotated[int, Field(ge=0)] = 300
+    """Seconds between two snapshots of what waits, for the queue-age job; rarer where they take long, 0 for none."""
+    log: LogFormat = LogFormat.JSON
+    """Form of log lines."""
+    audit: Switch = Switch.ON
+    """Whether administrative actions and denied calls are noted in audit.log in the data folder: 6 files of 16 MiB."""
+    usage_days: Annotated[int, Field(ge=1)] = 400
+    """Days for which `holdfast usage` knows what accounts did."""
+    metrics_queues_max: Annotated[int, Field(ge=0)] = 500
+    """Queues with metrics of their own; the fullest ones, the others are summed up."""
+    metrics: Audience = Audience.LOOPBACK
+    """Who may read /_holdfast/metrics, which names all queues."""
+    tls_certificate: Path | None = None
+    """PEM file with the certificate and those up to its authority; the port then speaks https only. Changes are seen."""
+    tls_key: Path | None = None
+    """PEM file with the certificate's key, without a password."""
+    tls_client_ca: Path | None = None
+    """PEM file of authorities; then every client needs a certificate that one of them signed."""
+    trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
+    """Addresses or CIDR blocks, separated by commas, whose X-Forwarded-For and -Proto are believed; nobody's by default."""
+    browser_origins: Annotated[str, AfterValidator(_origins)] = ""
+    """Origins, separated by commas, whose pages may use the service from a browser (CORS), such as
+    "https://app.example.com"; none by default. In open mode their pages need no keys."""
+    connections_max: Annotated[int, Field(ge=1)] = 10_000
+    """Open connections, about 10 KB each, 40 KB with TLS; fewer where the system allows fewer files. Others get a 503."""
+    request_timeout_s: Annotated[int, Field(ge=1)] = 20
+    """Seconds in which a begun request must be complete, and in which a client must begin to read its answers."""
+    client_bytes_per_s_min: Annotated[int, Field(ge=1)] = 16 << 10
+    """Bytes a second a client must send and read at least once request_timeout_s is over: 4 MiB may take 5 minutes."""
+    idle_timeout_s: Annotated[int, Field(ge=1)] = 120
+    """Seconds without a request after which a connection ends; longer than SDKs and balancers keep one, so they end it."""
+    request_memory_bytes: Annotated[int, Field(ge=8 << 20)] = 256 << 20
+    """Bytes of requests above 16 KiB being received and answered, all clients together; then they get a retriable 503."""
+    waiting_polls_max: Annotated[int, Field(ge=1)] = 100_000
+    """Requests under way above which long polls do not wait; those that find nothing get RequestThrottled."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """`load` passes flags and file as one; the environment stands between them there."""
+        return (init_settings,)
+
+
+def scalar_fields() -> Iterator[tuple[str, type, str, object]]:
+    """Name, type, description and default of each setting that can be a flag: all but secrets, lists and tables."""
+    for name, field in Settings.model_fields.items():
+        kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
+        kind = kinds[0] if kinds else field.annotation
+        if isinstance(kind, type) and issubclass(kind, str | int | float | Path):
+            yield name, kind, field.description or "", field.default
+
+
+def load(flags: dict[str, Any], file: Path | None) -> Settings:
+    """The settings. `flags` holds what was given; without `file`, HOLDFAST_CONFIG may name one. Raises ConfigRefused."""
+    named = os.environ.get(_FILE_VARIABLE)
+    if file is None and named:
+        file = Path(named)
+    from_file = _from_file(file)
+    for name in _SECRETS & from_file.keys():
+        raise ConfigRefused(f"{name}: comes from HOLDFAST_{name.upper()} only")
+    given = from_file | _from_environment() | flags
+    try:
+        settings = Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        text = "unknown setting" if first["type"] == "extra_forbidden" else first["msg"]
+        if first["type"] in _OUT_OF_BOUNDS:
+            text = _bounds(key) or text
+        raise ConfigRefused(f"{key}: {text.removeprefix('Value error, ')}") from error
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        raise ConfigRefused("tls_certificate: needs tls_key, and the other way round")
+    if settings.archive_every is not None and settings.lake is None:
+        raise ConfigRefused("archive_every: needs lake")
+    if settings.tls_client_ca is not None and settings.tls_certificate is None:
+        raise ConfigRefused("tls_client_ca: needs tls_certificate and tls_key")
+    if (settings.access_key_id is None) is not (settings.secret_access_key is None):
+        raise ConfigRefused(
+            "access_key_id: needs HOLDFAST_SECRET_ACCESS_KEY too, and the other way round"
+        )
+    try:
+        in_order(settings.queues)
+    except ValueError as error:
+        raise ConfigRefused(f"queues: {error}") from error
+    if settings.auth is AuthMode.OPEN and not _is_loopback(settings.host):
+        raise ConfigRefused("auth: open mode listens on loopback only; use --host 127.0.0.1")
+    return settings
+
+
+_OUT_OF_BOUNDS = {
+    "int_type",
+    "int_parsing",
+    "int_from_float",
+    "greater_than_equal",
+    "less_than_equal",
+}
+
+
+def _bounds(name: str) -> str | None:
+    """The numbers that a setting may have; None for one that is no number."""
+    field = Settings.model_fields.get(name)
+    if field is None:
+        return None
+    low = next((bound.ge for bound in field.metadata if hasattr(bound, "ge")), 0)
+    high = next((bound.le for bound in field.metadata if hasattr(bound, "le")), None)
+    return f"must be a whole number from {low}{'' if high is None else f' to {high}'}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        with file.open("rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        raise ConfigRefused(f"cannot read {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigRefused(f"{file}: {error}") from error
+
+
+def environment() -> Mapping[str, str]:
+    """The environment, for secrets that declarations name."""
+    return os.environ
+
+
+def without_secrets() -> dict[str, str]:
+    """The environment for processes that need none of the service's keys."""
+    secrets = {f"{_PREFIX}{name.upper()}" for name in _SECRETS}
+    return {name: value for name, value in os.environ.items() if name not in secrets}
+
+
+def _from_environment() -> dict[str, Any]:
+    return {
+        name.removeprefix(_PREFIX).lower(): value
+        for name, value in os.environ.items()
+        if name.startswith(_PREFIX)
+        and name not in {_FILE_VARIABLE, *_OF_THE_LAKE}
+        and not _is_injected(name, value)
+    }
+
+
+def _is_injected(name: str, value: str) -> bool:
+    """Whether Kubernetes made the variable, as it does in every pod for a Service called `holdfast`."""
+    rest = name.removeprefix(_PREFIX)
+    return rest.startswith(("SERVICE_", "PORT_")) or value.startswith("tcp://")

@@ -1,0 +1,118 @@
+"""Brings catalog and users to what the configuration file declares, before the service listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+import structlog
+
+from auth.credentials import AccessKey
+from cluster.catalog.catalog import Catalog
+from cluster.keys.identity_store import IdentityStore
+from sqs_api.settings.config import Settings, environment
+from sqs_api.settings.declarations import DeclaredQueue, DeclaredUser, checked_secret, in_order
+from visibility.contract.attributes import conflicting_attribute
+from visibility.contract.errors import QueueDeletedRecently, QueueDoesNotExist, QueueError
+
+_DECLARED_PRINCIPAL = "AIDADECLARED"
+
+Note = Callable[..., None]
+"""Records a change in the audit log: takes the event's name and its fields."""
+
+
+class DeclarationRefused(Exception):
+    """Something that is declared cannot be made; the text says why in one line."""
+
+
+async def declare_queues(settings: Settings, catalog: Catalog, note: Note) -> None:
+    """Make or change the declared queues. Raises DeclarationRefused."""
+    for queue in in_order(settings.queues):
+        try:
+            await _declare_queue(queue, settings, catalog, note)
+        except QueueDeletedRecently as error:
+            raise DeclarationRefused(
+                f"queue {queue.name} was deleted a moment ago: start again in a minute"
+            ) from error
+        except (QueueError, ValueError) as error:
+            raise DeclarationRefused(f"queue {queue.name}: {error}") from error
+
+
+async def _declare_queue(
+    declared: DeclaredQueue, settings: Settings, catalog: Catalog, note: Note
+) -> None:
+    log = structlog.get_logger("declarations").bind(queue=declared.name)
+    account = declared.account or settings.account
+    region = declared.region or settings.region
+    note = partial(note, account=account, region=region, queue=declared.name)
+    texts = declared.texts(account, region)
+    try:
+        queue = catalog.queue(account, region, declared.name)
+    except QueueDoesNotExist:
+        await catalog.create_queue((account, region, declared.name), texts, declared.tags)
+        log.info("queue_declared")
+        note("queue_declared", attributes=texts, tags=declared.tags)
+        return
+    changed = {
+        name: text
+        for name, text in texts.items()
+        if conflicting_attribute(queue.attributes, {name: text}) is not None
+    }
+    if changed:
+        before = {name: queue.attributes.get(name) for name in changed}
+        await catalog.set_attributes(queue, changed)
+        log.info("queue_changed_as_declared", before=before, now=changed)
+        note("queue_changed_as_declared", before=before, attributes=changed)
+    if not declared.tags.items() <= queue.tags.items():
+        await catalog.tag_queue(queue, declared.tags)
+        note("queue_changed_as_declared", tags=declared.tags)
+
+
+def declare_users(settings: Settings, store: IdentityStore, note: Note) -> None:
+    """Make or change the declared users and keys. Raises DeclarationRefused."""
+    try:
+        if settings.access_key_id is not None and settings.secret_access_key is not None:
+            secret = checked_secret(settings.secret_access_key)
+            key = AccessKey(settings.access_key_id, secret, settings.account, _DECLARED_PRINCIPAL)
+            _keep(store, key, note)
+        for user in settings.users:
+            _declare_user(user, settings, store, note)
+    except ValueError as error:
+        raise DeclarationRefused(str(error)) from error
+
+
+def _declare_user(
+    declared: DeclaredUser, settings: Settings, store: IdentityStore, note: Note
+) -> None:
+    account = declared.account or settings.account
+    note = partial(note, account=account, user=declared.name)
+    user = store.users().find(account, declared.name)
+    if user is None:
+        user = store.add_user(account, declared.name, declared.tags)
+        structlog.get_logger("declarations").info("user_declared", user=declared.name)
+        note("user_declared", tags=declared.tags)
+    elif dict(user.tags) != declared.tags:
+        store.set_user_tags(user, declared.tags)
+        note("user_changed_as_declared", tags=declared.tags)
+    there = store.policies(user)
+    for name, document in declared.documents().items():
+        if there.get(name) != document:
+            store.put_policy(user, name, document)
+            note("user_changed_as_declared", policy=name, document=document)
+    for key in declared.access_keys:
+        secret = key.secret(environment())
+        _keep(
+            store,
+            AccessKey(key.access_key_id, secret, account, user.user_id, user=user.name),
+            note,
+        )
+
+
+def _keep(store: IdentityStore, key: AccessKey, note: Note) -> None:
+    """A key that is there stays as it is: somebody may have disabled it."""
+    keys = {each.access_key_id: each for each in store.all_keys()}
+    there = keys.get(key.access_key_id)
+    if there is None or msgspec.structs.replace(there, enabled=True, expires_at_ms=None) != key:
+        store.keep_key(key)
+        note("access_key_declared", access_key_id=key.access_key_id)

@@ -1,0 +1,1 @@
+"""Reading everything to find damage and disagreement."""

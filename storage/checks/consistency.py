@@ -1,0 +1,294 @@
+"""Whether the rows of one queue agree with each other: the tables say the same, and the counters are right.
+
+Takes rows of which each is sound by itself (`verify.py`). Memory is that of the leases and of the spans, whatever waits:
+tables that sort alike are read side by side, others by looking up; what lacks a row is looked for only where counts differ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import TypeVar
+
+from storage.checks.damage import Finding, Rows
+from storage.rows.codec import ArchiveRow, QueueRow, decode_row
+from storage.rows.keys import (
+    ALIAS,
+    ARCHIVE,
+    ARCHIVED,
+    BATCH,
+    CLOCK,
+    DELAYED,
+    GROUP,
+    GROUP_LINE,
+    HEAD,
+    LEASE,
+    MESSAGE,
+    SPAN,
+    group_key,
+    group_line_key,
+    last_number_of,
+    number_of,
+    pair_key,
+    pair_of,
+    queue_key,
+    row_key,
+    table_range,
+)
+from visibility.state.events import THE_SHARD, GroupRow, Lease, SealedBatch, StoredMessage
+from visibility.state.state import SPAN_BITS
+
+_T = TypeVar("_T")
+Expect = Callable[[StoredMessage, int], bytes | None]
+"""The key of the row in another table that a message, by its sequence, must have; None if it must have none there."""
+
+
+def check_queue(rows: Rows, queue_id: int) -> Iterator[Finding]:
+    """What does not agree. O(rows of the queue). Raises DamagedRecord."""
+    return _QueueCheck(rows, queue_id).findings()
+
+
+def check_archive(rows: Rows) -> Iterator[Finding]:
+    """Whether every position that waits for the archive has its message. O(messages). Raises DamagedRecord."""
+    own = row_key(THE_SHARD, ARCHIVE, 0)
+    value = rows.get(own)
+    if value is None:
+        yield Finding(own, "messages wait for the archive, but its row is missing")
+        return
+    archive = decode_row(ArchiveRow, own, value)
+    batches = [decode_row(SealedBatch, k, v) for k, v in rows.scan(*table_range(THE_SHARD, BATCH))]
+    at = first = batches[0].first if batches else archive.open_first
+    for batch in batches:
+        key = row_key(THE_SHARD, BATCH, batch.number)
+        if batch.first != at:
+            yield Finding(key, f"it begins at {batch.first}, the one before ends at {at}")
+        if not archive.archived < batch.number < archive.next_batch:
+            yield Finding(key, f"batches {archive.archived + 1} to {archive.next_batch - 1} wait")
+        at = batch.until
+    if at != archive.open_first:
+        yield Finding(
+            own, f"the next batch begins at {archive.open_first}, the one before ends at {at}"
+        )
+    expected = first
+    for key, _ in rows.scan(*table_range(THE_SHARD, ARCHIVED)):
+        if number_of(key) != expected:
+            yield Finding(row_key(THE_SHARD, ARCHIVED, expected), "it is missing")
+        expected = number_of(key) + 1
+    if expected != archive.next_position:
+        yield Finding(row_key(THE_SHARD, ARCHIVED, expected), "it is missing")
+
+
+class _QueueCheck:
+    def __init__(self, rows: Rows, queue_id: int) -> None:
+        self._rows = rows
+        self._id = queue_id
+        self._row = QueueRow(1, 1, 0, 0)
+        self._leases: dict[int, Lease] = {}
+        self._leased_by_group: dict[bytes, int] = {}
+        """FIFO: the lowest sequence in flight of each group."""
+        self._messages = 0
+        self._wanted: Counter[bytes] = Counter()
+        """How many rows other tables must have because of messages, by table."""
+        self._spans: Counter[int] = Counter()
+
+    def findings(self) -> Iterator[Finding]:
+        own = queue_key(self._id)
+        value = self._rows.get(own)
+        if value is None:
+            yield Finding(own, "the queue has rows but none of its own")
+            return
+        self._row = decode_row(QueueRow, own, value)
+        self._leases = {number_of(k): decode_row(Lease, k, v) for k, v in self._table(LEASE)}
+        for sequence, lease in self._leases.items():
+            if lease.group:
+                first = self._leased_by_group.get(lease.group, sequence)
+                self._leased_by_group[lease.group] = min(first, sequence)
+        yield from self._check_messages()
+        yield from self._check_counters()
+        yield from self._check_clocks()
+        yield from self._check_aliases()
+        yield from self._check_lines()
+        yield from self._check_groups()
+
+    def _table(self, table: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._rows.scan(*table_range(self._id, table))
+
+    def _look_up(self, kind: type[_T], key: bytes) -> _T | None:
+        value = self._rows.get(key)
+        return None if value is None else decode_row(kind, key, value)
+
+    def _each_message(self) -> Iterator[tuple[int, StoredMessage]]:
+        return ((number_of(k), decode_row(StoredMessage, k, v)) for k, v in self._table(MESSAGE))
+
+    # -- messages and their leases ----------------------------------------------------------------------------------------
+
+    def _check_messages(self) -> Iterator[Finding]:
+        left = dict(self._leases)
+        for sequence, message in self._each_message():
+            key = row_key(self._id, MESSAGE, sequence)
+            self._messages += 1
+            self._spans[sequence >> SPAN_BITS] += 1
+            for table, expect in self._expectations():
+                self._wanted[table] += expect(message, sequence) is not None
+            if sequence >= self._row.next_sequence:
+                yield Finding(key, f"the queue counts only up to {self._row.next_sequence}")
+            lease = left.pop(sequence, None)
+            if lease is None:
+                if sequence < self._row.low_water and not self._row.fifo:
+                    yield Finding(key, f"it waits below the low water {self._row.low_water}")
+            elif (lease.group, lease.clock_ms, lease.handle_sequence) != (
+                message.group,
+                message.clock_ms,
+                message.handle_sequence,
+            ):
+                yield Finding(row_key(self._id, LEASE, sequence), "it is not its message's")
+        for sequence in left:
+            yield Finding(row_key(self._id, LEASE, sequence), "its message is missing")
+
+    def _check_counters(self) -> Iterator[Finding]:
+        for key, value in self._table(SPAN):
+            counted, found = decode_row(int, key, value), self._spans.pop(number_of(key), 0)
+            if counted != found:
+                yield Finding(key, f"it counts {counted} messages, there are {found}")
+        for span, found in self._spans.items():
+            key = row_key(self._id, SPAN, span)
+            yield Finding(key, f"it is missing, there are {found} messages")
+        yield from self._counted(
+            "waiting messages", self._row.waiting, self._messages - len(self._leases)
+        )
+
+    def _counted(self, of: str, counted: int, found: int) -> Iterator[Finding]:
+        if counted != found:
+            yield Finding(queue_key(self._id), f"it counts {counted} {of}, there are {found}")
+
+    # -- what messages have in other tables -------------------------------------------------------------------------------
+
+    def _expectations(self) -> tuple[tuple[bytes, Expect], ...]:
+        return (CLOCK, self._clock_key), (ALIAS, self._alias_key), (GROUP_LINE, self._line_key)
+
+    def _clock_key(self, message: StoredMessage, sequence: int) -> bytes | None:
+        if not message.clock_ms:
+            return None
+        return pair_key(self._id, CLOCK, message.clock_ms, sequence)
+
+    def _alias_key(self, message: StoredMessage, sequence: int) -> bytes | None:
+        if not message.handle_sequence:
+            return None
+        return row_key(self._id, ALIAS, message.handle_sequence)
+
+    def _line_key(self, message: StoredMessage, sequence: int) -> bytes | None:
+        if not message.group or sequence in self._leases:
+            return None
+        return group_line_key(self._id, GROUP_LINE, message.group, sequence)
+
+    def _check_refers(self, key: bytes, sequence: int, expect: Expect) -> Iterator[Finding]:
+        """A row that is there because of a message is the one that message must have."""
+        message = self._look_up(StoredMessage, row_key(self._id, MESSAGE, sequence))
+        if message is None:
+            yield Finding(key, f"its message {sequence} is missing")
+        elif expect(message, sequence) != key:
+            yield Finding(key, f"its message {sequence} says otherwise")
+
+    def _check_complete(self, table: bytes, found: int, expect: Expect) -> Iterator[Finding]:
+        """With as many rows as messages want, each of which is wanted, none is missing."""
+        if found == self._wanted[table]:
+            return
+        for sequence, message in self._each_message():
+            key = expect(message, sequence)
+            if key is not None and self._rows.get(key) is None:
+                yield Finding(key, f"message {sequence} has no such row")
+
+    def _check_clocks(self) -> Iterator[Finding]:
+        found = 0
+        for key, _ in self._table(CLOCK):
+            found += 1
+            yield from self._check_refers(key, pair_of(key)[1], self._clock_key)
+        yield from self._check_complete(CLOCK, found, self._clock_key)
+
+    def _check_aliases(self) -> Iterator[Finding]:
+        found = 0
+        for key, value in self._table(ALIAS):
+            found += 1
+            yield from self._check_refers(key, decode_row(int, key, value), self._alias_key)
+        yield from self._check_complete(ALIAS, found, self._alias_key)
+        yield from self._counted("aliases", self._row.aliases, found)
+
+    def _check_lines(self) -> Iterator[Finding]:
+        found = 0
+        for key, _ in self._table(GROUP_LINE):
+            found += 1
+            yield from self._check_refers(key, last_number_of(key), self._line_key)
+        yield from self._check_complete(GROUP_LINE, found, self._line_key)
+
+    # -- groups -----------------------------------------------------------------------------------------------------------
+
+    def _check_groups(self) -> Iterator[Finding]:
+        delayed = [decode_row(StoredMessage, k, v).group for k, v in self._table(DELAYED)]
+        yield from self._counted("delayed messages", self._row.delayed, len(delayed))
+        delays = Counter(group for group in delayed if group)
+        lines = groupby((k for k, _ in self._table(GROUP_LINE)), key=lambda key: key[9:25])
+        line = next(lines, None)
+        listed = 0
+        for key, value in self._table(GROUP):
+            group, row = key[9:25], decode_row(GroupRow, key, value)
+            listed += bool(row.order)
+            while line is not None and line[0] < group:
+                yield self._no_group(line[0])
+                line = next(lines, None)
+            sequences: list[int] = []
+            if line is not None and line[0] == group:
+                sequences = _first_and_count(line[1])
+                line = next(lines, None)
+            yield from self._check_group(key, row, sequences, delays.pop(group, 0))
+        while line is not None:
+            yield self._no_group(line[0])
+            line = next(lines, None)
+        for group in delays:
+            yield self._no_group(group)
+        yield from self._check_heads(listed)
+
+    def _no_group(self, group: bytes) -> Finding:
+        return Finding(
+            group_key(self._id, GROUP, group), "it is missing, and the group has messages"
+        )
+
+    def _check_group(
+        self, key: bytes, row: GroupRow, line: list[int], delayed: int
+    ) -> Iterator[Finding]:
+        first, count = line or (0, 0)
+        if (row.count, row.delayed) != (count, delayed):
+            yield Finding(
+                key,
+                f"it counts {row.count} waiting and {row.delayed} delayed messages, there are {count} and {delayed}",
+            )
+        elif count and row.first > first:
+            yield Finding(key, f"it begins at {row.first}, its line at {first}")
+        may_go = bool(count) and not (
+            self._row.fifo and self._leased_by_group.get(key[9:25], first + 1) < first
+        )
+        if bool(row.order) != may_go:
+            yield Finding(
+                key, "it is listed and may not go" if row.order else "it may go, not listed"
+            )
+
+    def _check_heads(self, listed: int) -> Iterator[Finding]:
+        found = 0
+        for key, group in self._table(HEAD):
+            found += 1
+            row = self._look_up(GroupRow, group_key(self._id, GROUP, group))
+            if row is None or row.order != number_of(key):
+                yield Finding(key, "its group is listed elsewhere or not at all")
+        if found != listed:
+            for key, value in self._table(GROUP):
+                order = decode_row(GroupRow, key, value).order
+                if order and self._rows.get(row_key(self._id, HEAD, order)) is None:
+                    yield Finding(key, f"its place {order} is missing")
+        yield from self._counted("listed groups", self._row.listed, found)
+
+
+def _first_and_count(keys: Iterator[bytes]) -> list[int]:
+    first, count = 0, 0
+    for key in keys:
+        first, count = first or last_number_of(key), count + 1
+    return [first, count]

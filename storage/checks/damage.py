@@ -1,0 +1,206 @@
+"""Walking over all rows of a shard, past those that cannot be read, and checking each by itself.
+
+Whether rows agree with each other is `consistency.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from storage.rows.codec import ArchiveRow, DamagedRecord, QueueRow, decode_row
+from storage.rows.keys import (
+    ALIAS,
+    ARCHIVE,
+    ARCHIVED,
+    BATCH,
+    CLOCK,
+    DELAYED,
+    GROUP,
+    GROUP_LINE,
+    HEAD,
+    LEASE,
+    MESSAGE,
+    MOVE_TASK,
+    QUEUE,
+    REMEMBERED,
+    SPAN,
+    number_of,
+    queue_of,
+)
+from visibility.state.events import (
+    REMEMBER_BUCKET_MS,
+    ArchivedMessage,
+    GroupRow,
+    Lease,
+    MoveTask,
+    Remembered,
+    SealedBatch,
+    StoredMessage,
+)
+
+GROUP_BYTES = 16
+_KEY_BYTES_MAX = 33
+_FIRST = b""
+_END = b"\xff" * _KEY_BYTES_MAX
+
+
+class Rows(Protocol):
+    """What is needed of a store, or of a view of one."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `Store.get`."""
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See `Store.scan`."""
+
+
+class Table(NamedTuple):
+    """What every row of a table looks like."""
+
+    name: str
+    key_bytes: int
+    kind: type | None
+    """What its value decodes to; None where there is none, or the digest of a group."""
+    may_be_empty: bool = False
+
+
+TABLES = {
+    QUEUE: Table("queue", 9, QueueRow),
+    MESSAGE: Table("message", 17, StoredMessage),
+    CLOCK: Table("clock", 25, None, may_be_empty=True),
+    DELAYED: Table("delayed", 25, StoredMessage),
+    GROUP: Table("group", 25, GroupRow),
+    GROUP_LINE: Table("group line", 33, Lease, may_be_empty=True),
+    HEAD: Table("head", 17, None),
+    LEASE: Table("lease", 17, Lease),
+    ALIAS: Table("alias", 17, int),
+    REMEMBERED: Table("remembered", 33, Remembered),
+    MOVE_TASK: Table("move task", 17, MoveTask),
+    SPAN: Table("span", 17, int),
+    ARCHIVED: Table("archived", 17, ArchivedMessage),
+    BATCH: Table("batch", 17, SealedBatch),
+    ARCHIVE: Table("archive", 17, ArchiveRow),
+}
+
+
+class Finding(NamedTuple):
+    """Something that is wrong with a row, or missing."""
+
+    key: bytes
+    what: str
+
+    @property
+    def queue_id(self) -> int | None:
+        """The queue it is about, None for a key that names none."""
+        return queue_of(self.key) if len(self.key) >= 8 else None
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
+        table = TABLES.get(self.key[8:9])
+        return table.name if table else "-"
+
+
+def walk_rows(
+    rows: Rows, begin: bytes = _FIRST, end: bytes = _END
+) -> Iterator[tuple[bytes, bytes] | DamagedRecord]:
+    """Every row from `begin` to before `end`, in order, and a DamagedRecord for each stretch that cannot be read."""
+    at: bytes | None = begin
+    while at is not None:
+        behind = at
+        try:
+            for row in rows.scan(at, end):
+                behind = row[0] + b"\0"
+                yield row
+        except DamagedRecord as error:
+            at = _next_readable(rows, behind, end)
+            until = at.rstrip(b"\0").hex() if at is not None else "the end"
+            yield DamagedRecord(behind, f"rows from here to {until} cannot be read: {error.reason}")
+        else:
+            return
+
+
+def _next_readable(rows: Rows, begin: bytes, end: bytes) -> bytes | None:
+    """A key from which on rows can be read again, as near behind the unreadable `begin` as looking finds; None: none."""
+    unreadable, limit = _as_number(begin), _as_number(end)
+    step = 1
+    while not _is_readable(rows, _as_key(readable := min(unreadable + step, limit)), end):
+        if readable == limit:
+            return None
+        step *= 2
+    unreadable += step // 2
+    while readable - unreadable > 1:
+        middle = (unreadable + readable) // 2
+        if _is_readable(rows, _as_key(middle), end):
+            readable = middle
+        else:
+            unreadable = middle
+    return None if readable == limit else _as_key(readable)
+
+
+def _is_readable(rows: Rows, key: bytes, end: bytes) -> bool:
+    try:
+        next(rows.scan(key, end), None)
+    except DamagedRecord:
+        return False
+    return True
+
+
+def _as_number(key: bytes) -> int:
+    return int.from_bytes(key[:_KEY_BYTES_MAX].ljust(_KEY_BYTES_MAX, b"\0"))
+
+
+def _as_key(number: int) -> bytes:
+    return number.to_bytes(_KEY_BYTES_MAX)
+
+
+def check_row(key: bytes, value: bytes) -> object:
+    """What the row says, None if it has no value. Raises DamagedRecord."""
+    table = TABLES.get(key[8:9])
+    if table is None or len(key) != table.key_bytes:
+        raise DamagedRecord(key, "no table has such a key")
+    if not value and table.may_be_empty:
+        return None
+    if table.kind is None:
+        if len(value) != (0 if table.may_be_empty else GROUP_BYTES):
+            raise DamagedRecord(key, f"its value has {len(value)} bytes")
+        return value or None
+    row: object = decode_row(table.kind, key, value)
+    _check_names(key, row)
+    return row
+
+
+def _check_names(key: bytes, row: object) -> None:
+    """A row that says which one it is says what its key says."""
+    if isinstance(row, Lease):
+        is_own = row.sequence == int.from_bytes(key[-8:])
+    elif isinstance(row, MoveTask | SealedBatch):
+        is_own = row.number == number_of(key)
+    elif isinstance(row, Remembered):
+        is_own = row.at_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS == number_of(key)
+    else:
+        return
+    if not is_own:
+        raise DamagedRecord(key, "it is the value of another key")
+
+
+class SoundRow(NamedTuple):
+    """A row that is as it was written."""
+
+    key: bytes
+    says: object
+
+
+def check_rows(rows: Rows) -> Iterator[Finding | SoundRow]:
+    """Every row of the shard, and a finding for each that is damaged."""
+    for found in walk_rows(rows):
+        if isinstance(found, DamagedRecord):
+            yield Finding(found.key, found.reason)
+            continue
+        try:
+            says = check_row(*found)
+        except DamagedRecord as error:
+            yield Finding(error.key, error.reason)
+        else:
+            yield SoundRow(found[0], says)

@@ -1,0 +1,1 @@
+"""Copies of data files: manifests, snapshots, exports."""

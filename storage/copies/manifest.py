@@ -1,0 +1,104 @@
+"""The manifest of a backup: written last, so a backup without one was not finished.
+
+    BACKUP/backup.json      this
+    BACKUP/...              the rest as in a data folder (storage/engines/folder.py), each SQLite database in one file
+
+There is no format.json, so no service starts on a backup and changes it. The text has exactly one form and a hash over
+itself, so that no byte of it can change unseen either.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from storage.copies.files import write_file
+from storage.engines.folder import sync_folder
+
+MANIFEST_FILE = "backup.json"
+MANIFEST_FORMAT = 1
+
+
+class BackupRefused(Exception):
+    """The backup cannot be made or used; the text says why in one line."""
+
+
+class CopiedFile(msgspec.Struct, frozen=True):
+    """A file of the backup, by its path relative to it."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a backup holds.
+
+    `data_format` is that of the data folder; `last_stamp_ms`: no row was written later; `queues` can be used, and
+    `deleted_queues` restored (until 0.1 they were among `queues`); `has_master_key`: whether what is encrypted can be read
+    with this backup alone.
+    """
+
+    format: int
+    holdfast: str
+    data_format: int
+    made_at_ms: int
+    last_stamp_ms: int
+    shards: dict[str, str]
+    queues: int
+    has_master_key: bool
+    files: list[CopiedFile]
+    deleted_queues: int = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+class _Signed(msgspec.Struct, frozen=True):
+    backup: Manifest
+    sha256: str
+
+
+def write_manifest(backup: Path, manifest: Manifest) -> None:
+    """Declare a backup finished, durably: all it names must be on disk already. Raises OSError."""
+    draft = backup / f"{MANIFEST_FILE}.new"
+    write_file(draft, _text(manifest))
+    draft.rename(backup / MANIFEST_FILE)
+    sync_folder(backup)
+
+
+def read_manifest(backup: Path) -> Manifest:
+    """The manifest. Raises BackupRefused if there is none, it is damaged, or it is of a version that is not known."""
+    file = backup / MANIFEST_FILE
+    try:
+        text = file.read_bytes()
+    except FileNotFoundError as error:
+        raise BackupRefused(
+            f"{backup} has no {MANIFEST_FILE}: it is no backup, or one that was not finished"
+        ) from error
+    except OSError as error:
+        raise BackupRefused(f"cannot read {file}: {error.strerror}") from error
+    try:
+        manifest = msgspec.json.decode(text, type=_Signed).backup
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BackupRefused(f"{file} is damaged or of another version: {error}") from error
+    if text != _text(manifest):
+        raise BackupRefused(f"{file} is damaged: it is not what was written")
+    if manifest.format != MANIFEST_FORMAT:
+        raise BackupRefused(
+            f"{file} has format {manifest.format}; this version of holdfast knows {MANIFEST_FORMAT}"
+        )
+    for copied in manifest.files:
+        path = PurePosixPath(copied.path)
+        if path.is_absolute() or ".." in path.parts:
+            raise BackupRefused(f"{file} names a file outside of the backup: {copied.path}")
+    return manifest
+
+
+def _text(manifest: Manifest) -> bytes:
+    digest = sha256(msgspec.json.encode(manifest)).hexdigest()
+    return msgspec.json.format(msgspec.json.encode(_Signed(manifest, digest)), indent=1) + b"\n"

@@ -1,0 +1,1 @@
+"""The layout of rows and the tables that translate events into row changes."""

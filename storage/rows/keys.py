@@ -1,0 +1,122 @@
+"""TABLE: the layout of every key. Format version 3.
+
+    0            8       9
+    +------------+-------+-----------------------------+
+    | queue_id   | table | rest                        |   numbers are big-endian, 8 bytes, so keys sort by their value
+    +------------+-------+-----------------------------+
+
+    table  rest                  row                                                  value (storage/rows/codec.py)
+    0x01   -                     the queue's own row                                  QueueRow
+    0x10   sequence              a message that waits or was received                 StoredMessage
+    0x12   clock_ms, sequence    a message whose retention is not in queue order      empty
+    0x14   due_ms, sequence      a delayed message; due_ms is 0 in FIFO queues        StoredMessage
+    0x18   group                 a group's numbers; group is a digest of 16 bytes     GroupRow
+    0x19   group, sequence       a waiting message of the group                       empty, or the Lease it had (FIFO)
+    0x1a   order                 a group that may be received from                    the group's digest
+    0x20   sequence              the lease of a message that is in flight,            Lease
+                                 or (standard queues) visible again
+    0x22   handle_sequence       where the message is that receipt handles call so    sequence
+    0x30   bucket_ms, digest     what a deduplication or attempt id stands for        Remembered
+    0x40   number                a message move task                                  MoveTask
+    0x50   span                  how many rows of 0x10 have `sequence >> SPAN_BITS`   count
+    0x60   position              a message that waits for the archive                 ArchivedMessage
+    0x61   number                a batch of them that was sealed                      SealedBatch
+    0x62   0                     what the shard knows of its archive                  ArchiveRow
+
+The last three have the queue id 0: they belong to the shard, whatever becomes of the queues.
+
+Every key begins with the queue, so one range delete forgets a queue, and a queue's own row comes before the rows that
+churn, so finding all queues never walks over deleted messages. Tables between these numbers are free.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+FORMAT_VERSION = 3
+
+QUEUE = b"\x01"
+MESSAGE = b"\x10"
+CLOCK = b"\x12"
+DELAYED = b"\x14"
+GROUP = b"\x18"
+GROUP_LINE = b"\x19"
+HEAD = b"\x1a"
+LEASE = b"\x20"
+ALIAS = b"\x22"
+REMEMBERED = b"\x30"
+MOVE_TASK = b"\x40"
+SPAN = b"\x50"
+ARCHIVED = b"\x60"
+BATCH = b"\x61"
+ARCHIVE = b"\x62"
+
+_NUMBER = Struct(">Q")
+_PAIR = Struct(">QQ")
+row_key = Struct(">QcQ").pack
+"""The key of (queue_id, table, number)."""
+pair_key = Struct(">QcQQ").pack
+"""The key of (queue_id, table, number, number)."""
+group_key = Struct(">Qc16s").pack
+"""The key of (queue_id, table, group)."""
+group_line_key = Struct(">Qc16sQ").pack
+"""The key of (queue_id, table, group, sequence)."""
+remembered_key = Struct(">QcQ16s").pack
+"""The key of (queue_id, table, bucket_ms, digest)."""
+
+
+def queue_key(queue_id: int) -> bytes:
+    """The queue's own row."""
+    return _NUMBER.pack(queue_id) + QUEUE
+
+
+def message_key(queue_id: int, sequence: int) -> bytes:
+    """A message."""
+    return row_key(queue_id, MESSAGE, sequence)
+
+
+def table_range(queue_id: int, table: bytes) -> tuple[bytes, bytes]:
+    """First key and first key behind one table of a queue."""
+    prefix = _NUMBER.pack(queue_id)
+    return prefix + table, prefix + bytes([table[0] + 1])
+
+
+def queue_range(queue_id: int) -> tuple[bytes, bytes]:
+    """First key and first key behind everything of a queue."""
+    return _NUMBER.pack(queue_id), _NUMBER.pack(queue_id + 1)
+
+
+def queue_of(key: bytes) -> int:
+    """The queue a key belongs to."""
+    queue_id: int = _NUMBER.unpack_from(key)[0]
+    return queue_id
+
+
+def number_of(key: bytes) -> int:
+    """The number that follows the table."""
+    number: int = _NUMBER.unpack_from(key, 9)[0]
+    return number
+
+
+def pair_of(key: bytes) -> tuple[int, int]:
+    """The two numbers that follow the table."""
+    first, second = _PAIR.unpack_from(key, 9)
+    return first, second
+
+
+def last_number_of(key: bytes) -> int:
+    """The number at the end."""
+    number: int = _NUMBER.unpack_from(key, len(key) - 8)[0]
+    return number
+
+
+def group_name(key: bytes) -> tuple[int, bytes] | None:
+    """(queue_id, group) of the key of a group's row or of one in its line; None for another key."""
+    is_group = (key[8:9], len(key)) in ((GROUP, 25), (GROUP_LINE, 33))
+    return (queue_of(key), key[9:25]) if is_group else None
+
+
+def message_name(key: bytes) -> tuple[int, int] | None:
+    """(queue_id, sequence) of the key of a message, also of a delayed one; None for another key."""
+    is_message = (key[8:9], len(key)) in ((MESSAGE, 17), (DELAYED, 25))
+    return (queue_of(key), last_number_of(key)) if is_message else None

@@ -1,0 +1,1 @@
+"""Message contents: payload encoding, receipt handles, sequence numbers and sealing. Stateless."""

@@ -1,0 +1,391 @@
+"""The content of a message: from a request to the stored bytes, and from those to an answer.
+
+The gateway does this part without the queue's state, so a shard sees only `Content.data` and its
+size. Pure. Layout of `Content.data`, version 0:
+
+    offset  bytes  what
+         0     16  MD5 of the body
+        16      1  version of the layout, 0
+        17      3  length of the body in bytes, big-endian (SQS ends at 1 MiB, this at 16 MiB)
+        20      n  the body in UTF-8
+      20+n   rest  Extras as a msgpack array; readers ignore elements they do not know
+
+A new element of Extras goes at its end, with a default. Anything else is a new version: write it
+only once every reader understands it. There is no checksum here: storage has one.
+Source: SQS developer guide and recorded answers; the MD5 recipes are in `digests`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from visibility.contract import limits
+from visibility.contract.digests import Attributes, md5_of_attributes, md5_of_body
+from visibility.contract.errors import (
+    BatchRequestTooLong,
+    InvalidMessageContents,
+    InvalidParameterValue,
+    MissingParameter,
+    QueueError,
+)
+from visibility.contract.model import Content, QueueDefinition
+from visibility.contract.naming import SYSTEM_ATTRIBUTE_NAMES, check_token, checked_utf8, is_plain
+from visibility.contract.operations import (
+    ReceiveMessage,
+    SendMessage,
+    SendMessageBatch,
+    SendMessageBatchRequestEntry,
+)
+from visibility.contract.results import Message, ReceivedAttributeValue
+from visibility.contract.validate import check_delay_seconds, checked_attributes
+from visibility.state.grouping import deduplication_digest, group_digest
+
+TRACE_HEADER = "AWSTraceHeader"
+_BODY_AT = 20
+_CACHED_MAX = 1_024  # entries of each cache below; it starts anew when full
+_CACHED_NAMES_LENGTH_MAX = 1_024  # characters; a longer choice of names is not kept
+
+_SINGLE_TOO_LONG = (
+    "One or more parameters are invalid. Reason: Message must be shorter than {} bytes."
+)
+_ENTRY_TOO_LONG = (
+    "One or more parameters cannot be validated. Reason: Message must be shorter than {} bytes."
+)
+
+_Sent = SendMessage | SendMessageBatchRequestEntry
+
+
+class Extras(msgspec.Struct, frozen=True, array_like=True):
+    """What is stored of a message beside its body. Stored form: only ever append elements."""
+
+    sender: str
+    trace_header: str | None = None
+    group_id: str | None = None
+    deduplication_id: str | None = None
+    attributes: Attributes | None = None
+
+
+_encode_extras = msgspec.msgpack.Encoder().encode
+_decode_extras = msgspec.msgpack.Decoder(Extras).decode
+_plain_extras: dict[str, bytes] = {}
+
+
+# -- sending ---------------------------------------------------------------------------------------
+
+
+def contents_of(
+    operation: SendMessage | SendMessageBatch,
+    queue: QueueDefinition,
+    sender: str,
+    trace_header: str | None,
+    digest_key: bytes = b"",
+) -> tuple[Content | QueueError, ...]:
+    """The messages of a send, ready to store or to seal, in the order of the request.
+
+    `operation` has passed `validate.check`; `sender` is shown as SenderId; `trace_header` is the
+    request's X-Amzn-Trace-Id; `digest_key` is the folder's. A refused entry of a batch is a value.
+    Everything else is raised: each refusal of a SendMessage, and for a batch BatchRequestTooLong, or
+    InvalidParameterValue when an entry for a FIFO queue lacks its group or deduplication id.
+    """
+    trace = trace_header if trace_header and is_plain(trace_header) else None
+    if isinstance(operation, SendMessage):
+        if queue.settings.fifo:
+            _check_fifo_ids(operation, queue, MissingParameter)
+        return (_content(operation, queue, sender, trace, digest_key, _SINGLE_TOO_LONG),)
+    entries = operation.entries
+    assert entries
+    if queue.settings.fifo:
+        for entry in entries:
+            _check_fifo_ids(entry, queue, InvalidParameterValue)
+    contents: tuple[Content | QueueError, ...] = ()
+    if sum(len(entry.message_body or "") for entry in entries) <= limits.BATCH_BYTES_MAX:
+        contents = tuple(
+            _entry_content(entry, queue, sender, trace, digest_key) for entry in entries
+        )
+        total = sum(
+            content.size if isinstance(content, Content) else _size(entry)
+            for content, entry in zip(contents, entries, strict=True)
+        )
+    else:  # characters are at least as many bytes: too long in any case, do not hash it
+        total = sum(map(_size, entries))
+    if total > limits.BATCH_BYTES_MAX:
+        raise BatchRequestTooLong(
+            f"Batch requests cannot be longer than {limits.BATCH_BYTES_MAX} bytes. "
+            f"You have sent {total} bytes."
+        )
+    return contents
+
+
+def _check_fifo_ids(message: _Sent, queue: QueueDefinition, missing: type[QueueError]) -> None:
+    """Refuse a message for a FIFO queue without its ids; `missing` differs for batches."""
+    if message.message_group_id is None:
+        raise missing("The request must contain the parameter MessageGroupId.")
+    if message.message_deduplication_id is None and not _deduplicates_by_content(queue):
+        raise InvalidParameterValue(
+            "The queue should either have ContentBasedDeduplication enabled or "
+            "MessageDeduplicationId provided explicitly"
+        )
+
+
+def _deduplicates_by_content(queue: QueueDefinition) -> bool:
+    return queue.settings.content_based_deduplication
+
+
+def _size(message: SendMessageBatchRequestEntry) -> int:
+    """What AWS counts, also of a message that will be refused for its characters."""
+    assert message.message_body is not None
+    body = message.message_body
+    size = len(body) if body.isascii() else len(body.encode(errors="surrogatepass"))
+    for name, value in (message.message_attributes or {}).items():
+        for text in (name, value.data_type, value.string_value):
+            size += len(text.encode(errors="surrogatepass")) if text else 0
+        size += len(value.binary_value or b"")
+    return size
+
+
+def _entry_content(
+    entry: SendMessageBatchRequestEntry,
+    queue: QueueDefinition,
+    sender: str,
+    trace: str | None,
+    digest_key: bytes,
+) -> Content | QueueError:
+    try:
+        if entry.delay_seconds is not None:
+            check_delay_seconds(entry.delay_seconds)
+        return _content(entry, queue, sender, trace, digest_key, _ENTRY_TOO_LONG)
+    except QueueError as refusal:
+        return refusal.with_traceback(None)
+
+
+def _content(
+    message: _Sent,
+    queue: QueueDefinition,
+    sender: str,
+    trace: str | None,
+    digest_key: bytes,
+    too_long: str,
+) -> Content:
+    assert message.message_body is not None
+    body = checked_utf8(message.message_body)
+    if body is None:
+        raise InvalidMessageContents()
+    size = len(body)
+    attributes_md5 = system_md5 = None
+    group = deduplication = b""
+    if (
+        trace is None
+        and message.message_group_id is None
+        and message.message_deduplication_id is None
+        and message.message_attributes is None
+        and message.message_system_attributes is None
+    ):
+        extras = _plain_extras.get(sender) or _remembered_extras(sender)
+    else:
+        attributes, system = _attributes_of(message)
+        if attributes:
+            size += sum(len(n.encode()) + len(t) + len(v) for n, (t, v) in attributes.items())
+            attributes_md5 = md5_of_attributes(attributes)
+        if system:
+            system_md5 = md5_of_attributes(system)
+            trace = system[TRACE_HEADER][1].decode()
+        _check_ids(message, queue)
+        group_id, deduplication_id = message.message_group_id, message.message_deduplication_id
+        if group_id is not None:
+            group = group_digest(group_id, digest_key)
+        if queue.settings.fifo:
+            deduplication_id = deduplication_id or hashlib.sha256(body).hexdigest()
+            scope = group_id if queue.deduplication_scope == "messageGroup" else None
+            deduplication = deduplication_digest(scope, deduplication_id, digest_key)
+        extras = _encode_extras(
+            Extras(sender, trace, group_id, deduplication_id, attributes or None)
+        )
+    if size > queue.settings.maximum_message_size:
+        raise InvalidParameterValue(too_long.format(queue.settings.maximum_message_size))
+    md5 = md5_of_body(body)
+    # The first of the four bytes is the version of the layout, 0.
+    data = b"".join((md5, len(body).to_bytes(4, "big"), body, extras))
+    return Content(data, size, md5.hex(), attributes_md5, system_md5, group, deduplication)
+
+
+def _remembered_extras(sender: str) -> bytes:
+    if len(_plain_extras) >= _CACHED_MAX:
+        _plain_extras.clear()
+    extras = _plain_extras[sender] = _encode_extras(Extras(sender))
+    return extras
+
+
+def _check_ids(message: _Sent, queue: QueueDefinition) -> None:
+    if message.message_group_id is not None:
+        check_token("MessageGroupId", message.message_group_id)
+    deduplication_id = message.message_deduplication_id
+    if queue.settings.fifo:
+        if deduplication_id is not None:
+            check_token("MessageDeduplicationId", deduplication_id)
+        if message.delay_seconds:
+            raise InvalidParameterValue(
+                f"Value {message.delay_seconds} for parameter DelaySeconds is invalid. Reason: "
+                "The request include parameter that is not valid for this queue type."
+            )
+    elif deduplication_id is not None:
+        raise InvalidParameterValue(
+            f"Value {deduplication_id} for parameter MessageDeduplicationId is invalid. Reason: "
+            "The request includes a parameter that is not valid for this queue type."
+        )
+
+
+def _attributes_of(message: _Sent) -> tuple[Attributes, Attributes]:
+    """The checked message attributes and message system attributes."""
+    attributes = checked_attributes(message.message_attributes or {}, "user")
+    given = message.message_system_attributes or {}
+    for name in given:
+        if name != TRACE_HEADER:
+            raise InvalidParameterValue(f"Message system attribute name '{name}' is invalid.")
+    system = checked_attributes(given, "system")
+    if system and system[TRACE_HEADER][0] != "String":
+        raise InvalidParameterValue(
+            f"The type of message (system) attribute '{TRACE_HEADER}' is invalid. "
+            "You must use only the following supported type prefixes: String."
+        )
+    return attributes, system
+
+
+# -- receiving -------------------------------------------------------------------------------------
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """One message handed to one receiver; `data` is Content.data, `receive_count` includes this.
+
+    `sequence_number` is what the client sees: decimal digits, FIFO only.
+    """
+
+    message_id: str
+    receipt_handle: str
+    sent_at_ms: int
+    receive_count: int
+    first_received_at_ms: int
+    dead_letter_source_arn: str | None
+    data: bytes
+    sequence_number: str | None = None
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which attributes a receive returns, worked out once; make it with `selection_of`.
+
+    `system` has the names in the order of the service model. `names` and `prefixes` choose message
+    attributes, `everything` all of them.
+    """
+
+    system: tuple[str, ...] = ()
+    everything: bool = False
+    names: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+
+
+NOTHING = Selection()
+_WILDCARDS = frozenset(("All", "*", ".*"))
+_selections: dict[tuple[tuple[str, ...], tuple[str, ...]], Selection] = {}
+
+
+def selection_of(operation: ReceiveMessage) -> Selection:
+    """The attributes this receive returns.
+
+    MessageSystemAttributeNames decides where it names anything, else the older AttributeNames.
+    For message attributes `All`, `*` and `.*` mean all, `Foo.*` every name that starts with `Foo`.
+    """
+    system = operation.message_system_attribute_names or operation.attribute_names
+    names = operation.message_attribute_names
+    if not system and not names:
+        return NOTHING
+    key = (tuple(system or ()), tuple(names or ()))
+    return _selections.get(key) or _remembered_selection(key)
+
+
+def _remembered_selection(key: tuple[tuple[str, ...], tuple[str, ...]]) -> Selection:
+    system, names = key
+    all_system = "All" in system
+    selection = Selection(
+        tuple(name for name in SYSTEM_ATTRIBUTE_NAMES if all_system or name in system),
+        not _WILDCARDS.isdisjoint(names),
+        frozenset(names),
+        tuple(name[:-2] for name in names if name.endswith(".*")),
+    )
+    if sum(map(len, system + names)) + len(system) + len(names) <= _CACHED_NAMES_LENGTH_MAX:
+        if len(_selections) >= _CACHED_MAX:
+            _selections.clear()
+        _selections[key] = selection
+    return selection
+
+
+def unpack(data: bytes) -> tuple[str, str, Extras]:
+    """A message's stored content: the MD5 of its body in hexadecimal digits, the body, and the rest."""
+    end = _end_of_body(data)
+    return data[:16].hex(), data[_BODY_AT:end].decode(), _decode_extras(data[end:])
+
+
+def _end_of_body(data: bytes) -> int:
+    end = _BODY_AT + int.from_bytes(data[16:_BODY_AT], "big")
+    assert end < len(data), "layout version 0, and extras behind the body"
+    return end
+
+
+def message_of(delivery: Delivery, selection: Selection) -> Message:
+    """The message as the client sees it; the MD5 of attributes covers only the returned ones."""
+    data = delivery.data
+    end = _end_of_body(data)
+    body = data[_BODY_AT:end].decode()
+    md5 = data[:16].hex()
+    if selection is NOTHING:
+        return Message(delivery.message_id, delivery.receipt_handle, md5, body)
+    extras = _decode_extras(data[end:])
+    system = _system_attributes(delivery, extras, selection) if selection.system else None
+    chosen = _chosen_attributes(extras.attributes, selection) if extras.attributes else None
+    return Message(
+        delivery.message_id,
+        delivery.receipt_handle,
+        md5,
+        body,
+        system or None,
+        md5_of_attributes(chosen) if chosen else None,
+        {n: _received(t, v) for n, (t, v) in chosen.items()} if chosen else None,
+    )
+
+
+def _system_attributes(delivery: Delivery, extras: Extras, selection: Selection) -> dict[str, str]:
+    values = {
+        "SenderId": extras.sender,
+        "SentTimestamp": str(delivery.sent_at_ms),
+        "ApproximateReceiveCount": str(delivery.receive_count),
+        "ApproximateFirstReceiveTimestamp": str(delivery.first_received_at_ms),
+        "SequenceNumber": delivery.sequence_number,
+        "MessageDeduplicationId": _shown_deduplication_id(delivery, extras),
+        "MessageGroupId": extras.group_id,
+        TRACE_HEADER: extras.trace_header,
+        "DeadLetterQueueSourceArn": delivery.dead_letter_source_arn,
+    }
+    return {name: value for name in selection.system if (value := values[name]) is not None}
+
+
+def _shown_deduplication_id(delivery: Delivery, extras: Extras) -> str | None:
+    """A dead letter's is its message id: AWS replaces it, since the old one may be sent again."""
+    if extras.deduplication_id is not None and delivery.dead_letter_source_arn is not None:
+        return delivery.message_id
+    return extras.deduplication_id
+
+
+def _chosen_attributes(attributes: Attributes, selection: Selection) -> Attributes:
+    if selection.everything:
+        return attributes
+    return {
+        name: attribute
+        for name, attribute in attributes.items()
+        if name in selection.names or name.startswith(selection.prefixes)
+    }
+
+
+def _received(data_type: str, value: bytes) -> ReceivedAttributeValue:
+    if data_type.startswith("Binary"):
+        return ReceivedAttributeValue(binary_value=value, data_type=data_type)
+    return ReceivedAttributeValue(string_value=value.decode(), data_type=data_type)

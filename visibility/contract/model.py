@@ -1,0 +1,146 @@
+"""What the engine and the catalog know: definitions of queues, requests and their prepared parts.
+
+Values only; the rules are in the files named after what happens. Instants end in `_at_ms` (epoch milliseconds of the
+shard's clock), durations in `_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from auth.caller import Caller
+from visibility.contract.errors import QueueError
+from visibility.contract.operations import Operation
+
+
+class RedrivePolicy(msgspec.Struct, frozen=True, gc=False):
+    """Where a message goes that was received `max_receive_count` times without being deleted."""
+
+    dead_letter_target_arn: str
+    max_receive_count: int
+
+
+class QueueSettings(msgspec.Struct, frozen=True, gc=False):
+    """The attributes of a queue that decisions need, parsed once and in our units.
+
+    `encryption` is the KmsMasterKeyId or the built-in key's name, None where messages are stored as they are;
+    `data_key_reuse_s` is how long one data key seals the messages of a KmsMasterKeyId. `archive` says which messages go to
+    the archive when they leave, where there is one (see `archive.py`); it comes from a tag.
+    """
+
+    visibility_timeout_ms: int
+    delay_ms: int
+    retention_ms: int
+    wait_ms: int
+    maximum_message_size: int
+    fifo: bool
+    redrive_policy: RedrivePolicy | None
+    content_based_deduplication: bool = False
+    encryption: str | None = None
+    data_key_reuse_s: int = 0
+    archive: str = "expired"
+
+
+class QueueDefinition(msgspec.Struct, frozen=True):
+    """A queue as the catalog owns it. Immutable: every change makes a new one with the next `version`.
+
+    `queue_id` is never reused; `receipt_key` (32 bytes) authenticates the queue's receipt handles; `attributes` are the
+    settable ones as GetQueueAttributes shows them, defaults included; `settings` is derived from `attributes`.
+    `deduplication_scope` is the DeduplicationScope of the creation, which stays in force (recorded from AWS); "" on a
+    standard queue.
+    """
+
+    queue_id: int
+    account: str
+    region: str
+    name: str
+    version: int
+    shard: int
+    created_at_ms: int
+    modified_at_ms: int
+    receipt_key: bytes
+    attributes: dict[str, str]
+    tags: dict[str, str]
+    settings: QueueSettings
+    deduplication_scope: str = ""
+
+    @property
+    def arn(self) -> str:
+        """The queue's Amazon Resource Name."""
+        return f"arn:aws:sqs:{self.region}:{self.account}:{self.name}"
+
+
+class QueueCounters(msgspec.Struct, frozen=True, gc=False):
+    """How many messages of a queue are where, exactly, at the time of the answer."""
+
+    visible: int
+    in_flight: int
+    delayed: int
+
+
+class Content(msgspec.Struct, frozen=True, gc=False):
+    """A message as it is stored: `data` is packed and sealed by the gateway and opaque to the engine.
+
+    `sealed` is the number of the data key that opens `data`, 0 for none.
+    `size` is what AWS counts: UTF-8 bytes of the body plus names, types and values of the attributes.
+    `group` and `deduplication` are digests (see `grouping.py`), empty where the message has no group or is not
+    deduplicated.
+    """
+
+    data: bytes
+    size: int
+    md5_of_message_body: str
+    md5_of_message_attributes: str | None = None
+    md5_of_message_system_attributes: str | None = None
+    group: bytes = b""
+    deduplication: bytes = b""
+    sealed: int = 0
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """A decoded receipt handle: the message's sequence number and which delivery (1 for the first) it names."""
+
+    sequence: int
+    delivery: int
+
+
+class Request(msgspec.Struct, frozen=True):
+    """An Operation with what the gateway found out about it: all that a shard needs to decide.
+
+    `parts` holds the outcome of the stateless work, one for each entry of a batch or one for a single message: a Content
+    to store, a Receipt to act on, or the error that refuses this entry.
+    `dead_letter_queue` is the target of the queue's redrive policy, None where there is none or it does not exist.
+    `destination` is where a move task puts messages, None for each message's own source; `targets` are the ARNs of the
+    sources to which its caller may send, None for all.
+    """
+
+    operation: Operation
+    queue: QueueDefinition
+    caller: Caller
+    request_id: str
+    parts: tuple[Content | Receipt | QueueError, ...] = ()
+    dead_letter_queue: QueueDefinition | None = None
+    destination: QueueDefinition | None = None
+    targets: tuple[str, ...] | None = None
+
+
+class Definitions(Protocol):
+    """The queues as they are defined now."""
+
+    def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
+        """The queue with this id, None if it was deleted."""
+
+    def queue_of_arn(self, arn: str) -> QueueDefinition | None:
+        """The queue an ARN names, None if it names none."""
+
+    def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
+        """The target of the queue's redrive policy; None if there is none, or it does not exist."""
+
+    def renewed(self, request: Request) -> Request | None:
+        """The same request with the definitions of now; None if its queue is gone."""
+
+    def continued(self) -> Iterable[tuple[int, int]]:
+        """(purged queue, the queue that continues it) of those that are kept, ascending."""

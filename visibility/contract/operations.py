@@ -1,0 +1,450 @@
+"""The 23 SQS actions as typed requests, and the table that describes them.
+
+An Operation is what both wire protocols decode to and what a shard executes; there is no handler layer between.
+Fields are AWS's member names in snake_case and carry AWS's units. Every field is optional here, since AWS reports a
+missing parameter with an error of its own: `visibility.contract.validate` says what must be present.
+Source: the SQS service model (compat_tests/test_model_drift.py compares this file with the installed botocore).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+from visibility.contract import results
+
+_IRREGULAR_MEMBERS = {
+    "aws_account_ids": "AWSAccountIds",
+    "queue_owner_aws_account_id": "QueueOwnerAWSAccountId",
+    "tags_on_create": "tags",
+}
+
+
+def member_name(field: str) -> str:
+    """AWS's spelling of a request field: `delay_seconds` is `DelaySeconds`."""
+    regular = "".join(word.capitalize() for word in field.split("_"))
+    return _IRREGULAR_MEMBERS.get(field, regular)
+
+
+class Operation(msgspec.Struct, frozen=True, rename=member_name, omit_defaults=True):
+    """One request to the service. Absent members are None."""
+
+
+class Entry(msgspec.Struct, frozen=True, rename=member_name, omit_defaults=True):
+    """One entry of a batch request. Absent members are None."""
+
+    id: str | None = None
+
+
+class MessageAttributeValue(msgspec.Struct, frozen=True, rename=member_name, omit_defaults=True):
+    """A typed attribute of a message; `binary_value` holds raw bytes (base64 on the wire)."""
+
+    data_type: str | None = None
+    string_value: str | None = None
+    binary_value: bytes | None = None
+    string_list_values: list[str] | None = None
+    binary_list_values: list[bytes] | None = None
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+class SendMessage(Operation, frozen=True):
+    """Put one message into a queue."""
+
+    queue_url: str | None = None
+    message_body: str | None = None
+    delay_seconds: int | None = None
+    message_attributes: dict[str, MessageAttributeValue] | None = None
+    message_system_attributes: dict[str, MessageAttributeValue] | None = None
+    message_deduplication_id: str | None = None
+    message_group_id: str | None = None
+
+
+class SendMessageBatchRequestEntry(Entry, frozen=True):
+    """One message of a SendMessageBatch."""
+
+    message_body: str | None = None
+    delay_seconds: int | None = None
+    message_attributes: dict[str, MessageAttributeValue] | None = None
+    message_system_attributes: dict[str, MessageAttributeValue] | None = None
+    message_deduplication_id: str | None = None
+    message_group_id: str | None = None
+
+
+class SendMessageBatch(Operation, frozen=True):
+    """Put up to ten messages into a queue; each entry succeeds or fails alone."""
+
+    queue_url: str | None = None
+    entries: list[SendMessageBatchRequestEntry] | None = None
+
+
+class ReceiveMessage(Operation, frozen=True):
+    """Take up to ten messages and hide them for the visibility timeout; waits when asked to."""
+
+    queue_url: str | None = None
+    attribute_names: list[str] | None = None
+    message_system_attribute_names: list[str] | None = None
+    message_attribute_names: list[str] | None = None
+    max_number_of_messages: int | None = None
+    visibility_timeout: int | None = None
+    wait_time_seconds: int | None = None
+    receive_request_attempt_id: str | None = None
+
+
+class DeleteMessage(Operation, frozen=True):
+    """Remove a received message for good."""
+
+    queue_url: str | None = None
+    receipt_handle: str | None = None
+
+
+class DeleteMessageBatchRequestEntry(Entry, frozen=True):
+    """One message of a DeleteMessageBatch."""
+
+    receipt_handle: str | None = None
+
+
+class DeleteMessageBatch(Operation, frozen=True):
+    """Remove up to ten received messages; each entry succeeds or fails alone."""
+
+    queue_url: str | None = None
+    entries: list[DeleteMessageBatchRequestEntry] | None = None
+
+
+class ChangeMessageVisibility(Operation, frozen=True):
+    """Hide a received message for `visibility_timeout` seconds from now; 0 shows it at once."""
+
+    queue_url: str | None = None
+    receipt_handle: str | None = None
+    visibility_timeout: int | None = None
+
+
+class ChangeMessageVisibilityBatchRequestEntry(Entry, frozen=True):
+    """One message of a ChangeMessageVisibilityBatch."""
+
+    receipt_handle: str | None = None
+    visibility_timeout: int | None = None
+
+
+class ChangeMessageVisibilityBatch(Operation, frozen=True):
+    """Change the visibility of up to ten received messages; each entry succeeds or fails alone."""
+
+    queue_url: str | None = None
+    entries: list[ChangeMessageVisibilityBatchRequestEntry] | None = None
+
+
+class PurgeQueue(Operation, frozen=True):
+    """Remove every message of a queue."""
+
+    queue_url: str | None = None
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+class CreateQueue(Operation, frozen=True):
+    """Make a queue, or return the URL of an equal one."""
+
+    queue_name: str | None = None
+    attributes: dict[str, str] | None = None
+    tags_on_create: dict[str, str] | None = None
+
+
+class DeleteQueue(Operation, frozen=True):
+    """Remove a queue and all of its messages."""
+
+    queue_url: str | None = None
+
+
+class GetQueueUrl(Operation, frozen=True):
+    """Find a queue's URL by name, in the caller's account or the given one."""
+
+    queue_name: str | None = None
+    queue_owner_aws_account_id: str | None = None
+
+
+class ListQueues(Operation, frozen=True):
+    """List the caller's queues by name; pages when `max_results` is given."""
+
+    queue_name_prefix: str | None = None
+    next_token: str | None = None
+    max_results: int | None = None
+
+
+class GetQueueAttributes(Operation, frozen=True):
+    """Read settings and counters of a queue; `All` names every one."""
+
+    queue_url: str | None = None
+    attribute_names: list[str] | None = None
+
+
+class SetQueueAttributes(Operation, frozen=True):
+    """Change settings of a queue."""
+
+    queue_url: str | None = None
+    attributes: dict[str, str] | None = None
+
+
+class ListQueueTags(Operation, frozen=True):
+    """Read a queue's tags."""
+
+    queue_url: str | None = None
+
+
+class TagQueue(Operation, frozen=True):
+    """Add or overwrite tags of a queue."""
+
+    queue_url: str | None = None
+    tags: dict[str, str] | None = None
+
+
+class UntagQueue(Operation, frozen=True):
+    """Remove tags of a queue; unknown keys are ignored."""
+
+    queue_url: str | None = None
+    tag_keys: list[str] | None = None
+
+
+class ListDeadLetterSourceQueues(Operation, frozen=True):
+    """List the queues whose RedrivePolicy names this one."""
+
+    queue_url: str | None = None
+    next_token: str | None = None
+    max_results: int | None = None
+
+
+class AddPermission(Operation, frozen=True):
+    """Add a statement to a queue's policy."""
+
+    queue_url: str | None = None
+    label: str | None = None
+    aws_account_ids: list[str] | None = None
+    actions: list[str] | None = None
+
+
+class RemovePermission(Operation, frozen=True):
+    """Remove a statement from a queue's policy."""
+
+    queue_url: str | None = None
+    label: str | None = None
+
+
+# -- message move tasks -----------------------------------------------------------------------------------------------
+
+
+class StartMessageMoveTask(Operation, frozen=True):
+    """Begin to move a dead-letter queue's messages back."""
+
+    source_arn: str | None = None
+    destination_arn: str | None = None
+    max_number_of_messages_per_second: int | None = None
+
+
+class CancelMessageMoveTask(Operation, frozen=True):
+    """Ask a running move task to stop."""
+
+    task_handle: str | None = None
+
+
+class ListMessageMoveTasks(Operation, frozen=True):
+    """List the move tasks of a dead-letter queue, newest first."""
+
+    source_arn: str | None = None
+    max_results: int | None = None
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+class Route(Enum):
+    """Who executes an action."""
+
+    SHARD = "shard"  # the shard that holds the queue named by queue_url
+    CATALOG = "catalog"  # the owner of queue definitions
+    BOTH = "both"  # the catalog's definition joined with the shard's counters
+
+
+class Action(NamedTuple):
+    """One row of the table: an action, its shapes, who executes it, whether it changes anything."""
+
+    request: type[Operation]
+    result: type[msgspec.Struct] | None
+    route: Route
+    mutates: bool
+    required: tuple[str, ...]
+    """Members that must be present, in the order AWS reports them."""
+
+    @property
+    def name(self) -> str:
+        """AWS's name of the action, e.g. `SendMessage`."""
+        return self.request.__name__
+
+
+_URL = ("queue_url",)
+
+ACTIONS: dict[str, Action] = {
+    row.name: row
+    for row in (
+        Action(
+            SendMessage, results.SendMessageResult, Route.SHARD, True, ("queue_url", "message_body")
+        ),
+        Action(SendMessageBatch, results.SendMessageBatchResult, Route.SHARD, True, _URL),
+        Action(ReceiveMessage, results.ReceiveMessageResult, Route.SHARD, True, _URL),
+        Action(DeleteMessage, None, Route.SHARD, True, ("queue_url", "receipt_handle")),
+        Action(DeleteMessageBatch, results.DeleteMessageBatchResult, Route.SHARD, True, _URL),
+        Action(
+            ChangeMessageVisibility,
+            None,
+            Route.SHARD,
+            True,
+            ("queue_url", "receipt_handle", "visibility_timeout"),
+        ),
+        Action(
+            ChangeMessageVisibilityBatch,
+            results.ChangeMessageVisibilityBatchResult,
+            Route.SHARD,
+            True,
+            _URL,
+        ),
+        Action(PurgeQueue, None, Route.CATALOG, True, _URL),
+        Action(CreateQueue, results.CreateQueueResult, Route.CATALOG, True, ("queue_name",)),
+        Action(DeleteQueue, None, Route.CATALOG, True, _URL),
+        Action(GetQueueUrl, results.GetQueueUrlResult, Route.CATALOG, False, ("queue_name",)),
+        Action(ListQueues, results.ListQueuesResult, Route.CATALOG, False, ()),
+        Action(GetQueueAttributes, results.GetQueueAttributesResult, Route.BOTH, False, _URL),
+        Action(SetQueueAttributes, None, Route.CATALOG, True, ("queue_url", "attributes")),
+        Action(ListQueueTags, results.ListQueueTagsResult, Route.CATALOG, False, _URL),
+        Action(TagQueue, None, Route.CATALOG, True, ("queue_url", "tags")),
+        Action(UntagQueue, None, Route.CATALOG, True, ("queue_url", "tag_keys")),
+        Action(
+            ListDeadLetterSourceQueues,
+            results.ListDeadLetterSourceQueuesResult,
+            Route.CATALOG,
+            False,
+            _URL,
+        ),
+        Action(
+            AddPermission,
+            None,
+            Route.CATALOG,
+            True,
+            ("queue_url", "label", "aws_account_ids", "actions"),
+        ),
+        Action(RemovePermission, None, Route.CATALOG, True, ("queue_url", "label")),
+        Action(
+            StartMessageMoveTask,
+            results.StartMessageMoveTaskResult,
+            Route.SHARD,
+            True,
+            ("source_arn",),
+        ),
+        Action(
+            CancelMessageMoveTask,
+            results.CancelMessageMoveTaskResult,
+            Route.SHARD,
+            True,
+            ("task_handle",),
+        ),
+        Action(
+            ListMessageMoveTasks,
+            results.ListMessageMoveTasksResult,
+            Route.SHARD,
+            False,
+            ("source_arn",),
+        ),
+    )
+}
+
+
+# -- internal operations: not part of SQS, never decoded from the wire --------------------------------------------------
+
+
+class ReadCounters(Operation, frozen=True):
+    """Read a queue's counters; answers `model.QueueCounters`."""
+
+
+class ContinueQueue(Operation, frozen=True):
+    """Let the request's `destination`, which is empty, continue a queue that was purged; answers None.
+
+    The messages stay with the old queue, which no client reaches any more.
+    """
+
+
+class RestoreMessages(Operation, frozen=True):
+    """Put messages of a purged queue into the request's `destination`; answers `outcomes.Progress`.
+
+    One bounded step, from `from_sequence` on. FIFO: what is of `blocked` groups stays for the next pass.
+    """
+
+    from_sequence: int = 0
+    blocked: frozenset[bytes] = frozenset()
+
+
+class DropQueue(Operation, frozen=True):
+    """Forget a deleted queue and end its long polls; answers `outcomes.Progress`.
+
+    Messages that are to be archived are handed over first, a bounded step at a time.
+    """
+
+
+class CloseQueue(Operation, frozen=True):
+    """End the long polls of a queue that was deleted and may be restored; answers None."""
+
+
+class QueueChanged(Operation, frozen=True):
+    """Look at a queue's delays and retention again, since its settings changed; answers None."""
+
+
+class SealArchive(Operation, frozen=True):
+    """Make a batch of the messages that wait for the archive; answers None. The request's queue is `archive.the_shard`."""
+
+
+class AcknowledgeArchive(Operation, frozen=True):
+    """Forget the messages of `source`'s batches up to `batch`, which are in the archive for good; answers None.
+
+    The request's queue is `archive.the_shard`.
+    """
+
+    source: str = ""
+    batch: int = 0
+
+
+class ReturnMessages(Operation, frozen=True):
+    """Give back messages whose answer could not be written, without counting the receive; answers None.
+
+    The request's parts are the Receipts of the deliveries.
+    """
+
+
+class BrowseMessages(Operation, frozen=True):
+    """Look at messages without receiving them; answers `outcomes.BrowsedPage`.
+
+    Either the delayed ones or all others, up to `limit` of them behind `after`, a page's `next_token`.
+    """
+
+    delayed: bool = False
+    after: tuple[int, int] | None = None
+    limit: int = 100
+
+
+class MoveSelected(Operation, frozen=True):
+    """Begin a move task for the messages with these sequences; with `dry_run` answers `outcomes.MovePlan` instead.
+
+    They go to the request's `destination`, or each to its own source; `rate` is messages a second, 0 for no limit.
+    """
+
+    sequences: list[int] = []
+    dry_run: bool = False
+    rate: int = 0
+
+
+class ResendMessage(Operation, frozen=True):
+    """Send the request's Content, an edited copy, to the request's `destination`; answers SendMessageResult.
+
+    With `replaces` the message of that sequence, which must not be in flight, leaves its queue in the same step.
+    """
+
+    replaces: int = 0

@@ -1,0 +1,101 @@
+"""What a queue's Policy attribute may say. Pure; who may do what because of it is `auth.policy`'s to decide.
+
+`check_policy` is for every policy, also one that AddPermission wrote; `check_policy_of_queue` for one that a client
+gives: it may be stricter than the versions that took the policies which are stored already.
+Whether a principal exists is not checked: other accounts' users are unknown here.
+Source: refusals of AWS as its users reported them; the developer guide's limits of a policy.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from auth.policy_document import Kind, Policy, PolicyRefused, Statement, read_policy
+from visibility.contract import limits
+from visibility.contract.errors import InvalidAttributeValue, OverLimit
+from visibility.contract.operations import ACTIONS
+
+_ACTIONS = tuple(f"sqs:{name.lower()}" for name in ACTIONS)
+_NAME = r"[\w+=,.@/-]+"
+_PRINCIPALS = {
+    "AWS": re.compile(
+        rf"\*|[0-9]{{12}}|A(?:IDA|ROA)[A-Z0-9]+|arn:aws[a-z-]*:(?:iam::[0-9]{{12}}:(?:root|user/{_NAME}|role/{_NAME})"
+        rf"|sts::[0-9]{{12}}:(?:assumed-role|federated-user)/{_NAME})",
+        re.ASCII,
+    ),
+    "Service": re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+"),
+    "Federated": re.compile(
+        rf"[a-z0-9-]+(?:\.[a-z0-9-]+)+|arn:aws[a-z-]*:iam::[0-9]{{12}}:(?:saml|oidc)-provider/{_NAME}",
+        re.ASCII,
+    ),
+    "CanonicalUser": re.compile(r"[0-9a-f]{64}"),
+}
+_VARIABLE = re.compile(r"\$\{[^}]*\}")
+
+
+def check_policy(text: str) -> Policy:
+    """The policy in a text. Raises OverLimit, InvalidAttributeValue."""
+    if len(text.encode(errors="replace")) > limits.POLICY_BYTES_MAX:
+        raise OverLimit("Submitted policy is over max allowed size.")
+    try:
+        return read_policy(text, Kind.QUEUE)
+    except PolicyRefused as error:
+        raise _invalid() from error
+
+
+def check_policy_of_queue(text: str, queue_arn: str) -> None:
+    """Refuse a policy that says nothing, or something about other actions or other queues than SQS's and this one.
+
+    Raises OverLimit, InvalidAttributeValue.
+    """
+    policy = check_policy(text)
+    if not policy.statements:
+        raise _invalid()
+    if len(policy.statements) > limits.POLICY_STATEMENTS_MAX:
+        raise OverLimit(
+            f"{len(policy.statements)} statements were found in the submitted policy, "
+            f"max allowed is {limits.POLICY_STATEMENTS_MAX}"
+        )
+    given: Any = msgspec.json.decode(text)["Statement"]
+    members_of_each = [given] if isinstance(given, dict) else given
+    for statement, members in zip(policy.statements, members_of_each, strict=True):
+        _check_statement(statement, members, queue_arn)
+
+
+def _check_statement(statement: Statement, members: dict[str, Any], queue_arn: str) -> None:
+    """`members` is the statement as it is written."""
+    if len(statement.actions) > limits.PERMISSION_ACTIONS_MAX:
+        raise OverLimit(
+            f"{len(statement.actions)} actions were found in a statement from the submitted policy, "
+            f"max allowed is {limits.PERMISSION_ACTIONS_MAX}"
+        )
+    named = [bool(matches(queue_arn, _anything)) for matches in statement.resources]
+    if not (
+        all(any(map(matches, _ACTIONS)) for matches in statement.actions)
+        and not {"Resource", "NotResource"}.isdisjoint(members)
+        and (not any(named) if statement.not_resources else all(named))
+        and _are_well_formed(members["Principal" if "Principal" in members else "NotPrincipal"])
+    ):
+        raise _invalid()
+
+
+def _anything(text: str) -> str:
+    """Stands for the variables of any request."""
+    return _VARIABLE.sub("*", text)
+
+
+def _are_well_formed(principals: str | dict[str, str | list[str]]) -> bool:
+    if isinstance(principals, str):
+        return principals == "*"
+    return all(
+        names and all(_PRINCIPALS[kind].fullmatch(name) for name in names)
+        for kind, given in principals.items()
+        for names in [given if isinstance(given, list) else [given]]
+    )
+
+
+def _invalid() -> InvalidAttributeValue:
+    return InvalidAttributeValue("Invalid value for the parameter Policy.")

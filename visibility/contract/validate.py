@@ -1,0 +1,419 @@
+"""The rules that need no queue: what must be present, ranges, alphabets, the shape of batches.
+
+`check` raises AWS's refusal or returns nothing. One row of the table per action; an action without
+one has only members that must be present, as `operations.ACTIONS` says; the rows of the
+message actions are written out for speed. The rules for what a message holds are at the end, for
+`content` to use, which has those that need the queue's settings (sizes, FIFO).
+Source: SQS API reference; wording recorded from AWS where a test says so, else the common one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, TypeVar, cast
+
+from visibility.contract import errors, limits
+from visibility.contract import operations as ops
+from visibility.contract.digests import Attributes
+from visibility.contract.naming import (
+    SYSTEM_ATTRIBUTE_NAMES,
+    check_label,
+    check_message_attribute_name,
+    check_tag_key,
+    check_tags,
+    check_token,
+    checked_utf8,
+    is_account,
+    is_number,
+    is_plain,
+    parse_arn,
+)
+
+_RECEIVABLE = frozenset(SYSTEM_ATTRIBUTE_NAMES) | {"All"}
+_PERMITTED_ACTIONS = frozenset(
+    (
+        "*",
+        "ChangeMessageVisibility",
+        "DeleteMessage",
+        "GetQueueAttributes",
+        "GetQueueUrl",
+        "ListDeadLetterSourceQueues",
+        "PurgeQueue",
+        "ReceiveMessage",
+        "SendMessage",
+    )
+)
+_BATCH_ACTIONS = frozenset(name for name in ops.ACTIONS if name.endswith("Batch"))
+_ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.BATCH_ENTRY_ID_LENGTH_MAX}}}").fullmatch
+_ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL).fullmatch
+_CHECKS: dict[type[ops.Operation], Callable[[ops.Operation], None]] = {}
+_OperationT = TypeVar("_OperationT", bound=ops.Operation)
+
+
+def check(operation: ops.Operation) -> None:
+    """Refuse an operation that no queue could accept.
+
+    Raises MissingParameter, InvalidParameterValue, InvalidAttributeName, OverLimit and the errors
+    of batches.
+    """
+    _CHECKS.get(type(operation), _check_required)(operation)
+
+
+def check_delay_seconds(value: int) -> None:
+    """Refuse a message's DelaySeconds out of range."""
+    low, high = limits.DELAY_SECONDS.low, limits.DELAY_SECONDS.high
+    if not low <= value <= high:
+        raise errors.InvalidParameterValue(
+            f"Value {value} for parameter DelaySeconds is invalid. Reason: "
+            f"DelaySeconds must be >= {low} and <= {high}."
+        )
+
+
+def check_visibility_timeout(value: int, *, reason_end: str = ".") -> None:
+    """Refuse a VisibilityTimeout out of range; `check` does not do it for entries of a batch."""
+    low, high = limits.VISIBILITY_TIMEOUT.low, limits.VISIBILITY_TIMEOUT.high
+    if not low <= value <= high:
+        raise errors.InvalidParameterValue(
+            f"Value {value} for parameter VisibilityTimeout is invalid. "
+            f"Reason: Must be between {low} and {high}{reason_end}"
+        )
+
+
+def _missing(member: str) -> errors.MissingParameter:
+    return errors.MissingParameter(f"The request must contain the parameter {member}.")
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def _row(
+    kind: type[_OperationT],
+) -> Callable[[Callable[[_OperationT], None]], Callable[[_OperationT], None]]:
+    def register(function: Callable[[_OperationT], None]) -> Callable[[_OperationT], None]:
+        assert kind not in _CHECKS
+        _CHECKS[kind] = cast("Callable[[ops.Operation], None]", function)
+        return function
+
+    return register
+
+
+@_row(ops.SendMessage)
+def _check_send_message(operation: ops.SendMessage) -> None:
+    if not operation.queue_url:
+        raise _missing("QueueUrl")
+    if not operation.message_body:
+        raise _missing("MessageBody")
+    if operation.delay_seconds is not None:
+        check_delay_seconds(operation.delay_seconds)
+
+
+@_row(ops.ReceiveMessage)
+def _check_receive_message(operation: ops.ReceiveMessage) -> None:
+    if not operation.queue_url:
+        raise _missing("QueueUrl")
+    count = operation.max_number_of_messages
+    if count is not None and not 1 <= count <= limits.MAX_NUMBER_OF_MESSAGES.high:
+        raise errors.InvalidParameterValue(
+            f"Value {count} for parameter MaxNumberOfMessages is invalid. "
+            f"Reason: Must be between 1 and {limits.MAX_NUMBER_OF_MESSAGES.high}, if provided."
+        )
+    wait = operation.wait_time_seconds
+    if wait is not None and not 0 <= wait <= limits.WAIT_TIME_SECONDS.high:
+        raise errors.InvalidParameterValue(
+            f"Value {wait} for parameter WaitTimeSeconds is invalid. "
+            f"Reason: Must be >= 0 and <= {limits.WAIT_TIME_SECONDS.high}, if provided."
+        )
+    if operation.visibility_timeout is not None:
+        check_visibility_timeout(operation.visibility_timeout, reason_end=", if provided.")
+    if operation.attribute_names:
+        _check_system_attribute_names(operation.attribute_names)
+    if operation.message_system_attribute_names:
+        _check_system_attribute_names(operation.message_system_attribute_names)
+    if operation.receive_request_attempt_id is not None:
+        check_token("ReceiveRequestAttemptId", operation.receive_request_attempt_id)
+
+
+def _check_system_attribute_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in _RECEIVABLE:
+            raise errors.InvalidAttributeName(f"Unknown Attribute {name}.")
+
+
+@_row(ops.DeleteMessage)
+def _check_delete_message(operation: ops.DeleteMessage) -> None:
+    if not operation.queue_url:
+        raise _missing("QueueUrl")
+    if not operation.receipt_handle:
+        raise _missing("ReceiptHandle")
+
+
+@_row(ops.ChangeMessageVisibility)
+def _check_change_message_visibility(operation: ops.ChangeMessageVisibility) -> None:
+    if not operation.queue_url:
+        raise _missing("QueueUrl")
+    if not operation.receipt_handle:
+        raise _missing("ReceiptHandle")
+    if operation.visibility_timeout is None:
+        raise _missing("VisibilityTimeout")
+    check_visibility_timeout(operation.visibility_timeout)
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+@_row(ops.SendMessageBatch)
+def _check_send_message_batch(operation: ops.SendMessageBatch) -> None:
+    entries = _checked_entries(
+        operation.queue_url, operation.entries, "SendMessageBatchRequestEntry"
+    )
+    for number, entry in enumerate(entries, 1):
+        if not entry.message_body:
+            raise _missing(f"SendMessageBatchRequestEntry.{number}.MessageBody")
+
+
+@_row(ops.DeleteMessageBatch)
+def _check_delete_message_batch(operation: ops.DeleteMessageBatch) -> None:
+    entries = _checked_entries(
+        operation.queue_url, operation.entries, "DeleteMessageBatchRequestEntry"
+    )
+    for number, entry in enumerate(entries, 1):
+        if not entry.receipt_handle:
+            raise _missing(f"DeleteMessageBatchRequestEntry.{number}.ReceiptHandle")
+
+
+@_row(ops.ChangeMessageVisibilityBatch)
+def _check_change_message_visibility_batch(operation: ops.ChangeMessageVisibilityBatch) -> None:
+    shape = "ChangeMessageVisibilityBatchRequestEntry"
+    entries = _checked_entries(operation.queue_url, operation.entries, shape)
+    for number, entry in enumerate(entries, 1):
+        if not entry.receipt_handle:
+            raise _missing(f"{shape}.{number}.ReceiptHandle")
+        if entry.visibility_timeout is None:
+            raise _missing(f"{shape}.{number}.VisibilityTimeout")
+
+
+_EntryT = TypeVar("_EntryT", bound=ops.Entry)
+
+
+def _checked_entries(
+    queue_url: str | None, entries: list[_EntryT] | None, shape: str
+) -> list[_EntryT]:
+    """The entries, their number and ids checked; `shape` is the query protocol's name of one."""
+    if not queue_url:
+        raise _missing("QueueUrl")
+    if not entries:
+        raise errors.EmptyBatchRequest(f"There should be at least one {shape} in the request.")
+    if len(entries) > limits.BATCH_ENTRIES_MAX:
+        raise errors.TooManyEntriesInBatchRequest(
+            f"Maximum number of entries per request are {limits.BATCH_ENTRIES_MAX}. "
+            f"You have sent {len(entries)}."
+        )
+    seen: set[str] = set()
+    repeated: str | None = None
+    for number, entry in enumerate(entries, 1):
+        if entry.id is None:
+            raise _missing(f"{shape}.{number}.Id")
+        if _ENTRY_ID(entry.id) is None:
+            raise errors.InvalidBatchEntryId()
+        if entry.id in seen and repeated is None:
+            repeated = entry.id
+        seen.add(entry.id)
+    if repeated is not None:
+        raise errors.BatchEntryIdsNotDistinct(f"Id {repeated} repeated.")
+    return entries
+
+
+# -- queues, permissions, move tasks ---------------------------------------------------------------
+
+
+def _check_required(operation: ops.Operation, *, but: str | None = None) -> None:
+    """Refuse the first absent member; an empty text, list or map counts as absent."""
+    for field in ops.ACTIONS[type(operation).__name__].required:
+        if field == but:
+            continue
+        value: object = getattr(operation, field)
+        if value is None or (isinstance(value, Collection) and not value):
+            raise _missing(ops.member_name(field))
+
+
+@_row(ops.CreateQueue)
+def _check_create_queue(operation: ops.CreateQueue) -> None:
+    _check_queue_name(operation.queue_name)
+    if operation.tags_on_create:
+        check_tags(operation.tags_on_create)
+
+
+@_row(ops.GetQueueUrl)
+def _check_get_queue_url(operation: ops.GetQueueUrl) -> None:
+    _check_queue_name(operation.queue_name)
+
+
+def _check_queue_name(name: str | None) -> None:
+    if name is None:
+        raise _missing("QueueName")
+    if not name:
+        raise errors.InvalidParameterValue("Queue name cannot be empty")
+
+
+@_row(ops.TagQueue)
+def _check_tag_queue(operation: ops.TagQueue) -> None:
+    _check_required(operation)
+    check_tags(operation.tags or {})
+
+
+@_row(ops.UntagQueue)
+def _check_untag_queue(operation: ops.UntagQueue) -> None:
+    if not operation.queue_url:
+        raise _missing("QueueUrl")
+    for key in operation.tag_keys or ("",):  # no keys get the refusal of an empty one
+        check_tag_key(key)
+
+
+@_row(ops.ListQueues)
+def _check_list_queues(operation: ops.ListQueues) -> None:
+    _check_max_results(operation.max_results)
+
+
+@_row(ops.ListDeadLetterSourceQueues)
+def _check_list_dead_letter_source_queues(operation: ops.ListDeadLetterSourceQueues) -> None:
+    _check_required(operation)
+    _check_max_results(operation.max_results)
+
+
+def _check_max_results(value: int | None) -> None:
+    low, high = limits.LIST_RESULTS.low, limits.LIST_RESULTS.high
+    if value is not None and not low <= value <= high:
+        raise errors.InvalidParameterValue(
+            "Value for parameter MaxResults is invalid. "
+            f"Reason: MaxResults must be an integer between {low} and {high}."
+        )
+
+
+@_row(ops.AddPermission)
+def _check_add_permission(operation: ops.AddPermission) -> None:
+    _check_required(operation, but="aws_account_ids")
+    check_label(operation.label)
+    accounts = operation.aws_account_ids or []
+    if not accounts or not all(map(is_account, accounts)):
+        raise errors.InvalidParameterValue(
+            f"Value [{', '.join(accounts)}] for parameter PrincipalId is invalid. "
+            "Reason: Unable to verify."
+        )
+    actions = operation.actions or []
+    for action in actions:
+        if action in _PERMITTED_ACTIONS:
+            continue
+        owner_only = action in ops.ACTIONS and action not in _BATCH_ACTIONS
+        reason = (
+            "Only the queue owner is allowed to invoke this action."
+            if owner_only
+            else "Please refer to the appropriate WSDL for a list of valid actions."
+        )
+        raise errors.InvalidParameterValue(
+            f"Value SQS:{action} for parameter ActionName is invalid. Reason: {reason}"
+        )
+    if len(actions) > limits.PERMISSION_ACTIONS_MAX:
+        raise errors.OverLimit(
+            f"{len(actions)} Actions were found, "
+            f"maximum allowed is {limits.PERMISSION_ACTIONS_MAX}."
+        )
+
+
+@_row(ops.RemovePermission)
+def _check_remove_permission(operation: ops.RemovePermission) -> None:
+    _check_required(operation)
+    check_label(operation.label)
+
+
+@_row(ops.StartMessageMoveTask)
+def _check_start_message_move_task(operation: ops.StartMessageMoveTask) -> None:
+    _check_arn("SourceArn", operation.source_arn)
+    if operation.destination_arn is not None:
+        _check_arn("DestinationArn", operation.destination_arn)
+    _check_between(
+        "MaxNumberOfMessagesPerSecond",
+        operation.max_number_of_messages_per_second,
+        limits.MOVE_RATE,
+    )
+
+
+@_row(ops.ListMessageMoveTasks)
+def _check_list_message_move_tasks(operation: ops.ListMessageMoveTasks) -> None:
+    _check_arn("SourceArn", operation.source_arn)
+    _check_between("MaxResults", operation.max_results, limits.MOVE_TASK_RESULTS)
+
+
+def _check_arn(member: str, arn: str | None) -> None:
+    if arn is None:
+        raise _missing(member)
+    if parse_arn(arn) is None:
+        raise errors.InvalidParameterValue(
+            f"You must use this format to specify the {member}: "
+            "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+        )
+
+
+def _check_between(member: str, value: int | None, bounds: limits.Range) -> None:
+    if value is not None and not bounds.low <= value <= bounds.high:
+        raise errors.InvalidParameterValue(
+            f"Value for parameter {member} is invalid. Reason: "
+            f"You must enter a number that's between {bounds.low} and {bounds.high}."
+        )
+
+
+# -- attributes of messages ------------------------------------------------------------------------
+
+
+def checked_attributes(
+    given: Mapping[str, ops.MessageAttributeValue], kind: Literal["user", "system"]
+) -> Attributes:
+    """The attributes of a message as they are stored; raises InvalidParameterValue."""
+    if len(given) > limits.MESSAGE_ATTRIBUTES_MAX:
+        raise errors.InvalidParameterValue(
+            f"Number of message attributes [{len(given)}] exceeds the allowed maximum "
+            f"[{limits.MESSAGE_ATTRIBUTES_MAX}]."
+        )
+    checked: Attributes = {}
+    for name, value in given.items():
+        if kind == "user":
+            check_message_attribute_name(name)
+        checked[name] = _checked_attribute(value, f"message ({kind}) attribute '{name}'")
+    return checked
+
+
+def _checked_attribute(value: ops.MessageAttributeValue, which: str) -> tuple[str, bytes]:
+    """Data type and value; `which` names the attribute in a refusal."""
+    if value.string_list_values or value.binary_list_values:
+        raise errors.UnsupportedOperation(
+            "Message attribute list values in SendMessage operation are not supported."
+        )
+    data_type, text, binary = value.data_type or "", value.string_value, value.binary_value
+    field, misplaced = ("Binary", text) if data_type.startswith("Binary") else ("String", binary)
+    at_start = "M" + which[1:]
+    encoded = binary or checked_utf8(text or "")
+    if not data_type:
+        reason = f"The {which} must contain a non-empty message attribute type."
+    elif _ATTRIBUTE_TYPE(data_type) is None or not is_plain(data_type):
+        reason = (
+            f"The type of {which} is invalid. You must use only the following supported type "
+            "prefixes: Binary, Number, String."
+        )
+    elif len(data_type) > limits.MESSAGE_ATTRIBUTE_TYPE_LENGTH_MAX:
+        reason = (
+            f"The type of {which} must be shorter than "
+            f"{limits.MESSAGE_ATTRIBUTE_TYPE_LENGTH_MAX} bytes."
+        )
+    elif text and binary:
+        reason = f"{at_start} must have a single value."
+    elif misplaced:
+        reason = f"{at_start} with type '{data_type}' must use field '{field}'."
+    elif encoded is None:
+        reason = f"Invalid characters found in the value of {which}."
+    elif not encoded:
+        reason = f"{at_start} must contain a non-empty value of type '{data_type}'."
+    elif data_type == "Number" and not is_number(text or ""):
+        reason = f"Can't cast the value of {which} to a number."
+    else:
+        return data_type, encoded
+    raise errors.InvalidParameterValue(reason)

@@ -1,0 +1,1 @@
+"""The decisions: what a request answers and which events it makes."""

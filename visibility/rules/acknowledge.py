@@ -1,0 +1,313 @@
+"""Deciding what ends or changes a delivery: delete, change of visibility, their batches, and giving messages back.
+
+Standard queues: any handle deletes a visible message, but only the newest one a message in flight (else: success,
+nothing deleted); any handle changes the visibility of a message in flight, none hides a visible one. FIFO queues: a handle
+is worth something only while its lease lasts. A message that is gone deletes successfully everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from visibility.contract import limits
+from visibility.contract.errors import InvalidParameterValue, QueueError
+from visibility.contract.model import Receipt, Request
+from visibility.contract.operations import (
+    ChangeMessageVisibility,
+    ChangeMessageVisibilityBatch,
+    DeleteMessage,
+    DeleteMessageBatch,
+)
+from visibility.contract.outcomes import Outcome, batch_failure
+from visibility.contract.results import (
+    BatchResultErrorEntry,
+    ChangeMessageVisibilityBatchResult,
+    ChangeMessageVisibilityBatchResultEntry,
+    DeleteMessageBatchResult,
+    DeleteMessageBatchResultEntry,
+)
+from visibility.rules.archive import hand_over_deleted, takes_deleted
+from visibility.rules.groups import GroupBook
+from visibility.rules.leases import history_of, no_lease
+from visibility.state.events import (
+    Event,
+    Lease,
+    LeasesEnded,
+    MessagesDeleted,
+    VisibilityChanged,
+)
+from visibility.state.stamp import Stamp
+from visibility.state.state import QueueState, ShardState
+
+_VISIBILITY_MAX_MS = limits.VISIBILITY_TIMEOUT.high * 1000
+
+
+class _Settling:
+    """What one request settles, as it comes together."""
+
+    __slots__ = (
+        "_fifo",
+        "_now_ms",
+        "_purged",
+        "_queue",
+        "_request",
+        "_shard",
+        "_stamp",
+        "changed",
+        "deleted",
+        "ended",
+    )
+
+    def __init__(self, shard: ShardState, request: Request, stamp: Stamp) -> None:
+        self._shard = shard
+        self._request = request
+        self._stamp = stamp
+        self._queue = shard.queue(request.queue.queue_id)
+        self._purged: dict[int, _Settling] = {}
+        """Of messages that were received before a purge, by the queue that has them."""
+        self._fifo = request.queue.settings.fifo
+        self._now_ms = stamp.now_ms
+        self.deleted: dict[int, Lease] = {}
+        self.changed: dict[int, Lease] = {}
+        self.ended: dict[int, Lease] = {}
+        """FIFO: those that wait in their groups again."""
+
+    def delete(self, receipt: Receipt, handle: str) -> None:
+        """Delete the message of a handle. Raises InvalidParameterValue for an expired one of a FIFO queue."""
+        lease, in_flight = self._find(receipt)
+        if lease is None:
+            self._delete_purged(receipt)
+            return
+        is_newest = lease.receive_count == receipt.delivery
+        if self._fifo and not (in_flight and is_newest):
+            raise InvalidParameterValue(
+                f"Value {handle} for parameter ReceiptHandle is invalid. "
+                "Reason: The receipt handle has expired."
+            )
+        if is_newest or (not in_flight and lease.receive_count > receipt.delivery):
+            self.deleted[lease.sequence] = lease
+
+    def _delete_purged(self, receipt: Receipt) -> None:
+        """What was received before a purge can be deleted, so that undoing the purge does not bring it back."""
+        for holder in self._shard.holders(self._queue, receipt.sequence):
+            settling = self._purged.get(holder.queue_id)
+            if settling is None:
+                purged = msgspec.structs.replace(self._request.queue, queue_id=holder.queue_id)
+                request = msgspec.structs.replace(self._request, queue=purged)
+                settling = _Settling(self._shard, request, self._stamp)
+                self._purged[holder.queue_id] = settling
+            lease, in_flight = settling._find(receipt)
+            if lease is None:
+                continue
+            if (
+                self._fifo and lease.sequence not in holder.entries
+            ):  # its lease ended before the purge
+                lease = history_of(self._shard.rows, holder, lease.sequence, lease) or lease
+            # A lease of a FIFO queue may be over: nobody else can have received the message since.
+            is_newest = lease.receive_count == receipt.delivery
+            is_older = lease.receive_count > receipt.delivery
+            if is_newest or (is_older and not in_flight and not self._fifo):
+                settling.deleted[lease.sequence] = lease
+            return
+
+    def change(self, receipt: Receipt, timeout_s: int, handle: str) -> None:
+        """Hide the message of a handle until `timeout_s` from now; a visible one stays so. Raises InvalidParameterValue."""
+        found = self._find(receipt)
+        held = found.lease
+        if (
+            held is None
+            or held.receive_count < receipt.delivery
+            or (self._fifo and not (found.in_flight and held.receive_count == receipt.delivery))
+        ):
+            raise InvalidParameterValue(
+                f"Value {handle} for parameter ReceiptHandle is invalid. Reason: Message does not exist "
+                "or is not available for visibility timeout change."
+            )
+        if not found.in_flight:
+            return
+        visible_at_ms = self._now_ms + timeout_s * 1000
+        if timeout_s and visible_at_ms >= held.received_at_ms + _VISIBILITY_MAX_MS:
+            raise InvalidParameterValue(
+                f"Value {timeout_s} for parameter VisibilityTimeout is invalid. Reason: Total "
+                f"VisibilityTimeout for the message is beyond the limit [{limits.VISIBILITY_TIMEOUT.high} seconds]"
+            )
+        lease = msgspec.structs.replace(held, visible_at_ms=visible_at_ms)
+        self.changed.pop(lease.sequence, None)
+        self.ended.pop(lease.sequence, None)
+        changes = self.ended if self._fifo and not timeout_s else self.changed
+        changes[lease.sequence] = lease
+
+    def give_back(self, receipt: Receipt) -> None:
+        """Undo the receive that the receipt names, if it is the latest."""
+        held = self._find(receipt).lease
+        if held is None or held.receive_count != receipt.delivery:
+            return
+        if held.sequence not in self._queue.entries:
+            return  # it waits again already
+        count = held.receive_count - 1
+        lease = msgspec.structs.replace(
+            held,
+            visible_at_ms=self._now_ms,
+            receive_count=count,
+            first_received_at_ms=held.first_received_at_ms if count else 0,
+            received_at_ms=held.received_at_ms if count > held.base_count else 0,
+        )
+        (self.ended if self._fifo else self.changed)[lease.sequence] = lease
+
+    def _find(self, receipt: Receipt) -> _Found:
+        """Where the message is now that the receipt names. Raises DamagedRecord."""
+        queue = self._queue
+        sequence = receipt.sequence
+        pending = self.ended.get(sequence)
+        if pending is not None:
+            return _Found(pending, in_flight=False)
+        entry = queue.entries.get(sequence)
+        if entry is None and queue.aliases:
+            sequence = self._shard.rows.alias(queue.queue_id, sequence) or sequence
+            entry = queue.entries.get(sequence)
+        if entry is not None:
+            lease = self.changed.get(sequence, entry.lease)
+            return _Found(lease, in_flight=lease.visible_at_ms > self._now_ms)
+        if not (self._fifo or queue.aliases) or sequence >= queue.next_sequence:
+            return _NOWHERE
+        (message,) = self._shard.rows.messages(queue.queue_id, [sequence])
+        if message is None:
+            return _NOWHERE
+        return _Found(no_lease(sequence, message), in_flight=False)
+
+    def events(self) -> tuple[Event, ...]:
+        """What the request changes."""
+        queue, now_ms = self._queue, self._now_ms
+        deleted = list(self.deleted.values())
+        changed = [lease for lease in self.changed.values() if lease.sequence not in self.deleted]
+        ended = [lease for lease in self.ended.values() if lease.sequence not in self.deleted]
+        events: list[Event] = []
+        if deleted and takes_deleted(self._shard, self._request.queue.settings):
+            events += hand_over_deleted(self._shard, self._request, deleted, now_ms)
+        if self._fifo or queue.aliases:
+            if self._fifo:
+                book = GroupBook(self._shard, queue, fifo=True)
+                for lease in deleted:
+                    if lease.sequence not in queue.entries and lease.sequence not in self.ended:
+                        book.leave(lease.group, lease.sequence)  # of a purged queue
+                book.settle_all(deleted, ended)
+                events += book.events()
+            else:
+                events += _left_groups(self._shard, queue, deleted)
+        if deleted:
+            events.append(MessagesDeleted(queue.queue_id, now_ms, deleted))
+        if changed:
+            events.append(VisibilityChanged(queue.queue_id, now_ms, changed))
+        if ended:
+            events.append(LeasesEnded(queue.queue_id, now_ms, ended))
+        for settling in self._purged.values():
+            events += settling.events()
+        return tuple(events)
+
+
+class _Found(NamedTuple):
+    """A message by its receipt: its lease, None if it does not exist any more."""
+
+    lease: Lease | None
+    in_flight: bool
+
+
+_NOWHERE = _Found(None, in_flight=False)
+
+
+def _left_groups(shard: ShardState, queue: QueueState, leases: list[Lease]) -> tuple[Event, ...]:
+    """Groups of a standard queue that messages leave which went to the back and wait there."""
+    book = GroupBook(shard, queue, fifo=False)
+    for lease in leases:
+        if lease.group and lease.sequence not in queue.entries:
+            book.leave(lease.group, lease.sequence)
+    return book.events()
+
+
+def decide_delete_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Delete the message of the handle."""
+    operation = request.operation
+    receipt = request.parts[0]
+    assert isinstance(operation, DeleteMessage)
+    assert isinstance(receipt, Receipt)
+    queue = shard.queue(request.queue.queue_id)
+    entry = queue.entries.get(receipt.sequence)
+    if (
+        entry is not None
+        and not queue.fifo
+        and entry.lease.receive_count == receipt.delivery
+        and not takes_deleted(shard, request.queue.settings)
+    ):
+        return None, (MessagesDeleted(queue.queue_id, stamp.now_ms, [entry.lease]),)
+    settling = _Settling(shard, request, stamp)
+    settling.delete(receipt, operation.receipt_handle or "")
+    return None, settling.events()
+
+
+def decide_delete_message_batch(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Delete the messages of the handles that were not refused."""
+    operation = request.operation
+    assert isinstance(operation, DeleteMessageBatch)
+    assert operation.entries is not None
+    settling = _Settling(shard, request, stamp)
+    successful: list[DeleteMessageBatchResultEntry] = []
+    failed: list[BatchResultErrorEntry] = []
+    for entry, part in zip(operation.entries, request.parts, strict=True):
+        try:
+            settling.delete(_receipt(part), entry.receipt_handle or "")
+        except QueueError as error:
+            failed.append(batch_failure(entry.id or "", error))
+        else:
+            successful.append(DeleteMessageBatchResultEntry(entry.id or ""))
+    return DeleteMessageBatchResult(successful or None, failed or None), settling.events()
+
+
+def _receipt(part: object) -> Receipt:
+    """The part of a batch's entry; the error that refuses it is raised."""
+    if not isinstance(part, Receipt):
+        assert isinstance(part, QueueError)
+        raise part
+    return part
+
+
+def decide_change_message_visibility(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Hide the message of the handle for the given time from now; 0 shows it at once."""
+    operation = request.operation
+    receipt = request.parts[0]
+    assert isinstance(operation, ChangeMessageVisibility)
+    assert isinstance(receipt, Receipt)
+    settling = _Settling(shard, request, stamp)
+    settling.change(receipt, operation.visibility_timeout or 0, operation.receipt_handle or "")
+    return None, settling.events()
+
+
+def decide_change_message_visibility_batch(
+    shard: ShardState, request: Request, stamp: Stamp
+) -> Outcome:
+    """Change the messages of the handles that were not refused."""
+    operation = request.operation
+    assert isinstance(operation, ChangeMessageVisibilityBatch)
+    assert operation.entries is not None
+    settling = _Settling(shard, request, stamp)
+    successful: list[ChangeMessageVisibilityBatchResultEntry] = []
+    failed: list[BatchResultErrorEntry] = []
+    for entry, part in zip(operation.entries, request.parts, strict=True):
+        entry_id = entry.id or ""
+        try:
+            handle = entry.receipt_handle or ""
+            settling.change(_receipt(part), entry.visibility_timeout or 0, handle)
+        except QueueError as error:
+            failed.append(batch_failure(entry_id, error))
+        else:
+            successful.append(ChangeMessageVisibilityBatchResultEntry(entry_id))
+    return ChangeMessageVisibilityBatchResult(successful or None, failed or None), settling.events()
+
+
+def decide_return_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Show messages again whose answer never left, as if they had not been received."""
+    settling = _Settling(shard, request, stamp)
+    for part in request.parts:
+        settling.give_back(_receipt(part))
+    return None, settling.events()

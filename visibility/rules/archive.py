@@ -1,0 +1,129 @@
+"""What leaves a queue for the archive: handed over, sealed in numbered batches, forgotten once it is archived for good.
+
+A message that is handed over is in no queue any more: it lies under a position of the shard. A batch is a range of
+positions and never changes, so that it can be written again after any crash and is the same. Without an archive nothing
+is handed over; what waits from earlier times stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.model import QueueDefinition, QueueSettings, Request
+from visibility.contract.operations import AcknowledgeArchive, SealArchive
+from visibility.contract.outcomes import Outcome
+from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_NONE
+from visibility.state.events import (
+    THE_SHARD,
+    BatchesArchived,
+    BatchSealed,
+    Event,
+    Lease,
+    MessagesDiscarded,
+    MessagesHandedOver,
+    SealedBatch,
+    StoredMessage,
+)
+from visibility.state.stamp import Stamp
+from visibility.state.state import ShardState
+
+EXPIRED = "expired"
+DELETED = "deleted"
+ROW_BYTES = 200
+"""About what a message takes on disk beside its content."""
+
+
+def the_shard(number: int) -> QueueDefinition:
+    """What stands in the place of a queue in requests about the archive of a shard."""
+    settings = QueueSettings(0, 0, 0, 0, 0, False, None)
+    return QueueDefinition(THE_SHARD, "", "", "", 0, number, 0, 0, b"", {}, {}, settings)
+
+
+def takes_expired(shard: ShardState, settings: QueueSettings) -> bool:
+    """Whether messages that are too old go to the archive."""
+    return shard.archive.is_on and settings.archive != ARCHIVE_NONE
+
+
+def takes_deleted(shard: ShardState, settings: QueueSettings) -> bool:
+    """Whether messages that consumers delete go to the archive."""
+    return settings.archive == ARCHIVE_ALL and shard.archive.is_on
+
+
+def hand_over(
+    shard: ShardState,
+    definition: QueueDefinition,
+    leases: Sequence[Lease],
+    messages: Mapping[int, StoredMessage],
+    *,
+    reason: str,
+    now_ms: int,
+) -> tuple[Event, ...]:
+    """What it means for the archive that these messages leave; `messages` has those that can be read, by sequence.
+
+    Above the archive's limit they are discarded: neither sends nor deletes wait for it.
+    """
+    readable = [lease for lease in leases if lease.sequence in messages]
+    if not readable:
+        return ()
+    size = sum(len(messages[lease.sequence].data) + ROW_BYTES for lease in readable)
+    archive = shard.archive
+    if archive.size + size > archive.size_max:
+        return (MessagesDiscarded(definition.queue_id, len(readable)),)
+    return (
+        MessagesHandedOver(
+            definition.queue_id,
+            now_ms,
+            reason,
+            definition.arn,
+            definition.settings.fifo,
+            archive.next_position,
+            size,
+            readable,
+        ),
+    )
+
+
+def hand_over_deleted(
+    shard: ShardState, request: Request, leases: Sequence[Lease], now_ms: int
+) -> tuple[Event, ...]:
+    """The same for messages that a request deletes. Raises DamagedRecord for one that was not known to be damaged."""
+    definition = request.queue
+    sequences = [lease.sequence for lease in leases]
+    messages = dict(shard.rows.readable_messages(definition.queue_id, sequences))
+    return hand_over(shard, definition, leases, messages, reason=DELETED, now_ms=now_ms)
+
+
+def decide_seal_archive(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """What waits becomes a batch, if anything does."""
+    assert isinstance(request.operation, SealArchive)
+    archive = shard.archive
+    if not archive.has_open:
+        return None, ()
+    batch = SealedBatch(
+        archive.next_batch,
+        archive.open_first,
+        archive.next_position,
+        archive.open_size,
+        stamp.now_ms,
+    )
+    return None, (BatchSealed(THE_SHARD, batch),)
+
+
+def decide_acknowledge_archive(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Forget the messages of all batches up to the one that is archived. Raises InvalidParameterValue."""
+    operation = request.operation
+    assert isinstance(operation, AcknowledgeArchive)
+    archive = shard.archive
+    if operation.source != archive.source:
+        raise InvalidParameterValue(
+            f"this data folder is {archive.source} to the archive, and not {operation.source}"
+        )
+    if operation.batch >= archive.next_batch:
+        raise InvalidParameterValue(
+            f"there is no batch {operation.batch}: the last one that was sealed is {archive.next_batch - 1}"
+        )
+    if operation.batch <= archive.archived:
+        return None, ()
+    until = archive.batches[operation.batch].until
+    return None, (BatchesArchived(THE_SHARD, operation.batch, until),)

@@ -1,0 +1,60 @@
+"""Looking at messages without receiving them: nothing changes, no count goes up. Beyond AWS, for people who repair.
+
+Pages are stable: they go by sequence (delayed messages by the end of their delay), which a message keeps while it stays
+where it is.
+"""
+
+from __future__ import annotations
+
+from visibility.contract.model import Request
+from visibility.contract.operations import BrowseMessages
+from visibility.contract.outcomes import Browsed, BrowsedPage, Outcome
+from visibility.state.stamp import Stamp
+from visibility.state.state import QueueState, ShardState
+
+BROWSE_MAX = 100
+_PAGE_BYTES = 4 << 20
+
+
+def decide_browse_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """A page of messages behind the token."""
+    operation = request.operation
+    assert isinstance(operation, BrowseMessages)
+    queue = shard.queue(request.queue.queue_id)
+    limit = max(1, min(operation.limit, BROWSE_MAX))
+    after = operation.after or (0, 0)
+    if operation.delayed:
+        return _delayed(shard, queue, after, limit), ()
+    return _present(shard, queue, after[1] + 1, limit), ()
+
+
+def _delayed(
+    shard: ShardState, queue: QueueState, after: tuple[int, int], limit: int
+) -> BrowsedPage:
+    page = shard.rows.delayed(queue.queue_id, limit, after=after)
+    found = [
+        Browsed(sequence, "delayed", message, None, due_ms) for due_ms, sequence, message in page
+    ]
+    return BrowsedPage(found, page[-1][:2] if page else None)
+
+
+def _present(shard: ShardState, queue: QueueState, first: int, limit: int) -> BrowsedPage:
+    page = shard.rows.line(
+        queue.queue_id,
+        max(first, queue.floor),
+        max(queue.next_sequence, first, queue.floor),
+        messages=limit,
+        size=_PAGE_BYTES,
+    )
+    found = []
+    for sequence, message in page.messages:
+        entry = queue.entries.get(sequence)
+        if entry is None:
+            found.append(Browsed(sequence, "visible", message, None, 0))
+        elif entry.hidden:
+            due_ms = entry.lease.visible_at_ms
+            found.append(Browsed(sequence, "in flight", message, entry.lease, due_ms))
+        else:
+            found.append(Browsed(sequence, "visible", message, entry.lease, 0))
+    token = (0, page.next_sequence - 1) if page.next_sequence is not None else None
+    return BrowsedPage(found, token)

@@ -1,0 +1,136 @@
+"""DeadLetters: messages that a receive finds to have been received too often, on their way to the dead-letter queue.
+
+The move keeps the message and its count. Standard: retention still counts from the first send; FIFO: from the move, and
+the deduplication id becomes the message id (`content.py` shows it so). A message that cannot be sealed as the target
+requires is received as if there were no target.
+Source: SQS developer guide, dead-letter queues; recorded receive counts.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from visibility.content.sealing import SealingFailed
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueDefinition, Request
+from visibility.rules.groups import GroupBook
+from visibility.state.events import Event, Lease, MessagesMoved, Move, StoredMessage
+from visibility.state.state import ShardState
+
+MOVES_MAX = 100
+"""Moves in one decision, so that a queue full of spent messages cannot hold the shard."""
+_BYTES_MAX = 4 << 20
+"""Content that one decision moves, for the same reason; one message more may pass it."""
+
+
+def receives_allowed(shard: ShardState, queue: QueueDefinition) -> int | None:
+    """Receives after which a message becomes a dead letter; None if it never does."""
+    policy, target = queue.settings.redrive_policy, shard.definitions.dead_letter_queue(queue)
+    if policy is None or target is None:
+        return None
+    try:
+        shard.sealing.check(target)
+    except QueueError:
+        return None
+    return policy.max_receive_count
+
+
+class DeadLetters:
+    """The moves of one decision."""
+
+    __slots__ = (
+        "_allowed",
+        "_book",
+        "_now_ms",
+        "_request",
+        "_shard",
+        "_size",
+        "moves",
+        "source_book",
+    )
+
+    def __init__(self, shard: ShardState, request: Request, now_ms: int) -> None:
+        policy, target = request.queue.settings.redrive_policy, request.dead_letter_queue
+        self._request = request
+        self._now_ms = now_ms
+        self._shard = shard
+        self._size = 0
+        self._allowed = policy.max_receive_count if policy and target else None
+        source = shard.queue(request.queue.queue_id)
+        self.source_book = self._book = GroupBook(shard, source, fifo=request.queue.settings.fifo)
+        if target is not None and target.queue_id != source.queue_id:
+            there = shard.queue(target.queue_id)
+            self._book = GroupBook(shard, there, fifo=target.settings.fifo)
+        self.moves: list[Move] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this decision moved as many as it should."""
+        return len(self.moves) >= MOVES_MAX or self._size >= _BYTES_MAX
+
+    @property
+    def come_back(self) -> bool:
+        """Whether messages were moved to the very queue they came from."""
+        return any(move.target_queue_id == self._request.queue.queue_id for move in self.moves)
+
+    def wants(self, received: int) -> bool:
+        """Whether a message that was received so often in its queue leaves it instead of being received again."""
+        return self._allowed is not None and received >= self._allowed
+
+    def move(self, lease: Lease, message: StoredMessage, *, waits: bool) -> bool:
+        """Send a message away; False if it cannot be sealed for its target, and stays to be received.
+
+        `lease` is the one that ended; `waits`: the message is in the line of its group.
+        """
+        target = self._request.dead_letter_queue
+        assert target is not None
+        sealed = self._sealed(message, target)
+        if sealed is None:
+            return False
+        if waits and message.group:
+            self.source_book.leave(message.group, lease.sequence)
+        self._size += len(message.data)
+        resealed = sealed is not message
+        if not resealed:
+            sealed = msgspec.structs.replace(message, data=b"")
+        envelope = self._envelope(lease, sealed, target)
+        sequence = self._book.allocate()
+        if envelope.group:
+            self._book.arrive(envelope.group, sequence)
+        self.moves.append(Move(lease, -1, target.queue_id, sequence, envelope, resealed))
+        return True
+
+    def _envelope(
+        self, lease: Lease, message: StoredMessage, target: QueueDefinition
+    ) -> StoredMessage:
+        return msgspec.structs.replace(
+            message,
+            dead_letter_source_arn=self._request.queue.arn,
+            receive_count=lease.receive_count,
+            first_received_at_ms=lease.first_received_at_ms,
+            group=self._book.group_of(message.group),
+            clock_ms=self._now_ms if target.settings.fifo else message.retained_from_ms,
+            handle_sequence=0,
+            received_here=0,
+        )
+
+    def _sealed(self, message: StoredMessage, target: QueueDefinition) -> StoredMessage | None:
+        if not self.moves and not self._shard.is_ready(target.queue_id):
+            return None
+        try:
+            return self._shard.sealing.sealed_for(message, target)
+        except QueueError:
+            return None
+        except SealingFailed:
+            self._allowed = None  # the next message would wait as long to fail
+            return None
+
+    def events(self) -> tuple[Event, ...]:
+        """What changes in the indexes of groups, then the move."""
+        first = self.source_book.events()
+        if not self.moves:
+            return first
+        if self._book is not self.source_book:
+            first += self._book.events()
+        moved = MessagesMoved(self._request.queue.queue_id, self._now_ms, self.moves)
+        return (*first, moved)

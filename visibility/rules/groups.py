@@ -1,0 +1,150 @@
+"""GroupBook: what one decision makes of a queue's groups, before anything is applied.
+
+FIFO: a group is listed while its first waiting message may be received, that is, while no earlier one of it is in flight.
+A new group is listed under the sequence of its message, one that was received from under a fresh number when it is free
+again: so it goes behind the groups that were not received from yet. Standard: a group is listed while it has waiting
+messages, under a sequence not above that of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from visibility.state.events import Event, GroupChange, GroupRow, GroupsChanged, Lease
+from visibility.state.grouping import UNGROUPED
+from visibility.state.state import QueueState, ShardState
+
+_NOBODY: frozenset[int] = frozenset()
+_EMPTY = GroupRow()
+
+
+class GroupBook:
+    """Changes of one queue's groups in one decision; it also gives out the queue's numbers."""
+
+    __slots__ = ("_before", "_left", "_queue", "_rows", "_shard", "fifo", "next_number")
+
+    def __init__(self, shard: ShardState, queue: QueueState, *, fifo: bool) -> None:
+        self.fifo = fifo
+        self.next_number = queue.next_sequence
+        """The next free sequence or order."""
+        self._shard = shard
+        self._queue = queue
+        self._before: dict[bytes, int] = {}
+        self._rows: dict[bytes, GroupRow] = {}
+        self._left: dict[bytes, set[int]] = {}
+        """FIFO: messages that leave their group's line, where the disk has them still."""
+
+    @property
+    def queue_id(self) -> int:
+        """The queue whose groups these are."""
+        return self._queue.queue_id
+
+    def allocate(self) -> int:
+        """A fresh number, for a message or for an order."""
+        self.next_number += 1
+        return self.next_number - 1
+
+    def row(self, group: bytes) -> GroupRow:
+        """The group as this decision leaves it. Raises DamagedRecord."""
+        row = self._rows.get(group)
+        if row is None:
+            row = self._queue.groups.get(group)
+            if row is None:
+                row = self._shard.rows.group(self._queue.queue_id, group) or _EMPTY
+            self._rows[group] = row
+            self._before[group] = row.order
+        return row
+
+    def held(self, group: bytes) -> Set[int]:
+        """Sequences of the group that are in flight, before this decision."""
+        return self._queue.held.get(group, _NOBODY)
+
+    def group_of(self, group: bytes) -> bytes:
+        """The group under which a message joins the line: one without is in the index as soon as others are."""
+        if group or self.fifo:
+            return group
+        others = self._queue.heads.total or any(row.order for row in self._rows.values())
+        return UNGROUPED if others else group
+
+    def delay(self, group: bytes) -> None:
+        """A message of the group is delayed."""
+        row = self.row(group)
+        self._rows[group] = GroupRow(row.count, row.first, row.order, row.delayed + 1)
+
+    def end_delay(self, group: bytes) -> None:
+        """A delayed message of the group is not delayed any more."""
+        row = self.row(group)
+        self._rows[group] = GroupRow(row.count, row.first, row.order, max(0, row.delayed - 1))
+
+    def arrive(self, group: bytes, sequence: int) -> None:
+        """A message that was never received here joins the group's line."""
+        row = self.row(group)
+        first = min(row.first, sequence) if row.count else sequence
+        order = row.order
+        held = self.held(group) if self.fifo else _NOBODY
+        if not order and not any(other < sequence for other in held):
+            order = self.allocate() if held else sequence
+        self._rows[group] = GroupRow(row.count + 1, first, order, row.delayed)
+
+    def leave(self, group: bytes, sequence: int) -> None:
+        """A waiting message leaves the line."""
+        row = self.row(group)
+        count = row.count - 1
+        first = sequence + 1 if sequence == row.first else row.first
+        order = row.order if count else 0
+        self._rows[group] = GroupRow(count, first, order, row.delayed)
+        if self.fifo:
+            self._left.setdefault(group, set()).add(sequence)
+
+    def leave_all(self, leases: list[Lease]) -> None:
+        """Messages leave for good, wherever they are. Raises DamagedRecord."""
+        for lease in leases:
+            if lease.group and lease.sequence not in self._queue.entries:
+                self.leave(lease.group, lease.sequence)
+        if self.fifo:
+            self.settle_all(leases, ())
+
+    def take(self, group: bytes, sequences: list[int]) -> None:
+        """The first waiting messages of a FIFO group go in flight: it is blocked, or empty."""
+        row = self.row(group)
+        first = max(row.first, sequences[-1] + 1)
+        self._rows[group] = GroupRow(row.count - len(sequences), first, 0, row.delayed)
+
+    def settle(self, group: bytes, gone: Iterable[int], back: list[int]) -> None:
+        """Messages of a FIFO group are in flight no more: `gone` for good, `back` in its line. Raises DamagedRecord."""
+        row = self.row(group)
+        count = row.count + len(back)
+        first = min([*back, row.first] if row.count else back, default=row.first)
+        held = self.held(group) - set(gone) - set(back)
+        row = GroupRow(count, first, row.order, row.delayed)
+        listed = bool(count) and (not held or self._may_go_before(group, row, min(held), back))
+        order = (row.order or self.allocate()) if listed else 0
+        self._rows[group] = GroupRow(count, first, order, row.delayed)
+
+    def settle_all(self, gone: Iterable[Lease], back: Iterable[Lease]) -> None:
+        """The same for messages of several groups. Raises DamagedRecord."""
+        groups: dict[bytes, tuple[list[int], list[int]]] = {}
+        for side, leases in enumerate((gone, back)):
+            for lease in leases:
+                groups.setdefault(lease.group, ([], []))[side].append(lease.sequence)
+        for group, (left, waiting) in groups.items():
+            self.settle(group, left, waiting)
+
+    def _may_go_before(self, group: bytes, row: GroupRow, held_min: int, back: list[int]) -> bool:
+        """Whether a waiting message comes before the first one in flight."""
+        if row.first > held_min:
+            return False
+        if back and min(back) < held_min:
+            return True
+        left = self._left.get(group, _NOBODY)
+        line = self._shard.rows.group_line(self._queue.queue_id, group, row.first, len(left) + 1)
+        return any(sequence < held_min for sequence, _ in line if sequence not in left)
+
+    def events(self) -> tuple[Event, ...]:
+        """The change of the index: empty, or one event that goes before the others of the decision."""
+        changes = [
+            GroupChange(group, self._before[group], row) for group, row in self._rows.items()
+        ]
+        if not changes:
+            return ()
+        return (GroupsChanged(self._queue.queue_id, self.fifo, changes),)

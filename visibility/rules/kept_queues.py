@@ -1,0 +1,278 @@
+"""Queues that were deleted or purged: kept for a while, then dropped, or restored.
+
+A purge gives the queue's name to an empty successor, which goes on with the sequences of the purged queue, so no number is
+given out twice. The messages stay with the purged queue until its time is over, and no client reaches them, except to
+delete one that it received before. Restoring a purged queue moves its messages to the end of its successor, where
+their receipt handles still name them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import RestoreMessages
+from visibility.contract.outcomes import Outcome, Progress
+from visibility.rules.archive import DELETED, hand_over, takes_deleted
+from visibility.rules.groups import GroupBook
+from visibility.rules.leases import history_of, lease_of, no_lease
+from visibility.state.events import (
+    Event,
+    Lease,
+    MessagesDiscarded,
+    MessagesExpired,
+    MessagesMoved,
+    Move,
+    QueueContinued,
+    QueueDropped,
+    StoredMessage,
+)
+from visibility.state.stamp import Stamp
+from visibility.state.state import QueueState, ShardState
+
+STEP_MESSAGES = 250
+"""Messages of one step."""
+STEP_BYTES = 1 << 20
+_ARCHIVED_BYTES = 128 << 10
+"""Content that one step hands over to the archive, which writes it anew."""
+_NO_ROOM_AGAIN_MS = 15_000
+"""Interval at which messages are offered to the archive again that it had no room for."""
+
+_Found = list[tuple[int, StoredMessage]]
+
+
+def continue_queue(shard: ShardState, queue_id: int, successor_id: int) -> QueueContinued:
+    """The event that lets a queue continue a purged one."""
+    old = shard.queue(queue_id)
+    return QueueContinued(queue_id, successor_id, old.next_sequence, list(old.tasks.values()))
+
+
+def unfinished_purges(shard: ShardState) -> list[QueueContinued]:
+    """Events for the purges that the catalog knows of and a crash kept from the shard."""
+    return [
+        continue_queue(shard, queue_id, successor_id)
+        for queue_id, successor_id in shard.definitions.continued()
+        if queue_id in shard.queues
+        and shard.queue(successor_id).next_sequence < shard.queue(queue_id).next_sequence
+    ]
+
+
+def decide_continue_queue(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Let the destination take the place of the purged queue."""
+    assert request.destination is not None
+    queue_id, successor_id = request.queue.queue_id, request.destination.queue_id
+    if shard.queue(successor_id).continues == queue_id:
+        return None, ()
+    return None, (continue_queue(shard, queue_id, successor_id),)
+
+
+# -- drop ------------------------------------------------------------------------------------------------------------
+
+
+def decide_drop_queue(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Forget the queue, once the archive took over what it is to keep."""
+    queue = shard.queue(request.queue.queue_id)
+    if queue.stored and takes_deleted(shard, request.queue.settings):
+        step = _hand_over_some(shard, queue, request.queue, stamp)
+        if step is not None:
+            return step
+    return Progress(is_done=True), (QueueDropped(queue.queue_id),)
+
+
+def _hand_over_some(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> Outcome | None:
+    """The archive takes over the next messages; None if no more can be read."""
+    now_ms = stamp.now_ms
+    book = GroupBook(shard, queue, fifo=definition.settings.fifo)
+    delayed = shard.rows.delayed(queue.queue_id, STEP_MESSAGES)
+    if delayed:
+        moves = [_end_delay(book, due_ms, sequence, m) for due_ms, sequence, m in delayed]
+        return Progress(is_done=False), (
+            *book.events(),
+            MessagesMoved(queue.queue_id, now_ms, moves),
+        )
+    found = _next_messages(shard, queue, 0, _ARCHIVED_BYTES)[0]
+    if not found:
+        return None
+    leases = [lease_of(queue, sequence, message) for sequence, message in found]
+    archived = hand_over(shard, definition, leases, dict(found), reason=DELETED, now_ms=now_ms)
+    if shard.archive.retains and any(type(event) is MessagesDiscarded for event in archived):
+        return Progress(is_done=False, again_in_ms=_NO_ROOM_AGAIN_MS), ()
+    book.leave_all(_in_sound_groups(queue, leases))
+    gone = MessagesExpired(queue.queue_id, now_ms, leases)
+    return Progress(is_done=False), (*archived, *book.events(), gone)
+
+
+def _end_delay(book: GroupBook, due_ms: int, sequence: int, message: StoredMessage) -> Move:
+    """A delayed message joins the line of its own queue."""
+    to = sequence if book.fifo else book.allocate()
+    envelope = _arrived(book, to, message, no_lease(sequence, message))
+    if message.group:
+        book.end_delay(message.group)
+    return Move(no_lease(sequence, message), due_ms, book.queue_id, to, envelope)
+
+
+# -- restore ---------------------------------------------------------------------------------------------------------
+
+
+def decide_restore_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Move the next messages to the destination.
+
+    A message in flight follows when its lease is over, with all of its group in a FIFO queue.
+    """
+    operation, destination = request.operation, request.destination
+    assert isinstance(operation, RestoreMessages)
+    assert destination is not None
+    queue = shard.queue(request.queue.queue_id)
+    restoring = _Restoring(shard, queue, destination, request.queue, stamp, operation.blocked)
+    next_sequence = restoring.move_line(operation.from_sequence)
+    if not next_sequence:
+        # Behind all others: the messages of a FIFO group that are delayed are its last ones.
+        restoring.move_delayed()
+        if queue.delayed > restoring.moved_delayed > 0:
+            next_sequence = queue.next_sequence
+    if next_sequence:
+        step = Progress(is_done=False, next_sequence=next_sequence, blocked=restoring.blocked)
+        return step, restoring.events()
+    if restoring.blocked and not restoring.again_in_ms:
+        return Progress(is_done=False, again_in_ms=1), restoring.events()
+    again_in_ms = restoring.again_in_ms
+    left = 0 if again_in_ms else queue.stored - restoring.moved
+    return Progress(not again_in_ms, 0, again_in_ms, left), restoring.events()
+
+
+class _Restoring:
+    """One step."""
+
+    def __init__(
+        self,
+        shard: ShardState,
+        queue: QueueState,
+        destination: QueueDefinition,
+        definition: QueueDefinition,
+        stamp: Stamp,
+        blocked: frozenset[bytes],
+    ) -> None:
+        fifo = definition.settings.fifo
+        self._shard = shard
+        self._queue = queue
+        self._now_ms = stamp.now_ms
+        self._from = GroupBook(shard, queue, fifo=fifo)
+        self._to = GroupBook(shard, shard.queue(destination.queue_id), fifo=fifo)
+        self._moves: list[Move] = []
+        self.again_in_ms = 0
+        """Time until the first lease ends; 0 if nothing is in flight."""
+        self.blocked = blocked
+        """FIFO: groups with messages in flight, or which had some in an earlier step of this pass."""
+        self.moved_delayed = 0
+        if fifo:
+            self.blocked |= {group for group, held in queue.held.items() if self._waits(held)}
+
+    def _waits(self, sequences: set[int]) -> bool:
+        """True if one of these messages is still in flight."""
+        left_ms = [
+            entry.lease.visible_at_ms - self._now_ms
+            for sequence in sequences
+            if (entry := self._queue.entries.get(sequence)) is not None
+        ]
+        left_ms = [ms for ms in left_ms if ms > 0]
+        if left_ms:
+            self.again_in_ms = min([*left_ms, self.again_in_ms or left_ms[0]])
+        return bool(left_ms)
+
+    def move_delayed(self) -> None:
+        """Move the next delayed messages; their delay is over.
+
+        Those of blocked groups stay, and what lies behind a step full of them.
+        """
+        if not self._queue.delayed:
+            return
+        for due_ms, sequence, message in self._shard.rows.delayed(
+            self._queue.queue_id, STEP_MESSAGES
+        ):
+            if message.group in self.blocked:
+                continue
+            if message.group:
+                self._from.end_delay(message.group)
+            self.moved_delayed += 1
+            self._move(no_lease(sequence, message), due_ms, message)
+
+    def move_line(self, from_sequence: int) -> int:
+        """Move the next messages that are not delayed; returns the sequence to go on with, 0 at the end."""
+        found, next_sequence = _next_messages(self._shard, self._queue, from_sequence, STEP_BYTES)
+        leases: list[Lease] = []
+        for sequence, message in found:
+            if message.group in self.blocked or self._waits({sequence}):
+                continue
+            lease = self._lease(sequence, message)
+            leases.append(lease)
+            self._move(lease, -1, message)
+        self._from.leave_all(_in_sound_groups(self._queue, leases))
+        return next_sequence
+
+    def _lease(self, sequence: int, message: StoredMessage) -> Lease:
+        """The message's lease or history."""
+        is_sound = message.group not in self._queue.set_aside_groups
+        if self._from.fifo and is_sound and sequence not in self._queue.entries:
+            history = history_of(self._shard.rows, self._queue, sequence, message)
+            if history is not None:
+                return history
+        return lease_of(self._queue, sequence, message)
+
+    def _move(self, lease: Lease, due_ms: int, message: StoredMessage) -> None:
+        to = self._to.allocate()
+        envelope = _arrived(self._to, to, message, lease)
+        self._moves.append(Move(lease, due_ms, self._to.queue_id, to, envelope))
+
+    @property
+    def moved(self) -> int:
+        """Messages that this step moves."""
+        return len(self._moves)
+
+    def events(self) -> tuple[Event, ...]:
+        """The step's changes."""
+        if not self._moves:
+            return ()
+        moved = MessagesMoved(self._queue.queue_id, self._now_ms, self._moves)
+        return (*self._from.events(), *self._to.events(), moved)
+
+
+def _in_sound_groups(queue: QueueState, leases: list[Lease]) -> list[Lease]:
+    """Without those whose group cannot be read: its rows stay with the queue, and go with it."""
+    return [lease for lease in leases if lease.group not in queue.set_aside_groups]
+
+
+def _arrived(book: GroupBook, to: int, message: StoredMessage, lease: Lease) -> StoredMessage:
+    """The message at its new place, with its history; retention and receipt handles do not notice."""
+    group = book.group_of(message.group)
+    if group:
+        book.arrive(group, to)
+    was_received = lease.receive_count > lease.base_count or bool(message.handle_sequence)
+    moved = to != lease.sequence
+    return msgspec.structs.replace(
+        message,
+        data=b"",
+        receive_count=lease.receive_count,
+        first_received_at_ms=lease.first_received_at_ms,
+        group=group,
+        clock_ms=message.retained_from_ms if moved else message.clock_ms,
+        handle_sequence=(message.handle_sequence or lease.sequence)
+        if was_received and moved
+        else 0,
+        received_here=lease.receive_count - lease.base_count,
+    )
+
+
+def _next_messages(
+    shard: ShardState, queue: QueueState, from_sequence: int, size: int
+) -> tuple[_Found, int]:
+    """Up to a step's messages from a sequence on, received ones too; and where to go on, 0 at the end."""
+    page = shard.rows.line(
+        queue.queue_id,
+        max(from_sequence, queue.floor),
+        queue.next_sequence,
+        messages=STEP_MESSAGES,
+        size=size,
+    )
+    return page.messages, page.next_sequence or 0

@@ -1,0 +1,74 @@
+"""Leases: the one a message gets when it is received, and the one that only says where its rows are."""
+
+from __future__ import annotations
+
+from visibility.state.events import Lease, StoredMessage
+from visibility.state.rows import Rows
+from visibility.state.state import QueueState
+
+
+def first_lease(sequence: int, message: StoredMessage, visible_at_ms: int, now_ms: int) -> Lease:
+    """The lease of a message that was not received in this place; it may have a history."""
+    before = message.receive_count
+    return Lease(
+        sequence,
+        visible_at_ms,
+        before + 1,
+        before - message.received_here,
+        message.first_received_at_ms or now_ms,
+        now_ms,
+        message.group,
+        message.clock_ms,
+        message.handle_sequence,
+        message.sent_at_ms,
+    )
+
+
+def next_lease(ended: Lease, visible_at_ms: int, now_ms: int) -> Lease:
+    """The lease of the next receive after the one that ended."""
+    return Lease(
+        ended.sequence,
+        visible_at_ms,
+        ended.receive_count + 1,
+        ended.base_count,
+        ended.first_received_at_ms or now_ms,
+        now_ms,
+        ended.group,
+        ended.clock_ms,
+        ended.handle_sequence,
+        ended.sent_at_ms,
+    )
+
+
+def no_lease(sequence: int, message: StoredMessage) -> Lease:
+    """For a message that waits: its history and where its rows are."""
+    count = message.receive_count
+    return Lease(
+        sequence,
+        0,
+        count,
+        count - message.received_here,
+        message.first_received_at_ms,
+        0,
+        message.group,
+        message.clock_ms,
+        message.handle_sequence,
+        message.sent_at_ms,
+    )
+
+
+def history_of(
+    rows: Rows, queue: QueueState, sequence: int, message: StoredMessage | Lease
+) -> Lease | None:
+    """What the line of a FIFO group says of a waiting message that was received before; None if it says nothing.
+
+    Raises DamagedRecord.
+    """
+    line = rows.group_line(queue.queue_id, message.group, sequence, 1)
+    return line[0][1] if line and line[0][0] == sequence else None
+
+
+def lease_of(queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
+    """The message's lease, or one that says where its rows are."""
+    entry = queue.entries.get(sequence)
+    return no_lease(sequence, message) if entry is None else entry.lease

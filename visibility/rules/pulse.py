@@ -1,0 +1,312 @@
+"""TABLE: what time does to a queue. Each step decides a bounded part of what is due and says when to come again.
+
+A pulse runs before the requests of a turn. What it decides are events like any other, so followers and recovery need no
+clock. Standard leases that end are not here: they only show their message (`Engine.advance`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+import msgspec
+
+from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
+from visibility.contract.model import QueueDefinition
+from visibility.rules.archive import EXPIRED, hand_over, takes_expired
+from visibility.rules.dead_letters import receives_allowed
+from visibility.rules.groups import GroupBook
+from visibility.rules.leases import lease_of, no_lease
+from visibility.rules.move_tasks import advance_move_tasks
+from visibility.state.apply import TIRED_RECEIVES
+from visibility.state.events import (
+    REMEMBER_BUCKET_MS,
+    Event,
+    IdsForgotten,
+    Lease,
+    LeasesEnded,
+    MessagesDiscarded,
+    MessagesExpired,
+    MessagesMoved,
+    Move,
+    StoredMessage,
+)
+from visibility.state.stamp import Stamp
+from visibility.state.state import QueueState, ShardState
+
+STEP_MESSAGES = 250
+"""Messages that one step handles; the rest follows in the next turn."""
+_FIRST_LOOK = 16
+_PAGE_BYTES = 4 << 20
+_ARCHIVED_BYTES = 128 << 10
+"""About as much content as one step hands over to the archive, which writes it anew."""
+_REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
+
+Step = Callable[
+    [ShardState, QueueState, QueueDefinition, Stamp], tuple[tuple[Event, ...], int | None]
+]
+"""The events of one step, and when it has to run again (None: not before something else plans it)."""
+
+
+def _end_leases(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """FIFO: messages whose time in flight is over wait in their groups again."""
+    leases: dict[int, Lease] = {}
+    looked_at = list(islice(queue.ending, STEP_MESSAGES))
+    for sequence in looked_at:
+        entry = queue.entries.get(sequence)
+        if (
+            entry is not None
+            and entry.lease.visible_at_ms <= stamp.now_ms
+            and entry.lease.group not in queue.set_aside_groups
+        ):
+            leases[sequence] = entry.lease
+    book = GroupBook(shard, queue, fifo=True)
+    book.settle_all((), leases.values())
+    again = _done(queue.ending, len(looked_at), stamp)
+    if not leases:
+        return (), again
+    ended = LeasesEnded(queue.queue_id, stamp.now_ms, list(leases.values()))
+    return (*book.events(), ended), again
+
+
+def _end_delays(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """Delayed messages join the line: standard ones at its end, FIFO ones where they were sent."""
+    if not queue.delayed:
+        return (), None
+    fifo = definition.settings.fifo
+    delay_ms = definition.settings.delay_ms
+    book = GroupBook(shard, queue, fifo=fifo)
+    moves: list[Move] = []
+    again = None
+    after = queue.delayed_after
+    wanted = _FIRST_LOOK
+    while again is None and (page := shard.rows.delayed(queue.queue_id, wanted, after=after)):
+        for due_ms, sequence, message in page:
+            at_ms = message.sent_at_ms + delay_ms if fifo else due_ms
+            if at_ms > stamp.now_ms or len(moves) == STEP_MESSAGES:
+                again = max(at_ms, stamp.now_ms)
+                break
+            if message.group not in queue.set_aside_groups:
+                moves.append(_ended_delay(queue, book, due_ms, sequence, message))
+            after = (due_ms, sequence)
+        wanted = STEP_MESSAGES
+    if again is None and fifo and queue.delayed > len(moves):
+        again = stamp.now_ms + _DAMAGED_DELAY_AGAIN_MS
+    if not moves:
+        return (), again
+    return (*book.events(), MessagesMoved(queue.queue_id, stamp.now_ms, moves)), again
+
+
+_DAMAGED_DELAY_AGAIN_MS = 1_000
+"""How soon a FIFO queue is looked at again that has delayed messages which cannot be read: new ones line up behind them."""
+
+
+def _ended_delay(
+    queue: QueueState, book: GroupBook, due_ms: int, sequence: int, message: StoredMessage
+) -> Move:
+    to = sequence if book.fifo else book.allocate()
+    clock_ms = 0 if book.fifo else message.sent_at_ms
+    if message.group:
+        book.end_delay(message.group)
+    group = book.group_of(message.group)
+    if group:
+        book.arrive(group, to)
+    envelope = msgspec.structs.replace(message, data=b"", group=group, clock_ms=clock_ms)
+    return Move(no_lease(sequence, message), due_ms, queue.queue_id, to, envelope)
+
+
+def _send_to_the_back(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """Standard: a visible message that was received three times goes behind all others (AWS's poison-pill rule).
+
+    Not one that the next receive sends to the dead-letter queue.
+    """
+    if not queue.tired:
+        return (), None
+    allowed = receives_allowed(shard, definition)
+    leases: dict[int, Lease] = {}
+    looked_at = list(islice(queue.tired, STEP_MESSAGES))
+    for sequence in looked_at:
+        entry = queue.entries.get(sequence)
+        if entry is None or entry.hidden or sequence in queue.set_aside:
+            continue
+        here = entry.lease.receive_count - entry.lease.base_count
+        if entry.lease.receive_count >= TIRED_RECEIVES and not (allowed and here >= allowed):
+            leases[sequence] = entry.lease
+    book = GroupBook(shard, queue, fifo=False)
+    messages = shard.rows.messages(queue.queue_id, list(leases))
+    moves = [
+        _to_the_back(queue, book, lease, message)
+        for lease, message in zip(leases.values(), messages, strict=True)
+        if message is not None
+    ]
+    again = _done(queue.tired, len(looked_at), stamp)
+    if not moves:
+        return (), again
+    return (*book.events(), MessagesMoved(queue.queue_id, stamp.now_ms, moves)), again
+
+
+def _done(line: deque[int], count: int, stamp: Stamp) -> int | None:
+    """Nothing that could fail is left: forget what was looked at, and come again for the rest."""
+    for _ in range(count):
+        line.popleft()
+    return stamp.now_ms if line else None
+
+
+def _to_the_back(queue: QueueState, book: GroupBook, lease: Lease, message: StoredMessage) -> Move:
+    to = book.allocate()
+    group = book.group_of(lease.group)
+    if group:
+        book.arrive(group, to)
+    envelope = msgspec.structs.replace(
+        message,
+        data=b"",
+        receive_count=lease.receive_count,
+        first_received_at_ms=lease.first_received_at_ms,
+        group=group,
+        clock_ms=message.retained_from_ms,
+        handle_sequence=message.handle_sequence or lease.sequence,
+        received_here=lease.receive_count - lease.base_count,
+    )
+    return Move(lease, -1, queue.queue_id, to, envelope)
+
+
+def _expire(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """Messages older than the retention are removed, wherever they are; delayed ones once their delay is over."""
+    if not queue.spans:
+        return (), None
+    retention_ms = definition.settings.retention_ms
+    last_ms = stamp.retained_until_ms - retention_ms
+    old: dict[int, StoredMessage] = {}
+    next_ms: list[int] = []
+    size = _ARCHIVED_BYTES if takes_expired(shard, definition.settings) else _PAGE_BYTES
+    _old_in_line(shard, queue, last_ms, old, next_ms, size)
+    _old_by_clock(shard, queue, last_ms, old, next_ms)
+    _leave_for_later(old, next_ms, size)
+    again = None
+    if next_ms:
+        again = max(stamp.now_ms, min(next_ms) + retention_ms)
+        if min(next_ms) <= stamp.now_ms - retention_ms and min(next_ms) > last_ms:
+            again = stamp.now_ms + _BELIEVE_AGAIN_MS
+    elif sum(queue.spans.values()) > len(old):
+        again = stamp.now_ms + _DAMAGED_AGAIN_MS
+    if not old:
+        return (), again
+    return _expired(shard, queue, definition, stamp, old, again)
+
+
+def _expired(
+    shard: ShardState,
+    queue: QueueState,
+    definition: QueueDefinition,
+    stamp: Stamp,
+    old: dict[int, StoredMessage],
+    again: int | None,
+) -> tuple[tuple[Event, ...], int | None]:
+    """These messages leave; they stay where there is an archive without room for them, if that is what is wanted."""
+    leases = [lease_of(queue, sequence, message) for sequence, message in old.items()]
+    archived: tuple[Event, ...] = ()
+    if takes_expired(shard, definition.settings):
+        archived = hand_over(shard, definition, leases, old, reason=EXPIRED, now_ms=stamp.now_ms)
+        if shard.archive.retains and any(type(e) is MessagesDiscarded for e in archived):
+            return (), stamp.now_ms + _NO_ROOM_AGAIN_MS
+    book = GroupBook(shard, queue, fifo=definition.settings.fifo)
+    book.leave_all(leases)
+    expired = MessagesExpired(queue.queue_id, stamp.now_ms, leases)
+    return (*archived, *book.events(), expired), again
+
+
+_NO_ROOM_AGAIN_MS = 15_000
+"""How soon expired messages are offered to the archive again that it had no room for."""
+_BELIEVE_AGAIN_MS = 60_000
+"""How soon a queue is looked at again while the clock is not believed."""
+_DAMAGED_AGAIN_MS = MESSAGE_RETENTION_PERIOD.low * 1000
+"""How soon a queue is looked at again of which nothing that remains can be read: new messages plan no look then."""
+
+
+def _old_in_line(
+    shard: ShardState,
+    queue: QueueState,
+    last_ms: int,
+    old: dict[int, StoredMessage],
+    next_ms: list[int],
+    size: int,
+) -> None:
+    """Old messages at the beginning, where the order of the queue is that of the clock."""
+    after: int | None = queue.floor
+    wanted = _FIRST_LOOK
+    while after is not None:
+        page = shard.rows.line(
+            queue.queue_id, after, queue.next_sequence, messages=wanted, size=max(size, 1)
+        )
+        for sequence, message in page.messages:
+            if message.retained_from_ms > last_ms or len(old) >= STEP_MESSAGES or size <= 0:
+                next_ms.append(message.retained_from_ms)
+                return
+            if message.group not in queue.set_aside_groups:
+                old[sequence] = message
+                size -= len(message.data)
+        after = page.next_sequence
+        wanted = STEP_MESSAGES
+
+
+def _old_by_clock(
+    shard: ShardState,
+    queue: QueueState,
+    last_ms: int,
+    old: dict[int, StoredMessage],
+    next_ms: list[int],
+) -> None:
+    """Old messages whose clock is not the order of the queue."""
+    clocks = shard.rows.clocks(queue.queue_id, STEP_MESSAGES, after=queue.clocks_after)
+    if clocks:
+        queue.clocks_after = (clocks[0][0], clocks[0][1] - 1)
+    due = [sequence for clock_ms, sequence in clocks if clock_ms <= last_ms and sequence not in old]
+    next_ms += [clock_ms for clock_ms, _ in clocks if clock_ms > last_ms][:1]
+    if len(clocks) == STEP_MESSAGES and clocks[-1][0] <= last_ms:
+        next_ms.append(clocks[-1][0])
+    messages = zip(due, shard.rows.messages(queue.queue_id, due), strict=True)
+    old.update({sequence: message for sequence, message in messages if message is not None})
+
+
+def _leave_for_later(old: dict[int, StoredMessage], next_ms: list[int], size: int) -> None:
+    """A step takes so much content at most: it does not hold the loop for long."""
+    for sequence, message in list(old.items()):
+        if size <= 0:
+            del old[sequence]
+            next_ms.append(message.retained_from_ms)
+        size -= len(message.data)
+
+
+def _forget_ids(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """Ids mean nothing five minutes after they were used; they go by buckets."""
+    if not queue.remembered_ms:
+        return (), None
+    now_ms = stamp.now_ms
+    before_ms = (now_ms - _REMEMBERED_MS) // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
+    over = queue.remembered_ms < before_ms
+    again = None if over else before_ms + _REMEMBERED_MS + 2 * REMEMBER_BUCKET_MS
+    if before_ms <= queue.forgotten_ms and not over:
+        return (), again
+    return (IdsForgotten(queue.queue_id, before_ms),), again
+
+
+STEPS: tuple[Step, ...] = (
+    _end_leases,
+    _end_delays,
+    _send_to_the_back,
+    advance_move_tasks,
+    _expire,
+    _forget_ids,
+)
+"""In this order. Each may raise DamagedRecord, and has changed nothing then."""

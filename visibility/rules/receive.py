@@ -1,0 +1,187 @@
+"""Deciding ReceiveMessage: which messages, the in-flight cap, the dead-letter rule, waiting.
+
+Standard queues, oldest first: messages that became visible again are merged with the untouched ones by sequence, so those
+that came back are served before what was sent later, and their number stays below the in-flight cap (one received three
+times goes to the back, see `pulse.py`). `receive_fair.py` has the order while a group is noisy, `receive_fifo.py` that of
+FIFO queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from visibility.contract.errors import OverLimit
+from visibility.contract.limits import IN_FLIGHT_MAX
+from visibility.contract.model import QueueSettings, Request
+from visibility.contract.operations import ReceiveMessage
+from visibility.contract.outcomes import Deliveries, NoAnswer, Outcome
+from visibility.rules.dead_letters import DeadLetters
+from visibility.rules.leases import first_lease, next_lease, no_lease
+from visibility.rules.receive_fair import Candidates, quiet_first
+from visibility.rules.receive_fifo import decide_receive_fifo
+from visibility.state import window
+from visibility.state.events import Lease, MessagesReceived, StoredMessage
+from visibility.state.stamp import Stamp
+from visibility.state.state import QueueState, ShardState
+
+_NONE = Deliveries([], [])
+
+
+def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Take the oldest visible messages; park or answer empty if there are none."""
+    operation = request.operation
+    assert isinstance(operation, ReceiveMessage)
+    queue = shard.queue(request.queue.queue_id)
+    settings = request.queue.settings
+    now_ms = stamp.now_ms
+    limit = min(operation.max_number_of_messages or 1, IN_FLIGHT_MAX - queue.in_flight)
+    hidden_s = operation.visibility_timeout
+    hide_ms = settings.visibility_timeout_ms if hidden_s is None else hidden_s * 1000
+    if settings.fifo:
+        letters = DeadLetters(shard, request, now_ms)
+        deliveries, events = decide_receive_fifo(
+            shard, queue, request, now_ms, max(0, limit), now_ms + hide_ms, letters
+        )
+        return deliveries if deliveries.leases else _nothing(operation, settings, letters), events
+    if limit <= 0:
+        if wait_ms(operation, settings):
+            return NoAnswer.PARK, ()  # AWS refuses short polls only
+        raise OverLimit(
+            "Too many messages have been received and not deleted from this queue: "
+            f"at most {IN_FLIGHT_MAX} messages may be in flight."
+        )
+    if len(queue.window) < limit and queue.backlog > 0:
+        window.fill(shard, queue, limit)
+    taking = Taking(shard, queue, now_ms, now_ms + hide_ms)
+    if queue.returned or queue.aliases or queue.heads.total:
+        return _receive_in_order(shard, queue, request, limit, taking)
+    taking.untouched(islice(queue.window, limit))
+    if not taking.leases:
+        return (NoAnswer.PARK if wait_ms(operation, settings) else _NONE), ()
+    received = MessagesReceived(queue.queue_id, now_ms, taking.leases)
+    return Deliveries(taking.leases, taking.messages), (received,)
+
+
+def _receive_in_order(
+    shard: ShardState, queue: QueueState, request: Request, limit: int, taking: Taking
+) -> Outcome:
+    """Take from a queue whose messages do not simply wait one behind the other."""
+    operation = request.operation
+    assert isinstance(operation, ReceiveMessage)
+    letters = DeadLetters(shard, request, taking.now_ms)
+    if _is_unfair(queue, taking.now_ms):
+        _take(taking, quiet_first(shard, queue), limit, letters)
+    else:
+        _take(taking, _merged(shard, queue), limit, letters)
+    for sequence, message in taking.new:
+        letters.source_book.leave(message.group, sequence)
+    events = letters.events()
+    if not taking.leases:
+        return _nothing(operation, request.queue.settings, letters), events
+    received = MessagesReceived(queue.queue_id, taking.now_ms, taking.leases)
+    return Deliveries(taking.leases, taking.messages), (*events, received)
+
+
+def _nothing(
+    operation: ReceiveMessage, settings: QueueSettings, letters: DeadLetters
+) -> Deliveries | NoAnswer:
+    if letters.is_full:
+        return NoAnswer.DEFER
+    if not wait_ms(operation, settings):
+        return _NONE
+    # A queue may be its own dead-letter queue: what was just moved is there to be received.
+    return NoAnswer.DEFER if letters.come_back else NoAnswer.PARK
+
+
+def wait_ms(operation: ReceiveMessage, settings: QueueSettings) -> int:
+    """How long this receive may wait: its own time, or the queue's where it names none."""
+    asked_s = operation.wait_time_seconds
+    return settings.wait_ms if asked_s is None else asked_s * 1000
+
+
+def _is_unfair(queue: QueueState, now_ms: int) -> bool:
+    """Whether a group is noisy while others have messages too."""
+    noisy = queue.fairness.noisy_now(now_ms)
+    if not noisy:
+        return False
+    listed = sum(bool((row := queue.groups.get(group)) and row.order) for group in noisy)
+    return queue.heads.total > listed or bool(queue.returned)
+
+
+def _merged(shard: ShardState, queue: QueueState) -> Candidates:
+    """Returned and untouched messages by sequence. Reads the returned ones one by one."""
+    position = 0
+    for entry in queue.returned_in_order():
+        sequence = entry.lease.sequence
+        while True:
+            if position == len(queue.window) and queue.backlog and queue.head <= sequence:
+                window.fill(shard, queue, position + 1)
+            if position == len(queue.window) or queue.window[position][0] > sequence:
+                break
+            yield queue.window[position][0], queue.window[position][1], None
+            position += 1
+        yield sequence, None, entry.lease
+    while position < len(queue.window) or queue.backlog > 0:
+        if position == len(queue.window):
+            window.fill(shard, queue, position + 1)
+        yield queue.window[position][0], queue.window[position][1], None
+        position += 1
+
+
+def _take(taking: Taking, candidates: Candidates, limit: int, letters: DeadLetters) -> None:
+    """Take candidates in order; those received too often leave instead."""
+    for sequence, message, lease in candidates:
+        if len(taking.leases) == limit or letters.is_full:
+            return
+        if lease is None:
+            assert message is not None
+            if not (
+                letters.wants(message.received_here)
+                and letters.move(no_lease(sequence, message), message, waits=True)
+            ):
+                taking.untouched([(sequence, message)])
+        elif not (
+            letters.wants(lease.receive_count - lease.base_count)
+            and letters.move(lease, taking.read(sequence), waits=False)
+        ):
+            taking.again(lease)
+
+
+class Taking:
+    """The leases of one receive as they come together."""
+
+    __slots__ = ("_queue", "_rows", "leases", "messages", "new", "now_ms", "visible_at_ms")
+
+    def __init__(
+        self, shard: ShardState, queue: QueueState, now_ms: int, visible_at_ms: int
+    ) -> None:
+        self._rows = shard.rows
+        self._queue = queue
+        self.now_ms = now_ms
+        self.visible_at_ms = visible_at_ms
+        self.leases: list[Lease] = []
+        self.messages: list[StoredMessage] = []
+        self.new: list[tuple[int, StoredMessage]] = []
+        """Those that were not received in this place before and are in the index of groups."""
+
+    def read(self, sequence: int) -> StoredMessage:
+        """A message of this queue. Raises DamagedRecord, MessagesMissing."""
+        (message,) = self._rows.messages(self._queue.queue_id, [sequence])
+        if message is None:
+            raise window.MessagesMissing(f"queue {self._queue.queue_id}: message {sequence}")
+        return message
+
+    def untouched(self, messages: Iterable[tuple[int, StoredMessage]]) -> None:
+        """Hand out messages that wait."""
+        for sequence, message in messages:
+            self.leases.append(first_lease(sequence, message, self.visible_at_ms, self.now_ms))
+            self.messages.append(message)
+            if message.group:
+                self.new.append((sequence, message))
+
+    def again(self, lease: Lease) -> None:
+        """Hand out a message that is visible again; `lease` is the one that ended."""
+        message = self.read(lease.sequence)
+        self.leases.append(next_lease(lease, self.visible_at_ms, self.now_ms))
+        self.messages.append(message)

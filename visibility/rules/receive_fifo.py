@@ -1,0 +1,168 @@
+"""The order of a FIFO queue: groups by their place, as many messages of each as it may give, then the next group.
+
+While a message of a group is in flight no later one of it is handed out. A message whose lease ended is in front of its
+group again. A receive with an attempt id that is repeated within five minutes gets the same deliveries once more, unless
+one of them was deleted or changed since.
+Source: SQS developer guide; the order of groups recorded from AWS.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import takewhile
+
+import msgspec
+
+from visibility.contract.model import Request
+from visibility.contract.operations import ReceiveMessage
+from visibility.contract.outcomes import Deliveries
+from visibility.rules.dead_letters import DeadLetters
+from visibility.rules.leases import next_lease, no_lease
+from visibility.state.events import (
+    Event,
+    IdsRemembered,
+    Lease,
+    LeasesEnded,
+    MessagesReceived,
+    Remembered,
+    StoredMessage,
+    VisibilityChanged,
+)
+from visibility.state.grouping import attempt_digest
+from visibility.state.state import QueueState, ShardState
+from visibility.state.window import MessagesMissing
+
+_NO_END = 1 << 63
+
+
+def decide_receive_fifo(
+    shard: ShardState,
+    queue: QueueState,
+    request: Request,
+    now_ms: int,
+    limit: int,
+    visible_at_ms: int,
+    letters: DeadLetters,
+) -> tuple[Deliveries, tuple[Event, ...]]:
+    """What a receive takes, and the events that make it so. Raises DamagedRecord, MessagesMissing."""
+    operation = request.operation
+    assert isinstance(operation, ReceiveMessage)
+    attempt = operation.receive_request_attempt_id
+    digest = attempt_digest(attempt) if attempt else b""
+    if digest:
+        repeated = _repeated(shard, queue, digest, now_ms, visible_at_ms)
+        if repeated is not None:
+            return repeated
+    taking = _Taking(shard, queue, now_ms, visible_at_ms, letters)
+    read_heads = partial(shard.rows.heads, queue.queue_id)
+    for _, group in queue.heads.in_order(read_heads):
+        if len(taking.leases) >= limit or letters.is_full:
+            break
+        if group not in queue.set_aside_groups:
+            taking.from_group(group, limit)
+    events: list[Event] = []
+    if taking.leases:
+        events.append(MessagesReceived(queue.queue_id, now_ms, taking.leases))
+        if visible_at_ms <= now_ms:
+            events.append(LeasesEnded(queue.queue_id, now_ms, taking.leases))
+            taking.give_back()
+        if digest:
+            events.append(_remembered(queue, digest, taking.leases, now_ms))
+    return Deliveries(taking.leases, taking.messages), (*letters.events(), *events)
+
+
+class _Taking:
+    """The leases of one receive as they come together."""
+
+    def __init__(
+        self,
+        shard: ShardState,
+        queue: QueueState,
+        now_ms: int,
+        visible_at_ms: int,
+        letters: DeadLetters,
+    ) -> None:
+        self.leases: list[Lease] = []
+        self.messages: list[StoredMessage] = []
+        self.book = letters.source_book
+        self._shard = shard
+        self._queue = queue
+        self._now_ms = now_ms
+        self._visible_at_ms = visible_at_ms
+        self._letters = letters
+        self._groups: dict[bytes, list[int]] = {}
+
+    def from_group(self, group: bytes, limit: int) -> None:
+        """Take the group's messages up to the first that is in flight, or that cannot be read."""
+        end = min(self.book.held(group), default=_NO_END)
+        taken: list[int] = []
+        before = self.book.row(group)
+        after = before.first
+        while len(self.leases) < limit and not self._letters.is_full:
+            wanted = limit - len(self.leases)
+            line = self._shard.rows.group_line(self._queue.queue_id, group, after, wanted)
+            page = list(takewhile(partial(self._may_go, end), line))
+            self._take(group, page, taken)
+            if len(page) < wanted:
+                break
+            after = page[-1][0] + 1
+        if taken:
+            self.book.take(group, taken)
+            self._groups[group] = taken
+        elif self.book.row(group) is not before:  # what remains may be behind one in flight
+            self.book.settle(group, (), [])
+
+    def _may_go(self, end: int, row: tuple[int, Lease | None]) -> bool:
+        return row[0] < end and row[0] not in self._queue.set_aside
+
+    def _take(self, group: bytes, page: list[tuple[int, Lease | None]], taken: list[int]) -> None:
+        rows = self._shard.rows
+        messages = rows.messages(self._queue.queue_id, [sequence for sequence, _ in page])
+        for (sequence, history), message in zip(page, messages, strict=True):
+            if message is None:
+                raise MessagesMissing(f"queue {self._queue.queue_id}: message {sequence}")
+            before = history or no_lease(sequence, message)
+            spent = self._letters.wants(before.receive_count - before.base_count)
+            if spent and self._letters.move(before, message, waits=True):
+                if self._letters.is_full:
+                    return
+            else:
+                self.leases.append(next_lease(before, self._visible_at_ms, self._now_ms))
+                self.messages.append(message)
+                taken.append(sequence)
+
+    def give_back(self) -> None:
+        """The visibility timeout is 0: the messages are in their groups again at once."""
+        for group, sequences in self._groups.items():
+            self.book.settle(group, (), sequences)
+
+
+def _repeated(
+    shard: ShardState, queue: QueueState, digest: bytes, now_ms: int, visible_at_ms: int
+) -> tuple[Deliveries, tuple[Event, ...]] | None:
+    """The deliveries of the first attempt with their time renewed; None if there was none or one of them changed."""
+    known = shard.rows.remembered(queue.queue_id, [digest], now_ms).get(digest)
+    if known is None:
+        return None
+    leases: list[Lease] = []
+    for sequence, receive_count, until_ms in known.deliveries:
+        entry = queue.entries.get(sequence)
+        if (
+            entry is None
+            or entry.lease.receive_count != receive_count
+            or entry.lease.visible_at_ms != until_ms
+            or until_ms <= now_ms
+        ):
+            return None
+        leases.append(msgspec.structs.replace(entry.lease, visible_at_ms=visible_at_ms))
+    found = shard.rows.messages(queue.queue_id, [lease.sequence for lease in leases])
+    messages = [message for message in found if message is not None]
+    if len(messages) < len(leases) or visible_at_ms <= now_ms:
+        return None
+    changed = VisibilityChanged(queue.queue_id, now_ms, leases)
+    return Deliveries(leases, messages), (changed, _remembered(queue, digest, leases, now_ms))
+
+
+def _remembered(queue: QueueState, digest: bytes, leases: list[Lease], now_ms: int) -> Event:
+    deliveries = [(lease.sequence, lease.receive_count, lease.visible_at_ms) for lease in leases]
+    return IdsRemembered(queue.queue_id, [(digest, Remembered(now_ms, deliveries=deliveries))])

@@ -1,0 +1,65 @@
+"""Sending an edited copy of a message, and taking the original away in the same step. Beyond AWS, for people who repair."""
+
+from __future__ import annotations
+
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.model import Content, Request
+from visibility.contract.operations import ResendMessage
+from visibility.contract.outcomes import Outcome
+from visibility.contract.results import SendMessageResult
+from visibility.rules.groups import GroupBook
+from visibility.rules.leases import no_lease
+from visibility.rules.send import Sending
+from visibility.state.events import Event, Lease, MessagesDeleted
+from visibility.state.stamp import Stamp
+from visibility.state.state import QueueState, ShardState
+
+
+def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Send the copy; the original stays unless it is named.
+
+    Raises InvalidParameterValue if that is in flight or gone, or if the copy would be dropped as a duplicate.
+    """
+    operation, content, target = request.operation, request.parts[0], request.destination
+    assert isinstance(operation, ResendMessage)
+    assert isinstance(content, Content)
+    assert target is not None
+    source = shard.queue(request.queue.queue_id)
+    sending = Sending(shard, shard.queue(target.queue_id), target, stamp, [content])
+    sent = sending.send(content, None, 0)
+    gone: tuple[Event, ...] = ()
+    if operation.replaces:
+        if sending.is_empty:
+            raise InvalidParameterValue(
+                "The copy is a duplicate of a message that was sent already."
+            )
+        lease = _original(shard, source, operation.replaces)
+        waits = lease.sequence not in source.entries
+        if waits and target.queue_id == source.queue_id:
+            sending.withdraw(lease)
+        elif waits and lease.group:
+            book = GroupBook(shard, source, fifo=request.queue.settings.fifo)
+            book.leave(lease.group, lease.sequence)
+            if book.fifo:
+                book.settle(lease.group, (), [])
+            gone = book.events()
+        gone += (MessagesDeleted(source.queue_id, stamp.now_ms, [lease]),)
+    result = SendMessageResult(
+        content.md5_of_message_body,
+        sent.message_id,
+        content.md5_of_message_attributes,
+        content.md5_of_message_system_attributes,
+        sent.sequence_number,
+    )
+    return result, (*sending.events(), *gone)
+
+
+def _original(shard: ShardState, queue: QueueState, sequence: int) -> Lease:
+    """The lease of a visible message, or one that says where its rows are."""
+    entry = queue.entries.get(sequence)
+    if entry is not None and not entry.hidden:
+        return entry.lease
+    (message,) = shard.rows.messages(queue.queue_id, [sequence])
+    if entry is not None or message is None:
+        raise InvalidParameterValue(f"Message {sequence} is in flight or does not exist.")
+    return no_lease(sequence, message)

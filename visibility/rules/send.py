@@ -1,0 +1,218 @@
+"""Deciding SendMessage and SendMessageBatch: appending, delays, the index of groups, deduplication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from visibility.content.sequence_numbers import sequence_number
+from visibility.contract.errors import QueueError
+from visibility.contract.model import Content, QueueDefinition, Request
+from visibility.contract.operations import SendMessage, SendMessageBatch
+from visibility.contract.outcomes import Deduplicated, Outcome, batch_failure
+from visibility.contract.results import (
+    BatchResultErrorEntry,
+    SendMessageBatchResult,
+    SendMessageBatchResultEntry,
+    SendMessageResult,
+)
+from visibility.rules.groups import GroupBook
+from visibility.state.events import (
+    Event,
+    IdsRemembered,
+    Lease,
+    MessagesDelayed,
+    MessagesSent,
+    Remembered,
+    StoredMessage,
+)
+from visibility.state.stamp import Stamp
+from visibility.state.state import QueueState, ShardState
+
+
+class _Sent(NamedTuple):
+    """What a client is told of one message."""
+
+    message_id: str
+    sequence_number: str | None
+
+
+def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Append one message to its queue."""
+    operation = request.operation
+    content = request.parts[0]
+    assert isinstance(operation, SendMessage)
+    assert isinstance(content, Content)
+    definition = request.queue
+    queue = shard.queue(definition.queue_id)
+    delay_s = operation.delay_seconds
+    if _is_plain(queue, definition, content) and not (delay_s or definition.settings.delay_ms):
+        sent = _Sent(stamp.message_id(0), None)
+        message = StoredMessage(
+            sent.message_id, stamp.now_ms, content.size, content.data, content.sealed
+        )
+        events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
+        duplicates = 0
+    else:
+        sending = Sending(shard, queue, definition, stamp, request.parts)
+        sent = sending.send(content, delay_s, 0)
+        events = sending.events()
+        duplicates = sending.duplicates
+    result = SendMessageResult(
+        content.md5_of_message_body,
+        sent.message_id,
+        content.md5_of_message_attributes,
+        content.md5_of_message_system_attributes,
+        sent.sequence_number,
+    )
+    return Deduplicated(result, duplicates) if duplicates else result, events
+
+
+def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Append the entries that were not refused, in the order of the request."""
+    operation = request.operation
+    assert isinstance(operation, SendMessageBatch)
+    assert operation.entries is not None
+    queue = shard.queue(request.queue.queue_id)
+    sending = Sending(shard, queue, request.queue, stamp, request.parts)
+    successful: list[SendMessageBatchResultEntry] = []
+    failed: list[BatchResultErrorEntry] = []
+    for position, (entry, part) in enumerate(zip(operation.entries, request.parts, strict=True)):
+        entry_id = entry.id or ""
+        if not isinstance(part, Content):
+            assert isinstance(part, QueueError)
+            failed.append(batch_failure(entry_id, part))
+            continue
+        sent = sending.send(part, entry.delay_seconds, position)
+        successful.append(
+            SendMessageBatchResultEntry(
+                entry_id,
+                sent.message_id,
+                part.md5_of_message_body,
+                part.md5_of_message_attributes,
+                part.md5_of_message_system_attributes,
+                sent.sequence_number,
+            )
+        )
+    result = SendMessageBatchResult(successful or None, failed or None)
+    duplicates = sending.duplicates
+    return Deduplicated(result, duplicates) if duplicates else result, sending.events()
+
+
+def _is_plain(queue: QueueState, definition: QueueDefinition, content: Content) -> bool:
+    """Whether no index has to know of the message."""
+    return not (content.group or queue.heads.total or definition.settings.fifo)
+
+
+class Sending:
+    """The messages of one request as they come together."""
+
+    __slots__ = (
+        "_book",
+        "_definition",
+        "_delayed",
+        "_due_ms",
+        "_fresh",
+        "_known",
+        "_queue",
+        "_shard",
+        "_stamp",
+        "_waiting",
+        "duplicates",
+    )
+
+    def __init__(
+        self,
+        shard: ShardState,
+        queue: QueueState,
+        definition: QueueDefinition,
+        stamp: Stamp,
+        parts: Sequence[object],
+    ) -> None:
+        """`parts` holds the contents to be sent, among others. Raises DamagedRecord."""
+        self._shard = shard
+        self._queue = queue
+        self._definition = definition
+        self._stamp = stamp
+        self._book = GroupBook(shard, queue, fifo=definition.settings.fifo)
+        self._waiting: list[StoredMessage] = []
+        self._delayed: list[StoredMessage] = []
+        self._due_ms: list[int] = []
+        self.duplicates = 0
+        """Messages that were not appended."""
+        self._fresh: dict[bytes, Remembered] = {}
+        """Ids that this request is the first to use."""
+        self._known: dict[bytes, Remembered] = {}
+        """Ids of this request that were used before, by it or by others."""
+        if queue.remembered_ms and definition.settings.fifo:
+            digests = [part.deduplication for part in parts if isinstance(part, Content)]
+            self._known = shard.rows.remembered(queue.queue_id, digests, stamp.now_ms)
+
+    def send(self, content: Content, delay_s: int | None, position: int) -> _Sent:
+        """Append a message, unless it is a duplicate: then what is known of the first one. Raises DamagedRecord."""
+        fifo = self._definition.settings.fifo
+        known = self._known.get(content.deduplication) if fifo else None
+        if known is not None:
+            self.duplicates += 1
+            return _Sent(known.message_id, sequence_number(known.sequence))
+        now_ms = self._stamp.now_ms
+        message_id = self._stamp.message_id(position)
+        group = self._book.group_of(content.group)
+        due_ms = self._due(delay_s)
+        message = StoredMessage(
+            message_id, now_ms, content.size, content.data, content.sealed, group=group
+        )
+        if due_ms is None:
+            sequence = self._queue.next_sequence + len(self._waiting)
+            self._waiting.append(message)
+            if group:
+                self._book.arrive(group, sequence)
+        else:
+            sequence = self._queue.next_sequence + len(self._delayed)
+            self._delayed.append(message)
+            self._due_ms.append(due_ms)
+            if group:
+                self._book.delay(group)
+        if not fifo:
+            return _Sent(message_id, None)
+        remembered = Remembered(now_ms, message_id, sequence)
+        self._fresh[content.deduplication] = self._known[content.deduplication] = remembered
+        return _Sent(message_id, sequence_number(sequence))
+
+    def _due(self, delay_s: int | None) -> int | None:
+        """The key among the delayed, None for a message without a delay.
+
+        In a FIFO queue all are delayed or none, so that they stay in order.
+        """
+        delay_ms = self._definition.settings.delay_ms
+        if self._definition.settings.fifo:
+            return 0 if delay_ms or self._queue.delayed else None
+        if delay_s is not None:
+            delay_ms = delay_s * 1000
+        return self._stamp.now_ms + delay_ms if delay_ms else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing new was sent: all were duplicates."""
+        return not (self._waiting or self._delayed)
+
+    def withdraw(self, lease: Lease) -> None:
+        """A waiting message of the same queue leaves it in the same step."""
+        if lease.group:
+            self._book.leave(lease.group, lease.sequence)
+            if self._book.fifo:
+                self._book.settle(lease.group, (), [])
+
+    def events(self) -> tuple[Event, ...]:
+        """What the request changes. In a standard queue its delayed messages come behind the others."""
+        queue_id = self._queue.queue_id
+        first = self._queue.next_sequence
+        events: list[Event] = [*self._book.events()]
+        if self._waiting:
+            events.append(MessagesSent(queue_id, first, self._waiting))
+        if self._delayed:
+            behind = first + len(self._waiting)
+            events.append(MessagesDelayed(queue_id, behind, self._due_ms, self._delayed))
+        if self._fresh:
+            events.append(IdsRemembered(queue_id, list(self._fresh.items())))
+        return tuple(events)

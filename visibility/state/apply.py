@@ -1,0 +1,450 @@
+"""TABLE: event type to the one function that changes memory by it.
+
+Applying needs nothing but the state and the event, so followers and recovery do exactly what the leader did. A follower
+reads nothing from disk and its timers may lag: each function works from any state in which the event could have been
+decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
+from visibility.state import window
+from visibility.state.counts import Counts, bucket_of
+from visibility.state.events import (
+    BatchesArchived,
+    BatchSealed,
+    Event,
+    GroupsChanged,
+    IdsForgotten,
+    IdsRemembered,
+    Lease,
+    LeasesEnded,
+    MessagesDelayed,
+    MessagesDeleted,
+    MessagesDiscarded,
+    MessagesExpired,
+    MessagesHandedOver,
+    MessagesMoved,
+    MessagesReceived,
+    MessagesSent,
+    MoveTaskChanged,
+    QueueContinued,
+    QueueDropped,
+    StoredMessage,
+    VisibilityChanged,
+)
+from visibility.state.state import SPAN_BITS, Entry, QueueState, ShardState
+
+TIRED_RECEIVES = 3
+"""A message of a standard queue that was received so often goes to the back when it is visible again."""
+_GROUPS_MAX = 20_000
+"""Group rows of one queue that are kept in memory."""
+_RETURNED_SLACK = 4096
+_LEAST_RETENTION_MS = MESSAGE_RETENTION_PERIOD.low * 1000
+
+
+def _messages_sent(shard: ShardState, event: MessagesSent) -> None:
+    queue = shard.queue(event.queue_id)
+    first, messages = event.first_sequence, event.messages
+    after = queue.next_sequence = first + len(messages)
+    queue.waiting += len(messages)
+    _count_sent(queue, messages)
+    if not queue.spans:  # else a pulse is planned for the oldest message
+        shard.plan_pulse(queue, messages[0].sent_at_ms + _LEAST_RETENTION_MS)
+    _count(queue, range(first, after))
+    if not queue.fifo and queue.head == first:
+        for sequence, message in event.numbered():
+            if not window.has_room(shard, queue, window.held_bytes(message)):
+                break
+            window.append(shard, queue, sequence, message)
+            queue.head = sequence + 1
+    if queue.fairness.noisy:
+        for message in messages:
+            queue.fairness.sent(message.group, message.sent_at_ms)
+
+
+def _messages_delayed(shard: ShardState, event: MessagesDelayed) -> None:
+    queue = shard.queue(event.queue_id)
+    if not queue.delayed or event.due_ms[0]:
+        shard.plan_pulse(queue, min(event.due_ms) or event.messages[0].sent_at_ms)
+    queue.delayed_after = min(queue.delayed_after, (min(event.due_ms), 0))
+    if queue.head == event.first_sequence:
+        queue.head += len(event.messages)
+    queue.next_sequence = event.first_sequence + len(event.messages)
+    queue.delayed += len(event.messages)
+    _count_sent(queue, event.messages)
+
+
+def _count_sent(queue: QueueState, messages: list[StoredMessage]) -> None:
+    counts = queue.counts
+    counts.sent += len(messages)
+    for message in messages:
+        counts.sent_bytes += message.size
+
+
+def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
+    queue = shard.queue(event.queue_id)
+    queue.counts.received += len(event.leases)
+    entries = queue.entries
+    at_ms = event.received_at_ms
+    for lease in event.leases:
+        if lease.sequence not in entries:
+            _leave_line(shard, queue, lease.sequence)
+        _hold(shard, queue, lease, at_ms)
+        if lease.group and not queue.fifo:
+            held = len(queue.held.get(lease.group, ()))
+            queue.fairness.received(lease.group, held, queue.in_flight, at_ms)
+    if queue.returned:
+        _trim(queue)
+
+
+def _leave_line(shard: ShardState, queue: QueueState, sequence: int) -> None:
+    """A message that waited does so no more."""
+    queue.waiting -= 1
+    if queue.fifo:
+        return
+    messages = queue.window
+    if messages and messages[0][0] == sequence:
+        _raise_low_water(queue, sequence + 1)
+        window.discard(shard, queue, sequence)
+    elif window.discard(shard, queue, sequence):
+        return
+    elif sequence < queue.head:  # it was passed by, and can be read again
+        queue.unreadable = max(0, queue.unreadable - 1)
+    elif not messages and queue.head == sequence:
+        queue.head = sequence + 1
+        _raise_low_water(queue, sequence + 1)
+
+
+def _raise_low_water(queue: QueueState, sequence: int) -> None:
+    if not queue.passes_by:
+        queue.low_water = sequence
+
+
+def _leave(shard: ShardState, queue: QueueState, lease: Lease) -> Entry | None:
+    """A message leaves its place, wherever that is. Returns the entry it had."""
+    sequence = lease.sequence
+    entry = queue.entries.pop(sequence, None)
+    if entry is None:
+        _leave_line(shard, queue, sequence)
+    elif entry.hidden:
+        _end_hold(shard, queue, entry.lease)
+    if lease.handle_sequence:
+        queue.aliases -= 1
+    span = sequence >> SPAN_BITS
+    queue.changed_spans.add(span)
+    left = queue.spans[span] - 1
+    if left:
+        queue.spans[span] = left
+    else:
+        del queue.spans[span]
+    return entry
+
+
+def _count(queue: QueueState, sequences: range) -> None:
+    """Messages are stored under these sequences."""
+    first, last = sequences[0] >> SPAN_BITS, sequences[-1] >> SPAN_BITS
+    if first == last:
+        queue.spans[first] = queue.spans.get(first, 0) + len(sequences)
+        queue.changed_spans.add(first)
+    else:
+        for sequence in sequences:
+            _count(queue, range(sequence, sequence + 1))
+
+
+def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
+    queue = shard.queue(event.queue_id)
+    queue.counts.deleted += len(event.leases)
+    times = queue.times_in_queue
+    for lease in event.leases:
+        _leave(shard, queue, lease)
+        if lease.sent_at_ms:
+            bucket = bucket_of(event.deleted_at_ms - lease.sent_at_ms)
+            times[bucket] = times.get(bucket, 0) + 1
+        if lease.group and lease.received_at_ms and not queue.fifo:
+            busy_ms = max(0, event.deleted_at_ms - lease.received_at_ms)
+            queue.fairness.finished(lease.group, busy_ms, event.deleted_at_ms)
+    if queue.returned:
+        _trim(queue)
+
+
+def _messages_expired(shard: ShardState, event: MessagesExpired) -> None:
+    queue = shard.queue(event.queue_id)
+    for lease in event.leases:
+        _leave(shard, queue, lease)
+    queue.counts.expired += len(event.leases)
+    _trim(queue)
+
+
+def _visibility_changed(shard: ShardState, event: VisibilityChanged) -> None:
+    queue = shard.queue(event.queue_id)
+    for lease in event.leases:
+        _hold(shard, queue, lease, event.changed_at_ms)
+    if queue.returned:
+        _trim(queue)
+
+
+def _leases_ended(shard: ShardState, event: LeasesEnded) -> None:
+    queue = shard.queue(event.queue_id)
+    for lease in event.leases:
+        _end_hold(shard, queue, queue.entries.pop(lease.sequence).lease)
+        queue.waiting += 1
+
+
+def _messages_moved(shard: ShardState, event: MessagesMoved) -> None:
+    source = shard.queue(event.queue_id)
+    for move in event.moves:
+        if move.due_ms < 0:
+            _leave(shard, source, move.lease)
+        else:
+            source.delayed -= 1
+            source.delayed_after = max(source.delayed_after, (move.due_ms, move.lease.sequence))
+        target = shard.queue(move.target_queue_id)
+        if target is not source:
+            source.counts.moved_out += 1
+            target.counts.moved_in += 1
+        sequence = move.target_sequence
+        target.next_sequence = max(target.next_sequence, sequence + 1)
+        target.waiting += 1
+        target.aliases += bool(move.envelope.handle_sequence)
+        clock_ms = move.envelope.clock_ms
+        if clock_ms:
+            target.clocks_after = min(target.clocks_after, (clock_ms, 0))
+        if clock_ms or not target.spans:
+            shard.plan_pulse(target, event.moved_at_ms)
+        _count(target, range(sequence, sequence + 1))
+    _trim(source)
+
+
+def _groups_changed(shard: ShardState, event: GroupsChanged) -> None:
+    queue = shard.queue(event.queue_id)
+    queue.fifo = event.fifo
+    if len(queue.groups) >= _GROUPS_MAX:
+        queue.groups.clear()
+    for group, order_before, row in [(c.group, c.order_before, c.row) for c in event.changes]:
+        if order_before != row.order:
+            if order_before:
+                queue.heads.remove(order_before)
+            if row.order:
+                queue.heads.insert(row.order, group)
+                queue.next_sequence = max(queue.next_sequence, row.order + 1)
+        queue.groups[group] = row
+        if not row.count and queue.fairness.noisy:
+            queue.fairness.drained(group)
+
+
+def _ids_remembered(shard: ShardState, event: IdsRemembered) -> None:
+    queue = shard.queue(event.queue_id)
+    at_ms = event.ids[0][1].at_ms
+    if not queue.remembered_ms:
+        shard.plan_pulse(queue, at_ms + 2 * DEDUPLICATION_WINDOW_SECONDS * 1000)
+    queue.remembered_ms = at_ms
+
+
+def _ids_forgotten(shard: ShardState, event: IdsForgotten) -> None:
+    queue = shard.queue(event.queue_id)
+    queue.forgotten_ms = event.before_ms
+    if queue.remembered_ms < event.before_ms:
+        queue.remembered_ms = 0
+
+
+def _move_task_changed(shard: ShardState, event: MoveTaskChanged) -> None:
+    queue = shard.queue(event.queue_id)
+    task = event.task
+    queue.tasks[task.number] = task
+    queue.tasks.pop(event.forgotten, None)
+    if task.is_active:
+        shard.plan_pulse(queue, task.started_at_ms)
+
+
+def _queue_continued(shard: ShardState, event: QueueContinued) -> None:
+    """The counts go on in the successor: metrics are of the queue that clients see."""
+    old, new = shard.queue(event.queue_id), shard.queue(event.successor_id)
+    new.continues = old.queue_id
+    if new.next_sequence < event.first_sequence:  # else the purged queue never had a message
+        new.fifo = old.fifo
+        new.next_sequence = new.low_water = new.head = event.first_sequence
+        new.first_sequence = event.first_sequence
+        new.counts, old.counts = old.counts, Counts(restored=old.stored)
+        new.counts.purged += old.stored
+        new.times_in_queue, old.times_in_queue = old.times_in_queue, {}
+    old.tasks.clear()
+    for task in event.tasks:
+        new.tasks[task.number] = task
+        if task.is_active:
+            shard.plan_pulse(new, task.started_at_ms)
+    if old.window:
+        old.head = old.window[0][0]
+        window.empty(shard, old)
+
+
+def _queue_dropped(shard: ShardState, event: QueueDropped) -> None:
+    queue = shard.queues.pop(event.queue_id, None)
+    if queue is not None:
+        _empty(shard, queue)
+        for heir in shard.continuing(event.queue_id):
+            heir.continues = queue.continues
+
+
+def _messages_handed_over(shard: ShardState, event: MessagesHandedOver) -> None:
+    archive = shard.archive
+    if not archive.has_open:
+        archive.open_since_ms = event.removed_at_ms
+    archive.next_position = event.first_position + len(event.leases)
+    archive.open_size += event.size
+    archive.handed_over += len(event.leases)
+
+
+def _messages_discarded(shard: ShardState, event: MessagesDiscarded) -> None:
+    shard.archive.discarded += event.messages
+
+
+def _batch_sealed(shard: ShardState, event: BatchSealed) -> None:
+    archive, batch = shard.archive, event.batch
+    archive.batches[batch.number] = batch
+    archive.next_batch = batch.number + 1
+    archive.open_first = batch.until
+    archive.sealed_size += batch.size
+    archive.open_size = 0
+
+
+def _batches_archived(shard: ShardState, event: BatchesArchived) -> None:
+    archive = shard.archive
+    archive.archived = event.number
+    archive.batches = {n: batch for n, batch in archive.batches.items() if n > event.number}
+    archive.sealed_size = sum(batch.size for batch in archive.batches.values())
+
+
+def restore_lease(shard: ShardState, queue: QueueState, lease: Lease) -> None:
+    """Begin with a message that was received; `Engine.advance` shows it if its time is up."""
+    _hold(shard, queue, lease, 0)
+
+
+def _hold(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None:
+    """Give the message this lease: it is hidden if that ends after `at_ms`."""
+    sequence = lease.sequence
+    hidden = lease.visible_at_ms > at_ms
+    entry = queue.entries.get(sequence)
+    if entry is None:
+        entry = queue.entries[sequence] = Entry(lease, hidden, False)
+    else:
+        if entry.hidden:
+            _end_hold(shard, queue, entry.lease)
+        entry.lease = lease
+        entry.hidden = hidden
+    if hidden or queue.fifo:
+        entry.hidden = True  # in a FIFO queue until an event says otherwise
+        shard.hidden += 1
+        queue.in_flight += 1
+        if lease.group:
+            queue.held.setdefault(lease.group, set()).add(sequence)
+        shard.deadlines.push(lease.visible_at_ms, queue.queue_id, sequence)
+    else:
+        _queue_again(shard, queue, entry)
+
+
+def _end_hold(shard: ShardState, queue: QueueState, lease: Lease) -> None:
+    """A message is not in flight any more."""
+    shard.hidden -= 1
+    queue.in_flight -= 1
+    if lease.group:
+        held = queue.held[lease.group]
+        held.discard(lease.sequence)
+        if not held:
+            del queue.held[lease.group]
+
+
+def show(shard: ShardState, queue: QueueState, entry: Entry) -> None:
+    """The entry's lease is over: it may be received again. Derived from time, not an event."""
+    _end_hold(shard, queue, entry.lease)
+    entry.hidden = False
+    _queue_again(shard, queue, entry)
+
+
+def _queue_again(shard: ShardState, queue: QueueState, entry: Entry) -> None:
+    sequence = entry.lease.sequence
+    if not entry.queued:
+        entry.queued = True
+        heappush(queue.returned, sequence)
+    if entry.lease.receive_count >= TIRED_RECEIVES:
+        queue.tired.append(sequence)
+        shard.plan_pulse(queue, entry.lease.visible_at_ms)
+
+
+def _trim(queue: QueueState) -> None:
+    """Drop what is hidden or gone from the top of the heap."""
+    returned = queue.returned
+    entries = queue.entries
+    if len(returned) > 2 * len(entries) + _RETURNED_SLACK:
+        _rebuild_returned(queue)
+    while returned:
+        entry = entries.get(returned[0])
+        if entry is not None:
+            if not entry.hidden:
+                return
+            entry.queued = False
+        heappop(returned)
+
+
+def _rebuild_returned(queue: QueueState) -> None:
+    """Drop what is hidden or gone everywhere: a first message that stays, damaged or noisy, keeps it in the heap."""
+    kept = []
+    for sequence in queue.returned:
+        entry = queue.entries.get(sequence)
+        if entry is not None:
+            entry.queued = not entry.hidden
+            if entry.queued:
+                kept.append(sequence)
+    heapify(kept)
+    queue.returned[:] = kept
+
+
+def _empty(shard: ShardState, queue: QueueState) -> None:
+    shard.hidden -= queue.in_flight
+    window.empty(shard, queue)
+    queue.changed_spans.update(queue.spans)
+    emptied: Iterable[Any] = (
+        queue.entries,
+        queue.returned,
+        queue.set_aside,
+        queue.set_aside_groups,
+        queue.spans,
+        queue.heads,
+        queue.groups,
+        queue.held,
+        queue.ending,
+        queue.tired,
+        queue.fairness.noisy,
+    )
+    for part in emptied:
+        part.clear()
+    queue.in_flight = queue.delayed = queue.waiting = queue.aliases = queue.unreadable = 0
+    queue.passes_by = False
+    queue.low_water = queue.head = queue.next_sequence
+
+
+APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
+    MessagesSent: _messages_sent,
+    MessagesDelayed: _messages_delayed,
+    MessagesReceived: _messages_received,
+    MessagesDeleted: _messages_deleted,
+    MessagesExpired: _messages_expired,
+    VisibilityChanged: _visibility_changed,
+    LeasesEnded: _leases_ended,
+    MessagesMoved: _messages_moved,
+    GroupsChanged: _groups_changed,
+    IdsRemembered: _ids_remembered,
+    IdsForgotten: _ids_forgotten,
+    MoveTaskChanged: _move_task_changed,
+    QueueContinued: _queue_continued,
+    QueueDropped: _queue_dropped,
+    MessagesHandedOver: _messages_handed_over,
+    MessagesDiscarded: _messages_discarded,
+    BatchSealed: _batch_sealed,
+    BatchesArchived: _batches_archived,
+}
+"""Changes the state as the event says."""

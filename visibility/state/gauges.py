@@ -1,0 +1,59 @@
+"""What a queue's groups look like from outside: numbers for metrics, read when they are asked for.
+
+Source: CloudWatch's metrics of fair queues and FIFO queues; a message that is visible again counts as quiet here, whatever
+its group.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from visibility.state.events import GroupRow
+from visibility.state.state import QueueState, ShardState
+
+_HEADS_MAX = 64
+"""Groups that are looked at to find the oldest message of a quiet one."""
+
+
+class GroupGauges(msgspec.Struct, frozen=True):
+    """Counts of groups and messages; `oldest_quiet_sent_ms` is 0 where no quiet group waits."""
+
+    groups_in_flight: int
+    noisy_groups: int
+    visible_in_quiet_groups: int
+    in_flight_in_quiet_groups: int
+    delayed_in_quiet_groups: int
+    oldest_quiet_sent_ms: int
+
+
+def group_gauges(shard: ShardState, queue: QueueState, now_ms: int) -> GroupGauges:
+    """The gauges of one queue. O(noisy groups). Raises DamagedRecord."""
+    noisy = () if queue.fifo else queue.fairness.noisy_now(now_ms)
+    rows = [_row(shard, queue, group) for group in noisy]
+    return GroupGauges(
+        len(queue.held),
+        len(noisy),
+        queue.visible - sum(row.count for row in rows),
+        queue.in_flight - sum(len(queue.held.get(group, ())) for group in noisy),
+        queue.delayed - sum(row.delayed for row in rows),
+        _oldest_quiet_ms(shard, queue, frozenset(noisy)) if noisy else 0,
+    )
+
+
+def _row(shard: ShardState, queue: QueueState, group: bytes) -> GroupRow:
+    return queue.groups.get(group) or shard.rows.group(queue.queue_id, group) or GroupRow()
+
+
+def _oldest_quiet_ms(shard: ShardState, queue: QueueState, noisy: frozenset[bytes]) -> int:
+    read = partial(shard.rows.heads, queue.queue_id)
+    for position, (_, group) in enumerate(queue.heads.in_order(read)):
+        if position == _HEADS_MAX:
+            break
+        if group not in noisy:
+            first = _row(shard, queue, group).first
+            line = shard.rows.group_line(queue.queue_id, group, first, 1)
+            (message,) = shard.rows.messages(queue.queue_id, [sequence for sequence, _ in line])
+            return message.sent_at_ms if message is not None else 0
+    return 0

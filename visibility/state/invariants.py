@@ -1,0 +1,68 @@
+"""Invariants of a shard's memory, as named checks. Tests run them after every step."""
+
+from __future__ import annotations
+
+from visibility.state.state import QueueState, ShardState
+from visibility.state.window import held_bytes
+
+
+def check_shard(shard: ShardState) -> None:
+    """Assert every invariant of the shard. O(messages in memory)."""
+    for queue in shard.queues.values():
+        check_queue(queue)
+    queues = shard.queues.values()
+    assert shard.hidden == sum(queue.in_flight for queue in queues)
+    assert shard.window_bytes == sum(queue.window_bytes for queue in queues)
+
+
+def check_queue(queue: QueueState) -> None:
+    """Assert every invariant of one queue."""
+    assert 1 <= queue.low_water <= queue.head <= queue.next_sequence or queue.fifo, repr(queue)
+    assert min(queue.waiting, queue.delayed, queue.in_flight, queue.aliases) >= 0, repr(queue)
+    assert sum(queue.spans.values()) == queue.waiting + len(queue.entries), repr(queue)
+    assert 0 not in queue.spans.values()
+    assert queue.counts.there == queue.stored, f"{queue!r}: {queue.counts}"
+    assert queue.heads.in_memory <= queue.heads.total
+    _check_window(queue)
+    _check_entries(queue)
+    _check_groups(queue)
+
+
+def _check_window(queue: QueueState) -> None:
+    sequences = [sequence for sequence, _ in queue.window]
+    assert sequences == sorted(set(sequences)), "the window ascends"
+    assert all(queue.low_water <= sequence < queue.head for sequence in sequences)
+    assert not set(sequences) & queue.entries.keys(), (
+        "a message is waiting or has an entry, not both"
+    )
+    assert queue.window_bytes == sum(held_bytes(message) for _, message in queue.window)
+    assert queue.waiting >= len(queue.window)
+    if queue.fifo:
+        assert not queue.window
+        assert not queue.returned
+    elif queue.head == queue.next_sequence:
+        assert queue.backlog == 0, "nothing is on disk only"
+
+
+def _check_entries(queue: QueueState) -> None:
+    hidden = [entry for entry in queue.entries.values() if entry.hidden]
+    assert queue.in_flight == len(hidden), repr(queue)
+    assert len(hidden) == len(queue.entries) or not queue.fifo, "FIFO: in flight or no entry"
+    queued = [sequence for sequence in queue.returned if sequence in queue.entries]
+    assert len(queued) == len(set(queued)), "a sequence is queued once"
+    for sequence, entry in queue.entries.items():
+        assert entry.lease.sequence == sequence < queue.next_sequence
+        assert entry.queued == (sequence in queued)
+        assert entry.hidden or entry.queued, "a visible entry can be found"
+
+
+def _check_groups(queue: QueueState) -> None:
+    held: dict[bytes, set[int]] = {}
+    for sequence, entry in queue.entries.items():
+        if entry.hidden and entry.lease.group:
+            held.setdefault(entry.lease.group, set()).add(sequence)
+    assert queue.held == held, "messages in flight are known by group"
+    for row in queue.groups.values():
+        assert row.count >= 0
+        assert row.delayed >= 0
+        assert row.count or not row.order, "an empty group is not listed"

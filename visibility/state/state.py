@@ -1,0 +1,275 @@
+"""What a shard holds in memory about its queues. Only `apply.py`, `window.py` and `Engine.advance` change it.
+
+A waiting message needs no object of its own: untouched ones lie on disk by sequence, and a bounded window of the next
+ones is in memory. Delayed messages, groups and remembered ids lie on disk only. A message gets an Entry when it is
+received; in a FIFO queue it loses it when its lease ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+import msgspec
+
+from visibility.content.sealing import AsStored, Sealing
+from visibility.contract.model import Definitions, QueueCounters
+from visibility.state.archive_state import ArchiveState
+from visibility.state.counts import Counts
+from visibility.state.deadlines import DeadlineHeap
+from visibility.state.events import GroupRow, Lease, MoveTask, StoredMessage
+from visibility.state.fairness import Fairness
+from visibility.state.ready_groups import Heads
+from visibility.state.rows import Rows
+from visibility.state.waiters import WaitList
+
+SPAN_BITS = 12
+"""Messages are counted by spans of 4,096 sequences: where the first one lies is known without a scan."""
+_PULSES = 0
+"""The sequence under which the deadline heap keeps when a queue needs a pulse; sequences start at 1."""
+
+
+class Entry(msgspec.Struct, gc=False):
+    """A message that is in flight, or (standard queues) visible again."""
+
+    lease: Lease
+    hidden: bool
+    """False while it may be received. Invariant: a visible entry is queued."""
+    queued: bool
+    """Whether the sequence is in QueueState.returned; there at most once."""
+
+
+class QueueState:
+    """One queue of the shard."""
+
+    __slots__ = (
+        "aliases",
+        "changed_spans",
+        "clocks_after",
+        "continues",
+        "counts",
+        "delayed",
+        "delayed_after",
+        "ending",
+        "entries",
+        "fairness",
+        "fifo",
+        "first_sequence",
+        "forgotten_ms",
+        "groups",
+        "head",
+        "heads",
+        "held",
+        "in_flight",
+        "low_water",
+        "next_sequence",
+        "passes_by",
+        "pulse_at_ms",
+        "queue_id",
+        "remembered_ms",
+        "returned",
+        "set_aside",
+        "set_aside_groups",
+        "spans",
+        "tasks",
+        "times_in_queue",
+        "tired",
+        "unreadable",
+        "waiting",
+        "window",
+        "window_bytes",
+    )
+
+    def __init__(self, queue_id: int) -> None:
+        self.queue_id = queue_id
+        self.counts = Counts()
+        """What happened since the start; volatile."""
+        self.times_in_queue: dict[int, int] = {}
+        """How many of the deleted messages had been there for how long, by `counts.bucket_of`; volatile."""
+        self.next_sequence = 1
+        self.low_water = 1
+        """Every untouched waiting message has a sequence of at least this. Invariant: low_water <= head."""
+        self.head = 1
+        """Untouched messages from here on are on disk only; those below are in the window. <= next_sequence."""
+        self.window: deque[tuple[int, StoredMessage]] = deque()
+        """The next untouched messages, ascending. Invariant: every sequence is in [low_water, head)."""
+        self.window_bytes = 0
+        self.waiting = 0
+        """Standard: untouched messages, in the window and on disk. Invariant: waiting >= len(window).
+        FIFO: messages that are not in flight, blocked or not."""
+        self.fifo = False
+        self.entries: dict[int, Entry] = {}
+        self.returned: list[int] = []
+        """Heap of sequences that became visible again; those hidden or gone since are skipped."""
+        self.set_aside: set[int] = set()
+        """Returned messages that cannot be read: they stay where they are, and receives pass them by."""
+        self.set_aside_groups: set[bytes] = set()
+        """FIFO: groups whose rows cannot be read; receives pass them by; volatile."""
+        self.unreadable = 0
+        """Untouched messages of a standard queue that cannot be read: they stay where they are, and pages pass them by;
+        volatile."""
+        self.passes_by = False
+        """Whether pages pass by messages: the low water stays below them then, so that a restart looks there; volatile."""
+        self.in_flight = 0
+        self.delayed = 0
+        self.continues = 0
+        """The purged queue whose place this one took, 0 for none."""
+        self.first_sequence = 1
+        """Messages of this queue have no lower sequence; those of the queue it continues do."""
+        self.spans: dict[int, int] = {}
+        """Messages by `sequence >> SPAN_BITS`, those that are in flight too and delayed ones not. No zeros."""
+        self.changed_spans: set[int] = set()
+        """Spans whose rows are not written yet."""
+        self.heads = Heads()
+        """FIFO: groups that may be received from. Standard: groups with waiting messages."""
+        self.groups: dict[bytes, GroupRow] = {}
+        """Rows of some groups, as they are now; the others are on disk."""
+        self.held: dict[bytes, set[int]] = {}
+        """Sequences in flight by group; no empty sets."""
+        self.fairness = Fairness()
+        self.aliases = 0
+        """Messages whose receipt handles call them by another sequence than theirs."""
+        self.remembered_ms = 0
+        """When the latest id was remembered, 0 if none is."""
+        self.forgotten_ms = 0
+        """Ids remembered before this were forgotten; volatile."""
+        self.tasks: dict[int, MoveTask] = {}
+        """Move tasks by number, oldest first: the active one and the latest that ended."""
+        self.delayed_after = (0, 0)
+        """No delayed message has this (due_ms, sequence) or a lower one, so no look begins on deleted rows; volatile."""
+        self.clocks_after = (0, 0)
+        """The same for messages with a row by clock; volatile."""
+        self.pulse_at_ms = 0
+        """When the queue needs its next pulse, 0 for never; volatile."""
+        self.ending: deque[int] = deque()
+        """FIFO: messages whose lease is over and that wait for the event which says so; volatile."""
+        self.tired: deque[int] = deque()
+        """Standard: visible messages that were received so often that they go to the back; volatile."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<queue {self.queue_id}: {self.visible} visible, {self.in_flight} in flight, {self.delayed} delayed, "
+            f"next {self.next_sequence}, low {self.low_water}, head {self.head}>"
+        )
+
+    @property
+    def visible(self) -> int:
+        """How many messages a receive could take now."""
+        return self.waiting + len(self.entries) - self.in_flight
+
+    @property
+    def stored(self) -> int:
+        """How many messages there are, whatever their state."""
+        return self.waiting + len(self.entries) + self.delayed
+
+    @property
+    def backlog(self) -> int:
+        """How many untouched messages of a standard queue are on disk only, and can be read as far as is known."""
+        return self.waiting - len(self.window) - self.unreadable
+
+    @property
+    def floor(self) -> int:
+        """No message has a lower sequence."""
+        return min(self.spans) << SPAN_BITS if self.spans else self.next_sequence
+
+    def counters(self) -> QueueCounters:
+        """The three exact counts."""
+        return QueueCounters(self.visible, self.in_flight, self.delayed)
+
+    def returned_in_order(self) -> Iterator[Entry]:
+        """Entries that are visible again, oldest first, without changing anything. O(log n) each."""
+        for sequence in _ascending(self.returned):
+            entry = self.entries.get(sequence)
+            if entry is not None and not entry.hidden and sequence not in self.set_aside:
+                yield entry
+
+
+def _ascending(heap: list[int]) -> Iterator[int]:
+    """Walk a binary heap in order without popping: a heap of the positions whose parents were given."""
+    if not heap:
+        return
+    frontier = [(heap[0], 0)]
+    size = len(heap)
+    while frontier:
+        value, position = heappop(frontier)
+        yield value
+        for child in (2 * position + 1, 2 * position + 2):
+            if child < size:
+                heappush(frontier, (heap[child], child))
+
+
+class ShardState:
+    """All queues of a shard, its deadlines and its long polls."""
+
+    __slots__ = (
+        "archive",
+        "deadlines",
+        "definitions",
+        "hidden",
+        "queues",
+        "rows",
+        "sealing",
+        "waits",
+        "window_bytes",
+    )
+
+    def __init__(
+        self,
+        rows: Rows | None = None,
+        definitions: Definitions | None = None,
+        sealing: Sealing | None = None,
+    ) -> None:
+        self.rows: Rows = rows  # type: ignore[assignment]
+        """What is on disk; a follower, which only applies, needs none."""
+        self.definitions: Definitions = definitions  # type: ignore[assignment]
+        self.sealing = sealing or AsStored()
+        self.queues: dict[int, QueueState] = {}
+        self.deadlines = DeadlineHeap()
+        self.hidden = 0
+        """Messages in flight over all queues: what the deadline heap really needs."""
+        self.window_bytes = 0
+        """Content held in all windows together."""
+        self.waits = WaitList()
+        self.archive = ArchiveState()
+
+    def queue(self, queue_id: int) -> QueueState:
+        """The queue's state; a shard needs no create, so an unknown one is empty."""
+        state = self.queues.get(queue_id)
+        if state is None:
+            state = self.queues[queue_id] = QueueState(queue_id)
+        return state
+
+    def holders(self, queue: QueueState, sequence: int) -> Iterator[QueueState]:
+        """The purged queues that may have the message which handles call so: `queue` continues them, latest first.
+
+        A message that was restored lies in a later queue than the one that gave out its sequence.
+        """
+        while queue.continues and (before := self.queues.get(queue.continues)) is not None:
+            queue = before
+            if queue.stored and (sequence >= queue.first_sequence or queue.aliases):
+                yield queue
+
+    def continuing(self, queue_id: int) -> list[QueueState]:
+        """The queues that continue this purged one: one, or none."""
+        return [queue for queue in self.queues.values() if queue.continues == queue_id]
+
+    def is_ready(self, queue_id: int) -> bool:
+        """Whether messages may move to the queue: not before it goes on where the purged one before it ended.
+
+        The definitions know of a purge before the shard does.
+        """
+        state = self.queues.get(queue_id)
+        if state is not None and (state.continues or state.next_sequence > 1):
+            return True
+        return all(
+            self.queue(purged_id).next_sequence == 1
+            for purged_id, successor_id in self.definitions.continued()
+            if successor_id == queue_id
+        )
+
+    def plan_pulse(self, queue: QueueState, at_ms: int) -> None:
+        """Have the queue looked at then, if nothing is planned earlier."""
+        if not queue.pulse_at_ms or at_ms < queue.pulse_at_ms:
+            queue.pulse_at_ms = at_ms
+            self.deadlines.push(at_ms, queue.queue_id, _PULSES)
