@@ -123,7 +123,8 @@ def verify(segments: Sequence[Segment], parts: Sequence[Part]) -> None:
         batch = (*segment.shard, segment.batch)
         count, checksum = rows.pop(batch, 0), checksums[batch] % CHECKSUM_MODULUS
         if (count, checksum) != (segment.rows, segment.checksum):
-            raise JobFailed(f"{segment.path}: {count} rows with checksum {checksum} were written")
+            written = f"{count} rows with checksum {checksum} were written"
+            raise JobFailed(f"{segment.path}: {written}, unlike its footer")
     if rows:
         raise JobFailed(f"the parts have batches of no segment: {sorted(rows)}")
 

@@ -105,7 +105,7 @@ def _described(lake: Lake, file: SegmentFile) -> Segment:
         fields = json.loads(footer)
         identity = fields["format"], fields["source"], fields["shard"], fields["batch"]
         if identity != (SEGMENT_FORMAT, *file.shard, file.batch):
-            raise Damaged(f"its footer is that of another segment: {footer.decode()}")
+            raise Damaged(f"it has an unexpected footer: {footer.decode()}")
         return Segment(*file, int(fields["count"]), int(fields["checksum"]), int(fields["bytes"]))
     except (LakeUnusable, KeyError, TypeError, ValueError) as error:
         raise Damaged(f"its footer cannot be read: {error}") from error

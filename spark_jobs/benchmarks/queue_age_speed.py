@@ -140,8 +140,8 @@ def main(rows: int, queues: int, rounds: int) -> None:
             for number in range(rounds + 1):
                 for work in (floor, job):
                     seconds = _seconds(work, session, lake)
-                    said = f"round {number}" if number else "warm-up"
-                    click.echo(f"{said}: {work.__name__} {seconds:.2f} s", err=True)
+                    label = f"round {number}" if number else "warm-up"
+                    click.echo(f"{label}: {work.__name__} {seconds:.2f} s", err=True)
                     if number:
                         best[work.__name__] = min(seconds, best.get(work.__name__, seconds))
     ratio = best["job"] / best["floor"]
