@@ -121,8 +121,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks $(ARGS)
 
 bench-jobs: $(VENV)/.dev
-	$(BIN)/python -m spark_jobs.benchmarks.archive
-	$(BIN)/python -m spark_jobs.benchmarks.queue_age
+	$(BIN)/python -m spark_jobs.benchmarks.archive_speed
+	$(BIN)/python -m spark_jobs.benchmarks.queue_age_speed
 
 size: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.size $(ARGS)

@@ -34,14 +34,14 @@ CLOCK_AND_CHANCE = {
 ENVIRONMENT = {
     "sqs_api/settings/config.py": "the one place that reads the environment",
     "spark_jobs/__main__.py": "the jobs' one place that reads the environment",
-    "spark_jobs/spark.py": "Spark is told of Java and Python by the environment only",
+    "spark_jobs/lib/spark.py": "Spark is told of Java and Python by the environment only",
     "compat_tests/": "the suite's own switches",
 }
 BLIND_EXCEPT = {
     "sqs_api/gateway/gateway.py": "the root of a request: a bug becomes InternalError and a log line",
     "cluster/shards/shard.py": "the root of a shard's task: a bug stops the shard, which is reloaded",
     "visibility/rules/turn.py": "deciding changes nothing: a bug in it costs one request, which gets InternalError",
-    "spark_jobs/spark.py": "whatever keeps Spark from starting is said in one line",
+    "spark_jobs/lib/spark.py": "whatever keeps Spark from starting is said in one line",
     "sqs_api/admin/deletions.py": "the root of dropping and restoring queues: a bug is logged and the step repeated",
     "sqs_api/periodic.py": "the root of repeated work: a bug is a log line, and the work comes again",
     "compat_tests/clients/old_boto3_worker.py": "the worker reports its crash to the caller",
