@@ -41,6 +41,7 @@ BLIND_EXCEPT = {
     "sqs_api/gateway.py": "the root of a request: a bug becomes InternalError and a log line",
     "cluster/shard.py": "the root of a shard's task: a bug stops the shard, which is reloaded",
     "cluster/turn.py": "deciding changes nothing: a bug in it costs one request, which gets InternalError",
+    "storage/log/disk.py": "the root of a thread's work: the loop is handed the error, a bug too, and decides",
     "spark_jobs/spark.py": "whatever keeps Spark from starting is said in one line",
     "sqs_api/deletions.py": "the root of dropping and restoring a queue: a bug is a log line, and the next look tries again",
     "sqs_api/watches.py": "the root of repeated work: a bug is a log line, and the work comes again",

@@ -1,7 +1,8 @@
 """Disk: all that the log asks of files and threads, so that the simulator can replace both.
 
-Calls block and raise OSError. On the event loop the log only calls `pwrite`; everything else runs in one of two lanes:
-`run` for syncs, `prepare` for new segments, whose 16 MiB of zeros must not delay a sync.
+Calls block and raise OSError. On the event loop the log only calls `pwrite`; everything else runs
+in one of two lanes: `run` for syncs, `prepare` for new segments, whose 16 MiB of zeros must not
+delay a sync.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Log: appends Entries to the current segment and makes them durable. Belongs to the event loop's thread.
+"""Log: appends Entries to the current segment and makes them durable.
 
-A log that failed stays failed: its owner closes it, reads the folder again and opens a new one (`opening.py`).
+It belongs to the event loop's thread.
+
+A log that failed stays failed: its owner closes it, reads the folder again and opens a new one
+(`opening.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ class LogFailed(Exception):
 
 
 class LogFull(Exception):
-    """There is no room for another segment. Nothing was written; the log goes on once there is room."""
+    """There is no room for another segment. Nothing was written; try again once there is."""
 
 
 class EntryTooLarge(ValueError):
@@ -44,7 +47,7 @@ class Log:
         offset: int,
         spares: Spares,
     ) -> None:
-        """`segments` hold what is above the applied index, the one to write to last, at `offset`; all of it is durable."""
+        """`segments` hold what the rows lack, durably; the last one is written next, at `offset`."""
         self.folder = folder
         self.log_id = log_id
         self.term = term
@@ -70,12 +73,13 @@ class Log:
         """Under way in the sync lane."""
         self._on_closed: Callable[[], None] | None = None
 
-    # -- writing ----------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def append(self, body: bytes, queue_ids: Sequence[int] = ()) -> int:
         """Write an Entry, not yet durable; returns its index.
 
-        Blocks only if no spare segment is ready. Raises EntryTooLarge, LogFull, and LogFailed, after which nothing works.
+        Blocks only if no spare segment is ready. Raises EntryTooLarge, LogFull, and LogFailed,
+        after which nothing works.
         """
         if self.failure is not None:
             raise self.failure
@@ -105,7 +109,7 @@ class Log:
         return index
 
     def sync(self, done: Callable[[LogFailed | None], None]) -> None:
-        """Make durable all that was appended so far; `done` is called on the loop, later, in the order of calls."""
+        """Make durable all that was appended so far; then call `done`, on the loop, in order."""
         reached = self.last_index
         handles = [segment.handle for segment in self._unsynced]
         self._syncs += 1
@@ -113,7 +117,7 @@ class Log:
         self._spares.want()
 
     def release(self, index: int) -> None:
-        """The rows hold everything up to `index` durably: segments without later Entries may be reused."""
+        """The rows hold everything up to `index` durably: reuse segments without later Entries."""
         kept = []
         for segment in self._segments:
             if segment is self._current or segment.last > index:
@@ -178,7 +182,7 @@ class Log:
             self.failure = LogFailed(f"{text}: {error}")
         return self.failure
 
-    # -- reading ----------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @property
     def last(self) -> Position:
@@ -187,7 +191,7 @@ class Log:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of Entries in segments that are not released yet; a flush and `release` bring them down."""
+        """Bytes of Entries in segments that are not released. The current one counts as a whole."""
         return sum(segment.used for segment in self._segments[:-1]) + self._offset - HEADER_BYTES
 
     @property
@@ -197,13 +201,16 @@ class Log:
 
     @property
     def can_grow(self) -> bool:
-        """False while there is no spare segment and none can be made: refuse sends. It is tried again each second."""
+        """False while there is no spare segment and none can be made: refuse sends.
+
+        It is tried again each second.
+        """
         return self._spares.can_grow
 
-    # -- the end ----------------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def close(self, closed: Callable[[], None]) -> None:
-        """Let go of the files once both lanes are done with them, then call `closed`, perhaps at once.
+        """Let go of the files once both lanes are done with them; then, perhaps at once, `closed`.
 
         Nothing is synced by it. The folder must not be opened again before that.
         """

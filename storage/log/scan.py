@@ -1,4 +1,4 @@
-"""Scanning segments: which of their records are Entries of this log, and which indexes are missing between them."""
+"""Scanning segments for Entries of this log and for indexes that are missing between them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Break:
 
 
 def find_segments(disk: Disk, folder: Path) -> tuple[list[Found], list[str]]:
-    """All segments of the folder, and a sentence for each whose header cannot be read. Raises OSError."""
+    """All segments, and a sentence for each whose header cannot be read. Raises OSError."""
     segments, warnings = [], []
     for name in disk.list(folder):
         if segment_number(name) is None:
@@ -80,7 +80,7 @@ def find_segments(disk: Disk, folder: Path) -> tuple[list[Found], list[str]]:
 
 
 def read_segment(disk: Disk, folder: Path, name: str) -> bytes:
-    """A whole file, with zeros where the disk gives an error. Raises OSError if it cannot be opened."""
+    """A whole file, with zeros where the disk gives an error. Raises OSError on opening it."""
     handle = disk.open_to_read(folder / name)
     try:
         return _read_piece(disk, handle, disk.size(handle), 0)
@@ -209,11 +209,14 @@ class Scan:
         )
 
     def term_fits(self, term: int, header: Header, offset: int) -> bool:
-        """True if the segment's writer wrote records of this term there: what earlier uses left has lower ones."""
+        """True if the segment's writer may have written it: earlier uses left lower terms."""
         return term <= header.term if offset < header.copied else term == header.term
 
     def _search(self, header: Header, limit: int, data: bytes, offset: int) -> int:
-        """The offset of the next Entry behind a bad place, -1 if there is none. Notes the queues of those between."""
+        """The offset of the next Entry behind a bad place, -1 if there is none.
+
+        Notes the queues of those between.
+        """
         lost: set[int] = set()
         while (offset := next_magic(data, offset)) >= 0:
             found = read_entry(data, offset, self._seed)

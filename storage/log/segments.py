@@ -1,7 +1,8 @@
 """Segments: the files of a log, written with zeros before use and reused in place.
 
-A file is prepared by writing zeros over all of it and syncing that, or, if it held Entries before, by reading it, so that
-its pages are in memory. An append then changes neither the file's size nor its blocks, and never reads the disk.
+A file is prepared by writing zeros over all of it and syncing that, or, if it held Entries before,
+by reading it, so that its pages are in memory. An append then changes neither the file's size nor
+its blocks, and never reads the disk.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def write_header(disk: Disk, segment: Segment, header: Header) -> None:
 
 
 class Spares:
-    """Makes segments ready, in the lane for that, and takes those back that are no longer needed."""
+    """Prepares segments in their lane, and takes back those that are no longer needed."""
 
     def __init__(self, disk: Disk, folder: Path, segment_bytes: int, free: list[Segment]) -> None:
         """`free` are open files of the folder that nothing needs."""
@@ -100,7 +101,7 @@ class Spares:
             self.has_failed = True
 
     def want(self) -> None:
-        """Have a spare made ready, unless there is one, or one is being made, or that is to be tried again soon."""
+        """Prepare a spare, unless there is one, or one is under way, or a retry is due soon."""
         if len(self._ready) >= _SPARES or self.is_preparing or self._retry or self._on_idle:
             return
         self.is_preparing = True

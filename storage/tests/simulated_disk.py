@@ -1,8 +1,9 @@
-"""SimulatedDisk: the log's files in memory, with everything that a power failure and a failed sync may do to them.
+"""SimulatedDisk: the log's files in memory, and all that power failures and failed syncs do to them.
 
-A file has what is durable and what reads see. Sectors of 512 bytes that were written and not synced survive a power failure
-or not, each for itself; names of a folder that was not synced may be missing. After a failed sync the sectors it should have
-written count as clean: later syncs "succeed" without them, as on Linux. Work in lanes takes virtual time on the running loop.
+A file has what is durable and what reads see. Sectors of 512 bytes that were written and not synced
+survive a power failure or not, each for itself; names of a folder that was not synced may be
+missing. After a failed sync the sectors it should have written count as clean: later syncs
+"succeed" without them, as on Linux. Work in lanes takes virtual time on the running loop.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class SimulatedDisk:
         """After this many calls that change something the power is cut."""
         self.is_off = False
 
-    # -- faults -----------------------------------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------
 
     def kill(self) -> None:
         """End the process: handles and lanes are gone, the page cache stays."""
@@ -152,7 +153,7 @@ class SimulatedDisk:
             raise OSError(errno.EBADF, "bad handle")
         return self._handles[handle]
 
-    # -- Disk -------------------------------------------------------------------------------------------------------------
+    # -- Disk --------------------------------------------------------------------------------------
 
     def make_folder(self, folder: Path) -> None:
         self._change()
@@ -180,7 +181,10 @@ class SimulatedDisk:
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         file = self._of(handle)
-        if any(offset < (page + 1) * _PAGE and page * _PAGE < offset + size for page in file.is_unreadable):
+        if any(
+            offset < (page + 1) * _PAGE and page * _PAGE < offset + size
+            for page in file.is_unreadable
+        ):
             raise OSError(errno.EIO, "Input/output error")
         return bytes(file.content[offset : offset + size])
 
@@ -212,7 +216,9 @@ class SimulatedDisk:
 
     def sync_folder(self, folder: Path) -> None:
         self._change()
-        kept = {file: content for file, content in self._durable_names.items() if file.parent != folder}
+        kept = {
+            file: content for file, content in self._durable_names.items() if file.parent != folder
+        }
         there = {file: content for file, content in self._files.items() if file.parent == folder}
         self._durable_names = kept | there
 
