@@ -116,8 +116,8 @@ def encode_entry(
     )
     head_checksum = crc32(head, seed)
     checksum = crc32(body, head_checksum)
-    ends = (_CHECKSUM.pack(head_checksum), body, _CHECKSUM.pack(checksum), _PADS[len(body) & 7])
-    return head + b"".join(ends), checksum
+    ends = _CHECKSUM.pack(head_checksum), body, _CHECKSUM.pack(checksum), _PADS[len(body) & 7]
+    return b"".join((head, *ends)), checksum
 
 
 def record_bytes(body_bytes: int, queue_ids: int) -> int:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from random import Random
 
-import async_solipsism
-
 from storage.log import BEGINNING, Log, LogFailed, LogFull, Position, open_log, read_log
+from storage.tests.log_place import FOLDER, SEGMENT_BYTES, run_virtually
 from storage.tests.simulated_disk import PowerCut, SimulatedDisk
 
-FOLDER = Path("/data/shard-0.log")
-SEGMENT_BYTES = 12 << 10
 _Key = tuple[int, int]
 """Term and index."""
 
@@ -48,13 +43,7 @@ class History:
 
     def run(self, steps: int) -> None:
         """Live, on virtual time."""
-        loop = async_solipsism.EventLoop()
-        with warnings.catch_warnings():  # timers may be closer than the clock's resolution
-            warnings.simplefilter("ignore", async_solipsism.ResolutionWarning)
-            try:
-                loop.run_until_complete(self._run(steps))
-            finally:
-                loop.close()
+        run_virtually(self._run(steps))
 
     async def _run(self, steps: int) -> None:
         self._open()
