@@ -17,7 +17,7 @@ from zlib import crc32
 from storage.log.disk import Disk
 from storage.log.entry import ENTRY_BYTES_MAX, QUEUE_IDS_MAX, Position, encode_entry
 from storage.log.header import HEADER_BYTES, Header
-from storage.log.segments import Segment, Spares, largest_record, write_header
+from storage.log.segments import Segment, Spares, write_header
 
 
 class LogFailed(Exception):
@@ -61,6 +61,7 @@ class Log:
         self._pwrite = disk.pwrite
         self._seed = crc32(log_id)
         self._spares = spares
+        self._record_bytes_max = min(ENTRY_BYTES_MAX, spares.segment_bytes - HEADER_BYTES)
         self._segments = segments
         """Those with Entries that are not released, the current one last."""
         self._current = segments[-1]
@@ -95,9 +96,11 @@ class Log:
             previous=self.last_checksum,
             synced=self.synced_index,
         )
+        if len(record) > self._record_bytes_max:
+            raise EntryTooLarge(f"an Entry of {len(record)} bytes")
         end = self._offset + len(record)
         if end > self._current.size:
-            self._change_segment(len(record))
+            self._change_segment()
             end = self._offset + len(record)
         try:
             self._pwrite(self._handle, record, self._offset)
@@ -129,10 +132,8 @@ class Log:
         self._segments = kept
         self._spares.want()
 
-    def _change_segment(self, record_bytes: int) -> None:
+    def _change_segment(self) -> None:
         """Go over to the next segment. The next sync that counts syncs the old one first."""
-        if record_bytes > min(largest_record(self._current.size), ENTRY_BYTES_MAX):
-            raise EntryTooLarge(f"an Entry of {record_bytes} bytes")
         try:
             segment = self._spares.take()
         except OSError as error:

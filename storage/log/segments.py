@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from storage.log.disk import Disk
-from storage.log.header import HEADER_BYTES, Header, encode_header
+from storage.log.header import Header, encode_header
 
 SEGMENT_BYTES = 16 << 20
 _SPARES = 1
@@ -61,7 +61,7 @@ class Spares:
         """`free` are open files of the folder that nothing needs."""
         self._disk = disk
         self._folder = folder
-        self._segment_bytes = segment_bytes
+        self.segment_bytes = segment_bytes
         self._free = free
         self._ready: list[Segment] = []
         numbers = (segment_number(name) for name in disk.list(folder))
@@ -159,7 +159,7 @@ class Spares:
         """For any thread: nothing else uses the segment meanwhile."""
         if segment.handle == _NOT_OPEN:
             segment.handle = self._disk.open(self._folder / segment.name, create=True)
-        if segment.is_written and segment.size >= self._segment_bytes:
+        if segment.is_written and segment.size >= self.segment_bytes:
             self._read(segment)
         else:
             self._write_zeros(segment)
@@ -171,13 +171,8 @@ class Spares:
     def _write_zeros(self, segment: Segment) -> None:
         """The whole file, its size, and its name in the folder are durable afterwards."""
         segment.is_written = False  # a failure leaves it by halves
-        size = max(segment.size, self._segment_bytes)
+        size = max(segment.size, self.segment_bytes)
         self._disk.write_zeros(segment.handle, size, 0)
         self._disk.fdatasync(segment.handle)
         self._disk.sync_folder(self._folder)
         segment.size = size
-
-
-def largest_record(segment_bytes: int) -> int:
-    """Bytes of the largest record that fits into a segment."""
-    return segment_bytes - HEADER_BYTES

@@ -27,7 +27,8 @@ def run_virtually(work: Coroutine[Any, Any, T]) -> T:
     with warnings.catch_warnings():  # timers may be closer than the clock's resolution
         warnings.simplefilter("ignore", async_solipsism.ResolutionWarning)
         try:
-            return loop.run_until_complete(work)
+            result: T = loop.run_until_complete(work)
+            return result
         finally:
             loop.close()
 

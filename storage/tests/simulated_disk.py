@@ -34,7 +34,7 @@ class SimulatedFile:
         """Sectors that the next sync writes."""
         self.dropped: set[int] = set()
         """Sectors that a failed sync gave up: durable by chance only."""
-        self.is_unreadable: set[int] = set()
+        self.unreadable_pages: set[int] = set()
         """Pages for which the disk gives an error."""
 
     def write(self, data: bytes, offset: int) -> None:
@@ -183,7 +183,7 @@ class SimulatedDisk:
         file = self._of(handle)
         if any(
             offset < (page + 1) * _PAGE and page * _PAGE < offset + size
-            for page in file.is_unreadable
+            for page in file.unreadable_pages
         ):
             raise OSError(errno.EIO, "Input/output error")
         return bytes(file.content[offset : offset + size])
