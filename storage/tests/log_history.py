@@ -40,6 +40,8 @@ class History:
         """Of the log as it is now, by index."""
         self._terms: set[int] = set()
         self._same_size = self.random.random() < 0.5
+        self._is_synced = self.random.random() < 0.7
+        """False: as with `os` durability, Entries count at once and rows may be ahead of the log."""
 
     def run(self, steps: int) -> None:
         """Live, on virtual time."""
@@ -82,6 +84,8 @@ class History:
         self._bodies[self.log.term, index] = body
         self._before[self.log.term, index] = last.term, last.index
         self._positions[index] = self.log.last
+        if not self._is_synced:
+            self.acknowledged = index
 
     def _sync(self) -> None:
         assert self.log is not None
@@ -140,6 +144,8 @@ class History:
         self.disk.is_full = False
         if self.random.random() < 0.7:
             self.disk.crash()
+            if not self._is_synced:
+                self.acknowledged = self.applied.index
         else:
             self.disk.kill()
         if self.random.random() < 0.3:
@@ -170,6 +176,31 @@ class History:
         assert self.log.last_index == found
         self._terms.add(self.log.term)
         self.acknowledged = found
+
+    def damage(self, flips: int) -> int:
+        """Flip bits in used bytes of segments, one at a time; returns how many cost an Entry.
+
+        Whatever is read was appended, and whatever was synced and is not read is reported.
+        """
+        noticed = 0
+        clean = read_log(self.disk, FOLDER, self.applied)
+        for _ in range(flips if clean.runs else 0):
+            run = self.random.choice(clean.runs)
+            file = FOLDER / run.segment.name
+            offset, bit = self.random.randrange(run.begin, run.end), self.random.randrange(8)
+            self.disk.flip(file, offset, bit)
+            reading = read_log(self.disk, FOLDER, self.applied)
+            found = set()
+            for entry in reading.entries():
+                assert self._positions[entry.index] == entry.position
+                assert self._bodies[entry.term, entry.index] == entry.body
+                found.add(entry.index)
+            lost = {index for part in reading.lost for index in range(part.first, part.last + 1)}
+            assert not lost & found
+            assert lost | found >= set(range(self.applied.index + 1, reading.proven + 1))
+            noticed += bool(lost)
+            self.disk.flip(file, offset, bit)
+        return noticed
 
     def _log_id(self) -> bytes:
         return self.random.randbytes(16)

@@ -27,6 +27,16 @@ def test_a_log_holds_what_was_synced_and_nothing_that_was_not_appended(first: in
         History(seed).run(STEPS)
 
 
+def test_a_flipped_bit_is_no_entry_and_hides_none_in_silence() -> None:
+    noticed = 0
+    for seed in range(400, 440):
+        history = History(seed)
+        history.run(STEPS)
+        noticed += history.damage(20)
+
+    assert noticed > 50
+
+
 def _is_found(history: Callable[[int], History] = History, seeds: int = 600) -> bool:
     for seed in range(seeds):
         try:
