@@ -52,7 +52,10 @@ def read_answered(disk: Disk, folder: Path) -> Answered | None:
 
 
 class AnsweredNote:
-    """The note of one shard. Its owner writes at most ten times a second, and waits for each before the next."""
+    """The note of one shard.
+
+    Its owner writes at most ten times a second, and waits for each before the next.
+    """
 
     def __init__(self, disk: Disk, folder: Path, log_id: bytes) -> None:
         """Open or create the file; blocks. Raises OSError."""

@@ -1,7 +1,8 @@
 """Disk: all that the log asks of files and threads, so that the simulator can replace both.
 
-Calls block and raise OSError. On the event loop the log only calls `pwrite`; everything else runs in one of two lanes:
-`run` for syncs, `prepare` for new segments, whose 16 MiB of zeros must not delay a sync.
+Calls block and raise OSError. On the event loop the log only calls `pwrite`; everything else runs
+in one of two lanes: `run` for syncs, `prepare` for new segments, whose 16 MiB of zeros must not
+delay a sync.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol
@@ -137,7 +139,7 @@ class SystemDisk:
         self._preparations.put(work, done)
 
     def stop(self) -> None:
-        """End the threads after what was given to them. Does not wait for that."""
+        """End the threads after what was given to them, which is the last; does not wait."""
         self._syncs.stop()
         self._preparations.stop()
 
@@ -171,5 +173,5 @@ class _Lane:
                 work()
             except Exception as error:  # whatever it was: the loop decides what it means
                 failure = error
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop is closed: there is nobody to tell
                 loop.call_soon_threadsafe(done, failure)

@@ -1,16 +1,18 @@
 """Entries to bytes and back: one record of a shard's log. Pure.
 
-    0        4         6       8            12           16     24      32       40            40 + 8n
-    +--------+---------+-------+------------+------------+------+-------+--------+-------------+--------+
-    | magic  | version | ids n | body bytes | previous   | term | index | synced | n queue ids | CRC-32 |   head
-    +--------+---------+-------+------------+------------+------+-------+--------+-------------+--------+
-    | body ...                                           | CRC-32     | zeros up to a multiple of 8     |
-    +----------------------------------------------------+------------+---------------------------------+
+    0       4         6       8            12         16     24      32       40        40 + 8n
+    +-------+---------+-------+------------+----------+------+-------+--------+---------+--------+
+    | magic | version | ids n | body bytes | previous | term | index | synced | n queue | CRC-32 |
+    |       |         |       |            |          |      |       |        |   ids   |        |
+    +-------+---------+-------+------------+----------+------+-------+--------+---------+--------+
+    | body ...                                        | CRC-32 | zeros to a multiple of 8        |
+    +-------------------------------------------------+--------+---------------------------------+
 
-Numbers are big-endian. `previous` is the last CRC-32 of the Entry before it, so records form a chain; `synced` is the
-index up to which the writer knew the log to be durable. The first CRC-32 covers the head. The second covers head and
-body and is the Entry's checksum. Both begin with the CRC-32 of the log's id, so no record of another log fits.
-Records begin at multiples of 8, so a search for the magic finds the record behind a damaged one.
+Numbers are big-endian. `previous` is the last CRC-32 of the Entry before it, so records form a
+chain; `synced` is the index up to which the writer knew the log to be durable. The first CRC-32
+covers the head. The second covers head and body and is the Entry's checksum. Both begin with the
+CRC-32 of the log's id, so no record of another log fits. Records begin at multiples of 8, so a
+search for the magic finds the record behind a damaged one.
 
 To change the layout: raise the version and keep reading the older one.
 """
@@ -27,7 +29,7 @@ import msgspec
 MAGIC = b"\xd1\x9b\xf2\x8e"
 ALIGNMENT = 8
 ENTRY_BYTES_MAX = 8 << 20
-"""Size limit of a record. A Turn stops at 4 MiB of changes and a request brings at most 1 MiB, so none gets there."""
+"""Size limit of a record: a Turn stops at 4 MiB of changes, one request brings at most 1 MiB."""
 QUEUE_IDS_MAX = 0xFFFF
 
 _VERSION = 1
@@ -39,7 +41,7 @@ _PADS = tuple(bytes(-size % ALIGNMENT) for size in range(ALIGNMENT))
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):
-    """The place of an Entry in a log. The applied row holds the one of the last Entry whose changes the rows have."""
+    """The place of an Entry in a log, as in the applied row."""
 
     term: int
     index: int
@@ -55,10 +57,7 @@ class Head(msgspec.Struct, frozen=True, gc=False):
 
     term: int
     index: int
-    previous: int
-    synced: int
     queue_ids: tuple[int, ...]
-    body_bytes: int
     size: int
     """Bytes of the whole record."""
 
@@ -95,6 +94,11 @@ def _head_of(ids: int) -> Struct:
     return Struct(f"{_HEAD}{ids}Q")
 
 
+@lru_cache(maxsize=1024)
+def _ids_of(ids: int) -> Struct:
+    return Struct(f">{ids}Q")
+
+
 def encode_entry(
     body: bytes,
     queue_ids: Sequence[int],
@@ -112,8 +116,8 @@ def encode_entry(
     )
     head_checksum = crc32(head, seed)
     checksum = crc32(body, head_checksum)
-    ends = (_CHECKSUM.pack(head_checksum), body, _CHECKSUM.pack(checksum), _PADS[len(body) & 7])
-    return head + b"".join(ends), checksum
+    ends = _CHECKSUM.pack(head_checksum), body, _CHECKSUM.pack(checksum), _PADS[len(body) & 7]
+    return b"".join((head, *ends)), checksum
 
 
 def record_bytes(body_bytes: int, queue_ids: int) -> int:
@@ -124,31 +128,6 @@ def record_bytes(body_bytes: int, queue_ids: int) -> int:
 
 def read_entry(data: bytes, offset: int, seed: int) -> Entry | Misfit:
     """The Entry whose record begins at `offset`, or the reason why there is none."""
-    head = read_head(data, offset, seed)
-    if isinstance(head, Misfit):
-        return head
-    if offset + head.size > len(data):
-        return Misfit("the segment ends within the record", head)
-    body_at = offset + _BODY_AT + 8 * len(head.queue_ids)
-    body_end = body_at + head.body_bytes
-    body = data[body_at:body_end]
-    checksum = crc32(body, _CHECKSUM.unpack_from(data, body_at - _CHECKSUM.size)[0])
-    if checksum != _CHECKSUM.unpack_from(data, body_end)[0]:
-        return Misfit("the record's checksum does not match", head)
-    return Entry(
-        head.term,
-        head.index,
-        checksum,
-        head.previous,
-        head.synced,
-        head.queue_ids,
-        body,
-        head.size,
-    )
-
-
-def read_head(data: bytes, offset: int, seed: int) -> Head | Misfit:
-    """The head of the record that begins at `offset`, or the reason why there is none."""
     if offset + _BODY_AT > len(data):
         return Misfit("the segment ends")
     magic, version, ids, body_bytes, previous, term, index, synced = _FIXED.unpack_from(
@@ -157,15 +136,26 @@ def read_head(data: bytes, offset: int, seed: int) -> Head | Misfit:
     if magic != MAGIC:
         return Misfit("no record begins here")
     head_end = offset + _FIXED.size + 8 * ids
-    if head_end + _CHECKSUM.size > len(data):
+    body_at = head_end + _CHECKSUM.size
+    if body_at > len(data):
         return Misfit("the segment ends within the head")
-    if crc32(data[offset:head_end], seed) != _CHECKSUM.unpack_from(data, head_end)[0]:
+    head_checksum = crc32(data[offset:head_end], seed)
+    if head_checksum != _CHECKSUM.unpack_from(data, head_end)[0]:
         return Misfit("the head's checksum does not match")
     if version != _VERSION:
         return Misfit(f"the record has format {version}")
-    queue_ids = _head_of(ids).unpack_from(data, offset)[8:]
+    queue_ids = _ids_of(ids).unpack_from(data, offset + _FIXED.size)
     size = record_bytes(body_bytes, ids)
-    return Head(term, index, previous, synced, queue_ids, body_bytes, size)
+    if offset + size > len(data):
+        reason = "the segment ends within the record"
+        return Misfit(reason, Head(term, index, queue_ids, size))
+    body_end = body_at + body_bytes
+    body = data[body_at:body_end]
+    checksum = crc32(body, head_checksum)
+    if checksum != _CHECKSUM.unpack_from(data, body_end)[0]:
+        reason = "the record's checksum does not match"
+        return Misfit(reason, Head(term, index, queue_ids, size))
+    return Entry(term, index, checksum, previous, synced, queue_ids, body, size)
 
 
 def next_magic(data: bytes, offset: int) -> int:

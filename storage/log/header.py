@@ -1,14 +1,16 @@
 """The header of a segment: the first 4,096 bytes of its file. Pure.
 
-    0         8         10       26     34      42         46       54       62              70
-    +---------+---------+--------+------+-------+----------+--------+--------+---------------+--------+
-    | magic   | version | log id | term | first | previous | synced | copied | segment bytes | CRC-32 |
-    +---------+---------+--------+------+-------+----------+--------+--------+---------------+--------+
+    0       8         10       26     34      42         46       54       62        70
+    +-------+---------+--------+------+-------+----------+--------+--------+---------+--------+
+    | magic | version | log id | term | first | previous | synced | copied | segment | CRC-32 |
+    |       |         |        |      |       |          |        |        |  bytes  |        |
+    +-------+---------+--------+------+-------+----------+--------+--------+---------+--------+
 
-It is there twice, at 0 and at 2,048, so a flipped bit in one does not hide a segment. A header of zeros marks a file that
-holds no Entries yet. The term is the writer's. A segment ends all older ones before its first index: what they hold from
-there on does not count. Records before the offset `copied` were taken over from older segments and keep their terms; all
-others have the term of the header.
+It is there twice, at 0 and at 2,048, so a flipped bit in one does not hide a segment. A header of
+zeros marks a file that holds no Entries yet. The term is the writer's. A segment ends all older
+ones before its first index: what they hold from there on does not count. Records before the offset
+`copied` were taken over from older segments and keep their terms; all others have the term of the
+header.
 """
 
 from __future__ import annotations

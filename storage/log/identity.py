@@ -2,8 +2,8 @@
 
     payload: log id (16 bytes), term (8 bytes)
 
-Every opening for writing takes a term that was never used before and syncs it before the first append, so term and index
-never name two Entries.
+Every opening for writing takes a term that was never used before and syncs it before the first
+append, so term and index never name two Entries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Log: appends Entries to the current segment and makes them durable. Belongs to the event loop's thread.
+"""Log: appends Entries to the current segment and makes them durable.
 
-A log that failed stays failed: its owner closes it, reads the folder again and opens a new one (`opening.py`).
+It belongs to the event loop's thread.
+
+A log that failed stays failed: its owner closes it, reads the folder again and opens a new one
+(`opening.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from zlib import crc32
 from storage.log.disk import Disk
 from storage.log.entry import ENTRY_BYTES_MAX, QUEUE_IDS_MAX, Position, encode_entry
 from storage.log.header import HEADER_BYTES, Header
-from storage.log.segments import Segment, Spares, largest_record, write_header
+from storage.log.segments import Segment, Spares, write_header
 
 
 class LogFailed(Exception):
@@ -22,7 +25,7 @@ class LogFailed(Exception):
 
 
 class LogFull(Exception):
-    """There is no room for another segment. Nothing was written; the log goes on once there is room."""
+    """There is no room for another segment. Nothing was written; try again once there is."""
 
 
 class EntryTooLarge(ValueError):
@@ -44,7 +47,7 @@ class Log:
         offset: int,
         spares: Spares,
     ) -> None:
-        """`segments` hold what is above the applied index, the one to write to last, at `offset`; all of it is durable."""
+        """`segments` hold what the rows lack, durably; the last one is written next, at `offset`."""
         self.folder = folder
         self.log_id = log_id
         self.term = term
@@ -58,6 +61,7 @@ class Log:
         self._pwrite = disk.pwrite
         self._seed = crc32(log_id)
         self._spares = spares
+        self._record_bytes_max = min(ENTRY_BYTES_MAX, spares.segment_bytes - HEADER_BYTES)
         self._segments = segments
         """Those with Entries that are not released, the current one last."""
         self._current = segments[-1]
@@ -70,12 +74,13 @@ class Log:
         """Under way in the sync lane."""
         self._on_closed: Callable[[], None] | None = None
 
-    # -- writing ----------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def append(self, body: bytes, queue_ids: Sequence[int] = ()) -> int:
         """Write an Entry, not yet durable; returns its index.
 
-        Blocks only if no spare segment is ready. Raises EntryTooLarge, LogFull, and LogFailed, after which nothing works.
+        Blocks only if no spare segment is ready. Raises EntryTooLarge, LogFull, and LogFailed,
+        after which nothing works.
         """
         if self.failure is not None:
             raise self.failure
@@ -91,9 +96,11 @@ class Log:
             previous=self.last_checksum,
             synced=self.synced_index,
         )
+        if len(record) > self._record_bytes_max:
+            raise EntryTooLarge(f"an Entry of {len(record)} bytes")
         end = self._offset + len(record)
         if end > self._current.size:
-            self._change_segment(len(record))
+            self._change_segment()
             end = self._offset + len(record)
         try:
             self._pwrite(self._handle, record, self._offset)
@@ -105,7 +112,7 @@ class Log:
         return index
 
     def sync(self, done: Callable[[LogFailed | None], None]) -> None:
-        """Make durable all that was appended so far; `done` is called on the loop, later, in the order of calls."""
+        """Make durable all that was appended so far; then call `done`, on the loop, in order."""
         reached = self.last_index
         handles = [segment.handle for segment in self._unsynced]
         self._syncs += 1
@@ -113,7 +120,7 @@ class Log:
         self._spares.want()
 
     def release(self, index: int) -> None:
-        """The rows hold everything up to `index` durably: segments without later Entries may be reused."""
+        """The rows hold everything up to `index` durably: reuse segments without later Entries."""
         kept = []
         for segment in self._segments:
             if segment is self._current or segment.last > index:
@@ -125,10 +132,8 @@ class Log:
         self._segments = kept
         self._spares.want()
 
-    def _change_segment(self, record_bytes: int) -> None:
+    def _change_segment(self) -> None:
         """Go over to the next segment. The next sync that counts syncs the old one first."""
-        if record_bytes > min(largest_record(self._current.size), ENTRY_BYTES_MAX):
-            raise EntryTooLarge(f"an Entry of {record_bytes} bytes")
         try:
             segment = self._spares.take()
         except OSError as error:
@@ -178,7 +183,7 @@ class Log:
             self.failure = LogFailed(f"{text}: {error}")
         return self.failure
 
-    # -- reading ----------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @property
     def last(self) -> Position:
@@ -187,7 +192,7 @@ class Log:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of Entries in segments that are not released yet; a flush and `release` bring them down."""
+        """Bytes of Entries in segments that are not released. The current one counts as a whole."""
         return sum(segment.used for segment in self._segments[:-1]) + self._offset - HEADER_BYTES
 
     @property
@@ -197,13 +202,16 @@ class Log:
 
     @property
     def can_grow(self) -> bool:
-        """False while there is no spare segment and none can be made: refuse sends. It is tried again each second."""
+        """False while there is no spare segment and none can be made: refuse sends.
+
+        It is tried again each second.
+        """
         return self._spares.can_grow
 
-    # -- the end ----------------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def close(self, closed: Callable[[], None]) -> None:
-        """Let go of the files once both lanes are done with them, then call `closed`, perhaps at once.
+        """Let go of the files once both lanes are done with them; then, perhaps at once, `closed`.
 
         Nothing is synced by it. The folder must not be opened again before that.
         """

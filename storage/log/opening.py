@@ -1,8 +1,9 @@
-"""Opening a log for writing: a new term, a fresh segment, and nothing trusted that may be in the page cache only.
+"""Opening a log for writing: a new term, a fresh segment, no trust in the page cache.
 
-Entries above the highest index that is known to be synced are appended anew to fresh segments, byte for byte, and synced
-before the header is written that makes them count. So after a failed sync, a `kill -9` or a power failure it makes no
-difference what the page cache says of the old segments: see "Opening" in `storage/DESIGN.md`.
+Entries above the highest index that is known to be synced are appended anew to fresh segments, byte
+for byte, and synced before the header is written that makes them count. So after a failed sync, a
+`kill -9` or a power failure it makes no difference what the page cache says of the old segments:
+see "Opening" in `storage/DESIGN.md`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ def open_log(
     new_log_id: Callable[[], bytes],
     segment_bytes: int = SEGMENT_BYTES,
 ) -> Log:
-    """Open the log that was read, or make it; blocks, for any thread while nothing else uses the folder.
+    """Open the log that was read, or make it; blocks, on any thread while nothing uses the folder.
 
-    `applied` is what the rows have *durably*. If Entries were lost that must be `reading.end`: apply what can be read, note
-    `reading.end` as applied, and flush, before. Raises OSError; then read again and try again.
+    `applied` is what the rows have *durably*. If Entries were lost that must be `reading.end`:
+    apply what can be read, note `reading.end` as applied, and flush, before. Raises OSError; then
+    read again and try again.
     """
     assert not reading.lost or applied.index >= reading.end.index
     disk, folder = reading.disk, reading.folder
@@ -81,7 +83,7 @@ def _take_term(reading: Reading, log_id: bytes) -> int:
 
 
 def _open_segments(reading: Reading, applied: Position) -> tuple[list[Segment], list[Segment]]:
-    """Open all files: those with Entries above the applied index, in order, and those that nothing needs."""
+    """Open all files: those with Entries that the rows lack, in order, and the others."""
     runs = {run.segment.name: run for run in reading.runs if run.last.index > applied.index}
     needed, free = [], []
     for found in reading.segments:
@@ -113,7 +115,10 @@ class _Copy:
         """Where the next record goes in the last segment."""
 
     def write(self, applied: Position) -> None:
-        """Make the Entries durable first, then the headers by which they count, the last one first. Raises OSError."""
+        """Make the Entries durable, then their headers, the last one first. Raises OSError.
+
+        A header ends the older segments, so all that it promises must be durable before.
+        """
         end = self._reading.end if self._reading.end.index >= applied.index else applied
         for entry in self._reading.tail(applied):
             if not self.segments or self.offset + entry.size > self.segments[-1].size:

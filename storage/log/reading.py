@@ -1,8 +1,9 @@
-"""Reading a log without changing it: what a start, verify, a backup, a restore and a salvage see of it.
+"""Reading a log without changing it, for a start, verify, backups, a restore and a salvage.
 
-The log ends where length, checksum, term, index or the previous checksum do not fit. Reading goes on behind that place: if
-an intact record or header behind it, or the note of answers, says that the missing Entries were synced, they are damage
-and not an end. `scan.py` finds out what there is; this module decides what it means.
+The log ends where length, checksum, term, index or the previous checksum do not fit. Reading goes
+on behind that place: if an intact record or header behind it, or the note of answers, says that the
+missing Entries were synced, they are damage and not an end. `scan.py` finds out what there is; this
+module decides what it means.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class Reading:
     applied: Position
     """Of the last Entry whose changes the rows have durably."""
     end: Position
-    """Of the last Entry; with losses, a place above everything that was found, to be noted as applied."""
+    """Of the last Entry; with losses, a place above everything found, to be noted as applied."""
     proven: int
-    """The highest index known to have been synced. What lies above may be in the page cache only."""
+    """The highest index known to have been synced; the rest may be in the page cache only."""
     highest_term: int
     lost: list[Lost]
     warnings: list[str]
@@ -58,7 +59,10 @@ class Reading:
     runs: list[Run] = field(default_factory=list)
 
     def entries(self) -> Iterator[Entry]:
-        """The Entries to apply, in order; those behind a loss too. Holds one segment in memory. Raises OSError."""
+        """The Entries to apply, in order, also those behind a loss. Raises OSError.
+
+        Holds one segment in memory.
+        """
         return self._entries_above(self.applied.index)
 
     def tail(self, applied: Position) -> Iterator[Entry]:
@@ -84,10 +88,11 @@ class Reading:
 def read_log(
     disk: Disk, folder: Path, applied: Position, answered: Answered | None = None
 ) -> Reading:
-    """Find out what the log holds above `applied`, which the rows have durably; blocks, and writes nothing.
+    """Find out what the log holds above `applied`; blocks, and writes nothing.
 
-    `answered` is the last Entry an answer told of; None if that is not known, or answers do not wait for syncs. Raises
-    OSError, and LogMismatch if the log's Entry at the applied index is another one.
+    `applied` is what the rows have durably. `answered` is the last Entry that an answer told of;
+    None if that is not known, or if answers do not wait for syncs. Raises OSError, and LogMismatch
+    if the log's Entry at the applied index is another one.
     """
     identity = read_identity(disk, folder)
     segments, warnings = find_segments(disk, folder)

@@ -1,4 +1,4 @@
-"""Scanning segments: which of their records are Entries of this log, and which indexes are missing between them."""
+"""Scanning segments for Entries of this log and for indexes that are missing between them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Break:
 
 
 def find_segments(disk: Disk, folder: Path) -> tuple[list[Found], list[str]]:
-    """All segments of the folder, and a sentence for each whose header cannot be read. Raises OSError."""
+    """All segments, and a sentence for each whose header cannot be read. Raises OSError."""
     segments, warnings = [], []
     for name in disk.list(folder):
         if segment_number(name) is None:
@@ -80,7 +80,7 @@ def find_segments(disk: Disk, folder: Path) -> tuple[list[Found], list[str]]:
 
 
 def read_segment(disk: Disk, folder: Path, name: str) -> bytes:
-    """A whole file, with zeros where the disk gives an error. Raises OSError if it cannot be opened."""
+    """A whole file, with zeros where the disk gives an error. Raises OSError on opening it."""
     handle = disk.open_to_read(folder / name)
     try:
         return _read_piece(disk, handle, disk.size(handle), 0)
@@ -155,8 +155,8 @@ class Scan:
             self._add_gap(before)
             self._at = Position(self._at.term, before, header.previous)
         self._begun = True
-        if before == self._applied.index and header.previous != self._applied.checksum:
-            self.mismatch = f"the rows have another Entry {before} than the log"
+        if before == self._applied.index:
+            self._check_applied(header.previous)
 
     def _scan_segment(self, found: Found, header: Header, limit: int) -> None:
         data = read_segment(self._disk, self._folder, found.name)
@@ -178,42 +178,50 @@ class Scan:
             assert isinstance(behind, Entry)
             self._add_gap(behind.index - 1)
             self._at = Position(self._at.term, behind.index - 1, behind.previous)
-            self._check_applied()
+            if self._at.index == self._applied.index:
+                self._check_applied(behind.previous)
 
     def _scan_run(self, found: Found, header: Header, limit: int, data: bytes, begin: int) -> int:
         """Read Entries that follow each other; returns the offset behind the last one."""
         offset = begin
-        while self._at.index + 1 < limit:
+        at: Position | Entry = self._at
+        while at.index + 1 < limit:
             entry = read_entry(data, offset, self._seed)
-            if not isinstance(entry, Entry) or not self.follows(entry, header, offset):
+            if not isinstance(entry, Entry) or not self.follows(at, entry, header, offset):
                 break
             offset += entry.size
-            self._at = entry.position
-            self.proven = max(self.proven, entry.synced)
+            at = entry
+            if entry.synced > self.proven:
+                self.proven = entry.synced
             if entry.index == self._answered_index:
                 self.answered_checksum = entry.checksum
-            self._check_applied()
-        if offset > begin:
+            if entry.index == self._applied.index:
+                self._check_applied(entry.checksum)
+        if isinstance(at, Entry):
+            self._at = at.position
             self.parts.append(Run(found, begin, offset, self._at))
-            self.highest_term = max(self.highest_term, self._at.term)
-            self.highest_index = max(self.highest_index, self._at.index)
+            self.highest_term = max(self.highest_term, at.term)
+            self.highest_index = max(self.highest_index, at.index)
         return offset
 
-    def follows(self, entry: Entry, header: Header, offset: int) -> bool:
+    def follows(self, at: Position | Entry, entry: Entry, header: Header, offset: int) -> bool:
         """True if this Entry was written behind the one before it."""
         return (
-            entry.index == self._at.index + 1
-            and entry.previous == self._at.checksum
-            and entry.term >= self._at.term
+            entry.index == at.index + 1
+            and entry.previous == at.checksum
+            and entry.term >= at.term
             and self.term_fits(entry.term, header, offset)
         )
 
     def term_fits(self, term: int, header: Header, offset: int) -> bool:
-        """True if the segment's writer wrote records of this term there: what earlier uses left has lower ones."""
+        """True if the segment's writer may have written it: earlier uses left lower terms."""
         return term <= header.term if offset < header.copied else term == header.term
 
     def _search(self, header: Header, limit: int, data: bytes, offset: int) -> int:
-        """The offset of the next Entry behind a bad place, -1 if there is none. Notes the queues of those between."""
+        """The offset of the next Entry behind a bad place, -1 if there is none.
+
+        Notes the queues of those between.
+        """
         lost: set[int] = set()
         while (offset := next_magic(data, offset)) >= 0:
             found = read_entry(data, offset, self._seed)
@@ -240,10 +248,9 @@ class Scan:
             self.parts.append(Gap(first, last, stop.queue_ids, stop.reason, stop.is_short))
             self._break = _Break()
 
-    def _check_applied(self) -> None:
-        at, applied = self._at, self._applied
-        if at.index == applied.index and at.checksum != applied.checksum:
-            self.mismatch = f"the rows have another Entry {at.index} than the log"
+    def _check_applied(self, checksum: int) -> None:
+        if checksum != self._applied.checksum:
+            self.mismatch = f"the rows have another Entry {self._applied.index} than the log"
 
 
 def ranges(segments: list[Found], log_id: bytes) -> list[tuple[Found, Header, int]]:

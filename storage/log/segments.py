@@ -1,7 +1,8 @@
 """Segments: the files of a log, written with zeros before use and reused in place.
 
-A file is prepared by writing zeros over all of it and syncing that, or, if it held Entries before, by reading it, so that
-its pages are in memory. An append then changes neither the file's size nor its blocks, and never reads the disk.
+A file is prepared by writing zeros over all of it and syncing that, or, if it held Entries before,
+by reading it, so that its pages are in memory. An append then changes neither the file's size nor
+its blocks, and never reads the disk.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from storage.log.disk import Disk
-from storage.log.header import HEADER_BYTES, Header, encode_header
+from storage.log.header import Header, encode_header
 
 SEGMENT_BYTES = 16 << 20
 _SPARES = 1
@@ -54,13 +55,13 @@ def write_header(disk: Disk, segment: Segment, header: Header) -> None:
 
 
 class Spares:
-    """Makes segments ready, in the lane for that, and takes those back that are no longer needed."""
+    """Prepares segments in their lane, and takes back those that are no longer needed."""
 
     def __init__(self, disk: Disk, folder: Path, segment_bytes: int, free: list[Segment]) -> None:
         """`free` are open files of the folder that nothing needs."""
         self._disk = disk
         self._folder = folder
-        self._segment_bytes = segment_bytes
+        self.segment_bytes = segment_bytes
         self._free = free
         self._ready: list[Segment] = []
         numbers = (segment_number(name) for name in disk.list(folder))
@@ -100,7 +101,7 @@ class Spares:
             self.has_failed = True
 
     def want(self) -> None:
-        """Have a spare made ready, unless there is one, or one is being made, or that is to be tried again soon."""
+        """Prepare a spare, unless there is one, or one is under way, or a retry is due soon."""
         if len(self._ready) >= _SPARES or self.is_preparing or self._retry or self._on_idle:
             return
         self.is_preparing = True
@@ -158,7 +159,7 @@ class Spares:
         """For any thread: nothing else uses the segment meanwhile."""
         if segment.handle == _NOT_OPEN:
             segment.handle = self._disk.open(self._folder / segment.name, create=True)
-        if segment.is_written and segment.size >= self._segment_bytes:
+        if segment.is_written and segment.size >= self.segment_bytes:
             self._read(segment)
         else:
             self._write_zeros(segment)
@@ -170,13 +171,8 @@ class Spares:
     def _write_zeros(self, segment: Segment) -> None:
         """The whole file, its size, and its name in the folder are durable afterwards."""
         segment.is_written = False  # a failure leaves it by halves
-        size = max(segment.size, self._segment_bytes)
+        size = max(segment.size, self.segment_bytes)
         self._disk.write_zeros(segment.handle, size, 0)
         self._disk.fdatasync(segment.handle)
         self._disk.sync_folder(self._folder)
         segment.size = size
-
-
-def largest_record(segment_bytes: int) -> int:
-    """Bytes of the largest record that fits into a segment."""
-    return segment_bytes - HEADER_BYTES

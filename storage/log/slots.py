@@ -1,4 +1,4 @@
-"""Two slots in one small file, written in turn: a write that is cut off leaves the one before it. Pure.
+"""Two slots in one small file, written in turn, so a write that is cut off leaves the other. Pure.
 
     0       8        16      18                        512
     +-------+--------+-------+---------+---------+-----+
