@@ -111,10 +111,11 @@ def open_store(folder: Path, options: StoreOptions | None = None) -> DurableStor
 def open_replayed(folder: Path) -> RocksRows:
     """Open the rows of a folder that no service uses, with all that its log holds, durable. Raises StoreFailed."""
     rows = RocksRows(folder)
+    disk, options = SystemDisk(), StoreOptions()
+    log = structlog.get_logger("store").bind(folder=str(folder))
     try:
-        disk, log = SystemDisk(), structlog.get_logger("store").bind(folder=str(folder))
-        reading = read_shard_log(rows, disk, _noted(disk, log_folder(folder), StoreOptions(), log))
-        _refuse_loss(reading, folder, StoreOptions(), log)
+        reading = read_shard_log(rows, disk, _noted(disk, log_folder(folder), options, log))
+        _refuse_loss(reading, folder, options, log)
         _replay(reading, rows)
         rows.flush()
     except (LogMismatch, OSError, DamagedRecord, msgspec.MsgspecError) as error:
@@ -131,9 +132,14 @@ def read_shard_log(rows: RocksRows, disk: Disk, answered: Answered | None = None
     return read_log(disk, log_folder(rows.folder), rows.applied(), answered)
 
 
-def _replay(reading: Reading, rows: RocksRows) -> None:
+def _replay(reading: Reading, rows: RocksRows) -> int:
+    """Bring the log's Entries into the rows; returns the number of row changes."""
+    changed = 0
     for entry in reading.entries():
-        rows.write(decode_body(entry.body).ops, entry.position)
+        ops = decode_body(entry.body).ops
+        rows.write(ops, entry.position)
+        changed += len(ops) // 2
+    return changed
 
 
 def _opened(rows: RocksRows, disk: SystemDisk, options: StoreOptions) -> DurableStore:
@@ -144,7 +150,7 @@ def _opened(rows: RocksRows, disk: SystemDisk, options: StoreOptions) -> Durable
     for warning in reading.warnings:
         log.warning("log_damaged", text=warning)
     _refuse_loss(reading, rows.folder, options, log)
-    _replay(reading, rows)
+    unflushed_rows = _replay(reading, rows)
     if reading.lost:
         rows.write([], reading.end)
         rows.flush()
@@ -160,6 +166,7 @@ def _opened(rows: RocksRows, disk: SystemDisk, options: StoreOptions) -> Durable
         note = AnsweredNote(disk, folder, opened.log_id)
     store = DurableStore(rows, opened, disk, note, options)
     store.came_back_shorter = bool(reading.lost)
+    store.unflushed_rows = unflushed_rows
     return store
 
 
@@ -207,6 +214,8 @@ class DurableStore:
         """`open_store` makes it. Without a `log` nothing survives but a clean stop."""
         self.folder = rows.folder
         self.came_back_shorter = False
+        self.unflushed_rows = 0
+        """Row changes since the last flush began, those that a start replayed among them."""
         self.get, self.get_many, self.scan = rows.get, rows.get_many, rows.scan
         self.on_room: Callable[[], object] = _nothing
         """Called when `has_room` is true again."""
@@ -220,7 +229,6 @@ class DurableStore:
         """Entries that were appended and not applied."""
         self._applied: Position | None = None
         """Of the last Entry that was applied since the opening."""
-        self._unflushed_rows = 0
         self._flushing: asyncio.Task[None] | None = None
         self._note_timer: asyncio.TimerHandle | None = None
         self._noted: asyncio.Future[None] | None = None
@@ -258,7 +266,7 @@ class DurableStore:
         position = self._under_way.popleft() if self._log is not None else None
         self._rows.write(changes.ops, position)
         self._applied = position
-        self._unflushed_rows += len(changes)
+        self.unflushed_rows += len(changes)
         if self._note is not None and self._note_timer is None:
             loop = asyncio.get_running_loop()
             self._note_timer = loop.call_later(_NOTE_S, self._write_note)
@@ -268,8 +276,11 @@ class DurableStore:
     @property
     def has_room(self) -> bool:
         """False while so much waits for a flush that no more may be appended."""
-        limit = 2 * self._options.flush_bytes
-        return self._log is None or self._flushing is None or self._log.live_bytes < limit
+        if self._log is None or self._flushing is None:
+            return True
+        options = self._options
+        is_short = self._log.live_bytes < 2 * options.flush_bytes
+        return is_short and self.unflushed_rows < options.flush_rows
 
     @property
     def can_grow(self) -> bool:
@@ -279,16 +290,18 @@ class DurableStore:
     def _wants_flush(self) -> bool:
         options = self._options
         is_long = self._log is not None and self._log.live_bytes >= options.flush_bytes
-        return is_long or self._unflushed_rows >= options.flush_rows
+        return is_long or self.unflushed_rows >= options.flush_rows
 
     async def _flush(self) -> None:
         """Make the rows durable, then let the log forget what they hold. A failure is tried again at the next Entry."""
-        reached, self._unflushed_rows = self._applied, 0
+        reached, flushed_rows = self._applied, self.unflushed_rows
+        self.unflushed_rows = 0
         try:
             await asyncio.to_thread(self.flush)
             if self._log is not None and reached is not None:
                 self._log.release(reached.index)
         except StoreFailed as error:
+            self.unflushed_rows += flushed_rows
             self._logger.error("rows_not_flushed", error=str(error))
         finally:
             self._flushing = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,8 @@ from storage.tests.places import KINDS, Place
 
 
 @pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     made = Place(request.param, tmp_path / "shard-0")
     yield made
     for store in made.opened:
-        store.abandon()
+        await store.abandon()
