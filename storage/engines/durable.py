@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -40,8 +40,9 @@ from storage.log import (
     read_answered,
     read_log,
 )
-from storage.rows.changes import Changes
+from storage.rows.changes import Changes, Ops
 from storage.rows.entry_body import decode_body
+from storage.rows.overlay import RowReader
 from visibility.state.rows import DamagedRecord
 
 FLUSH_BYTES = 64 << 20
@@ -67,6 +68,31 @@ class Durability(StrEnum):
     """An acknowledged request survives a clean stop only; for tests."""
 
 
+class RowStore(RowReader, Protocol):
+    """A shard's rows: what `RocksRows` does, and its model in the simulator."""
+
+    folder: Path
+
+    def applied(self) -> Position:
+        """The last Entry whose changes the rows have."""
+
+    def write(self, ops: Ops, applied: Position | None = None) -> None:
+        """Bring an Entry's changes into the rows, with its position. Raises StoreFailed."""
+
+    def flush(self) -> None:
+        """Make all rows durable; for any thread. Raises StoreFailed."""
+
+    def checkpoint(self, folder: Path) -> None:
+        """Make `folder` a database of all rows; for any thread. Raises StoreFailed."""
+
+    def close(self) -> None:
+        """Let go of the folder. Raises StoreFailed while another thread uses it."""
+
+
+async def _in_thread(work: Callable[[], object]) -> None:
+    await asyncio.to_thread(work)
+
+
 class StoreOptions(NamedTuple):
     """How a shard's files are used."""
 
@@ -79,6 +105,8 @@ class StoreOptions(NamedTuple):
     monotonic_s: Callable[[], float] = float
     """Times syncs, for `sync_s`."""
     sync_s: Histogram | None = None
+    in_thread: Callable[[Callable[[], object]], Awaitable[None]] = _in_thread
+    """Does work that may take seconds."""
 
 
 def log_folder(shard_folder: Path) -> Path:
@@ -91,9 +119,11 @@ def open_store(folder: Path, options: StoreOptions | None = None) -> DurableStor
 
     Raises StoreFailed if another process has it, it is damaged, or it came back shorter than answers told.
     """
-    options = options or StoreOptions()
-    rows = RocksRows(folder)
-    disk = SystemDisk()
+    return assemble(RocksRows(folder), SystemDisk(), options or StoreOptions())
+
+
+def assemble(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
+    """The same over any rows and any disk, which it closes if it fails."""
     try:
         if options.durability is Durability.MEMORY:
             return DurableStore(rows, None, disk, None, options)
@@ -101,7 +131,7 @@ def open_store(folder: Path, options: StoreOptions | None = None) -> DurableStor
     except (LogMismatch, OSError, DamagedRecord, msgspec.MsgspecError) as error:
         rows.close()
         disk.stop()
-        raise StoreFailed(f"cannot open {folder}: {error}. {_WAYS_OUT}") from error
+        raise StoreFailed(f"cannot open {rows.folder}: {error}. {_WAYS_OUT}") from error
     except BaseException:
         rows.close()
         disk.stop()
@@ -127,12 +157,12 @@ def open_replayed(folder: Path) -> RocksRows:
     return rows
 
 
-def read_shard_log(rows: RocksRows, disk: Disk, answered: Answered | None = None) -> Reading:
+def read_shard_log(rows: RowStore, disk: Disk, answered: Answered | None = None) -> Reading:
     """The log's Entries that the rows do not have. Raises OSError, LogMismatch, DamagedRecord."""
     return read_log(disk, log_folder(rows.folder), rows.applied(), answered)
 
 
-def _replay(reading: Reading, rows: RocksRows) -> int:
+def _replay(reading: Reading, rows: RowStore) -> int:
     """Bring the log's Entries into the rows; returns the number of row changes."""
     changed = 0
     for entry in reading.entries():
@@ -142,7 +172,7 @@ def _replay(reading: Reading, rows: RocksRows) -> int:
     return changed
 
 
-def _opened(rows: RocksRows, disk: SystemDisk, options: StoreOptions) -> DurableStore:
+def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
     log = structlog.get_logger("store").bind(folder=str(rows.folder))
     folder = log_folder(rows.folder)
     durable = rows.applied()
@@ -205,9 +235,9 @@ class DurableStore:
 
     def __init__(
         self,
-        rows: RocksRows,
+        rows: RowStore,
         log: Log | None,
-        disk: SystemDisk,
+        disk: Disk,
         note: AnsweredNote | None,
         options: StoreOptions,
     ) -> None:
@@ -297,7 +327,7 @@ class DurableStore:
         reached, flushed_rows = self._applied, self.unflushed_rows
         self.unflushed_rows = 0
         try:
-            await asyncio.to_thread(self.flush)
+            await self._options.in_thread(self.flush)
             if self._log is not None and reached is not None:
                 self._log.release(reached.index)
         except StoreFailed as error:
@@ -338,9 +368,9 @@ class DurableStore:
         """See `Store.close`: rows are flushed, so that a closed folder has no live log."""
         await self._end_work()
         try:
-            await asyncio.to_thread(self.flush)
+            await self._options.in_thread(self.flush)
             if self._note is not None and self._applied is not None:
-                await asyncio.to_thread(self._note.write_now, self._applied)
+                await self._options.in_thread(partial(self._note.write_now, self._applied))
         except OSError as error:
             raise StoreFailed(f"cannot note what was answered: {error.strerror}") from error
         finally:
@@ -362,7 +392,7 @@ class DurableStore:
             await self._noted
 
     async def _let_go(self) -> None:
-        await asyncio.to_thread(self._rows.close)
+        await self._options.in_thread(self._rows.close)
         if self._log is not None:
             closed = asyncio.get_running_loop().create_future()
             self._log.close(partial(_set, closed))

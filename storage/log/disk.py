@@ -71,6 +71,9 @@ class Disk(Protocol):
     def prepare(self, work: Work, done: Done) -> None:
         """The same in the lane for preparing segments."""
 
+    def stop(self) -> None:
+        """End the threads after what was given to them. Does not wait for that."""
+
 
 class SystemDisk:
     """The operating system's files, and a thread for each lane that is used."""

@@ -110,6 +110,9 @@ class SimulatedDisk:
         self.is_off = False
         self.calls_until_cut = None
 
+    def stop(self) -> None:
+        """See Disk. Lanes have no threads here."""
+
     def crash(self) -> None:
         """Cut the power: what was not synced survives by chance."""
         self.kill()
