@@ -301,7 +301,8 @@ class DurableStore:
             loop = asyncio.get_running_loop()
             self._note_timer = loop.call_later(_NOTE_S, self._write_note)
         if self._wants_flush() and self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
+            self._flushing = asyncio.create_task(self._flush(position, self.unflushed_rows))
+            self.unflushed_rows = 0
 
     @property
     def has_room(self) -> bool:
@@ -322,16 +323,14 @@ class DurableStore:
         is_long = self._log is not None and self._log.live_bytes >= options.flush_bytes
         return is_long or self.unflushed_rows >= options.flush_rows
 
-    async def _flush(self) -> None:
+    async def _flush(self, reached: Position | None, changed_rows: int) -> None:
         """Make the rows durable, then let the log forget what they hold. A failure is tried again at the next Entry."""
-        reached, flushed_rows = self._applied, self.unflushed_rows
-        self.unflushed_rows = 0
         try:
             await self._options.in_thread(self.flush)
             if self._log is not None and reached is not None:
                 self._log.release(reached.index)
         except StoreFailed as error:
-            self.unflushed_rows += flushed_rows
+            self.unflushed_rows += changed_rows
             self._logger.error("rows_not_flushed", error=str(error))
         finally:
             self._flushing = None

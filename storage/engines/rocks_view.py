@@ -51,7 +51,7 @@ class RocksView:
         except BaseException:
             self._scratch.cleanup()
             raise
-        overlay = Overlay(_Rows(self), self._replayed())
+        overlay = Overlay(_Rows(self), self._changes)
         self.get, self.get_many, self.scan = overlay.get, overlay.get_many, overlay.scan
 
     def _open(self) -> None:
@@ -64,12 +64,16 @@ class RocksView:
                     str(links), rocks_options(), access_type=AccessType.read_only(False)
                 )
                 self.log = self._read_log()
+                self._changes = self._replayed()
             except Exception as error:  # bare, with a text
-                if names and self._has_changed(names) and number < _TRIES:
+                may_change = isinstance(error, OSError) or self._has_changed(names)
+                if names and may_change and number < _TRIES:
                     continue
                 raise StoreFailed(f"cannot open {self._folder}: {self._named(error)}") from error
-            if not (self.log.lost and self._has_changed(names) and number < _TRIES):
+            if not self._has_changed(names):
                 return
+        if self.log.lost:
+            raise StoreFailed(f"cannot open {self._folder}: it changed each time it was read")
 
     def _has_changed(self, names: set[str]) -> bool:
         """True if the service wrote or removed a file meanwhile: then it may have recycled a segment of its log, too."""
@@ -82,19 +86,32 @@ class RocksView:
             answered = read_answered(disk, folder)
         except NoteDamaged:
             answered = None
-        rows = _Rows(self)
-        value = rows.get(APPLIED_KEY)
-        applied = BEGINNING
-        if value is not None:
-            row = decode_row(AppliedRow, APPLIED_KEY, value)
-            applied = Position(row.term, row.index, row.checksum)
-        return read_log(disk, folder, applied, answered)
+        try:
+            return read_log(disk, folder, self._applied(), answered)
+        except DamagedRecord as error:
+            reading = read_log(disk, folder, BEGINNING, answered)
+            reading.warnings.append(f"all that the log holds is replayed: {error}")
+            reading.lost = [lost for lost in reading.lost if lost.first > 1]  # the rows have those
+            return reading
+
+    def _applied(self) -> Position:
+        """See `RocksRows.applied`."""
+        value = _Rows(self).get(APPLIED_KEY)
+        if value is None:
+            return BEGINNING
+        row = decode_row(AppliedRow, APPLIED_KEY, value)
+        return Position(row.term, row.index, row.checksum)
 
     def _replayed(self) -> Changes:
-        """What the log's Entries change."""
+        """What the log's Entries change. Raises OSError if the service used a segment again meanwhile."""
         ops: Ops = []
+        at = self.log.applied
         for entry in self.log.entries():
+            follows = (entry.index, entry.previous) == (at.index + 1, at.checksum)
+            if not (follows or self.log.lost or at == BEGINNING):
+                raise OSError("its log changed while it was read")
             ops += decode_body(entry.body).ops
+            at = entry.position
         return Changes(ops)
 
     def _named(self, error: Exception) -> str:

@@ -84,7 +84,7 @@ def read(store: RocksRows, from_sequence: int = 1, until: int = COUNT + 1) -> li
     return [sequence for sequence, _ in page.messages]
 
 
-def leases(rows: StoredRows) -> list[list[Lease]]:
+def all_leases(rows: StoredRows) -> list[list[Lease]]:
     return [list(rows.leases(queue_id)) for queue_id, _ in rows.queues()]
 
 
@@ -99,7 +99,7 @@ def test_a_load_does_not_end_at_an_unreadable_block(folder: Folder, at: float) -
 
     rows = StoredRows(folder.open())
     with pytest.raises(DamagedRecord, match="cannot be read"):
-        leases(rows)
+        all_leases(rows)
 
 
 @pytest.mark.parametrize("at", [0.002, 0.5, 0.9])

@@ -74,9 +74,13 @@ def segments(folder: Path) -> list[str]:
     return sorted(file.name for file in log_folder(folder).glob("segment-*"))
 
 
+def is_flushing(store: DurableStore) -> bool:
+    return store._flushing is not None
+
+
 async def end_of_flush(store: DurableStore) -> None:
     async with asyncio.timeout(60):
-        while store._flushing is not None:  # noqa: ASYNC110
+        while is_flushing(store):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
@@ -216,9 +220,9 @@ async def test_a_flush_begins_at_a_number_of_row_changes(opened: Open, tmp_path:
     store = opened(StoreOptions(segment_bytes=16 << 10, flush_rows=8))
 
     await fill(store, 1, 3)
-    assert store._flushing is None
+    assert not is_flushing(store)
     await fill(store, 4, 4)
-    assert store._flushing is not None
+    assert is_flushing(store)
 
     await end_of_flush(store)
     await fill(store, 5, 6)
@@ -273,15 +277,16 @@ async def test_there_is_no_room_at_twice_the_row_changes_of_a_flush(
 ) -> None:
     store = opened(StoreOptions(segment_bytes=16 << 10, flush_rows=8))
     held = HeldFlush(store, monkeypatch)
-    await fill(store, 1, 7)
-    assert store.has_room
-
-    await fill(store, 8, 8)
-    assert not store.has_room
+    room: list[bool] = []
+    store.on_room = lambda: room.append(store.has_room)
+    for number in range(1, 9):
+        await commit(store, row(number))
+        room.append(store.has_room)
+    assert room == [True] * 7 + [False]
 
     held.goes_on.set()
     await end_of_flush(store)
-    assert store.has_room
+    assert room[-1]
 
 
 async def test_row_changes_that_a_start_replayed_count_for_the_next_flush(
@@ -294,7 +299,7 @@ async def test_row_changes_that_a_start_replayed_count_for_the_next_flush(
     again = opened(options, crash_copy(store.folder, tmp_path / "crashed"))
     await fill(again, 4, 4)
 
-    assert again._flushing is not None
+    assert is_flushing(again)
 
 
 @pytest.mark.parametrize("options", [SMALL, StoreOptions(segment_bytes=16 << 10, flush_rows=60)])
@@ -307,7 +312,7 @@ async def test_a_flush_that_failed_releases_nothing_and_is_tried_again(
     room: list[int] = []
     store.on_room = lambda: room.append(held.count)
     number = 0
-    while store._flushing is None:
+    while not is_flushing(store):
         number += 1
         await commit(store, row(number))
     held.goes_on.set()
@@ -428,7 +433,7 @@ async def test_an_end_waits_for_the_flush_that_is_under_way(
     store = opened()
     held = HeldFlush(store, monkeypatch)
     number = 0
-    while store._flushing is None:
+    while not is_flushing(store):
         number += 1
         await commit(store, row(number))
     await asyncio.to_thread(held.begun.wait)
