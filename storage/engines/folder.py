@@ -132,14 +132,15 @@ def _read(folder: Path, file: Path) -> dict[int, Path]:
 
 
 def read_format(folder: Path) -> dict[str, object]:
-    """What the file says: `format` and `shards`. Raises FolderRefused."""
+    """What the file says: `format`, and `shards` if this version knows the format. Raises FolderRefused."""
     file = folder / FORMAT_FILE
     try:
         content: dict[str, object] = json.loads(file.read_text())
-        if content["format"] in _CHECKED and content.pop("crc32") != _checksum(content):
-            raise ValueError("its checksum does not match")
-        if not isinstance(content["shards"], dict):
-            raise TypeError("it names no shards")
+        if content["format"] in _CHECKED:
+            if content.pop("crc32") != _checksum(content):
+                raise ValueError("its checksum does not match")
+            if not isinstance(content["shards"], dict):
+                raise TypeError("it names no shards")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FolderRefused(f"{file} is damaged: {error}") from error
     except OSError as error:
