@@ -57,6 +57,7 @@ class Log:
         self.synced_index = end.index
         """Up to here the log is durable."""
         self.failure: LogFailed | None = None
+        self._opened_at = end
         self._disk = disk
         self._pwrite = disk.pwrite
         self._seed = crc32(log_id)
@@ -188,6 +189,8 @@ class Log:
     @property
     def last(self) -> Position:
         """Of the Entry appended last, or of the last one before this opening."""
+        if self.last_index == self._opened_at.index:
+            return self._opened_at
         return Position(self.term, self.last_index, self.last_checksum)
 
     @property

@@ -37,6 +37,31 @@ async def test_a_new_log_is_empty_and_numbers_entries_from_one() -> None:
 
 
 @virtual
+async def test_reading_changes_nothing() -> None:
+    place = LogPlace()
+    await appended(place.open(), b"a" * 3000, b"b" * 3000, b"c" * 3000)
+    place.disk.kill()
+    place.flip(b"b" * 3000)
+
+    place.disk.calls_until_cut = 0  # the first call that changes something would raise
+    reading = place.read()
+
+    assert [entry.index for entry in reading.entries()] == [1, 3]
+    assert place.disk.open_handles == 0
+
+
+@virtual
+async def test_an_opening_without_appends_ends_where_the_log_did() -> None:
+    place = LogPlace()
+    end = await appended(place.open(), b"a", b"b")
+    place.disk.kill()
+
+    log = place.open()
+
+    assert (log.last, log.term, log.synced_index) == (end, 2, 2)
+
+
+@virtual
 async def test_old_entries_are_not_replayed_behind_a_new_one_of_the_same_length() -> None:
     """Rule 2: 3 is lost, 4 and 5 are on the disk; then a new 3 is written in the same place."""
     place = LogPlace()
