@@ -23,8 +23,7 @@
 #   make size                       memory, latency and restarts at up to ten million messages (half an hour)
 #   make lock                       resolve the locks anew (needs uv)
 
-# The interpreter for .venv; by default one built with optimisations, with which a message costs
-# about 13 % less CPU.
+# The interpreter for .venv; by default one built with optimisations, which runs Python code faster.
 PYTHON ?=
 UV ?= uv
 ARGS ?=

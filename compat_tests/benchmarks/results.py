@@ -35,8 +35,8 @@ Judge by the ratios: absolute figures depend on the machine and on what else it 
 - CPU is the server's, user and system. A message counts where it is sent, or where it is deleted
   if the work ends with that. Latency is that of the whole work, for long polls that from the send
   of a message to its arrival.
-- The ratio is the CPU of `{first}` divided by this service's in the same round: the median, and in
-  how many rounds it was lower.
+- The ratio is the CPU of `{first}` divided by this service's in the same round: the
+  median, and in how many rounds it was lower.
 
 | work | connections | service | CPU, µs/message | messages/s | p50, ms | p99, ms | ratio | lower |
 |---|--:|---|--:|--:|--:|--:|--:|--:|
