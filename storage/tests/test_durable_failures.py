@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from storage.engines.durable import DurableStore, StoreOptions
+from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.tests.durable_stores import (
     HeldFlush,
@@ -138,7 +139,9 @@ async def test_a_store_that_fails_during_a_backup_is_let_go_after_it(
     store = opened()
     await commit(store, row(1))
     begun, goes_on = threading.Event(), threading.Event()
-    check_open = store._rows._check_open
+    rows = store._rows
+    assert isinstance(rows, RocksRows)
+    check_open = rows._check_open
 
     def check_and_wait() -> None:
         check_open()
