@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from auth.errors import AuthError
-from sqs_api.gateway.audit import AUDITED, AuditLog
+from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.usage import Usage, UsageRow
+from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import KmsAccessDenied
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Ledger:
         if isinstance(exchange.refusal, AuthError | KmsAccessDenied):
             ip, code = exchange.client.source_ip, exchange.refusal.code
             audit.denied(exchange.action, caller, ip, exchange.request_id, code)
-        elif type(operation) in AUDITED and operation is not None and caller is not None:
+        elif operation is not None and caller is not None and ACTIONS[exchange.action].audited:
             code = "" if exchange.refusal is None else exchange.refusal.code
             ip = exchange.client.source_ip
             audit.action(operation, exchange.action, caller, ip, exchange.request_id, code)

@@ -42,6 +42,7 @@ from sqs_api.protocol.json_codec import encode_json
 from sqs_api.protocol.reply import HeaderLines, Reply, date_line
 from sqs_api.protocol.request import RawRequest
 from sqs_api.protocol.wire import CONTENT_TYPE_AWS_JSON
+from visibility.contract.actions import ACTIONS, Owner
 from visibility.contract.errors import (
     InternalError,
     QueueError,
@@ -49,35 +50,13 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import (
-    ACTIONS,
-    CreateQueue,
-    Operation,
-    ReceiveMessage,
-    ReturnMessages,
-    Route,
-    SendMessage,
-    SendMessageBatch,
-    StartMessageMoveTask,
-    TagQueue,
-)
+from visibility.contract.operations import Operation, ReceiveMessage, ReturnMessages
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
 from visibility.contract.results import Result
-from visibility.contract.validate import check
 from visibility.rules.receive import wait_ms
 
 _HOST = re.compile(rb"[A-Za-z0-9._~:\[\]-]{1,255}")
 _TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."
-_TO_SHARD = frozenset(
-    row.request
-    for row in ACTIONS.values()
-    if row.route is Route.SHARD and "queue_url" in row.required
-)
-
-_TAKE_SPACE = frozenset(
-    (CreateQueue, SendMessage, SendMessageBatch, StartMessageMoveTask, TagQueue)
-)
-"""What is refused below the disk reserve."""
 _DISK_SHORT = "The service has no space for more messages. Please try again."
 
 
@@ -262,13 +241,14 @@ class Gateway:
         exchange.operation = operation
         exchange.caller = caller
         exchange.bytes_in = len(raw.body)
-        check(operation)
+        row = ACTIONS[decoded.action]
+        row.check(operation)
         if self._rates is not None:
             self._rates.check_account(caller)
-        if self._disk.is_short and type(operation) in _TAKE_SPACE:
+        if self._disk.is_short and row.takes_space:
             self._disk.refused += 1
             raise ServiceUnavailable(_DISK_SHORT)
-        if type(operation) not in _TO_SHARD:
+        if row.owner is not Owner.SHARD:
             self._access.admit(operation, caller, exchange.client, headers)
             self._start_task(self._answer_queue_action(exchange, decoded, caller, headers))
             return
@@ -294,7 +274,7 @@ class Gateway:
         """A request that nobody signed, if a queue's policy lets everyone make it. Raises `unsigned` if it does not."""
         try:
             decoded = decode_request(raw.method, raw.target, raw.headers, raw.body)
-            check(decoded.operation)
+            ACTIONS[decoded.action].check(decoded.operation)
             return self._access.nobody_may(decoded.operation, client, raw.headers), decoded
         except (QueueError, AuthError):
             raise unsigned from None

@@ -12,8 +12,9 @@ import re
 import msgspec
 
 from sqs_api.protocol.wire import TARGET_PREFIX
+from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidRequest
-from visibility.contract.operations import ACTIONS, Operation
+from visibility.contract.operations import Operation
 from visibility.contract.results import Result
 
 _MISMATCH = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<given>[^`]*)`")
