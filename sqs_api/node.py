@@ -35,7 +35,7 @@ from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.service_metrics import Parts, ServiceMetrics
 from sqs_api.archiving.service import LakeRefused, LakeSide, archive_limits
 from sqs_api.gateway.access import Access
-from sqs_api.gateway.accounting import Ledger
+from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.gateway.audit import AuditLog, AuditUnusable
 from sqs_api.gateway.changes import CHANGES_CHECK_S, Changes
@@ -108,7 +108,6 @@ class Node:
         self._clock = SystemClock(on_leap=self._clock_leapt)
         self._entropy = SystemEntropy()
         self._log = structlog.get_logger("node")
-        self._metrics = Metrics()
         self._sync_s = Histogram(SYNC_BOUNDS_S)
         self._stalls = StallWatch(self._clock.monotonic_s)
         self._ready = False
@@ -229,11 +228,12 @@ class Node:
             region=settings.region,
         )
         self._access.replace(self._users)
+        self._open_accounting()
         self._gateway = Gateway(
             authenticate=self._authenticate(),
             queues=QueueActions(self._catalog, self._router, self._deletions),
             router=self._router,
-            metrics=self._metrics,
+            accounting=self._accounting,
             clock=self._clock,
             entropy=self._entropy,
             public_url=settings.public_url,
@@ -251,7 +251,6 @@ class Node:
         )
         self._gateway.limit(rates)
         self._show_metrics(rates)
-        self._open_ledger()
         self._backups = Backups(
             settings.data,
             self._folders,
@@ -304,11 +303,12 @@ class Node:
             self._opened.callback(self._audit.close)
         self._note("started", version=metadata.version("holdfast"), uid=os.getuid())
 
-    def _open_ledger(self) -> None:
+    def _open_accounting(self) -> None:
         settings = self._settings
         usage = Usage(settings.data / USAGE_FILE, self._clock.wall_s, settings.usage_days)
-        self._ledger = self._gateway.ledger = Ledger(usage, self._audit)
-        self._opened.push_async_callback(self._ledger.write)
+        self._accounting = Accounting(usage, self._audit)
+        self._opened.push_async_callback(self._accounting.write)
+        self._metrics = Metrics(self._accounting)
 
     def _note(self, event: str, **fields: object) -> None:
         """Tell the audit log of what happened to the node itself."""
@@ -377,7 +377,7 @@ class Node:
         every(_DATA_KEY_CHECK_S, self._renew_data_keys)
         every(FRONT_CHECK_S, self._front.look)
         every(_DISK_CHECK_S, self._look_at_disk)
-        every(_USAGE_WRITE_S, self._ledger.write, first_s=0.0)
+        every(_USAGE_WRITE_S, self._accounting.write, first_s=0.0)
         every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
         every(STALL_CHECK_S, self._stalls.look)
 

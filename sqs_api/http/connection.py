@@ -30,8 +30,8 @@ from sqs_api.http.shedding import (
     TooLarge,
 )
 from sqs_api.http.timeouts import BoundedConnection
-from sqs_api.protocol.reply import HeaderLines, Reply
-from sqs_api.protocol.request import NotPlain, RawRequest, read_plain_request
+from sqs_api.protocol.reply import HeaderLines, closing
+from sqs_api.protocol.request import NotPlain, read_plain_request
 from visibility.contract.errors import RequestTooLarge, ServiceUnavailable
 
 _AHEAD_BYTES_MAX = 64 << 10
@@ -128,21 +128,22 @@ class SqsConnection(BoundedConnection):
                 self._refuse_body(data)
                 return
             self._held_bytes = size
-        raw = read_plain_request(data)
-        if type(raw) is RawRequest:
+        read = read_plain_request(data)
+        if type(read) is tuple:
+            target, headers, body = read
             if self.origin_of is not None:
-                self.source_ip, self.is_secure = self.origin_of(raw.headers)
-            exchange = self._gateway.begin(raw, self)
+                self.source_ip, self.is_secure = self.origin_of(headers)
+            exchange = self._gateway.begin(self, b"POST", target, headers, body)
             if not exchange.answered:
                 self._exchange = exchange
-        elif raw is NotPlain.SHORT:
+        elif read is NotPlain.SHORT:
             self._received = data
             self._begun_at = begun_at or self._server.seconds
             self._begun_bytes = size
         else:
             self._leave_to_aiohttp(data, begun_at)
 
-    def write_reply(self, reply: Reply) -> bool:
+    def write_reply(self, written: bytes) -> bool:
         """See `Client.write_reply`."""
         self._exchange = None
         self._active_at = self._server.seconds
@@ -152,10 +153,10 @@ class SqsConnection(BoundedConnection):
         if transport is None or transport.is_closing():
             return False
         if self._server.is_stopping:
-            transport.write(reply.closing())
+            transport.write(closing(written))
             self.force_close()
             return True
-        transport.write(reply.keeping_alive())
+        transport.write(written)
         if self._paused:
             self._hold_back()
         elif self._received or self._held_back:
@@ -246,8 +247,8 @@ class SqsConnection(BoundedConnection):
             found = [line for line in self._request.raw_headers if line[0].lower() in _NAMES]
             self._request.content.feed_eof()  # who waits for it shall forget it
         headers = {name.lower(): value for name, value in found}
-        head = RawRequest(b"POST", b"/", headers, b"")
-        self._gateway.refuse_unread(LastClient(self), head, ServiceUnavailable(_NO_MEMORY))
+        unavailable = ServiceUnavailable(_NO_MEMORY)
+        self._gateway.refuse_unread(LastClient(self), b"POST", b"/", headers, unavailable)
 
     def request_ends(self) -> None:
         """See `BoundedConnection`."""
@@ -347,9 +348,7 @@ class SqsServer(web.Server):
             return other
         if request.method not in _METHODS:
             return self._answer_other_method(request, headers)
-        target = request.raw_path.encode("utf-8", "surrogateescape")
-        head = RawRequest(request.method.encode(), target, headers, b"")
-        return await self._answer_sqs(client, request, head)
+        return await self._answer_sqs(client, request, headers)
 
     def _answer_other_method(
         self, request: BaseRequest, headers: dict[bytes, bytes]
@@ -362,8 +361,10 @@ class SqsServer(web.Server):
         return web.Response(status=405, headers={"Allow": ", ".join(_METHODS), **_as_text(letting)})
 
     async def _answer_sqs(
-        self, client: SlowClient, request: BaseRequest, head: RawRequest
+        self, client: SlowClient, request: BaseRequest, headers: dict[bytes, bytes]
     ) -> web.StreamResponse:
+        method = request.method.encode()
+        target = request.raw_path.encode("utf-8", "surrogateescape")
         body = await read_body(request)
         if client.connection.discards:
             del body
@@ -373,16 +374,15 @@ class SqsServer(web.Server):
         if isinstance(body, RequestTooLarge):
             self.counters.too_large[TooLarge.BODY] += 1
             client.keep_alive = False
-            self._gateway.refuse_unread(client, head, body)
+            self._gateway.refuse_unread(client, method, target, headers, body)
             return Written(client)
         client.connection.request_is_read()
-        raw = RawRequest(head.method, head.target, head.headers, body)
         if len(body) > _LARGE_BYTES:
             async with self._one_large:
                 await asyncio.sleep(0)  # whoever waits meanwhile comes first
-                exchange = self._gateway.begin(raw, client)
+                exchange = self._gateway.begin(client, method, target, headers, body)
         else:
-            exchange = self._gateway.begin(raw, client)
+            exchange = self._gateway.begin(client, method, target, headers, body)
         try:
             await client.written
         except asyncio.CancelledError:

@@ -9,7 +9,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
 from aiohttp.web_request import BaseRequest
 
-from sqs_api.protocol.reply import Reply
+from sqs_api.protocol.reply import closing, with_connection
 from visibility.contract.errors import RequestTooLarge
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class SlowClient:
         self._server = server
         self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def write_reply(self, reply: Reply) -> bool:
+    def write_reply(self, written: bytes) -> bool:
         """See `Client.write_reply`."""
         transport = self._request.transport
         if self.written.done() or transport is None or transport.is_closing():
@@ -41,11 +41,11 @@ class SlowClient:
         if self._server.is_stopping:
             self.keep_alive = False
         if not self.keep_alive:
-            transport.write(reply.closing())
+            transport.write(closing(written))
         elif self._request.version < HttpVersion11:
-            transport.write(reply.with_header(b"Connection", b"keep-alive").keeping_alive())
+            transport.write(with_connection(written, b"keep-alive"))
         else:
-            transport.write(reply.keeping_alive())
+            transport.write(written)
         self.written.set_result(None)
         return True
 
@@ -58,12 +58,12 @@ class LastClient:
         self.is_secure = connection.is_secure
         self._transport = connection.transport
 
-    def write_reply(self, reply: Reply) -> bool:
+    def write_reply(self, written: bytes) -> bool:
         """See `Client.write_reply`."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
-        transport.write(reply.closing())
+        transport.write(closing(written))
         if transport.can_write_eof():
             transport.write_eof()
         return True

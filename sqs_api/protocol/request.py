@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-import msgspec
-
 HEAD_BYTES_MAX = 8000
 """Just below aiohttp's limit for one line, so a head that is read here would be read there."""
 HEADERS_MAX = 100
@@ -83,13 +81,8 @@ _targets: dict[bytes, bytes] = {}
 """Request lines to targets; only lines that may be read here. Bounded."""
 
 
-class RawRequest(msgspec.Struct, frozen=True, gc=False):
-    """A request as it came. `target` is the raw path and query, `headers` maps lower-case names to values."""
-
-    method: bytes
-    target: bytes
-    headers: dict[bytes, bytes]
-    body: bytes
+PlainRequest = tuple[bytes, dict[bytes, bytes], bytes]
+"""Of a POST: raw path and query, lower-case header names to values, body."""
 
 
 class NotPlain(Enum):
@@ -99,7 +92,7 @@ class NotPlain(Enum):
     SHORT = "the body is not complete"
 
 
-def read_plain_request(data: bytes) -> RawRequest | NotPlain:
+def read_plain_request(data: bytes) -> PlainRequest | NotPlain:
     """The one request that `data` consists of.
 
     SHORT means that head and body length are plain and more of the body must come; UNUSUAL that these bytes, and all that
@@ -122,7 +115,7 @@ def read_plain_request(data: bytes) -> RawRequest | NotPlain:
         return NotPlain.UNUSUAL
     size = int(length)
     if size == len(body):
-        return RawRequest(b"POST", target, headers, body)
+        return target, headers, body
     if size < len(body) or size > BODY_BYTES_MAX:
         return NotPlain.UNUSUAL
     return NotPlain.SHORT

@@ -23,6 +23,7 @@ from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.pages import AdminPages
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.gateway.access import Access
+from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Authenticate, Gateway
 from sqs_api.gateway.metrics import Metrics
@@ -216,6 +217,7 @@ async def running(
     makes_keys: bool = False,
     waiting_polls_max: int = 1000,
     browser_origins: str = "",
+    accounting: Accounting | None = None,
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
     clock, entropy = SystemClock(), SystemEntropy()
@@ -240,7 +242,8 @@ async def running(
     )
     router = Router([shard])
     shard.start()
-    metrics = Metrics()
+    accounting = accounting or Accounting()
+    metrics = Metrics(accounting)
     disk = DiskSpace(Path("/"), 0)
     access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
     origins = AllowedOrigins(browser_origins)
@@ -248,7 +251,7 @@ async def running(
         authenticate=authenticate,
         queues=QueueActions(catalog, router, Deletions(catalog, router)),
         router=router,
-        metrics=metrics,
+        accounting=accounting,
         clock=clock,
         entropy=entropy,
         public_url=public_url,

@@ -16,7 +16,6 @@ from sqs_api.http.descriptors import for_connections
 from sqs_api.http.listener import Listener
 from sqs_api.http.shedding import ListenerLimits, Refused
 from sqs_api.http.tls import Tls
-from sqs_api.protocol.request import RawRequest
 from sqs_api.tests.listening import listening
 from sqs_api.tests.serving import Service, json_request, settled, until
 
@@ -140,9 +139,9 @@ async def test_a_trusted_proxy_tells_the_clients_address_and_scheme(
     seen: list[tuple[str, bool]] = []
     begin = service.gateway.begin
 
-    def begin_noting(raw: RawRequest, client: Client) -> Exchange:
+    def begin_noting(client: Client, *request: Any) -> Exchange:
         seen.append((client.source_ip, client.is_secure))
-        return begin(raw, client)
+        return begin(client, *request)
 
     monkeypatch.setattr(service.gateway, "begin", begin_noting)
     told = {"X-Forwarded-For": "198.51.100.1, 192.0.2.7", "X-Forwarded-Proto": "https"}
