@@ -11,7 +11,14 @@ from typing import Any
 
 from auth.caller import Caller
 from sqs_api.gateway.sealing import Admit, Sealer
-from visibility.content.content import Delivery, contents_of, message_of, selection_of
+from visibility.content.content import (
+    NOTHING,
+    Delivery,
+    contents_of,
+    message_of,
+    plain_message_of,
+    selection_of,
+)
 from visibility.content.receipts import ReceiptKey
 from visibility.content.sequence_numbers import sequence_number
 from visibility.contract.errors import QueueError
@@ -64,9 +71,13 @@ class Preparer:
             data = self._sealer.open(message, admit)
             if data is None:
                 continue
+            handle = key.handle(lease.handle_sequence or lease.sequence, lease.receive_count)
+            if selection is NOTHING:
+                messages.append(plain_message_of(message.message_id, handle, data))
+                continue
             delivery = Delivery(
                 message.message_id,
-                key.handle(lease.handle_sequence or lease.sequence, lease.receive_count),
+                handle,
                 message.sent_at_ms,
                 lease.receive_count,
                 lease.first_received_at_ms,
@@ -96,12 +107,7 @@ class Preparer:
     ) -> Parts:
         trace = headers.get(_TRACE_HEADER)
         trace_text = None if trace is None else trace.decode("latin-1")
-        sealer = self._sealer
-        contents = contents_of(operation, queue, caller.principal, trace_text, sealer.digest_key)
-        return tuple(
-            sealer.seal(content, queue) if type(content) is Content else content
-            for content in contents
-        )
+        return contents_of(operation, queue, caller.principal, trace_text, self._sealer)
 
     def _receive(
         self,
