@@ -28,7 +28,7 @@ from sqs_api.archiving.service import LakeSide
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.metrics import Metrics
-from sqs_api.http.known_hosts import KnownHosts
+from sqs_api.http.origins import KnownHosts
 from sqs_api.settings.config import Audience, AuthMode, Settings
 
 

@@ -30,9 +30,9 @@ from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Preparer
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealing import Sealer
-from sqs_api.http.connection import SqsConnection, SqsServer
-from sqs_api.http.known_hosts import KnownHosts
-from sqs_api.http.origins import AllowedOrigins
+from sqs_api.http.connection import SqsConnection
+from sqs_api.http.origins import AllowedOrigins, KnownHosts
+from sqs_api.http.server import SqsServer
 from storage.engines.memory import MemoryStore
 from storage.engines.store import Store, StoreFailed
 
@@ -49,7 +49,7 @@ class AiohttpConnection(SqsConnection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._left_to_aiohttp = True
+        self.fall_back()
 
 
 class AiohttpServer(SqsServer):
@@ -57,7 +57,7 @@ class AiohttpServer(SqsServer):
 
     def __call__(self) -> SqsConnection:
         """A connection."""
-        return AiohttpConnection(self, self._gateway, loop=self._loop, **self._kwargs)
+        return AiohttpConnection(self, self._state, self._gateway, loop=self._loop, **self._kwargs)
 
 
 class Answer(NamedTuple):

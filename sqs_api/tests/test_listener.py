@@ -12,9 +12,8 @@ import pytest
 
 from compat_tests.certificates import Authority
 from sqs_api.gateway.gateway import Client, Exchange
-from sqs_api.http.descriptors import for_connections
+from sqs_api.http.limits import ListenerLimits, Refused, descriptors_for_connections
 from sqs_api.http.listener import Listener
-from sqs_api.http.shedding import ListenerLimits, Refused
 from sqs_api.http.tls import Tls
 from sqs_api.tests.listening import listening
 from sqs_api.tests.serving import Service, json_request, settled, until
@@ -86,7 +85,7 @@ async def test_accept_without_descriptors_pauses_and_goes_on(
 ) -> None:
     monkeypatch.setattr("sqs_api.http.listener._PAUSE_S", 3600)
     async with listening(service) as port:
-        listener = Listener(port.server, connections_max=9)
+        listener = Listener(port.server, port.counters, connections_max=9)
         port.number = await listener.open("127.0.0.1", 0)
         poor = _WithoutDescriptors(listener._sockets[0], 2)
         asyncio.get_running_loop().remove_reader(poor)
@@ -116,7 +115,7 @@ async def test_accept_without_descriptors_pauses_and_goes_on(
     ],
 )
 def test_some_descriptors_are_kept_for_the_stores(wanted: int, limit: int, expected: int) -> None:
-    assert for_connections(wanted, limit) == expected
+    assert descriptors_for_connections(wanted, limit) == expected
 
 
 # -- whose request ----------------------------------------------------------------------------------------------------
