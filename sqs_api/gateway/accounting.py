@@ -6,19 +6,20 @@ import asyncio
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import structlog
 
+from auth.caller import Caller
 from auth.errors import AuthError
+from sqs_api.gateway.access import Sender
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.usage import CHUNK_BYTES, Counters, Usage, UsageRow
 from storage.histogram import Histogram
-from visibility.contract.errors import KmsAccessDenied
+from visibility.contract.actions import Action
+from visibility.contract.errors import KmsAccessDenied, QueueError
 from visibility.contract.model import QueueDefinition
-
-if TYPE_CHECKING:
-    from sqs_api.gateway.gateway import Exchange
+from visibility.contract.operations import Operation
 
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0)
 NOT_READ = "-"
@@ -27,6 +28,22 @@ _KEYS_MAX = 50_000
 
 _Key = tuple[str, int, str, int]
 """Account (empty if none is known), queue id (0 if it is about no queue's messages), action, status."""
+
+
+class Answered(Protocol):
+    """An answered request, as far as it is accounted for; what could not be read is None."""
+
+    request_id: str
+    bytes_in: int
+    action: Action | None
+    operation: Operation | None
+    queue: QueueDefinition | None
+    caller: Caller | None
+    refusal: QueueError | AuthError | None
+
+    @property
+    def client(self) -> Sender:
+        """The origin of the request."""
 
 
 class Accounting:
@@ -47,7 +64,7 @@ class Accounting:
         self._unwritten: list[UsageRow] = []
         self._log = structlog.get_logger("usage")
 
-    def answered(self, exchange: Exchange, status: int, bytes_out: int, taken_s: float) -> None:
+    def answered(self, exchange: Answered, status: int, bytes_out: int, taken_s: float) -> None:
         """Count a request that is about to be answered."""
         caller, queue, action = exchange.caller, exchange.queue, exchange.action
         key = (
@@ -84,7 +101,7 @@ class Accounting:
             found = self._counted[key] = (counters, latencies)
         return found
 
-    def _refused(self, exchange: Exchange) -> None:
+    def _refused(self, exchange: Answered) -> None:
         refusal, action = exchange.refusal, exchange.action
         assert refusal is not None
         self.refusals[refusal.code] = self.refusals.get(refusal.code, 0) + 1
@@ -97,7 +114,7 @@ class Accounting:
         elif action is not None and action.audited:
             self._note(exchange, refusal.code)
 
-    def _note(self, exchange: Exchange, refusal: str) -> None:
+    def _note(self, exchange: Answered, refusal: str) -> None:
         """An administrative action for the audit log; `refusal` is an error code, empty if it was done."""
         caller, operation, action = exchange.caller, exchange.operation, exchange.action
         assert caller is not None

@@ -24,7 +24,7 @@ from cluster.shards.turn import Ticket
 from sqs_api.gateway.access import Access, Sender
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.payload import PREPARE, Preparer, receipts_of
+from sqs_api.gateway.payload import PAYLOADS, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.rates import Rates
 from sqs_api.http.origins import AllowedOrigins
@@ -137,7 +137,7 @@ class Gateway:
         clock: Clock,
         entropy: Entropy,
         public_url: str | None,
-        preparer: Preparer,
+        payloads: Payloads,
         access: Access,
         disk: DiskSpace,
         waiting_polls_max: int = 100_000,
@@ -150,7 +150,7 @@ class Gateway:
         self._monotonic_s = clock.monotonic_s
         self._wall_s = clock.wall_s
         self._public_url = public_url
-        self._preparer = preparer
+        self._payloads = payloads
         self._waiting_polls_max = waiting_polls_max
         self.polls_not_waited = 0
         """Long polls that were answered at once, since too many wait."""
@@ -267,8 +267,8 @@ class Gateway:
         if self._disk.is_short and action.takes_space:
             self._disk.refused += 1
             raise ServiceUnavailable(_DISK_SHORT)
-        prepare = PREPARE.get(action.request)
-        if prepare is None:
+        make_payload = PAYLOADS.get(action.request)
+        if make_payload is None:
             self._access.admit(operation, caller, exchange.client, headers)
             self._start_task(self._answer_queue_action(exchange, operation, caller, headers))
             return
@@ -279,13 +279,13 @@ class Gateway:
         exchange.queue = queue
         if self._rates is not None:
             self._rates.check_queue(operation, queue)
-        parts = prepare(self._preparer, operation, queue, caller, headers)
+        payload = make_payload(self._payloads, operation, queue, caller, headers)
         if self._rates is not None:
-            self._rates.check_groups(queue, parts)
+            self._rates.check_groups(queue, payload)
         target_queue = None
         if queue.settings.redrive_policy is not None:
             target_queue = self._queues.dead_letter_queue(queue)
-        request = Request(operation, queue, caller, exchange.request_id, parts, target_queue)
+        request = Request(operation, queue, caller, exchange.request_id, payload, target_queue)
         exchange.ticket = self._router.submit(request, exchange.on_answer)
 
     def _admit_unsigned(
@@ -345,7 +345,7 @@ class Gateway:
         assert exchange.caller is not None
         admit = partial(self._access.check_opening, queue, exchange.caller, exchange.client)
         try:
-            received = self._preparer.received(operation, queue, deliveries, admit)
+            received = self._payloads.received(operation, queue, deliveries, admit)
             written = self.succeed(exchange, received)
         except QueueError as refusal:  # a key was disabled meanwhile, or is not for this caller
             self._give_back(exchange, deliveries)

@@ -1,4 +1,4 @@
-"""Front: the listener and all that belongs to it, made from the settings."""
+"""Server: the listener and all that belongs to it, made from the settings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LOCAL_MAX = 64
 """Limit of connections to the local port."""
 _LOCAL_IDLE_S = 5
 """Its idle limit, so that nobody on the machine keeps commands out; each of their requests has a connection of its own."""
-FRONT_CHECK_S = 1.0
+SERVER_CHECK_S = 1.0
 """How often connections and certificates are looked at; the unit of the listener's time limits."""
 
 
@@ -85,7 +85,7 @@ class SqsServer(web.Server):
         return request
 
 
-class Front:
+class Server:
     """What clients connect to. Belongs to the event loop's thread."""
 
     def __init__(self, settings: Settings, wall_s: Callable[[], float]) -> None:
@@ -153,7 +153,7 @@ class Front:
         return port
 
     async def look(self) -> None:
-        """Hang up on clients that let the service wait, and take over a new certificate. Call it every `FRONT_CHECK_S`."""
+        """Hang up on clients that let the service wait, and take over a new certificate. Call it every `SERVER_CHECK_S`."""
         for server in self._servers:
             await server.sweep()
         try:

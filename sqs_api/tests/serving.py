@@ -27,7 +27,7 @@ from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Authenticate, Gateway
 from sqs_api.gateway.metrics import Metrics
-from sqs_api.gateway.payload import Preparer
+from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealing import Sealer
 from sqs_api.http.connection import SqsConnection
@@ -257,7 +257,7 @@ async def running(
         public_url=public_url,
         access=access,
         disk=disk,
-        preparer=Preparer(sealer),
+        payloads=Payloads(sealer),
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from compat_tests.certificates import Authority, Pair
 from sqs_api.http.limits import Refused, TimedOut
 from sqs_api.http.listener_metrics import ListenerMetrics
-from sqs_api.http.server import Front
+from sqs_api.http.server import Server
 from sqs_api.http.tls import Tls, TlsUnusable
 from sqs_api.settings.config import Settings
 from sqs_api.tests.listening import Port, listening
@@ -369,7 +369,7 @@ async def test_a_front_reports_an_expired_certificate_at_start_and_while_it_runs
     settings = Settings(port=0, tls_certificate=pair.certificate, tls_key=pair.key)
     for late in (True, False):
         now_s = [at_s if late else at_s - 1]
-        front = Front(settings, partial(now_s.__getitem__, 0))
+        front = Server(settings, partial(now_s.__getitem__, 0))
         async with running() as service:
             with capture_logs() as lines:
                 await front.open(service.gateway, service.pages, service.metrics)
