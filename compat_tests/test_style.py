@@ -241,7 +241,7 @@ def test_exceptions_still_exist_or_are_expected() -> None:
 
 def actions() -> list[str]:
     """The rows of the operation table, read without importing it: this suite imports nothing of ours."""
-    text = (CHECKOUT / "visibility" / "contract" / "operations.py").read_text()
+    text = (CHECKOUT / "visibility" / "contract" / "actions.py").read_text()
     return re.findall(r"^ +Action\(\s*(\w+),", text, re.MULTILINE)
 
 

@@ -23,15 +23,16 @@ from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.pages import AdminPages
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.gateway.access import Access
+from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Authenticate, Gateway
 from sqs_api.gateway.metrics import Metrics
-from sqs_api.gateway.payload import Preparer
+from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealing import Sealer
-from sqs_api.http.connection import SqsConnection, SqsServer
-from sqs_api.http.known_hosts import KnownHosts
-from sqs_api.http.origins import AllowedOrigins
+from sqs_api.http.connection import SqsConnection
+from sqs_api.http.origins import AllowedOrigins, KnownHosts
+from sqs_api.http.server import SqsServer
 from storage.engines.memory import MemoryStore
 from storage.tests.on_disk import opener
 
@@ -46,7 +47,7 @@ class AiohttpConnection(SqsConnection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._left_to_aiohttp = True
+        self.fall_back()
 
 
 class AiohttpServer(SqsServer):
@@ -54,7 +55,7 @@ class AiohttpServer(SqsServer):
 
     def __call__(self) -> SqsConnection:
         """A connection."""
-        return AiohttpConnection(self, self._gateway, loop=self._loop, **self._kwargs)
+        return AiohttpConnection(self, self._state, self._gateway, loop=self._loop, **self._kwargs)
 
 
 class Answer(NamedTuple):
@@ -214,6 +215,7 @@ async def running(
     makes_keys: bool = False,
     waiting_polls_max: int = 1000,
     browser_origins: str = "",
+    accounting: Accounting | None = None,
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
     clock, entropy = SystemClock(), SystemEntropy()
@@ -238,7 +240,8 @@ async def running(
     )
     router = Router([shard])
     await shard.start()
-    metrics = Metrics()
+    accounting = accounting or Accounting()
+    metrics = Metrics(accounting)
     disk = DiskSpace(Path("/"), 0)
     access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
     origins = AllowedOrigins(browser_origins)
@@ -246,13 +249,13 @@ async def running(
         authenticate=authenticate,
         queues=QueueActions(catalog, router, Deletions(catalog, router)),
         router=router,
-        metrics=metrics,
+        accounting=accounting,
         clock=clock,
         entropy=entropy,
         public_url=public_url,
         access=access,
         disk=disk,
-        preparer=Preparer(sealer),
+        payloads=Payloads(sealer),
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )

@@ -6,21 +6,21 @@ import asyncio
 
 from cluster.tests.virtual_time import virtual
 from sqs_api.gateway.stalls import STALL_CHECK_S, StallWatch
-from sqs_api.periodic import Watches
+from sqs_api.periodic import Periodic
 
 
 @virtual
 async def test_work_is_repeated_also_after_a_failure() -> None:
-    watches = Watches()
+    periodic = Periodic()
     done: list[float] = []
 
     def work() -> None:
         done.append(asyncio.get_running_loop().time())
         raise RuntimeError("one of many")
 
-    watches.every(10.0, work, first_s=0.0)
+    periodic.every(10.0, work, first_s=0.0)
     await asyncio.sleep(25.0)
-    await watches.stop(1.0)
+    await periodic.stop(1.0)
     await asyncio.sleep(100.0)
 
     assert done == [0.0, 10.0, 20.0]
@@ -28,28 +28,28 @@ async def test_work_is_repeated_also_after_a_failure() -> None:
 
 @virtual
 async def test_a_stop_waits_for_work_that_is_under_way() -> None:
-    watches = Watches()
+    periodic = Periodic()
     ended: list[str] = []
 
     async def work() -> None:
         await asyncio.sleep(5.0)
         ended.append("work")
 
-    watches.every(1.0, work)
+    periodic.every(1.0, work)
     await asyncio.sleep(1.5)
-    await watches.stop(10.0)
+    await periodic.stop(10.0)
 
     assert ended == ["work"]
 
 
 @virtual
 async def test_work_that_never_ends_is_cancelled_after_a_while() -> None:
-    watches = Watches()
-    watches.every(1.0, asyncio.Event().wait)
+    periodic = Periodic()
+    periodic.every(1.0, asyncio.Event().wait)
     await asyncio.sleep(2.0)
     before_s = asyncio.get_running_loop().time()
 
-    await watches.stop(10.0)
+    await periodic.stop(10.0)
 
     assert asyncio.get_running_loop().time() - before_s == 10.0
 

@@ -18,9 +18,9 @@ from cluster.shards.clock import SystemClock
 from cluster.shards.router import Router
 from cluster.shards.shard import ArchiveLimits, Shard
 from cluster.tests.virtual_time import CountingEntropy, some_secrets
-from sqs_api.archiving import exporter as hand_over_module
+from sqs_api.archiving import exporter as exporter_module
 from sqs_api.archiving import schedule as schedule_module
-from sqs_api.archiving.exporter import _WORKER, ExportFailed, HandOver, InLake
+from sqs_api.archiving.exporter import _WORKER, Exporter, ExportFailed, InLake
 from sqs_api.archiving.schedule import Schedule
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.settings.config import Settings
@@ -37,7 +37,7 @@ _PATIENCE_S = 120
 
 
 @pytest_asyncio.fixture
-async def hand_over(tmp_path: Path) -> AsyncIterator[HandOver]:
+async def exporter(tmp_path: Path) -> AsyncIterator[Exporter]:
     clock, entropy = SystemClock(), CountingEntropy()
     catalog = await Catalog.open(
         Path(":memory:"), clock=clock, entropy=entropy, secrets=some_secrets(), shards=[0]
@@ -54,7 +54,7 @@ async def hand_over(tmp_path: Path) -> AsyncIterator[HandOver]:
     await shard.start()
     settings = Settings(data=tmp_path, lake=str(tmp_path / "lake"))
     disk = DiskSpace(tmp_path, 0)
-    yield HandOver(
+    yield Exporter(
         settings, Router([shard]), catalog, clock, store_of=lambda number: store, disk=disk
     )
     await shard.stop()
@@ -80,13 +80,13 @@ def stop_while_it_starts(
 
 
 async def test_an_export_ends_that_was_just_starting(
-    hand_over: HandOver, monkeypatch: pytest.MonkeyPatch
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = stop_while_it_starts(monkeypatch, hand_over_module, hand_over.stop)
+    made = stop_while_it_starts(monkeypatch, exporter_module, exporter.stop)
 
     async with asyncio.timeout(_PATIENCE_S):
         with pytest.raises(ExportFailed):
-            await hand_over.seal()
+            await exporter.seal()
 
     assert [process.returncode for process in made] == [-15]
 
@@ -129,22 +129,22 @@ async def _writer_of(fifo: Path) -> int:
 
 
 async def test_nothing_is_exported_after_a_stop(
-    hand_over: HandOver, monkeypatch: pytest.MonkeyPatch
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushes: list[None] = []
     monkeypatch.setattr(DurableStore, "flush", lambda store: flushes.append(None))
-    await hand_over.stop()
+    await exporter.stop()
 
     with pytest.raises(ExportFailed, match="the service stops"):
-        await hand_over.seal()
+        await exporter.seal()
 
     assert not flushes
 
 
 async def test_an_acknowledgement_says_how_many_are_gone_though_others_came(
-    hand_over: HandOver, monkeypatch: pytest.MonkeyPatch
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard = hand_over._router.shards[0]
+    shard = exporter._router.shards[0]
     archive = shard.archive
     archive.batches = {1: SealedBatch(1, 1, 101, 0, 0)}
     archive.next_batch, archive.open_first, archive.next_position = 2, 101, 101
@@ -156,7 +156,7 @@ async def test_an_acknowledgement_says_how_many_are_gone_though_others_came(
 
     monkeypatch.setattr(shard, "submit", submit_and_hand_over_more)
 
-    assert await hand_over.acknowledge(InLake(archive.source, 0, 1)) == 100
+    assert await exporter.acknowledge(InLake(archive.source, 0, 1)) == 100
 
 
 async def test_a_job_ends_that_was_just_starting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,13 @@ import pytest_asyncio
 from auth.caller import Caller
 from auth.errors import MissingAuthenticationToken
 from cluster.tests.virtual_time import SettableClock
-from sqs_api.gateway.accounting import Ledger
+from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.audit import AuditLog
+from sqs_api.gateway.gateway import Exchange
 from sqs_api.gateway.usage import Usage, read_usage
 from sqs_api.gateway.usage_journal import journals_in
 from sqs_api.tests.serving import ACCOUNT, REGION, Service, json_request, running
+from visibility.contract.actions import ACTIONS
 from visibility.contract.attributes import initial_attributes, settings_of
 from visibility.contract.model import QueueDefinition
 
@@ -35,7 +37,22 @@ class Files:
         self.usage_file = folder / "usage.sqlite"
         self.audit = AuditLog(self.audit_file, self.clock.wall_s)
         self.usage = Usage(self.usage_file, self.clock.wall_s, days_kept=3)
-        self.ledger = Ledger(self.usage, self.audit)
+        self.accounting = Accounting(self.usage, self.audit)
+
+    def count(
+        self, account: str, queue: QueueDefinition | None, bytes_in: int, bytes_out: int
+    ) -> None:
+        """An answered request."""
+        caller = Caller(account, REGION, "AIDA", "AKIA", None)
+        nobody: Any = None
+        exchange = Exchange(nobody, nobody, "1", 0.0, bytes_in, caller=caller, queue=queue)
+        exchange.action = ACTIONS["ReceiveMessage"]
+        self.accounting.answered(exchange, 200, bytes_out, 0.001)
+
+    def restart(self) -> None:
+        """A new process over the same files."""
+        self.usage = Usage(self.usage_file, self.clock.wall_s, days_kept=3)
+        self.accounting = Accounting(self.usage, self.audit)
 
     def lines(self) -> list[dict[str, Any]]:
         """What was noted, after which nothing more is."""
@@ -59,8 +76,8 @@ def _authenticate(
 
 @pytest_asyncio.fixture
 async def service(files: Files) -> AsyncIterator[Service]:
-    async with running(authenticate=_authenticate, enforced=True) as parts:
-        parts.gateway.ledger = files.ledger
+    accounting = files.accounting
+    async with running(authenticate=_authenticate, enforced=True, accounting=accounting) as parts:
         yield parts
 
 
@@ -154,10 +171,10 @@ async def test_requests_and_bytes_are_counted_by_account_and_queue(
         await _ask(service, "root", "SendMessage", QueueUrl="q", MessageBody="x" * size)
     await _ask(service, "root", "ReceiveMessage", QueueUrl="q")
     await _ask(service, "", "ReceiveMessage", QueueUrl="q")
-    await files.ledger.write()
+    await files.accounting.write()
     await _ask(service, "root", "ReceiveMessage", QueueUrl="q")
-    await files.ledger.write()
-    await files.ledger.write()
+    await files.accounting.write()
+    await files.accounting.write()
 
     without, queue = read_usage(files.usage_file, None, None)
 
@@ -171,8 +188,8 @@ async def test_requests_and_bytes_are_counted_by_account_and_queue(
 
 async def test_days_are_apart_and_forgotten_in_time(files: Files) -> None:
     for _ in range(5):
-        files.usage.count(ACCOUNT, None, 1, 1)
-        await files.ledger.write()
+        files.count(ACCOUNT, None, 1, 1)
+        await files.accounting.write()
         files.clock.at_ms += 24 * 3600 * 1000
 
     rows = read_usage(files.usage_file, None, None)
@@ -184,11 +201,11 @@ async def test_days_are_apart_and_forgotten_in_time(files: Files) -> None:
 
 async def test_what_could_not_be_written_comes_with_the_next_call(files: Files) -> None:
     files.usage_file.mkdir()
-    files.usage.count(ACCOUNT, None, 5, 6)
-    await files.ledger.write()
+    files.count(ACCOUNT, None, 5, 6)
+    await files.accounting.write()
     files.usage_file.rmdir()
-    files.usage.count(ACCOUNT, None, 5, 6)
-    await files.ledger.write()
+    files.count(ACCOUNT, None, 5, 6)
+    await files.accounting.write()
 
     (row,) = read_usage(files.usage_file, None, None)
     assert (row.requests, row.bytes_in, row.bytes_out) == (2, 10, 12)
@@ -200,19 +217,19 @@ def _counted(files: Files) -> list[tuple[str, int]]:
 
 def test_what_a_process_that_was_killed_counted_is_read_and_added_once(files: Files) -> None:
     for _ in range(3):
-        files.usage.count(ACCOUNT, None, 5, 6)
+        files.count(ACCOUNT, None, 5, 6)
 
     assert _counted(files) == [(ACCOUNT, 3)], "while it counts"
-    next_start = Usage(files.usage_file, files.clock.wall_s, days_kept=3)
+    files.restart()
     assert _counted(files) == [(ACCOUNT, 3)]
-    next_start.count("1" * 12, None, 5, 6)
-    next_start.write(*next_start.take())
+    files.count("1" * 12, None, 5, 6)
+    files.usage.write(*files.usage.take())
     assert _counted(files) == [(ACCOUNT, 3), ("1" * 12, 1)]
     assert journals_in(files.usage_file.parent) == []
 
 
 def test_a_journal_that_could_not_be_removed_counts_once(files: Files) -> None:
-    files.usage.count(ACCOUNT, None, 5, 6)
+    files.count(ACCOUNT, None, 5, 6)
     journals, _ = files.usage.take()
     kept = {file: file.read_bytes() for file in journals}
     files.usage.write(journals, [])
@@ -230,7 +247,7 @@ def test_a_thousand_queues_of_a_minute_are_told_apart(files: Files) -> None:
     queues = [_queue(number) for number in range(1, 1001)]
     for queue in queues:
         for _ in range(queue.queue_id % 3 + 1):
-            files.usage.count(ACCOUNT, queue, queue.queue_id, 0)
+            files.count(ACCOUNT, queue, queue.queue_id, 0)
 
     rows = {row.queue: row for row in read_usage(files.usage_file, None, None)}
 
@@ -255,10 +272,10 @@ async def test_what_finds_no_room_in_a_journal_is_counted_in_memory(
     with monkeypatch.context() as full:
         full.setattr("sqs_api.gateway.usage_journal.os.pwrite", lambda *_: 100)
         for _ in range(2):
-            files.usage.count(ACCOUNT, None, 5, 6)
-        files.usage.count("1" * 12, None, 5, 6)
-    files.usage.count("2" * 12, None, 5, 6)
-    await files.ledger.write()
+            files.count(ACCOUNT, None, 5, 6)
+        files.count("1" * 12, None, 5, 6)
+    files.count("2" * 12, None, 5, 6)
+    await files.accounting.write()
 
     assert _counted(files) == [(ACCOUNT, 2), ("1" * 12, 1), ("2" * 12, 1)]
 
@@ -267,7 +284,7 @@ async def test_what_finds_no_room_in_a_journal_is_counted_in_memory(
 def test_a_journal_that_a_power_failure_damaged_is_read_as_far_as_it_goes(
     files: Files, lost: slice
 ) -> None:
-    files.usage.count(ACCOUNT, None, 5, 6)
+    files.count(ACCOUNT, None, 5, 6)
     (journal,), _ = files.usage.take()
     content = bytearray(journal.read_bytes())
     content[lost] = bytes(len(content[lost]))
@@ -288,22 +305,22 @@ def test_a_database_of_version_0_1_is_read_and_goes_on(files: Files) -> None:
         old.execute("INSERT INTO usage VALUES ('2999-01-01', ?, '', 7, 7, 1, 1)", (ACCOUNT,))
 
     assert _counted(files) == [(ACCOUNT, 7)]
-    files.usage.count(ACCOUNT, None, 5, 6)
+    files.count(ACCOUNT, None, 5, 6)
     files.usage.write(*files.usage.take())
     assert sum(requests for _, requests in _counted(files)) == 8
 
 
 def test_a_first_write_that_was_killed_leaves_the_journals(files: Files) -> None:
-    files.usage.count(ACCOUNT, None, 5, 6)
+    files.count(ACCOUNT, None, 5, 6)
     files.usage_file.touch()
 
     assert _counted(files) == [(ACCOUNT, 1)]
 
 
 def test_a_write_that_was_killed_is_rolled_back(files: Files, tmp_path: Path) -> None:
-    files.usage.count(ACCOUNT, None, 5, 6)
+    files.count(ACCOUNT, None, 5, 6)
     files.usage.write(*files.usage.take())
-    files.usage.count("1" * 12, None, 5, 6)
+    files.count("1" * 12, None, 5, 6)
     with closing(sqlite3.connect(files.usage_file)) as writer:
         writer.execute("PRAGMA cache_size = 1")  # so that it writes before it commits
         rows = [("2999-01-01", str(number), "", 1, 1, 1, 1) for number in range(2000)]
@@ -317,3 +334,43 @@ def test_a_write_that_was_killed_is_rolled_back(files: Files, tmp_path: Path) ->
     found = read_usage(killed / "usage.sqlite", None, None)
 
     assert [(row.account, row.requests) for row in found] == [(ACCOUNT, 1), ("1" * 12, 1)]
+
+
+# -- one count for usage and metrics ----------------------------------------------------------------------------------
+
+
+async def test_metrics_and_usage_are_made_of_one_count(service: Service, files: Files) -> None:
+    await _ask(service, "root", "CreateQueue", QueueName="q")
+    for member in ("MessageBody", "MessageBody", "Forgotten"):
+        await _ask(service, "root", "SendMessage", QueueUrl="q", **{member: "b"})
+    before = files.accounting.requests()
+    page = await service.metrics.page()
+    await files.accounting.write()
+    await _ask(service, "root", "SendMessage", QueueUrl="q", MessageBody="b")
+
+    assert before == {
+        ("CreateQueue", 200): 1,
+        ("SendMessage", 200): 2,
+        ("SendMessage", 400): 1,
+    }
+    assert files.accounting.requests() == before | {("SendMessage", 200): 3}
+    assert b'holdfast_requests_total{action="SendMessage",status="200"} 2.0' in page
+    assert b'holdfast_request_seconds_count{action="SendMessage"} 3.0' in page
+    rows = {row.queue: row.requests for row in read_usage(files.usage_file, None, None)}
+    assert rows == {"": 2, f"arn:aws:sqs:{REGION}:{ACCOUNT}:q": 3}
+
+
+def test_a_journal_of_version_0_1_is_read(files: Files) -> None:
+    queue = _queue(1)
+    files.count(ACCOUNT, queue, 5, 6)
+    (journal,), _ = files.usage.take()
+    kind, content = b" ReceiveMessage 200", journal.read_bytes()
+    key = f"{ACCOUNT} {queue.arn}".encode()
+    length = (len(key) + len(kind)).to_bytes(8, "little")
+    assert length + key + kind in content
+    old = len(key).to_bytes(8, "little") + key + bytes(len(kind))
+    journal.write_bytes(content.replace(length + key + kind, old))
+
+    (row,) = read_usage(files.usage_file, None, None)
+
+    assert (row.account, row.queue, row.requests) == (ACCOUNT, queue.arn, 1)
