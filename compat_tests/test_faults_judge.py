@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
+
+import rocksdict
 
 from compat_tests.faults import damage
 from compat_tests.faults.history import (
@@ -16,6 +20,7 @@ from compat_tests.faults.history import (
     Send,
 )
 from compat_tests.faults.judge import judge
+from compat_tests.faults.live_bytes import live_bytes
 
 DONE, REFUSED, UNKNOWN = Outcome.DONE, Outcome.REFUSED, Outcome.UNKNOWN
 END = 1000.0
@@ -376,3 +381,26 @@ def test_reported_damage_excuses_a_forgotten_id_and_nothing_else() -> None:
         (foreign, ["damage"], damage.WRONG),
     ):
         assert damage.classify(verdict, None, reports, is_blocked=False).outcome == expected
+
+
+def test_live_bytes_of_a_table_are_divided_without_gap(tmp_path: Path) -> None:
+    options = rocksdict.Options(raw_mode=True)
+    blocks = rocksdict.BlockBasedOptions()
+    blocks.set_bloom_filter(10, block_based=False)
+    options.set_block_based_table_factory(blocks)
+    database = rocksdict.Rdict(str(tmp_path / "shard-0"), options)
+    for number in range(2000):
+        database[b"key %d" % number] = b"value" * 20
+    database.flush()
+    database.close()
+    (tmp_path / "identity").write_bytes(b"slot" + bytes(100))
+
+    spans = live_bytes(tmp_path, is_closed=True)
+
+    tables = {"SST data", "SST index", "SST filter", "SST properties", "SST footer"}
+    assert spans.keys() == tables | {"notes", "MANIFEST", "CURRENT", "OPTIONS"}
+    assert [(span.begin, span.end) for span in spans["notes"]] == [(0, 4)]
+    ranges = sorted((span.begin, span.end) for kind in tables for span in spans[kind])
+    (file,) = {span.file for kind in tables for span in spans[kind]}
+    assert (ranges[0][0], ranges[-1][1]) == (0, file.stat().st_size)
+    assert all(one[1] == following[0] for one, following in pairwise(ranges))

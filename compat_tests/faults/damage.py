@@ -16,6 +16,7 @@ import json
 import random
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -61,6 +62,7 @@ class Folder(NamedTuple):
 
     node: NodeProcess
     history: History
+    is_killed: bool
 
 
 class Harm(NamedTuple):
@@ -131,7 +133,7 @@ def make_folder(
         node.kill()
     else:
         node.stop()
-    return Folder(node, traffic.history)
+    return Folder(node, traffic.history, is_killed)
 
 
 async def _fill(traffic: Traffic, kinds: tuple[str, ...]) -> None:
@@ -148,19 +150,28 @@ def one_round(
 ) -> tuple[Harm, Finding]:
     """Damage a copy of the folder by chance and start on it."""
     here = top / "round"
-    shutil.copytree(folder.node.data, here / "data")
+    here.mkdir()
+    subprocess.run(
+        ["cp", "-a", str(folder.node.data), str(here / "data")], check=True
+    )  # links stay
     node = NodeProcess(here, "--aws-waits", "off", credentials=folder.node.credentials)
     try:
-        harm = damage(here / "data", chance, kind, how)
+        spans = live_bytes(here / "data", is_closed=not folder.is_killed)
+        harm = damage(here / "data", spans, chance, kind, how)
         return harm, _start_and_judge(here, node, folder.history.fork())
     finally:
         node.close()
         shutil.rmtree(here)
 
 
-def damage(data: Path, chance: random.Random, only: str | None, how: str | None) -> Harm:
+def damage(
+    data: Path,
+    spans: dict[str, list[Span]],
+    chance: random.Random,
+    only: str | None,
+    how: str | None,
+) -> Harm:
     """Damage a live byte by chance, each kind as likely as another but for those that are counted apart."""
-    spans = live_bytes(data)
     is_apart = chance.random() < APART_SHARE
     kinds = sorted(kind for kind in spans if (kind in APART) == is_apart)
     kind = only or chance.choice(kinds)

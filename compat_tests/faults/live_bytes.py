@@ -13,6 +13,9 @@ from typing import NamedTuple
 _FOOTER = 53
 _MAGIC = bytes.fromhex("f7cff485b741e288")
 _TRAILER = 5  # behind each block
+_RECORD = b"\xd1\x9b\xf2\x8e"
+_SEGMENT_HEADER = 4096
+_SEGMENT_FIELDS = 74
 _BLOCKS = {"rocksdb.index": "SST index", "fullfilter.": "SST filter", "rocksdb.": "SST properties"}
 
 Parts = dict[str, list[tuple[int, int]]]
@@ -109,10 +112,42 @@ def _handles(block: bytes) -> Iterator[tuple[str, int, int]]:
             yield key.decode(), begin, size
 
 
+def segment(file: Path) -> Parts:
+    """A segment of our log, if it was written since the last start: its two headers, and its chain of records."""
+    newest = max(_term(each) for each in file.parent.glob("segment-*"))
+    if not _term(file) == newest > 0:
+        return {}
+    content = file.read_bytes()
+    at, previous = _SEGMENT_HEADER, b""
+    while content[at : at + 4] == _RECORD and previous in (b"", content[at + 12 : at + 16]):
+        ids, size = struct.unpack_from(">HI", content, at + 6)
+        checksum = at + 40 + 8 * ids + 4 + size
+        previous = content[checksum : checksum + 4]
+        at = checksum + 4 + -(checksum + 4) % 8
+    headers = [(0, _SEGMENT_FIELDS), (_SEGMENT_HEADER // 2, _SEGMENT_HEADER // 2 + _SEGMENT_FIELDS)]
+    return {"log headers": headers, "log records": [(_SEGMENT_HEADER, at)]}
+
+
+def _term(file: Path) -> int:
+    """The term of a segment's first header; 0 if there is none."""
+    with file.open("rb") as stream:
+        content = stream.read(_SEGMENT_FIELDS)
+    return int.from_bytes(content[26:34], "big")
+
+
+def copies(file: Path) -> Parts:
+    """A second copy; tables there are further names of those beside it, or obsolete."""
+    return {} if file.suffix == ".sst" else whole("copies")(file)
+
+
 ROWS = (
+    Row("*.copies/*", copies),
+    Row("*.files", whole("notes")),
     Row("*.sst", sst),
     Row("*.log", written("log records")),
-    Row("*.log/*", written("log records")),
+    Row("segment-*", segment),
+    Row("identity", written("notes")),
+    Row("answered", written("notes")),
     Row("MANIFEST-*", current("MANIFEST")),
     Row("CURRENT", whole("CURRENT")),
     Row("OPTIONS-*", current("OPTIONS")),
@@ -126,18 +161,24 @@ ROWS = (
 APART = {"catalog", "identities", "keyring", "master key", "format"}
 """Small and irreplaceable: counted apart."""
 
+LOG = {"log headers", "log records"}
+"""Dead in a folder that was closed cleanly: everything is in tables then."""
+
 _REBUILT = "*-shm"  # SQLite makes it anew
 
 
-def live_bytes(data: Path) -> dict[str, list[Span]]:
-    """Spans of the folder's files by kind."""
+def live_bytes(data: Path, *, is_closed: bool) -> dict[str, list[Span]]:
+    """Spans of the folder's files by kind; a file with two names counts once."""
     found: dict[str, list[Span]] = {}
+    seen: set[int] = set()
     for file in sorted(path for path in data.rglob("*") if path.is_file()):
         row = next((row for row in ROWS if file.match(row.pattern)), None)
-        if row is None or file.match(_REBUILT) or not file.stat().st_size:
+        status = file.stat()
+        if row is None or file.match(_REBUILT) or not status.st_size or status.st_ino in seen:
             continue
+        seen.add(status.st_ino)
         for kind, spans in row.parts(file).items():
-            found.setdefault(kind, []).extend(
-                Span(file, *span) for span in spans if span[0] < span[1]
-            )
-    return {kind: spans for kind, spans in found.items() if spans}
+            if not (is_closed and kind in LOG):
+                found.setdefault(kind, []).extend(Span(file, *span) for span in spans)
+    live = {kind: [span for span in of if span.begin < span.end] for kind, of in found.items()}
+    return {kind: of for kind, of in live.items() if of}
