@@ -13,9 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.clients.raw import RawClient
-from compat_tests.conftest import NodeFactory
 from compat_tests.facade import (
     Client,
     ClientError,
@@ -303,30 +301,6 @@ def test_task_fails_when_its_destination_is_deleted(
     given = {"DestinationArn", "MaxNumberOfMessagesPerSecond"}
     assert set(task) == SHOWN_ALWAYS | given | {"FailureReason"}
     assert counts(current, queue) == (8 - task["ApproximateNumberOfMessagesMoved"], 0, 0)
-
-
-@pytest.mark.slow
-def test_task_survives_kill(start_node: NodeFactory, fresh_name: Names) -> None:
-    node = start_node("--aws-waits", "off")
-    client = Boto3Client(node.url, node.credentials)
-    queue = client.call("CreateQueue", QueueName=fresh_name())["QueueUrl"]
-    policy = {"RedrivePolicy": redrive(arn(client, queue))}
-    source = client.call("CreateQueue", QueueName=fresh_name(), Attributes=policy)["QueueUrl"]
-    let_die(client, source, queue, 3)
-    start(client, queue, MaxNumberOfMessagesPerSecond=1)
-    eventually(lambda: moved(client, queue) >= 1)
-
-    node.kill()
-    node.start()
-    task = ended(client, queue)
-
-    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 3)
-    assert task["ApproximateNumberOfMessagesToMove"] == 3
-    assert counts(client, queue) == (0, 0, 0)
-    got = receive_count(client, source, 3)
-    assert sorted(message["Body"] for message in got) == ["0", "1", "2"], "none lost, none twice"
-    assert counts(client, source) == (0, 3, 0)
-    client.close()
 
 
 def test_message_without_a_source_fails_the_task(sqs: Client, queue: str, source: str) -> None:

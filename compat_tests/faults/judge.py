@@ -172,6 +172,8 @@ def _returned(evidence: Evidence) -> Iterator[Finding]:
 def _served_after_removal(evidence: Evidence) -> Iterator[Finding]:
     """A purge takes what was sent before it, until it is undone."""
     for name, sends in evidence.sends.items():
+        if sends[-1].outcome is not Outcome.DONE:
+            continue  # it may have been sent after the purge
         for delivery in evidence.deliveries.get(name, ()):
             removal = evidence.removal(delivery.queue, sends[-1].ended, delivery.begun)
             if removal is None or removal.outcome is not Outcome.DONE:
