@@ -11,7 +11,7 @@
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
 #   make kill9-archive ROUNDS=20    the same for the archive: the service and its jobs are killed (minutes)
 #   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
-#   make damage ROUNDS=300          flip bits and cut files of a closed folder, then start on it (minutes)
+#   make damage ROUNDS=300          flip bits and cut files of closed and killed folders, then start on it (minutes)
 #   make disk-faults ROUNDS=30      a disk that is full or fails under load; needs root, libfiu (minutes)
 #   make soak MINUTES=20            mixed traffic with faults: memory, descriptors, latency stay flat
 #   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
@@ -88,25 +88,27 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# TRAFFIC of the faults: some of standard,fifo,moves,removals; all of them where it is not given.
+FAULT = $(BIN)/python -m compat_tests.faults.
+FAULT_ARGS = $(if $(TRAFFIC),--traffic $(TRAFFIC)) $(ARGS)
+
 kill9: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.kill9 --rounds $(ROUNDS) $(ARGS)
-	$(BIN)/python -m compat_tests.kill9_fifo --rounds $(ROUNDS) $(ARGS)
-	$(BIN)/python -m compat_tests.kill9_moves --rounds $(ROUNDS) $(ARGS)
+	$(FAULT)kill9 --rounds $(ROUNDS) $(FAULT_ARGS)
 
 kill9-archive: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.kill9_archive --rounds $(ROUNDS) $(ARGS)
+	$(FAULT)kill9_archive --rounds $(ROUNDS) $(FAULT_ARGS)
 
 power-loss: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.power_loss --rounds $(ROUNDS) $(ARGS)
+	$(FAULT)power_loss --rounds $(ROUNDS) $(FAULT_ARGS)
 
 damage: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.damage --rounds $(ROUNDS) $(ARGS)
+	$(FAULT)damage --rounds $(ROUNDS) $(FAULT_ARGS)
 
 disk-faults: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.disk_faults --rounds $(ROUNDS) $(ARGS)
+	$(FAULT)disk_faults --rounds $(ROUNDS) $(FAULT_ARGS)
 
 soak: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.soak --minutes $(MINUTES) $(ARGS)
+	$(FAULT)soak --minutes $(MINUTES) $(FAULT_ARGS)
 
 wire-fuzz: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.wire_fuzz --count $(COUNT) $(ARGS)

@@ -1,15 +1,12 @@
-"""A disk that is full, or fails for a while, under load: errors are retriable, work goes on by itself, nothing is lost.
+"""A disk that is full, or fails for a while, under traffic: `python -m compat_tests.faults.disk_faults --rounds 30`.
 
-The loads and what is looked at in the end are those of `kill9.py`, `kill9_fifo.py` and `kill9_moves.py`; the service is
-never started anew. A round either fills a small file system up and frees it again, or makes syncs fail (and opening files
-too) through libfiu's preloaded library. After each, sends must be accepted again without a restart.
-
-`python -m compat_tests.disk_faults --rounds 30`
+The service is never started anew. A round either fills a small file system up and frees it again, or makes syncs fail (and
+opening files too) through libfiu's preloaded library. Errors must be ones that clients retry, sends must be accepted again
+without a restart, and the judge finds nothing lost.
 """
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import random
@@ -26,10 +23,11 @@ from pathlib import Path
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import ClientError
-from compat_tests.kill9 import Crash, Run, say
-from compat_tests.loop_disk import undisturbed
+from compat_tests.faults.lanes import KINDS
+from compat_tests.faults.loop_disk import undisturbed
+from compat_tests.faults.power_loss import interrupt
+from compat_tests.faults.run import CommandLine, Fault, Result, run, say, status
 from compat_tests.node_process import NodeProcess
-from compat_tests.power_loss import LOADS, interrupt
 
 BACK_SECONDS = 120.0  # in which sends must be accepted again
 FULL_SECONDS = 1.5
@@ -44,7 +42,7 @@ _FAULTS = (
 )
 """Failure points that fail together. Writes are left out: sockets and the event loop's wake-up use them too."""
 
-Fault = Callable[[NodeProcess], None]
+Strike = Callable[[NodeProcess], None]
 
 
 def why_no_small_disk() -> str | None:
@@ -61,62 +59,53 @@ def why_no_libfiu() -> str | None:
 
 
 def main() -> int:
-    """Run from the command line: 0 kept its word, 1 broke it, 77 cannot be run here."""
-    parser = argparse.ArgumentParser(description="a full or failing disk under load")
-    parser.add_argument("--rounds", type=int, default=30, help="of each fault, in all")
-    parser.add_argument("--seed", type=int, default=None)
-    options = parser.parse_args()
-    seed = random.randrange(2**32) if options.seed is None else options.seed
-    say(f"seed {seed}")
+    """Run from the command line: 0 kept every promise, 1 broke one, 77 cannot be run here."""
+    options = CommandLine("a full or failing disk under traffic", rounds=30).parse()
     signal.signal(signal.SIGTERM, interrupt)
-    kinds = {"full disk": (why_no_small_disk(), full), "failed syncs": (why_no_libfiu(), failing)}
+    faults = {"full disk": (why_no_small_disk(), full), "failed syncs": (why_no_libfiu(), failing)}
     broken: list[str] = []
-    for name, (reason, run) in kinds.items():
+    for name, (reason, fail) in faults.items():
         if reason:
             say(f"skipped {name}: {reason}")
             continue
-        for load_name, load in LOADS.items():
-            summary, found = run(load, -(-options.rounds // len(LOADS)), seed)
-            say(f"{name}, {load_name}: {summary}")
-            broken += found
-    for line in broken[:60]:
-        say(line)
-    if all(reason for reason, _ in kinds.values()):
+        result = fail(options.rounds, options.seed, options.traffic)
+        say(f"{name}: {result.summary}")
+        broken += result.broken
+    if all(reason for reason, _ in faults.values()):
         return 77
-    return 1 if broken else 0
+    return status(broken)
 
 
-def full(load: Run, rounds: int, seed: int) -> tuple[str, list[str]]:
-    """Run a load on a small disk that is filled up `rounds` times; a summary and every broken word."""
+def full(rounds: int, seed: int, kinds: tuple[str, ...] = KINDS) -> Result:
+    """Run the traffic on a small disk that is filled up `rounds` times."""
     with small_disk() as (folder, disk):
         node = NodeProcess(folder, "--aws-waits", "off", data=disk / "data")
-        return _run(load, node, partial(_fill_up, disk), rounds, seed)
+        return _run(node, partial(_fill_up, disk), rounds, seed, kinds)
 
 
-def failing(load: Run, rounds: int, seed: int) -> tuple[str, list[str]]:
-    """Run a load over syncs that fail for a while, `rounds` times; a summary and every broken word."""
+def failing(rounds: int, seed: int, kinds: tuple[str, ...] = KINDS) -> Result:
+    """Run the traffic over syncs that fail for a while, `rounds` times."""
     with tempfile.TemporaryDirectory() as name:
         preload = " ".join(str(_LIBFIU / library) for library in _PRELOADED)
         variables = {"LD_PRELOAD": preload, "FIU_CTRL_FIFO": f"{name}/fiu"}
         node = NodeProcess(Path(name), "--aws-waits", "off", variables=variables)
-        fault = partial(_fail_syncs, f"{name}/fiu", random.Random(seed))
-        return _run(load, node, fault, rounds, seed)
+        strike = partial(_fail_syncs, f"{name}/fiu", random.Random(seed))
+        return _run(node, strike, rounds, seed, kinds)
 
 
-def _run(
-    load: Run, node: NodeProcess, fault: Fault, rounds: int, seed: int
-) -> tuple[str, list[str]]:
-    faults_before = [0]
+def _run(node: NodeProcess, harm: Strike, rounds: int, seed: int, kinds: tuple[str, ...]) -> Result:
+    struck = [0]
 
     def strike(node: NodeProcess) -> None:
-        fault(node)
+        harm(node)
         _wait_until_accepted(node)
-        faults_before[0] += 1
+        struck[0] += 1
 
     try:
-        return load(node, rounds=rounds, seed=seed, crash=Crash(strike, excuses_faults=True))
+        fault = Fault(strike, excuses_faults=True)
+        return run(node, fault, rounds=rounds, seed=seed, kinds=kinds)
     except AssertionError as error:
-        return f"ended after {faults_before[0]} faults", [str(error)]
+        return Result(f"ended after {struck[0]} faults", [str(error)])
     finally:
         node.close()
 
