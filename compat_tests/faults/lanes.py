@@ -219,7 +219,7 @@ async def _restore(traffic: Traffic, name: str) -> None:
         await asyncio.sleep(RESTING_S)
 
 
-def _ask_to_restore(url: str, credentials: Credentials, name: str) -> Outcome:
+def _ask_to_restore(url: str, credentials: Credentials | None, name: str) -> Outcome:
     """Undo the latest deletion or purge of the queue, as `holdfast restore-queue` does."""
     try:
         status, found = ask(url, credentials, "deleted-queues")

@@ -107,6 +107,8 @@ class StoreOptions(NamedTuple):
     sync_s: Histogram | None = None
     in_thread: Callable[[Callable[[], object]], Awaitable[None]] = _in_thread
     """Does work that may take seconds."""
+    new_log_id: Callable[[], bytes] = partial(os.urandom, 16)
+    """Gives 16 random bytes."""
 
 
 def log_folder(shard_folder: Path) -> Path:
@@ -179,6 +181,8 @@ def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
     reading = read_shard_log(rows, disk, _noted(disk, folder, options, log))
     for warning in reading.warnings:
         log.warning("log_damaged", text=warning)
+    if durable.index and not reading.log_id and not options.accepts_loss:
+        raise StoreFailed(f"the log of {rows.folder} is missing: {folder}. {_WAYS_OUT}")
     _refuse_loss(reading, rows.folder, options, log)
     unflushed_rows = _replay(reading, rows)
     if reading.lost:
@@ -188,7 +192,7 @@ def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
     opened = open_log(
         reading,
         durable,
-        new_log_id=partial(os.urandom, 16),
+        new_log_id=options.new_log_id,
         segment_bytes=options.segment_bytes,
     )
     note = None
