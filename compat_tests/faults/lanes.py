@@ -213,13 +213,15 @@ async def _restore(traffic: Traffic, name: str) -> None:
     begun = time.monotonic()
     outcome = Outcome.UNKNOWN
     while outcome is Outcome.UNKNOWN and traffic.is_sending:
-        asked = partial(_ask_to_restore, traffic.endpoint.url, traffic.endpoint.credentials, name)
+        credentials = traffic.endpoint.credentials
+        assert credentials is not None
+        asked = partial(_ask_to_restore, traffic.endpoint.url, credentials, name)
         outcome = await asyncio.to_thread(asked)
         history.restorations.append(Removal(name, begun, time.monotonic(), outcome))
         await asyncio.sleep(RESTING_S)
 
 
-def _ask_to_restore(url: str, credentials: Credentials | None, name: str) -> Outcome:
+def _ask_to_restore(url: str, credentials: Credentials, name: str) -> Outcome:
     """Undo the latest deletion or purge of the queue, as `holdfast restore-queue` does."""
     try:
         status, found = ask(url, credentials, "deleted-queues")
