@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from rocksdict import AccessType, Rdict, ReadOptions
+from rocksdict import AccessType, DBRecoveryMode, Rdict, ReadOptions
 
 from storage.engines.rocks import rocks_options
 from storage.engines.store import StoreFailed
@@ -27,9 +27,10 @@ _NOT_LINKED = ("LOCK", "LOG", "rocksdict-config.json")
 class RocksView:
     """One RocksDB folder as it was at one instant."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises StoreFailed if it cannot be opened, or changed each time it was tried."""
+    def __init__(self, folder: Path, recovery: DBRecoveryMode | None = None) -> None:
+        """`recovery` is for RocksDB's log. Raises StoreFailed if it cannot be opened, or changed each time it was tried."""
         self._folder = folder
+        self._recovery = recovery
         self._scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
         try:
             self._rows = self._open(folder)
@@ -45,7 +46,8 @@ class RocksView:
             try:
                 links = Path(self._scratch.name, str(number))
                 names = _link(folder, links)
-                return Rdict(str(links), rocks_options(), access_type=AccessType.read_only(False))
+                options = rocks_options(self._recovery)
+                return Rdict(str(links), options, access_type=AccessType.read_only(False))
             except Exception as error:  # bare, with a text
                 changed = names and names != _names(folder)  # the service removed a file meanwhile
                 if changed and number < _TRIES:

@@ -18,6 +18,7 @@ from storage.engines.readable import open_readable
 from storage.engines.rocks import rocks_options
 from storage.engines.rocks_view import RocksView
 from storage.engines.sst_file import tail_begin
+from storage.engines.store import StoreFailed
 from storage.rows.codec import DamagedRecord
 
 Rows = dict[bytes, bytes]
@@ -76,11 +77,15 @@ def read_all(rows: Rdict) -> Rows:
     return found
 
 
+def opened(folder: Path) -> tuple[Rdict, list[str]]:
+    return open_readable(folder, lambda: Rdict(str(folder), rocks_options()))
+
+
 def reopened(folder: Path) -> tuple[Rows, list[str]]:
-    opened = open_readable(folder, rocks_options)
-    found = read_all(opened.rows)
-    opened.rows.close()
-    return found, opened.restored
+    rows, restored = opened(folder)
+    found = read_all(rows)
+    rows.close()
+    return found, restored
 
 
 @pytest.fixture
@@ -183,13 +188,13 @@ def test_tables_that_were_cut_short_have_what_is_left_of_their_rows(noted: Datab
     content = file.read_bytes()
     file.write_bytes(content[: begin // 2])
 
-    opened = open_readable(noted.folder, rocks_options)
-    opened.rows.close()
+    rows, restored = opened(noted.folder)
+    rows.close()
     view = RocksView(noted.folder)
     found = [each for each in walk_rows(view) if not isinstance(each, DamagedRecord)]
     view.close()
 
-    assert opened.restored == [file.name]
+    assert restored == [file.name]
     assert 0 < len(found) < len(noted.expected)
     assert set(found) < set(noted.expected.items())
 
@@ -251,7 +256,7 @@ def test_damage_behind_the_noted_part_of_the_manifest_goes_back_to_the_note(
 def test_notes_go_on_after_a_restored_manifest_gave_out_numbers_again(outdated: Database) -> None:
     (manifest,) = outdated.folder.glob("MANIFEST-*")
     flip(manifest, 100, Random(1))
-    open_readable(outdated.folder, rocks_options).rows.close()
+    opened(outdated.folder)[0].close()
     again = Database(outdated.folder)
     again.expected = outdated.expected
     for seed in (5, 6, 7, 8, 9, 10):
@@ -360,8 +365,8 @@ def test_damage_without_a_note_is_refused_and_changes_nothing(noted: Database) -
     flip(manifest, 50, Random(1))
     before = {file.name: file.read_bytes() for file in noted.folder.glob("*.sst")}
 
-    with pytest.raises(Exception, match="Corruption"):
-        open_readable(noted.folder, rocks_options)
+    with pytest.raises(StoreFailed, match="Corruption"):
+        opened(noted.folder)
 
     assert before == {file.name: file.read_bytes() for file in noted.folder.glob("*.sst")}
     assert not noted.folder.with_name("shard-0.damaged").exists()
