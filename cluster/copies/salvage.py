@@ -18,11 +18,12 @@ import msgspec
 from cluster.catalog.catalog import CATALOG_FILE
 from cluster.copies.restore import empty_folder
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
+from storage.checks.missing import Missing, count_missing
+from storage.checks.readable_rows import Damage, ReadableRows, look_through
 from storage.copies.files import FOLDER_MODE, copy_file, sync_file, sync_folders
-from storage.copies.readable_rows import Damage, ReadableRows, look_through
 from storage.copies.salvage_source import SalvageSource
 from storage.copies.salvaged_archive import copy_archive
-from storage.copies.salvaged_queue import QueueCopy, QueueSalvaged
+from storage.copies.salvaged_queue import QueueCopy
 from storage.engines.folder import FolderRefused, check_folder, is_unused, open_folder, write_format
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.rocks import Durability, RocksStore
@@ -194,7 +195,9 @@ class _ShardCopy:
         for queue_id in sorted({*contents.queue_ids, *touched} - {THE_SHARD}):
             known = self._known.get(queue_id)
             copy = QueueCopy(rows, target, queue_id, fifo=known.fifo if known else None)
-            self._add(copy.run(contents.damages))
+            copy.run()
+            missing = count_missing(rows, queue_id, contents.damages)
+            self._add(queue_id, missing, has_own_row=copy.has_own_row)
         self._done.archived += copy_archive(rows, target)
 
     def _say(self, lines: list[str]) -> None:
@@ -205,22 +208,17 @@ class _ShardCopy:
         last = queue_of(damage.until.ljust(8, b"\0"))
         if damage.is_one_row or first == last:
             return f"{self._queue(first)}, {damage.key.hex()}: {damage.reason}"
-        until = "the end" if damage.until == b"\xff" * 8 else self._queue(last)
+        until = self._queue(last) if damage.until < b"\xff" * 8 else "the end"
         return f"{self._queue(first)} to {until}: {damage.reason}"
 
-    def _add(self, queue: QueueSalvaged) -> None:
+    def _add(self, queue_id: int, missing: Missing, *, has_own_row: bool) -> None:
         self._done.queues += 1
-        self._done.messages += queue.messages
-        self._done.missing += queue.missing
-        lines = []
-        if queue.missing or not queue.is_exact:
-            least = "" if queue.is_exact else "at least "
-            lines.append(f"{queue.messages} messages copied, {least}{queue.missing} missing")
-        if queue.too_many:
-            lines.append(f"{queue.too_many} messages that had been deleted are there again")
-        if not queue.has_own_row:
+        self._done.messages += missing.found
+        self._done.missing += missing.missing
+        lines = [str(missing)] if missing else []
+        if not has_own_row:
             lines.append("its counters are made anew")
-        self._say([f"{self._queue(queue.queue_id)}: {'; '.join(lines)}"] if lines else [])
+        self._say([f"{self._queue(queue_id)}: {'; '.join(lines)}"] if lines else [])
 
     def _queue(self, queue_id: int) -> str:
         known = self._known.get(queue_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,8 @@ from cluster.copies.restore import difference
 from cluster.keys.keyring import FILE_NAME as KEYRING_FILE
 from storage.checks.consistency import check_archive, check_queue
 from storage.checks.damage import Finding, check_rows
+from storage.checks.missing import count_missing
+from storage.checks.readable_rows import Damage, ReadableRows
 from storage.copies.files import files_below, hash_file
 from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
 from storage.engines.answered import answered_of
@@ -76,6 +78,10 @@ class FolderCheck:
                     yield f"shard {number}: {error}"
                 else:
                     opened.callback(views[number].close)
+                    yield from (
+                        f"shard {number}: {name} is damaged; its copy was read"
+                        for name in views[number].restored
+                    )
                     held = views[number].held
                     if held < answered:
                         yield f"shard {number}: it holds {held} changes, but answers told of {answered}"
@@ -148,8 +154,10 @@ class FolderCheck:
     def _check_shard(self, number: int, view: RocksView) -> Iterator[str]:
         """Rows by themselves; then, of queues without damage, whether they agree: else one damage is found many times."""
         queue_ids: dict[int, bool] = {}
+        damages: list[Damage] = []
         for found in check_rows(view):
             if isinstance(found, Finding):
+                damages.append(Damage(found.key, found.until or found.key + b"\0", found.what))
                 if found.queue_id is not None:
                     queue_ids[found.queue_id] = False
                 yield self._line(number, found)
@@ -168,6 +176,19 @@ class FolderCheck:
                         yield self._line(number, finding)
                 except DamagedRecord as error:
                     yield self._line(number, Finding(error.key, error.reason))
+
+        yield from self._check_complete(number, view, queue_ids, damages)
+
+    def _check_complete(
+        self, number: int, view: RocksView, queue_ids: Iterable[int], damages: list[Damage]
+    ) -> Iterator[str]:
+        """Each queue that may lack messages, with their number: also those of which nothing can be read."""
+        rows = ReadableRows(view)
+        for queue_id in sorted({*queue_ids, *self._known} - {THE_SHARD}):
+            if any(damage.touches(queue_id) for damage in damages):
+                missing = count_missing(rows, queue_id, damages)
+                if missing:
+                    yield f"shard {number}, {self._queue(queue_id)}: {missing}"
 
     def _check_rows_agree(self, number: int, view: RocksView, queue_id: int) -> Iterator[Finding]:
         if queue_id == THE_SHARD:
@@ -199,9 +220,12 @@ class FolderCheck:
         queue_id = finding.queue_id
         if queue_id is None:
             return f"shard {number}: {finding.what}"
-        known = self._known.get(queue_id)
-        queue = f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
+        queue = self._queue(queue_id)
         return f"shard {number}, {queue}, {finding.table}, {finding.key.hex()}: {finding.what}"
+
+    def _queue(self, queue_id: int) -> str:
+        known = self._known.get(queue_id)
+        return f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
 
 
 def _open_unchanged(file: Path) -> sqlite3.Connection:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from random import Random
 
 import pytest
+from rocksdict import Rdict
 
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import names, serving
 from storage.copies.files import files_below
-from storage.engines.rocks import Durability, RocksStore
+from storage.engines.live_files import LiveFiles
+from storage.engines.rocks import Durability, RocksStore, rocks_options
 from storage.engines.sst_file import tail_begin
 
 QUEUES = 12
@@ -37,7 +40,9 @@ async def _fill(data: Path, killed: Path | None = None) -> None:
                     for n in range(first, first + 10)
                 ]
                 await served.call("SendMessageBatch", QueueUrl=name, Entries=entries)
-        await served.call("ReceiveMessage", QueueUrl="q0", MaxNumberOfMessages=5)
+        await served.call(
+            "ReceiveMessage", QueueUrl="q0", MaxNumberOfMessages=5, VisibilityTimeout=9999
+        )
         if killed is not None:
             shutil.copytree(data, killed)
 
@@ -84,6 +89,13 @@ def salvaged(source: Path, new: Path) -> tuple[Said, set[str]]:
     bodies = asyncio.run(_bodies(new))
     assert bodies <= sent()
     return said, bodies
+
+
+def note(source: Path) -> None:
+    """As a service does after each flush."""
+    rows = Rdict(str(source / "shard-0"), rocks_options())
+    assert LiveFiles(source / "shard-0").note(rows)
+    rows.close()
 
 
 def table(source: Path) -> Path:
@@ -203,3 +215,39 @@ def test_damaged_catalog_or_keyring_is_refused(source: Path, tmp_path: Path, nam
     assert name in said.err
     assert "Restore a backup" in said.err
     assert not names(tmp_path / "new")
+
+
+# -- with copies beside the shard, and `verify` ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", ["*.sst", "MANIFEST-*", "CURRENT"])
+def test_copy_of_a_damaged_file_is_used(source: Path, tmp_path: Path, pattern: str) -> None:
+    note(source)
+    (file,) = (source / "shard-0").glob(pattern)
+    flip(file, file.stat().st_size - 4)
+
+    said, bodies = salvaged(source, tmp_path / "new")
+    checked = run("verify", source)
+
+    assert said.out.splitlines()[0] == f"shard 0: {file.name} is damaged; its copy was used"
+    assert len(bodies) == QUEUES * MESSAGES - 5
+    assert checked.out.splitlines()[0] == f"shard 0: {file.name} is damaged; its copy was read"
+    assert checked.out.endswith("; 1 found\n")
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_verify_names_each_queue_that_lacks_messages(
+    source: Path, tmp_path: Path, place: int
+) -> None:
+    flip(table(source), Random(place).randrange(tail_begin(table(source))))
+    _, bodies = salvaged(source, tmp_path / "new")
+
+    said = run("verify", source)
+
+    assert said.status == 1
+    lost = Counter(body.split()[0] for body in sent() - bodies)
+    lost -= Counter({"q0": 5})  # in flight
+    for name, count in lost.items():
+        (line,) = (line for line in said.out.splitlines() if f"({name}): " in line)
+        assert f"{MESSAGES - count} messages can be read, " in line
+        assert f" {count} missing" in line or "at least" in line

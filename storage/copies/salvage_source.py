@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Set
 from pathlib import Path
 
 from rocksdict import DBRecoveryMode, Rdict
 
-from storage.engines.live_files import SST, copies_of, note_of, read_note
-from storage.engines.readable import is_damage, open_readable
+from storage.engines.live_files import SST, link_copies, note_of, read_note
+from storage.engines.readable import is_damage
+from storage.engines.restored_files import RestoredFiles
 from storage.engines.rocks import rocks_options
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
@@ -51,9 +51,14 @@ class SalvageSource:
         raise StoreFailed(self._named(failures[0])) from failures[0]
 
     def _open(self) -> RocksView:
-        folder = self._copied("noted", _sst_names(copies_of(self._folder)))
-        rows, restored = open_readable(folder, lambda: RocksView(folder))
-        self.warnings += [f"{name} is damaged; its copy was used" for name in restored]
+        folder = self._copied("noted")
+        if note_of(self._folder).exists():
+            link_copies(self._folder, folder)
+        restored = RestoredFiles(folder).restore_manifest(if_damaged=True)
+        rows = RocksView(folder)
+        self.warnings += [
+            f"{name} is damaged; its copy was used" for name in [*restored, *rows.restored]
+        ]
         return rows
 
     def _open_past_damage_of_log(self) -> RocksView:
@@ -88,8 +93,8 @@ class SalvageSource:
         except Exception as error:  # bare, with a text
             raise StoreFailed(f"Corruption: {folder} cannot be repaired: {error}") from error
 
-    def _copied(self, name: str, more: Set[str] = frozenset()) -> Path:
-        """A folder below the scratch folder with the files of the shard, and with copies of `more` SST files."""
+    def _copied(self, name: str) -> Path:
+        """A folder below the scratch folder with the files of the shard."""
         copy = self._scratch / name / self._folder.name
         copy.mkdir(parents=True)
         for file in sorted(os.listdir(self._folder)):
@@ -97,11 +102,6 @@ class SalvageSource:
                 (copy / file).symlink_to(self._folder / file)
             elif not file.startswith(_NOT_COPIED) and (self._folder / file).is_file():
                 shutil.copyfile(self._folder / file, copy / file)
-        for file in more - _sst_names(copy):
-            (copy / file).symlink_to(copies_of(self._folder) / file)
-        if note_of(self._folder).exists():
-            shutil.copyfile(note_of(self._folder), note_of(copy))
-            copies_of(copy).symlink_to(copies_of(self._folder))
         return copy
 
     def _named(self, error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.copies.readable_rows import ReadableRows
+from storage.checks.readable_rows import ReadableRows
 from storage.copies.salvaged_queue import Target
 from storage.rows.appliers import write_archive
 from storage.rows.codec import ArchiveRow, encode_row

@@ -6,12 +6,12 @@ up: the queue goes on counting far above every number that it may have given out
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 import msgspec
 
-from storage.copies.readable_rows import Damage, ReadableRows
+from storage.checks.readable_rows import ReadableRows
 from storage.rows.appliers import Batch, write_queue
 from storage.rows.codec import QueueRow, encode_row
 from storage.rows.keys import (
@@ -25,16 +25,13 @@ from storage.rows.keys import (
     MESSAGE,
     MOVE_TASK,
     REMEMBERED,
-    SPAN,
     group_key,
     group_line_key,
-    message_name,
     number_of,
     pair_key,
     pair_of,
     queue_key,
     row_key,
-    table_range,
 )
 from visibility.state.events import GroupRow, Lease, MoveTask, Remembered, StoredMessage
 from visibility.state.state import SPAN_BITS
@@ -54,30 +51,6 @@ class Target(Protocol):
 
     def write(self) -> None:
         """Write them."""
-
-
-class QueueSalvaged(msgspec.Struct):
-    """What became of a queue."""
-
-    queue_id: int
-    messages: int = 0
-    """Those that were copied, delayed ones too."""
-    missing: int = 0
-    """Messages that the counters have and the rows have not."""
-    is_exact: bool = True
-    """False if more may be missing, since the counters could not be read either."""
-    too_many: int = 0
-    """Messages above those that the counters have: they had been deleted."""
-    has_own_row: bool = True
-
-
-def message_range(queue_id: int) -> tuple[bytes, bytes]:
-    """First key and first key behind the tables that messages are counted by."""
-    return table_range(queue_id, MESSAGE)[0], table_range(queue_id, LEASE)[1]
-
-
-def _is_among(damages: list[Damage], begin: bytes, end: bytes) -> bool:
-    return any(each.key < end and each.until > begin for each in damages)
 
 
 class _Group(msgspec.Struct):
@@ -107,10 +80,12 @@ class QueueCopy:
         self._highest = 0
         self._in_flight = self._delayed = self._aliases = 0
         self._remembered_ms = 0
-        self._report = QueueSalvaged(queue_id, has_own_row=own is not None)
+        self.has_own_row = own is not None
+        """Whether the queue's own row could be read."""
+        self._messages = 0
 
-    def run(self, damages: Iterable[Damage]) -> QueueSalvaged:
-        """Copy it; `damages` are those of the shard. O(rows); in memory are its leases, groups and spans."""
+    def run(self) -> None:
+        """Copy it. O(rows of the queue); in memory are its leases, groups and spans."""
         self._leases = {lease.sequence: lease for _, lease in self._table(LEASE, Lease)}
         self._copy_messages()
         self._copy_delayed()
@@ -121,29 +96,12 @@ class QueueCopy:
         next_number, listed = self._write_groups(self._next_number())
         self._write_own_row(next_number, listed)
         self._target.write()
-        self._compare([each for each in damages if each.touches(self._id)])
-        return self._report
 
     def _table(self, table: bytes, kind: type[_T]) -> Iterator[tuple[bytes, _T]]:
         return self._rows.table(self._id, table, kind)
 
     def _put(self, key: bytes, row: object) -> None:
         self._target.batch.put(key, encode_row(row))
-
-    def _compare(self, damages: list[Damage]) -> None:
-        """Say how many messages are missing, by the counters as far as they can be read."""
-        report, own = self._report, self._own
-        in_flight = self._in_flight + len(self._leases)
-        report.missing = len(self._leases)
-        if report.has_own_row and not _is_among(damages, *table_range(self._id, SPAN)):
-            counted = sum(count for _, count in self._table(SPAN, int)) + own.delayed
-            report.missing = max(counted - report.messages, 0)
-            report.too_many = max(report.messages - counted, 0)
-        elif _is_among(damages, *message_range(self._id)):
-            report.is_exact = False
-            rows = sum(each.is_one_row and message_name(each.key) is not None for each in damages)
-            counted = own.waiting + in_flight + own.delayed - report.messages
-            report.missing = max(report.missing, counted, rows)
 
     # -- messages ---------------------------------------------------------------------------------------------------------
 
@@ -202,8 +160,8 @@ class QueueCopy:
 
     def _count(self, sequence: int) -> None:
         self._highest = max(self._highest, sequence)
-        self._report.messages += 1
-        if not self._report.messages % _WRITE_EACH:
+        self._messages += 1
+        if not self._messages % _WRITE_EACH:
             self._target.write()
 
     def _put_empty(self, key: bytes) -> None:
@@ -218,7 +176,7 @@ class QueueCopy:
 
     def _next_number(self) -> int:
         """Above every sequence and order that the queue gave out."""
-        if self._report.has_own_row:
+        if self.has_own_row:
             return max(self._own.next_sequence, self._highest + 1)
         return max([self._highest, *self._leases]) + SEQUENCES_SKIPPED
 
@@ -248,7 +206,7 @@ class QueueCopy:
         return {group: order for order, group in groups.items()}
 
     def _write_own_row(self, next_number: int, listed: int) -> None:
-        waiting = self._report.messages - self._delayed - self._in_flight
+        waiting = self._messages - self._delayed - self._in_flight
         own = msgspec.structs.replace(
             self._own,
             next_sequence=next_number,
@@ -264,4 +222,4 @@ class QueueCopy:
 
     def _low_water(self, next_number: int) -> int:
         lowest = self._lowest_waiting or next_number
-        return min(self._own.low_water, lowest) if self._report.has_own_row else lowest
+        return min(self._own.low_water, lowest) if self.has_own_row else lowest

@@ -192,6 +192,15 @@ def note_of(folder: Path) -> Path:
     return folder.with_name(folder.name + ".files")
 
 
+def link_copies(folder: Path, links: Path) -> None:
+    """Put links to the note and the copies of a shard beside `links`, a folder of links to its files, and into it."""
+    copies = copies_of(folder).absolute()
+    copies_of(links).symlink_to(copies)
+    note_of(links).symlink_to(note_of(folder).absolute())
+    for name in set(_sst_names(copies)) - set(_sst_names(links)):
+        (links / name).symlink_to(copies / name)
+
+
 def read_note(folder: Path) -> LiveNote | None:
     """The note; None if there is none or it is damaged: then it is of no use, and a new one is made. Raises OSError."""
     try:

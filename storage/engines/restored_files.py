@@ -44,17 +44,15 @@ class RestoredFiles:
         if note is None:
             return []
         done = []
-        try:
-            manifest = current_manifest(self._folder)
-        except (OSError, ValueError):
+        manifest = self._current()
+        if manifest is None:
             self._replace(CURRENT, f"{note.manifest}\n".encode())
             manifest = note.manifest
             done.append(CURRENT)
-        file = self._folder / manifest
-        if manifest == note.manifest:
-            is_damaged = self._noted_manifest(file) is None
-        else:
-            is_damaged = not file.exists()  # made by an open since the note: nothing is known of it
+        # One with another name was made by an open since the note: nothing is known of it.
+        is_damaged = (
+            manifest == note.manifest and self._noted_manifest(self._folder / manifest) is None
+        )
         copy = self._noted_manifest(self._copies / note.manifest)
         if copy is None or (if_damaged and not is_damaged):
             return done
@@ -63,6 +61,15 @@ class RestoredFiles:
             self._replace(CURRENT, f"{note.manifest}\n".encode())
         self._set_aside_others()
         return [*done, note.manifest]
+
+    def _current(self) -> str | None:
+        """The MANIFEST in use; None if CURRENT is damaged, or names one that is not there."""
+        try:
+            name = current_manifest(self._folder)
+        except (FileNotFoundError, ValueError):
+            return None
+        assert self._note is not None
+        return name if name == self._note.manifest or (self._folder / name).exists() else None
 
     def _noted_manifest(self, file: Path) -> bytes | None:
         """What the note says the MANIFEST begins with; None if this file does not."""

@@ -10,11 +10,14 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 from rocksdict import AccessType, DBRecoveryMode, Rdict, ReadOptions
 
+from storage.engines.live_files import link_copies, note_of
+from storage.engines.readable import open_readable
 from storage.engines.rocks import rocks_options
 from storage.engines.store import StoreFailed
 from storage.rows.codec import DamagedRecord
@@ -31,6 +34,8 @@ class RocksView:
         """`recovery` is for RocksDB's log. Raises StoreFailed if it cannot be opened, or changed each time it was tried."""
         self._folder = folder
         self._recovery = recovery
+        self.restored: list[str] = []
+        """Damaged files; their copies beside the shard are read instead."""
         self._scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
         try:
             self._rows = self._open(folder)
@@ -44,19 +49,34 @@ class RocksView:
             number += 1
             names: set[str] = set()
             try:
-                links = Path(self._scratch.name, str(number))
+                links = Path(self._scratch.name, str(number), folder.name)
                 names = _link(folder, links)
-                options = rocks_options(self._recovery)
-                return Rdict(str(links), options, access_type=AccessType.read_only(False))
+                return self._open_links(links)
             except Exception as error:  # bare, with a text
                 changed = names and names != _names(folder)  # the service removed a file meanwhile
                 if changed and number < _TRIES:
                     continue
+                if not changed and names and (rows := self._open_copies(links)) is not None:
+                    return rows
                 raise StoreFailed(f"cannot open {folder}: {self._named(error)}") from error
+
+    def _open_links(self, links: Path) -> Rdict:
+        options = rocks_options(self._recovery)
+        return Rdict(str(links), options, access_type=AccessType.read_only(False))
+
+    def _open_copies(self, links: Path) -> Rdict | None:
+        """Open it with copies in the place of damaged files; None if there are none that help."""
+        if not note_of(self._folder).exists():
+            return None
+        link_copies(self._folder, links)
+        with suppress(StoreFailed):
+            rows, self.restored = open_readable(links, lambda: self._open_links(links))
+            return rows
+        return None
 
     def _named(self, error: Exception) -> str:
         """RocksDB's text, with the shard's folder instead of the links'."""
-        links = re.escape(self._scratch.name) + "/[0-9]+"
+        links = re.escape(self._scratch.name) + f"/[0-9]+/{re.escape(self._folder.name)}"
         return re.sub(links, lambda _: str(self._folder), str(error))
 
     @property
@@ -97,7 +117,7 @@ def _names(folder: Path) -> set[str]:
 
 def _link(folder: Path, links: Path) -> set[str]:
     """Links to what RocksDB reads. Returns the names of all that is there."""
-    links.mkdir()
+    links.mkdir(parents=True)
     names = _names(folder)
     for name in names:
         if name.startswith(_NOT_LINKED):

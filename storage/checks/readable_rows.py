@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TypeVar, cast
 
-from storage.checks.damage import Rows, check_row, walk_rows
+from storage.checks.damage import Rows, UnreadableRows, check_row, walk_rows
 from storage.rows.codec import DamagedRecord
 from storage.rows.keys import queue_of, table_range
 
 _T = TypeVar("_T")
-_END = b"\xff" * 8
 
 
 class ReadableRows:
@@ -22,7 +21,7 @@ class ReadableRows:
     def table(self, queue_id: int, table: bytes, kind: type[_T]) -> Iterator[tuple[bytes, _T]]:
         """The sound rows of a table, decoded; rows without a value are None."""
         for found in walk_rows(self._rows, *table_range(queue_id, table)):
-            if not isinstance(found, DamagedRecord):
+            if not isinstance(found, UnreadableRows):
                 try:
                     row = check_row(*found)
                 except DamagedRecord:
@@ -32,7 +31,7 @@ class ReadableRows:
     def row(self, key: bytes, kind: type[_T]) -> _T | None:
         """One row; None if it is missing, damaged or without a value."""
         for found in walk_rows(self._rows, key, key + b"\0"):
-            if not isinstance(found, DamagedRecord):
+            if not isinstance(found, UnreadableRows):
                 try:
                     return cast("_T | None", check_row(*found))
                 except DamagedRecord:
@@ -72,16 +71,11 @@ def look_through(rows: Rows) -> Contents:
     queue_ids: dict[int, None] = {}
     damages: list[Damage] = []
     count = 0
-    walk = walk_rows(rows)
-    unreadable: DamagedRecord | None = None
-    for found in walk:
-        if isinstance(found, DamagedRecord):
-            unreadable = found
+    for found in walk_rows(rows):
+        if isinstance(found, UnreadableRows):
+            damages.append(Damage(found.key, found.until, found.reason))
             continue
         key, value = found
-        if unreadable is not None:
-            damages.append(Damage(unreadable.key, key, unreadable.reason))
-            unreadable = None
         try:
             check_row(key, value)
         except DamagedRecord as error:
@@ -90,6 +84,4 @@ def look_through(rows: Rows) -> Contents:
             count += 1
         if len(key) >= 9:
             queue_ids[queue_of(key)] = None
-    if unreadable is not None:
-        damages.append(Damage(unreadable.key, _END, unreadable.reason))
     return Contents(list(queue_ids), damages, count)
