@@ -184,7 +184,7 @@ class _ShardCopy:
 
     def _copy(self, source: SalvageSource, target: RocksStore) -> None:
         contents = look_through(source.rows)
-        rows = ReadableRows(source.rows)
+        rows = ReadableRows(source.rows, gets_are_right=not source.is_repaired)
         self._say(source.warnings)
         self._say([self._line(damage) for damage in contents.damages])
         touched = [

@@ -63,6 +63,26 @@ class BlockStore(MemoryStore):
                 return
             yield key, value
 
+    def get(self, key: bytes) -> bytes | None:
+        """See `Store.get`."""
+        if key in self._unreadable:
+            raise DamagedRecord(key, "its block cannot be read")
+        return super().get(key)
+
+
+class OverlappedStore(BlockStore):
+    """The same, and between the rows of the block lie others, in other files: only a get can read those."""
+
+    def __init__(self, rows: Rows, unreadable: set[bytes], hidden: set[bytes]) -> None:
+        super().__init__(rows, hidden)
+        self._block = unreadable
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `Store.get`."""
+        if key in self._block:
+            raise DamagedRecord(key, "its block cannot be read")
+        return self.rows.get(key)
+
 
 @pytest.fixture(params=["", ".fifo"], ids=["standard", "fifo"])
 def rows(request: pytest.FixtureRequest) -> Rows:
@@ -160,6 +180,22 @@ def test_walk_passes_by_a_block_anywhere_and_by_nothing_else(rows: Rows, width: 
         assert {key for key in keys if damage.key <= key < damage.until} == block
         for queue_id in {queue_of(key) for key in block}:
             assert damage.touches(queue_id)
+
+
+@pytest.mark.parametrize("width", [5, 20])
+def test_messages_between_the_rows_of_a_block_are_looked_up(
+    rows: Rows, fifo: bool, width: int
+) -> None:
+    keys = sorted(rows)
+    for begin in range(0, len(keys), 3):
+        hidden = keys[begin : begin + width]
+        block = set(hidden[:: width - 1])
+
+        target, _ = salvaged(OverlappedStore(rows, block, set(hidden)), fifo)
+
+        assert findings(target) == []
+        kept = {key for key in hidden if key[8:9] == MESSAGE} - block
+        assert {key: rows[key] for key in kept} == {key: target.rows[key] for key in kept}
 
 
 def test_queue_without_its_row_goes_on_far_above_all_numbers_it_gave_out(

@@ -3,40 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple, TypeVar, cast
 
 from storage.checks.damage import Rows, UnreadableRows, check_row, walk_rows
-from storage.rows.codec import DamagedRecord
-from storage.rows.keys import queue_of, table_range
+from storage.rows.codec import DamagedRecord, QueueRow
+from storage.rows.keys import LEASE, MESSAGE, SPAN, queue_key, queue_of, row_key, table_range
 
 _T = TypeVar("_T")
 
 
-class ReadableRows:
-    """Rows of a view that may be damaged. Scans only: they alone are right in a repaired database."""
+_NUMBERED = (MESSAGE, LEASE, SPAN)
+"""Tables whose keys can be guessed."""
+_GUESSES = 100_000
 
-    def __init__(self, rows: Rows) -> None:
+
+class ReadableRows:
+    """Rows of a view that may be damaged.
+
+    A scan cannot pass the rows of a damaged block, nor those of other files between them. These are looked up one by one:
+    filters tell that a key is not in the damaged file.
+    """
+
+    def __init__(self, rows: Rows, *, gets_are_right: bool = True) -> None:
+        """`gets_are_right`: False for a repaired database, where a get may find an older row than a scan."""
         self._rows = rows
+        self._gets_are_right = gets_are_right
 
     def table(self, queue_id: int, table: bytes, kind: type[_T]) -> Iterator[tuple[bytes, _T]]:
         """The sound rows of a table, decoded; rows without a value are None."""
         for found in walk_rows(self._rows, *table_range(queue_id, table)):
-            if not isinstance(found, UnreadableRows):
-                try:
-                    row = check_row(*found)
-                except DamagedRecord:
-                    continue
-                yield found[0], cast("_T", row)
+            among = self._guessed(found) if isinstance(found, UnreadableRows) else (found,)
+            for key, value in among:
+                with suppress(DamagedRecord):
+                    yield key, cast("_T", check_row(key, value))
 
     def row(self, key: bytes, kind: type[_T]) -> _T | None:
         """One row; None if it is missing, damaged or without a value."""
-        for found in walk_rows(self._rows, key, key + b"\0"):
-            if not isinstance(found, UnreadableRows):
-                try:
-                    return cast("_T | None", check_row(*found))
-                except DamagedRecord:
-                    return None
+        with suppress(DamagedRecord):
+            value = self._value(key)
+            return None if value is None else cast("_T", check_row(key, value))
         return None
+
+    def _value(self, key: bytes) -> bytes | None:
+        if self._gets_are_right:
+            return self._rows.get(key)
+        return next((value for _, value in self._rows.scan(key, key + b"\0")), None)
+
+    def _guessed(self, stretch: UnreadableRows) -> Iterator[tuple[bytes, bytes]]:
+        """Rows of a numbered table in a stretch that a scan cannot pass."""
+        queue_id, table = queue_of(stretch.key), stretch.key[8:9]
+        if not self._gets_are_right or table not in _NUMBERED:
+            return
+        first = int.from_bytes(stretch.key[9:17].ljust(8, b"\0"))
+        if stretch.until.startswith(stretch.key[:9]):
+            end = int.from_bytes(stretch.until[9:17].ljust(8, b"\0")) + 1
+        else:
+            own = self.row(queue_key(queue_id), QueueRow)
+            end = own.next_sequence if own is not None else first + _GUESSES
+        for number in range(first, min(end, first + _GUESSES)):
+            key = row_key(queue_id, table, number)
+            if stretch.key <= key < stretch.until:
+                with suppress(DamagedRecord):
+                    value = self._rows.get(key)
+                    if value is not None:
+                        yield key, value
 
 
 class Damage(NamedTuple):

@@ -33,6 +33,8 @@ class SalvageSource:
         self._scratch = scratch
         self.warnings: list[str] = []
         """Files that were replaced or left out, and what that may mean."""
+        self.is_repaired = False
+        """Whether RocksDB made a new list of the files: scans are right then, and gets may find older rows."""
         self.rows = self._opened()
 
     def close(self) -> None:
@@ -79,6 +81,7 @@ class SalvageSource:
             for name in _sst_names(folder) - live:
                 (folder / name).unlink()
         self._repair(folder)
+        self.is_repaired = True
         lost = sorted(_sst_names(folder / _LOST))
         self.warnings += [f"{name} cannot be read: all its rows are missing" for name in lost]
         self.warnings.append(
