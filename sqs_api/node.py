@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import sqlite3
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib import metadata
@@ -33,16 +32,16 @@ from sqs_api.admin.backups import Backups
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.service_metrics import Parts, ServiceMetrics
-from sqs_api.archiving.service import LakeRefused, LakeSide, archive_limits
+from sqs_api.archiving.service import Archiving, LakeRefused, archive_limits
 from sqs_api.gateway.access import Access
-from sqs_api.gateway.accounting import Ledger
+from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.gateway.audit import AuditLog, AuditUnusable
 from sqs_api.gateway.changes import CHANGES_CHECK_S, Changes
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Authenticate, Gateway
 from sqs_api.gateway.metrics import Metrics
-from sqs_api.gateway.payload import Preparer
+from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.sealing import Sealer
@@ -50,19 +49,19 @@ from sqs_api.gateway.stalls import STALL_CHECK_S, StallWatch
 from sqs_api.gateway.usage import FILE_NAME as USAGE_FILE
 from sqs_api.gateway.usage import Usage
 from sqs_api.http.origins import AllowedOrigins
-from sqs_api.http.server import FRONT_CHECK_S, Front
+from sqs_api.http.server import SERVER_CHECK_S, Server
 from sqs_api.http.tls import TlsUnusable
-from sqs_api.periodic import Watches
+from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.settings.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.settings.keys import identities_file, open_keyring
+from storage.engines.durable import DurableStore, StoreOptions, open_store
 from storage.engines.folder import FolderRefused, open_folder
 from storage.engines.in_use import refuse_if_in_use
-from storage.engines.rocks import RocksStore
-from storage.engines.store import Store, StoreFailed
+from storage.engines.store import StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
-from storage.rows.codec import DamagedRecord
 from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
+from visibility.state.rows import DamagedRecord
 
 _STOP_S = 10.0
 """How long a stop waits for running requests."""
@@ -108,12 +107,11 @@ class Node:
         self._clock = SystemClock(on_leap=self._clock_leapt)
         self._entropy = SystemEntropy()
         self._log = structlog.get_logger("node")
-        self._metrics = Metrics()
         self._sync_s = Histogram(SYNC_BOUNDS_S)
         self._stalls = StallWatch(self._clock.monotonic_s)
         self._ready = False
         self._opened = AsyncExitStack()
-        self._stores: dict[int, RocksStore] = {}
+        self._stores: dict[int, DurableStore] = {}
         """The store that each shard opened last."""
         self.first_key: AccessKey | None = None
         """The access key made at first start, to be shown once."""
@@ -136,7 +134,7 @@ class Node:
     async def _start(self) -> str:
         settings = self._settings
         try:
-            self._front = Front(settings, self._clock.wall_s)
+            self._server = Server(settings, self._clock.wall_s)
             self._folders = folders = open_folder(settings.data)
             refuse_if_in_use(settings.data, folders.values())
             self._archive_limits = archive_limits(settings)
@@ -158,7 +156,7 @@ class Node:
             )
             self._router = Router(self._shard(number, path) for number, path in folders.items())
             for shard in self._router.shards.values():
-                shard.start(self._catalog.highest_queue_id)
+                await shard.start(self._catalog.highest_queue_id)
                 self._opened.push_async_callback(shard.stop)
             self._deletions = Deletions(self._catalog, self._router)
             self._deletions.report_unknown()
@@ -190,32 +188,36 @@ class Node:
         return catalog
 
     def _shard(self, number: int, folder: Path) -> Shard:
-        def open_store(on_failure: Callable[[StoreFailed], None]) -> Store:
-            store = RocksStore(
-                folder,
-                self._settings.durability,
-                on_failure,
-                accepts_loss=self._settings.accept_loss is Switch.ON,
-                monotonic_s=self._clock.monotonic_s,
-                sync_s=self._sync_s,
-            )
-            self._stores[number] = store
+        options = StoreOptions(
+            self._settings.durability,
+            accepts_loss=self._settings.accept_loss is Switch.ON,
+            monotonic_s=self._clock.monotonic_s,
+            sync_s=self._sync_s,
+        )
+
+        async def opened() -> DurableStore:
+            store = self._stores[number] = await asyncio.to_thread(open_store, folder, options)
             return store
 
         return Shard(
             number,
-            open_store=open_store,
-            clock=self._clock,
+            open_store=opened,
+            clock=SystemClock(on_leap=self._clock_leapt),
             entropy=self._entropy,
             definitions=self._catalog,
             archive=self._archive_limits,
             sealing=self._sealer,
         )
 
+    def _stores_can_grow(self) -> bool:
+        return all(store.can_grow for store in self._stores.values())
+
     async def _listen(self) -> str:
         settings = self._settings
         is_open = settings.auth is AuthMode.OPEN
-        self._disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
+        self._disk = DiskSpace(
+            settings.data, settings.disk_reserve_mib << 20, self._stores_can_grow
+        )
         self._disk.look()
         try:
             self._sealer.prepare(self._catalog)
@@ -229,15 +231,16 @@ class Node:
             region=settings.region,
         )
         self._access.replace(self._users)
+        self._open_accounting()
         self._gateway = Gateway(
             authenticate=self._authenticate(),
             queues=QueueActions(self._catalog, self._router, self._deletions),
             router=self._router,
-            metrics=self._metrics,
+            accounting=self._accounting,
             clock=self._clock,
             entropy=self._entropy,
             public_url=settings.public_url,
-            preparer=Preparer(self._sealer),
+            payloads=Payloads(self._sealer),
             access=self._access,
             disk=self._disk,
             waiting_polls_max=settings.waiting_polls_max,
@@ -251,7 +254,6 @@ class Node:
         )
         self._gateway.limit(rates)
         self._show_metrics(rates)
-        self._open_ledger()
         self._backups = Backups(
             settings.data,
             self._folders,
@@ -260,9 +262,9 @@ class Node:
             clock=self._clock,
             version=metadata.version("holdfast"),
         )
-        self._lake: LakeSide | None = None
+        self._lake: Archiving | None = None
         if settings.lake is not None:
-            self._lake = LakeSide(
+            self._lake = Archiving(
                 settings,
                 self._router,
                 self._catalog,
@@ -281,16 +283,16 @@ class Node:
         answers = admin_answers(self._backups, self._catalog, self._deletions, self._lake)
         pages = self._admin.pages(self._metrics, self._is_ready, answers)
         try:
-            address = await self._front.open(self._gateway, pages, self._metrics)
+            address = await self._server.open(self._gateway, pages, self._metrics)
         except OSError as error:
             reason, *_ = (error.strerror or str(error)).split(" (while")  # the rest repeats it
             raise NodeRefused(
                 f"cannot listen on {settings.host}:{settings.port}: {reason}"
             ) from error
-        self._admin.leave_note(address, self._front.admin_address)
+        self._admin.leave_note(address, self._server.admin_address)
         self._watch()
         if self._lake is not None:
-            self._lake.begin(self._metrics, self._watches)
+            self._lake.begin(self._metrics, self._periodic)
         self._ready = True
         gc.collect()
         gc.freeze()
@@ -304,11 +306,12 @@ class Node:
             self._opened.callback(self._audit.close)
         self._note("started", version=metadata.version("holdfast"), uid=os.getuid())
 
-    def _open_ledger(self) -> None:
+    def _open_accounting(self) -> None:
         settings = self._settings
         usage = Usage(settings.data / USAGE_FILE, self._clock.wall_s, settings.usage_days)
-        self._ledger = self._gateway.ledger = Ledger(usage, self._audit)
-        self._opened.push_async_callback(self._ledger.write)
+        self._accounting = Accounting(usage, self._audit)
+        self._opened.push_async_callback(self._accounting.write)
+        self._metrics = Metrics(self._accounting)
 
     def _note(self, event: str, **fields: object) -> None:
         """Tell the audit log of what happened to the node itself."""
@@ -363,8 +366,8 @@ class Node:
     # -- what is looked at again and again --------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        self._watches = Watches()
-        every = self._watches.every
+        self._periodic = Periodic()
+        every = self._periodic.every
         changes = Changes(
             self._identities,
             self._keyring,
@@ -375,9 +378,9 @@ class Node:
         every(CHANGES_CHECK_S, changes.look_at_identities)
         every(CHANGES_CHECK_S, changes.look_at_keys)
         every(_DATA_KEY_CHECK_S, self._renew_data_keys)
-        every(FRONT_CHECK_S, self._front.look)
+        every(SERVER_CHECK_S, self._server.look)
         every(_DISK_CHECK_S, self._look_at_disk)
-        every(_USAGE_WRITE_S, self._ledger.write, first_s=0.0)
+        every(_USAGE_WRITE_S, self._accounting.write, first_s=0.0)
         every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
         every(STALL_CHECK_S, self._stalls.look)
 
@@ -396,9 +399,9 @@ class Node:
     async def _look_at_deletions(self) -> None:
         """Drop deleted and purged queues that can be restored no more, or that the disk has no space for."""
         try:
-            believed_ms = self._clock.believed_ms(self._clock.now_ms())
+            trusted_ms = self._clock.trusted_ms(self._clock.now_ms())
             await self._deletions.look(
-                believed_ms or int(self._clock.wall_s() * 1000),
+                trusted_ms or int(self._clock.wall_s() * 1000),
                 disk_is_short=self._disk.is_shorter_than(_RESERVES_FOR_DELETED),
             )
         except aiosqlite.Error as error:
@@ -411,8 +414,8 @@ class Node:
         self._ready = False
         self._note("stopping")
         self._admin.remove_note()
-        self._front.close()
-        self._watches.begin_to_stop()
+        self._server.close()
+        self._periodic.begin_to_stop()
         for shard in self._router.shards.values():
             shard.end_long_polls()
         await self._backups.stop()
@@ -422,6 +425,6 @@ class Node:
             await asyncio.wait_for(self._gateway.drain(), _STOP_S)
         except TimeoutError:
             self._log.warning("stopped_with_requests_running", requests=self._gateway.outstanding)
-        await self._front.disconnect(_DISCONNECT_S)
-        await self._watches.stop(_STOP_S)
+        await self._server.disconnect(_DISCONNECT_S)
+        await self._periodic.stop(_STOP_S)
         await self._opened.aclose()

@@ -23,10 +23,10 @@ from storage.checks.readable_rows import Damage, ReadableRows, look_through
 from storage.copies.files import FOLDER_MODE, copy_file, sync_file, sync_folders
 from storage.copies.salvage_source import SalvageSource
 from storage.copies.salvaged_archive import copy_archive
-from storage.copies.salvaged_queue import QueueCopy
+from storage.copies.salvaged_queue import QueueCopy, Target
 from storage.engines.folder import FolderRefused, check_folder, is_unused, open_folder, write_format
 from storage.engines.in_use import refuse_if_in_use
-from storage.engines.rocks import Durability, RocksStore
+from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.rows.keys import queue_of
 from visibility.state.events import THE_SHARD
@@ -172,19 +172,19 @@ class _ShardCopy:
         scratch = self._data / _SCRATCH
         source = SalvageSource(self._folder, scratch)
         try:
-            target = RocksStore(self._data / self._folder.name, Durability.OS, lambda error: None)
+            rows = RocksRows(self._data / self._folder.name)
             try:
-                self._copy(source, target)
-                target.flush()
+                self._copy(source, Target(lambda changes: rows.write(changes.ops)))
+                rows.flush()
             finally:
-                target.close()
+                rows.close()
         finally:
             source.close()
-            shutil.rmtree(scratch)
+            shutil.rmtree(scratch, ignore_errors=True)
 
-    def _copy(self, source: SalvageSource, target: RocksStore) -> None:
+    def _copy(self, source: SalvageSource, target: Target) -> None:
         contents = look_through(source.rows)
-        rows = ReadableRows(source.rows, gets_are_right=not source.is_repaired)
+        rows = ReadableRows(source.rows)
         self._say(source.warnings)
         self._say([self._line(damage) for damage in contents.damages])
         touched = [

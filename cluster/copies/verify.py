@@ -24,13 +24,13 @@ from storage.checks.missing import count_missing
 from storage.checks.readable_rows import Damage, ReadableRows
 from storage.copies.files import files_below, hash_file
 from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
-from storage.engines.answered import answered_of
 from storage.engines.folder import check_folder, open_folder
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
-from storage.rows.codec import DamagedRecord, QueueRow, decode_row
-from storage.rows.keys import queue_key, queue_of
+from storage.rows.codec import QueueRow, decode_row
+from storage.rows.keys import APPLIED_KEY, queue_key, queue_of
 from visibility.state.events import THE_SHARD, ArchivedMessage, StoredMessage
+from visibility.state.rows import DamagedRecord
 
 _QUEUES = "SELECT queue_id, shard, name, attributes, tags FROM {table}"
 
@@ -70,11 +70,8 @@ class FolderCheck:
             views: dict[int, RocksView] = {}
             for number, folder in self._shard_folders().items():
                 try:
-                    answered = answered_of(
-                        folder
-                    )  # before the view, which may be of a service that goes on
                     views[number] = RocksView(folder)
-                except (StoreFailed, OSError, ValueError) as error:
+                except (StoreFailed, OSError) as error:
                     yield f"shard {number}: {error}"
                 else:
                     opened.callback(views[number].close)
@@ -82,9 +79,7 @@ class FolderCheck:
                         f"shard {number}: {name} is damaged; its copy was read"
                         for name in views[number].restored
                     )
-                    held = views[number].held
-                    if held < answered:
-                        yield f"shard {number}: it holds {held} changes, but answers told of {answered}"
+                    yield from (f"shard {number}: {each}" for each in views[number].log_findings())
             for database in sorted(self._folder.glob("*.sqlite")):
                 yield from self._check_database(database)
             for number, view in views.items():
@@ -162,7 +157,7 @@ class FolderCheck:
                     queue_ids[found.queue_id] = False
                 yield self._line(number, found)
             else:
-                self.rows += 1
+                self.rows += found.key != APPLIED_KEY
                 queue_ids.setdefault(queue_of(found.key), True)
                 says = found.says
                 message = says.message if isinstance(says, ArchivedMessage) else says

@@ -13,9 +13,9 @@ from storage.checks.damage import walk_rows
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import ReadableRows, look_through
 from storage.copies.salvaged_archive import copy_archive
-from storage.copies.salvaged_queue import SEQUENCES_SKIPPED, QueueCopy
+from storage.copies.salvaged_queue import SEQUENCES_SKIPPED, QueueCopy, Target
 from storage.engines.memory import MemoryStore
-from storage.rows.codec import ArchiveRow, DamagedRecord, QueueRow, decode_row, encode_row
+from storage.rows.codec import ArchiveRow, QueueRow, decode_row, encode_row
 from storage.rows.keys import (
     ARCHIVE,
     ARCHIVED,
@@ -42,6 +42,7 @@ from visibility.state.events import (
     SealedBatch,
     StoredMessage,
 )
+from visibility.state.rows import DamagedRecord
 
 Rows = dict[bytes, bytes]
 
@@ -98,7 +99,7 @@ def salvaged(store: MemoryStore, fifo: bool) -> tuple[MemoryStore, dict[int, Mis
     target, reports = MemoryStore(), {}
     contents = look_through(store)
     for queue_id in sorted({queue_of(key) for key in store.rows}):
-        QueueCopy(ReadableRows(store), target, queue_id, fifo=fifo).run()
+        QueueCopy(ReadableRows(store), Target(target.apply), queue_id, fifo=fifo).run()
         reports[queue_id] = count_missing(ReadableRows(store), queue_id, contents.damages)
     return target, reports
 
@@ -268,7 +269,7 @@ def test_archive_agrees_whatever_block_cannot_be_read() -> None:
             block = set(keys[begin : begin + width])
             target = MemoryStore()
 
-            copied = copy_archive(ReadableRows(BlockStore(rows, block)), target)
+            copied = copy_archive(ReadableRows(BlockStore(rows, block)), Target(target.apply))
 
             assert copied == sum(key[8:9] == ARCHIVED and key not in block for key in keys)
             assert not list(check_archive(target)) or not target.rows

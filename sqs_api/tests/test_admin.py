@@ -17,7 +17,7 @@ from sqs_api.admin.actions import LIST_DELETED_QUEUES, RESTORE_QUEUE
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.pages import AdminPages
 from sqs_api.admin.queue_pages import list_deleted, restore_deleted
-from sqs_api.http.connection import SqsServer
+from sqs_api.http.server import SqsServer
 from sqs_api.tests.serving import (
     ACCOUNT,
     REGION,

@@ -17,7 +17,7 @@ import pytest
 from auth.signing import SigningKey
 from compat_tests.certificates import Authority
 from sqs_api.admin.service_note import read_note
-from sqs_api.http.shedding import TimedOut
+from sqs_api.http.limits import TimedOut
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import Served, serving
@@ -121,7 +121,7 @@ async def test_idle_connections_do_not_keep_commands_out(data: Path, tmp_path: P
         note = read_note(data)
         assert note is not None
         local = urlsplit(note.admin_url)
-        _, pages_server = served.node._front._servers
+        _, pages_server = served.node._server._servers
         with ExitStack() as idle:
             for _ in range(64):
                 address = (local.hostname or "", local.port or 0)

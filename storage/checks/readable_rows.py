@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple, TypeVar, cast
 
-from storage.checks.damage import Rows, UnreadableRows, check_row, walk_rows
-from storage.rows.codec import DamagedRecord, QueueRow
+from storage.checks.damage import UnreadableRows, check_row, walk_rows
+from storage.rows.codec import QueueRow
 from storage.rows.keys import LEASE, MESSAGE, SPAN, queue_key, queue_of, row_key, table_range
+from storage.rows.overlay import RowReader
+from visibility.state.rows import DamagedRecord
 
 _T = TypeVar("_T")
 
@@ -25,10 +27,8 @@ class ReadableRows:
     filters tell that a key is not in the damaged file.
     """
 
-    def __init__(self, rows: Rows, *, gets_are_right: bool = True) -> None:
-        """`gets_are_right`: False for a repaired database, where a get may find an older row than a scan."""
+    def __init__(self, rows: RowReader) -> None:
         self._rows = rows
-        self._gets_are_right = gets_are_right
 
     def table(self, queue_id: int, table: bytes, kind: type[_T]) -> Iterator[tuple[bytes, _T]]:
         """The sound rows of a table, decoded; rows without a value are None."""
@@ -41,19 +41,14 @@ class ReadableRows:
     def row(self, key: bytes, kind: type[_T]) -> _T | None:
         """One row; None if it is missing, damaged or without a value."""
         with suppress(DamagedRecord):
-            value = self._value(key)
+            value = self._rows.get(key)
             return None if value is None else cast("_T", check_row(key, value))
         return None
-
-    def _value(self, key: bytes) -> bytes | None:
-        if self._gets_are_right:
-            return self._rows.get(key)
-        return next((value for _, value in self._rows.scan(key, key + b"\0")), None)
 
     def _guessed(self, stretch: UnreadableRows) -> Iterator[tuple[bytes, bytes]]:
         """Rows of a numbered table in a stretch that a scan cannot pass."""
         queue_id, table = queue_of(stretch.key), stretch.key[8:9]
-        if not self._gets_are_right or table not in _NUMBERED:
+        if table not in _NUMBERED:
             return
         first = int.from_bytes(stretch.key[9:17].ljust(8, b"\0"))
         if stretch.until.startswith(stretch.key[:9]):
@@ -97,7 +92,7 @@ class Contents(NamedTuple):
     rows: int
 
 
-def look_through(rows: Rows) -> Contents:
+def look_through(rows: RowReader) -> Contents:
     """Read everything once. O(rows)."""
     queue_ids: dict[int, None] = {}
     damages: list[Damage] = []

@@ -6,13 +6,14 @@ up: the queue goes on counting far above every number that it may have given out
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import msgspec
 
 from storage.checks.readable_rows import ReadableRows
-from storage.rows.appliers import Batch, write_queue
+from storage.rows.appliers import write_queue
+from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow, encode_row
 from storage.rows.keys import (
     ALIAS,
@@ -42,15 +43,18 @@ _WRITE_EACH = 10_000
 _T = TypeVar("_T")
 
 
-class Target(Protocol):
-    """The store that is filled."""
+class Target:
+    """The rows that are filled."""
 
-    @property
-    def batch(self) -> Batch:
-        """Where the next write's changes go."""
+    def __init__(self, write: Callable[[Changes], None]) -> None:
+        self.batch = Changes()
+        """What is written next."""
+        self._write = write
 
     def write(self) -> None:
-        """Write them."""
+        """Write what was put into the batch."""
+        changes, self.batch = self.batch, Changes()
+        self._write(changes)
 
 
 class _Group(msgspec.Struct):

@@ -195,6 +195,8 @@ def note_of(folder: Path) -> Path:
 def link_copies(folder: Path, links: Path) -> None:
     """Put links to the note and the copies of a shard beside `links`, a folder of links to its files, and into it."""
     copies = copies_of(folder).absolute()
+    if not copies.is_dir():
+        return
     copies_of(links).symlink_to(copies)
     note_of(links).symlink_to(note_of(folder).absolute())
     for name in set(_sst_names(copies)) - set(_sst_names(links)):

@@ -10,17 +10,32 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import cast
 
-from rocksdict import AccessType, DBRecoveryMode, Rdict, ReadOptions
+from rocksdict import AccessType, Rdict, ReadOptions
 
-from storage.engines.live_files import link_copies, note_of
+from storage.engines.durable import log_folder
+from storage.engines.live_files import link_copies
 from storage.engines.readable import open_readable
 from storage.engines.rocks import rocks_options
 from storage.engines.store import StoreFailed
-from storage.rows.codec import DamagedRecord
+from storage.log import (
+    BEGINNING,
+    NoteDamaged,
+    Position,
+    Reading,
+    SystemDisk,
+    read_answered,
+    read_log,
+)
+from storage.rows.changes import Changes, Ops
+from storage.rows.codec import AppliedRow, decode_row
+from storage.rows.entry_body import decode_body
+from storage.rows.keys import APPLIED_KEY
+from storage.rows.overlay import Overlay
+from visibility.state.rows import DamagedRecord
 
 _TRIES = 5
 _NOT_LINKED = ("LOCK", "LOG", "rocksdict-config.json")
@@ -28,74 +43,126 @@ _NOT_LINKED = ("LOCK", "LOG", "rocksdict-config.json")
 
 
 class RocksView:
-    """One RocksDB folder as it was at one instant."""
+    """One shard as it was at one instant: its rows, and what its log holds above them."""
 
-    def __init__(self, folder: Path, recovery: DBRecoveryMode | None = None) -> None:
-        """`recovery` is for RocksDB's log. Raises StoreFailed if it cannot be opened, or changed each time it was tried."""
+    def __init__(self, folder: Path) -> None:
+        """Raises StoreFailed if it cannot be opened, or changed each time it was tried."""
         self._folder = folder
-        self._recovery = recovery
         self.restored: list[str] = []
         """Damaged files; their copies beside the shard are read instead."""
         self._scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
         try:
-            self._rows = self._open(folder)
+            self._open()
         except BaseException:
             self._scratch.cleanup()
             raise
+        overlay = Overlay(_Rows(self), self._changes)
+        self.get, self.get_many, self.scan = overlay.get, overlay.get_many, overlay.scan
 
-    def _open(self, folder: Path) -> Rdict:
-        number = 0
-        while True:
-            number += 1
+    def _open(self) -> None:
+        for number in range(1, _TRIES + 1):
+            links = Path(self._scratch.name, str(number), self._folder.name)
             names: set[str] = set()
             try:
-                links = Path(self._scratch.name, str(number), folder.name)
-                names = _link(folder, links)
-                return self._open_links(links)
+                names = _link(self._folder, links)
+                self._rows, self.restored = open_readable(links, partial(_open_links, links))
+                self.log = self._read_log()
+                self._changes = self._replayed()
             except Exception as error:  # bare, with a text
-                changed = names and names != _names(folder)  # the service removed a file meanwhile
-                if changed and number < _TRIES:
+                may_change = isinstance(error, OSError) or self._has_changed(names)
+                if names and may_change and number < _TRIES:
                     continue
-                if not changed and names and (rows := self._open_copies(links)) is not None:
-                    return rows
-                raise StoreFailed(f"cannot open {folder}: {self._named(error)}") from error
+                if isinstance(error, StoreFailed):
+                    raise StoreFailed(self._named(error)) from error
+                raise StoreFailed(f"cannot open {self._folder}: {self._named(error)}") from error
+            if not self._has_changed(names):
+                return
+        if self.log.lost:
+            raise StoreFailed(f"cannot open {self._folder}: it changed each time it was read")
 
-    def _open_links(self, links: Path) -> Rdict:
-        options = rocks_options(self._recovery)
-        return Rdict(str(links), options, access_type=AccessType.read_only(False))
+    def _has_changed(self, names: set[str]) -> bool:
+        """True if the service wrote or removed a file meanwhile: then it may have recycled a segment of its log, too."""
+        return names != _names(self._folder)
 
-    def _open_copies(self, links: Path) -> Rdict | None:
-        """Open it with copies in the place of damaged files; None if there are none that help."""
-        if not note_of(self._folder).exists():
-            return None
-        link_copies(self._folder, links)
-        with suppress(StoreFailed):
-            rows, self.restored = open_readable(links, lambda: self._open_links(links))
-            return rows
-        return None
+    def _read_log(self) -> Reading:
+        disk = SystemDisk()
+        folder = log_folder(self._folder)
+        try:
+            answered = read_answered(disk, folder)
+        except NoteDamaged:
+            answered = None
+        try:
+            return read_log(disk, folder, self._applied(), answered)
+        except DamagedRecord as error:
+            reading = read_log(disk, folder, BEGINNING, answered)
+            reading.warnings.append(f"all that the log holds is replayed: {error}")
+            reading.lost = [lost for lost in reading.lost if lost.first > 1]  # the rows have those
+            return reading
+
+    def _applied(self) -> Position:
+        """See `RocksRows.applied`."""
+        value = _Rows(self).get(APPLIED_KEY)
+        if value is None:
+            return BEGINNING
+        row = decode_row(AppliedRow, APPLIED_KEY, value)
+        return Position(row.term, row.index, row.checksum)
+
+    def _replayed(self) -> Changes:
+        """What the log's Entries change. Raises OSError if the service used a segment again meanwhile."""
+        ops: Ops = []
+        at = self.log.applied
+        for entry in self.log.entries():
+            follows = (entry.index, entry.previous) == (at.index + 1, at.checksum)
+            if not (follows or self.log.lost or at == BEGINNING):
+                raise OSError("its log changed while it was read")
+            ops += decode_body(entry.body).ops
+            at = entry.position
+        return Changes(ops)
+
+    def log_findings(self) -> Iterator[str]:
+        """Entries that are missing from the log, and damage without loss."""
+        for lost in self.log.lost:
+            queues = ", ".join(map(str, sorted(lost.queue_ids))) or "unknown"
+            yield (
+                f"entries {lost.first} to {lost.last} of its log are lost ({lost.reason}); "
+                f"queues: {queues}"
+            )
+        yield from self.log.warnings
 
     def _named(self, error: Exception) -> str:
         """RocksDB's text, with the shard's folder instead of the links'."""
         links = re.escape(self._scratch.name) + f"/[0-9]+/{re.escape(self._folder.name)}"
         return re.sub(links, lambda _: str(self._folder), str(error))
 
-    @property
-    def held(self) -> int:
-        """How many changes it holds: RocksDB's own number of the last one."""
-        return self._rows.latest_sequence_number()
+    def close(self) -> None:
+        """Let go of the files."""
+        self._rows.close()
+        self._scratch.cleanup()
+
+
+class _Rows:
+    """The rows alone."""
+
+    def __init__(self, view: RocksView) -> None:
+        self._view = view
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Store.get`."""
+        """See `RowReader.get`."""
         try:
-            return cast("bytes | None", self._rows.get(key))
+            return cast("bytes | None", self._view._rows.get(key))
         except Exception as error:  # bare, with a text
-            raise DamagedRecord(key, f"it cannot be read: {self._named(error)}") from error
+            reason = self._view._named(error)
+            raise DamagedRecord(key, f"it cannot be read: {reason}") from error
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """See `RowReader.get_many`."""
+        return [self.get(key) for key in keys]
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `Store.scan`."""
+        """See `RowReader.scan`."""
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
-        rows = self._rows.iter(options)
+        rows = self._view._rows.iter(options)
         rows.seek(begin)
         while rows.valid():
             yield cast("bytes", rows.key()), cast("bytes", rows.value())
@@ -103,12 +170,7 @@ class RocksView:
         try:
             rows.status()
         except Exception as error:  # bare, with a text
-            raise DamagedRecord(begin, self._named(error)) from error
-
-    def close(self) -> None:
-        """Let go of the files."""
-        self._rows.close()
-        self._scratch.cleanup()
+            raise DamagedRecord(begin, self._view._named(error)) from error
 
 
 def _names(folder: Path) -> set[str]:
@@ -123,4 +185,9 @@ def _link(folder: Path, links: Path) -> set[str]:
         if name.startswith(_NOT_LINKED):
             continue
         (links / name).symlink_to(folder.absolute() / name)
+    link_copies(folder, links)
     return names
+
+
+def _open_links(links: Path) -> Rdict:
+    return Rdict(str(links), rocks_options(), access_type=AccessType.read_only(False))

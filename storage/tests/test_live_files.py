@@ -19,7 +19,7 @@ from storage.engines.rocks import rocks_options
 from storage.engines.rocks_view import RocksView
 from storage.engines.sst_file import tail_begin
 from storage.engines.store import StoreFailed
-from storage.rows.codec import DamagedRecord
+from visibility.state.rows import DamagedRecord
 
 Rows = dict[bytes, bytes]
 _FLIPS = 6
