@@ -19,6 +19,7 @@ from sqs_api.commands.policy import policy
 from sqs_api.commands.remove_queue import delete_queue, purge_queue
 from sqs_api.commands.restore import restore
 from sqs_api.commands.restore_queue import restore_queue
+from sqs_api.commands.salvage import salvage
 from sqs_api.commands.serve import check_config, example_config, serve
 from sqs_api.commands.usage import usage
 from sqs_api.commands.users import users
@@ -54,6 +55,7 @@ for command in (
     backup,
     restore,
     verify,
+    salvage,
     convert,
     jobs,
     lake_export,

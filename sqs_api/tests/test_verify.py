@@ -151,7 +151,8 @@ def test_verify_names_queue_and_message_of_a_damaged_row(closed: Path) -> None:
     assert said.status == 1
     lines = said.out.splitlines()
     assert lines[0] == f"shard 0, queue 1 (q), message, {key.hex()}: checksum does not match"
-    assert lines[1] == f"{closed}: 1 shards, 2 queues, 6 rows; 1 found"
+    assert lines[1] == "shard 0, queue 1 (q): 1 messages can be read, 1 missing"
+    assert lines[2] == f"{closed}: 1 shards, 2 queues, 6 rows; 2 found"
 
 
 def test_verify_finds_a_catalog_that_is_older_than_its_shards(closed: Path) -> None:
