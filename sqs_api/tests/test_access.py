@@ -78,7 +78,7 @@ def _grant(principal: Any, action: str = "sqs:SendMessage", **more: Any) -> dict
     return {"Effect": "Allow", "Principal": principal, "Action": action, "Resource": ARN, **more}
 
 
-# -- users ------------------------------------------------------------------------------------------------------------
+# -- users -----------------------------------------------------------------------------------------
 
 
 async def test_a_user_may_do_what_its_policies_say_until_they_change(service: Service) -> None:
@@ -281,7 +281,7 @@ async def test_a_move_does_not_reach_into_another_region(service: Service) -> No
     assert answer.json["__type"].endswith("#ResourceNotFoundException")
 
 
-# -- conditions -------------------------------------------------------------------------------------------------------
+# -- conditions ------------------------------------------------------------------------------------
 
 CONDITIONS: tuple[tuple[dict[str, Any], int], ...] = (
     ({"IpAddress": {"aws:SourceIp": "127.0.0.0/8"}}, 200),
@@ -336,7 +336,7 @@ async def test_conditions_know_the_tags_of_the_request(service: Service) -> None
         assert answer.status == status
 
 
-# -- other accounts and nobody ----------------------------------------------------------------------------------------
+# -- other accounts and nobody ---------------------------------------------------------------------
 
 
 async def test_another_account_uses_a_queue_by_its_url_where_the_policy_says_so(
