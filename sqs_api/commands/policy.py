@@ -80,7 +80,7 @@ def check(
     Reads the data folder, so a server need not run. Conditions see who asks, the queue's tags and
     the time of now; what else a request says, such as its address, is given by --condition.
     """
-    from sqs_api.gateway.access import said_of_caller
+    from sqs_api.gateway.condition_keys import said_of_caller
 
     settings = load(config_file, {"data": data})
     asked_for = _asked_for(settings, action, queue)

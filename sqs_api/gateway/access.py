@@ -10,7 +10,6 @@ from the developer guide.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
@@ -26,6 +25,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.keys.key_owners import NamedKey
 from cluster.keys.keyring import Keyring
 from cluster.shards.clock import Clock
+from sqs_api.gateway.condition_keys import said_of_caller, said_of_tags
 from sqs_api.gateway.key_access import (
     NEEDS,
     RECEIVE,
@@ -48,6 +48,10 @@ _MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttribut
 _MOVE_DESTINATION = "sqs:SendMessage"
 """Permission on its destination; without one, on each queue that the source is a dead-letter queue
 of."""
+
+_Admitted = tuple[Caller, type[Operation], int, int]
+"""Caller, operation, id and version of a queue."""
+_ADMITTED_MAX = 50_000
 
 
 class Sender(Protocol):
@@ -79,12 +83,20 @@ class Access:
         self._nobody = anonymous(region)
         self._identities = Identities()
         self._authorizer = Authorizer(_read)
+        self._admitted: set[_Admitted] = set()
+        """Allowed without a look at the request, by these users and policies. Bounded."""
         self.denied = 0
         """Calls that were denied."""
 
     def replace(self, identities: Identities) -> None:
         """Use these users and policies from now on."""
         self._identities = identities
+        self._admitted.clear()
+
+    def _admit(self, key: _Admitted) -> None:
+        if len(self._admitted) >= _ADMITTED_MAX:
+            self._admitted.clear()
+        self._admitted.add(key)
 
     def queue(
         self,
@@ -108,8 +120,12 @@ class Access:
         if self._enforced and (
             caller.user is not None or account != caller.account or "Policy" in queue.attributes
         ):
-            request = _Request(self, caller, sender, headers, operation)
-            request.check(_permission(operation), queue.arn, account, queue)
+            key = (caller, type(operation), queue.queue_id, queue.version)
+            if key not in self._admitted:
+                request = _Request(self, caller, sender, headers, operation)
+                depends = request.check(_permission(operation), queue.arn, account, queue)
+                if not depends:
+                    self._admit(key)
         if self._enforced and "KmsMasterKeyId" in queue.attributes:
             needs = NEEDS.get(type(operation))
             if needs is not None and not is_own_key(queue, caller):
@@ -287,14 +303,15 @@ class _Request:
 
     def check(
         self, permission: str, arn: str, account: str, queue: QueueDefinition | None = None
-    ) -> None:
-        """Raise AccessDenied."""
+    ) -> bool:
+        """Raise AccessDenied, or return True if another request could be denied."""
         policy = None if queue is None else queue.attributes.get("Policy")
         keys = lru_cache(maxsize=1)(partial(self._keys, queue))
         decision = self._access.decide(self._caller, permission, arn, account, policy, keys)
         if not decision.allowed:
             self._access.denied += 1
             raise AccessDenied(decision.message)
+        return keys.cache_info().currsize > 0
 
     def check_key(
         self,
@@ -327,45 +344,7 @@ class _Request:
         yield "aws:securetransport", ("true" if self._sender.is_secure else "false",)
         yield "aws:useragent", (self._headers.get(b"user-agent", b"").decode("latin-1"),)
         yield "aws:referer", (self._headers.get(b"referer", b"").decode("latin-1"),)
-        yield from _request_tags(self._operation)
-
-
-def said_of_caller(
-    caller: Caller, user: User | None, tags: Mapping[str, str], now_s: float
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The condition keys that say who asks and when, and for a queue with which tags; by lower-case
-    name."""
-    yield "aws:currenttime", (datetime.fromtimestamp(now_s, UTC).isoformat(),)
-    yield "aws:epochtime", (str(int(now_s)),)
-    yield "aws:requestedregion", (caller.region,)
-    yield "aws:viaawsservice", ("false",)
-    if caller.arn:
-        kind = "Account" if caller.user is None else "User"
-        yield "aws:principalarn", (caller.arn,)
-        yield "aws:principalaccount", (caller.account,)
-        yield "aws:principaltype", (kind,)
-        yield "aws:userid", (caller.principal,)
-        yield "aws:username", (caller.user or "",)
-    else:
-        yield "aws:principaltype", ("Anonymous",)
-    for key, value in (user.tags if user is not None else {}).items():
-        yield f"aws:principaltag/{key.lower()}", (value,)
-    for key, value in tags.items():
-        yield f"aws:resourcetag/{key.lower()}", (value,)
-
-
-def _request_tags(operation: Operation | None) -> Iterator[tuple[str, tuple[str, ...]]]:
-    tags: Mapping[str, str] = {}
-    keys: tuple[str, ...] = ()
-    if isinstance(operation, op.CreateQueue):
-        tags = operation.tags_on_create or {}
-    elif isinstance(operation, op.TagQueue):
-        tags = operation.tags or {}
-    elif isinstance(operation, op.UntagQueue):
-        keys = tuple(operation.tag_keys or ())
-    for key, value in tags.items():
-        yield f"aws:requesttag/{key.lower()}", (value,)
-    yield "aws:tagkeys", tuple(tags) or keys
+        yield from said_of_tags(self._operation)
 
 
 def _permission(operation: Operation) -> str:

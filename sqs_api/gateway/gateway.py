@@ -24,7 +24,7 @@ from cluster.shards.turn import Ticket
 from sqs_api.gateway.access import Access, Sender
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.payload import PAYLOADS, Payloads, receipts_of
+from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.rates import Rates
 from sqs_api.http.origins import AllowedOrigins
@@ -273,7 +273,18 @@ class Gateway:
         if make_payload is None:
             self._access.admit(operation, caller, exchange.client, headers)
             self._start_task(self._answer_queue_action(exchange, operation, caller, headers))
-            return
+        else:
+            self._submit(exchange, make_payload, operation, caller, headers)
+
+    def _submit(
+        self,
+        exchange: Exchange,
+        make_payload: MakePayload,
+        operation: Operation,
+        caller: Caller,
+        headers: dict[bytes, bytes],
+    ) -> None:
+        """Have a shard decide an action on the messages of a queue."""
         url: str = operation.queue_url  # type: ignore[attr-defined]
         queue = self._access.queue(operation, url, caller, exchange.client, headers)
         if self.outstanding > self._waiting_polls_max and type(operation) is ReceiveMessage:
