@@ -49,6 +49,8 @@ FLUSH_BYTES = 64 << 20
 """Live log at which a flush begins; at twice as much the shard waits for it."""
 FLUSH_ROWS = 500_000
 """Row changes, likewise: a restart replays them at 0.8 us each."""
+_FILES_CHECK_S = 5.0
+"""Interval at which it is checked whether a compaction changed the live files."""
 _NOTE_S = 0.1
 """Interval at which the note of answers is written."""
 _WAYS_OUT = (
@@ -81,6 +83,9 @@ class RowStore(RowReader, Protocol):
 
     def flush(self) -> None:
         """Make all rows durable; for any thread. Raises StoreFailed."""
+
+    def note_files(self) -> None:
+        """Note the live files if a compaction changed them; for any thread. Raises StoreFailed."""
 
     def checkpoint(self, folder: Path) -> None:
         """Make `folder` a database of all rows; for any thread. Raises StoreFailed."""
