@@ -37,7 +37,7 @@ def closed(data: Path) -> Path:
     return filled(data)
 
 
-# -- damage ---------------------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 
 
 def _flip(file: Path, at: int) -> None:
@@ -111,7 +111,7 @@ def test_restore_touches_no_folder_that_is_in_use(
     assert files_below(closed) == before
 
 
-# -- verify ---------------------------------------------------------------------------------------------------------------
+# -- verify ----------------------------------------------------------------------------------------
 
 
 def _state(folder: Path) -> list[tuple[str, int, int]]:
@@ -151,7 +151,8 @@ def test_verify_names_queue_and_message_of_a_damaged_row(closed: Path) -> None:
     assert said.status == 1
     lines = said.out.splitlines()
     assert lines[0] == f"shard 0, queue 1 (q), message, {key.hex()}: checksum does not match"
-    assert lines[1] == f"{closed}: 1 shards, 2 queues, 6 rows; 1 found"
+    assert lines[1] == "shard 0, queue 1 (q): 1 messages can be read, 1 missing"
+    assert lines[2] == f"{closed}: 1 shards, 2 queues, 6 rows; 2 found"
 
 
 def test_verify_finds_a_catalog_that_is_older_than_its_shards(closed: Path) -> None:

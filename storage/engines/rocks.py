@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +29,8 @@ from rocksdict import (
 )
 
 from storage.engines.folder import sync_folder
+from storage.engines.live_files import LiveFiles
+from storage.engines.readable import open_readable
 from storage.engines.store import StoreFailed
 from storage.log.entry import BEGINNING, Position
 from storage.rows.changes import Ops
@@ -59,15 +62,9 @@ class RocksRows:
         self._write_options = WriteOptions()
         # A property, though the stub declares a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
-        try:
-            with _foreign_errors(f"cannot open {folder}"):
-                self._rows = Rdict(str(folder), rocks_options())
-                # RocksDB syncs what is in its folder, not that it exists.
-                sync_folder(folder.parent)
-        except StoreFailed as error:
-            if _LOCKED in str(error):
-                raise StoreFailed(f"{folder} is in use by another process") from error
-            raise
+        self._rows, self.restored = open_readable(folder, partial(_opened, folder))
+        """`restored`: files that were damaged and replaced by their copies."""
+        self._live_files = LiveFiles(folder)
 
     # -- write ------------------------------------------------------------------------------------------------------------
 
@@ -136,13 +133,20 @@ class RocksRows:
     # -- copy -------------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Make all rows durable.
+        """Make all rows durable, and note the live files.
 
         Takes up to seconds, for any thread but the loop's: it releases the interpreter lock. Raises StoreFailed.
         """
         with self._copying, _foreign_errors("cannot flush"):
             self._check_open()
             self._rows.flush(True)
+            self._live_files.note(self._rows)
+
+    def note_files(self) -> None:
+        """Note the live files if a compaction changed them; for any thread. Raises StoreFailed."""
+        with self._copying, _foreign_errors("cannot note the live files"):
+            if self._is_open and self._live_files.is_outdated():
+                self._live_files.note(self._rows)
 
     def checkpoint(self, folder: Path) -> None:
         """Make `folder`, which must not exist and lie on the same file system, a database of all rows.
@@ -172,6 +176,19 @@ class RocksRows:
                 self._rows.close()
         finally:
             self._copying.release()
+
+
+def _opened(folder: Path) -> Rdict:
+    with _foreign_errors(f"cannot open {folder}"):
+        try:
+            rows = Rdict(str(folder), rocks_options())
+        except Exception as error:
+            if _LOCKED in str(error):
+                raise StoreFailed(f"{folder} is in use by another process") from error
+            raise
+        # RocksDB syncs what is in its folder, not that it exists.
+        sync_folder(folder.parent)
+    return rows
 
 
 def rocks_options() -> Options:
