@@ -30,7 +30,7 @@ from rocksdict import (
 
 from storage.engines.folder import sync_folder
 from storage.engines.live_files import LiveFiles
-from storage.engines.readable import open_readable
+from storage.engines.readable import open_readable, tolerant
 from storage.engines.store import StoreFailed
 from storage.log.entry import BEGINNING, Position
 from storage.rows.changes import Ops
@@ -40,6 +40,7 @@ from visibility.state.rows import DamagedRecord
 
 _SST_DELETIONS = (1000, 500, 0.5)
 _LOCKED = "While lock file"
+_CORRUPTION = "Corruption"
 _LOG_FILES_KEPT = 5
 _FILTER_BITS = 10
 _CACHE_BYTES = 96 << 20
@@ -62,7 +63,11 @@ class RocksRows:
         self._write_options = WriteOptions()
         # A property, though the stub declares a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
-        self._rows, self.restored = open_readable(folder, partial(_opened, folder))
+        self._marker = folder.with_name(folder.name + ".damaged")
+        is_damaged = self._marker.exists()
+        self._rows, self.restored = open_readable(
+            folder, partial(_opened, folder, is_damaged=is_damaged)
+        )
         """`restored`: files that were damaged and replaced by their copies."""
         self._live_files = LiveFiles(folder)
 
@@ -90,8 +95,19 @@ class RocksRows:
                 put(key, change)
         if applied is not None:
             put(APPLIED_KEY, encode_row(AppliedRow(applied.term, applied.index, applied.checksum)))
-        with _foreign_errors("cannot write"):
-            self._rows.write(batch, self._write_options)
+        try:
+            with _foreign_errors("cannot write"):
+                self._rows.write(batch, self._write_options)
+        except StoreFailed as error:
+            if _CORRUPTION in str(error):
+                self.note_damage()
+            raise
+
+    def note_damage(self) -> None:
+        """Remember that blocks cannot be read: the next open takes that, so that a compaction which meets one of
+        them does not end all writes."""
+        with suppress(OSError):
+            self._marker.touch(mode=0o600)
 
     # -- read -------------------------------------------------------------------------------------------------------------
 
@@ -178,10 +194,11 @@ class RocksRows:
             self._copying.release()
 
 
-def _opened(folder: Path) -> Rdict:
+def _opened(folder: Path, *, is_damaged: bool) -> Rdict:
+    options = tolerant(rocks_options()) if is_damaged else rocks_options()
     with _foreign_errors(f"cannot open {folder}"):
         try:
-            rows = Rdict(str(folder), rocks_options())
+            rows = Rdict(str(folder), options)
         except Exception as error:
             if _LOCKED in str(error):
                 raise StoreFailed(f"{folder} is in use by another process") from error
