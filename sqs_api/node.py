@@ -55,9 +55,10 @@ from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.settings.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.settings.keys import identities_file, open_keyring
-from storage.engines.durable import DurableStore, StoreOptions, open_store
+from storage.engines.durable import DurableStore, StoreOptions
 from storage.engines.folder import FolderRefused, open_folder
 from storage.engines.in_use import refuse_if_in_use
+from storage.engines.opening import open_store
 from storage.engines.store import StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS

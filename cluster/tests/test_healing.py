@@ -13,7 +13,8 @@ import structlog
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.checks.consistency import check_queue
-from storage.engines.durable import DurableStore, open_store
+from storage.engines.durable import DurableStore
+from storage.engines.opening import open_store
 from storage.rows.keys import (
     ARCHIVE,
     GROUP,

@@ -15,8 +15,8 @@ from rocksdict import Rdict
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import names, serving
 from storage.copies.files import files_below
-from storage.engines.durable import open_replayed
 from storage.engines.live_files import LiveFiles
+from storage.engines.opening import open_replayed
 from storage.engines.rocks import rocks_options
 from storage.engines.sst_file import tail_begin
 

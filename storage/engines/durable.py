@@ -17,34 +17,22 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import msgspec
 import structlog
 
 from storage.copies.healed_queue import Healed, heal
-from storage.engines.rocks import RocksRows
 from storage.engines.store import Done, StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.log import (
     SEGMENT_BYTES,
-    Answered,
     AnsweredNote,
     Disk,
     Log,
     LogFailed,
     LogFull,
-    LogMismatch,
-    NoteDamaged,
     Position,
-    Reading,
-    SystemDisk,
-    open_log,
-    read_answered,
-    read_log,
 )
 from storage.rows.changes import Changes, Ops
-from storage.rows.entry_body import decode_body
 from storage.rows.overlay import RowReader
-from visibility.state.rows import DamagedRecord
 
 FLUSH_BYTES = 64 << 20
 """Live log at which a flush begins; at twice as much the shard waits for it."""
@@ -54,10 +42,6 @@ _FILES_CHECK_S = 5.0
 """Interval at which it is checked whether a compaction changed the live files."""
 _NOTE_S = 0.1
 """Interval at which the note of answers is written."""
-_WAYS_OUT = (
-    "Restore a backup, copy what can be read with holdfast salvage, "
-    "or start with --accept-loss on to go on without the rest"
-)
 
 
 class Durability(StrEnum):
@@ -123,124 +107,6 @@ class StoreOptions(NamedTuple):
 def log_folder(shard_folder: Path) -> Path:
     """The folder of a shard's log: beside that of its rows."""
     return shard_folder.with_name(shard_folder.name + ".log")
-
-
-def open_store(folder: Path, options: StoreOptions | None = None) -> DurableStore:
-    """Open a shard's rows and bring them up to the end of its log; blocks, for any thread but the loop's.
-
-    Raises StoreFailed if another process has it, it is damaged, or it came back shorter than answers told.
-    """
-    return assemble(RocksRows(folder), SystemDisk(), options or StoreOptions())
-
-
-def assemble(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
-    """The same over any rows and any disk, which it closes if it fails."""
-    try:
-        if options.durability is Durability.MEMORY:
-            return DurableStore(rows, None, disk, None, options)
-        return _opened(rows, disk, options)
-    except (LogMismatch, OSError, DamagedRecord, msgspec.MsgspecError) as error:
-        rows.close()
-        disk.stop()
-        raise StoreFailed(f"cannot open {rows.folder}: {error}. {_WAYS_OUT}") from error
-    except BaseException:
-        rows.close()
-        disk.stop()
-        raise
-
-
-def open_replayed(folder: Path) -> RocksRows:
-    """Open the rows of a folder that no service uses, with all that its log holds, durable. Raises StoreFailed."""
-    rows = RocksRows(folder)
-    disk, options = SystemDisk(), StoreOptions()
-    log = structlog.get_logger("store").bind(folder=str(folder))
-    try:
-        reading = read_shard_log(rows, disk, _noted(disk, log_folder(folder), options, log))
-        _refuse_loss(reading, folder, options, log)
-        _replay(reading, rows)
-        rows.flush()
-    except (LogMismatch, OSError, DamagedRecord, msgspec.MsgspecError) as error:
-        rows.close()
-        raise StoreFailed(f"cannot open {folder}: {error}. {_WAYS_OUT}") from error
-    except BaseException:
-        rows.close()
-        raise
-    return rows
-
-
-def read_shard_log(rows: RowStore, disk: Disk, answered: Answered | None = None) -> Reading:
-    """The log's Entries that the rows do not have. Raises OSError, LogMismatch, DamagedRecord."""
-    return read_log(disk, log_folder(rows.folder), rows.applied(), answered)
-
-
-def _replay(reading: Reading, rows: RowStore) -> int:
-    """Bring the log's Entries into the rows; returns the number of row changes."""
-    changed = 0
-    for entry in reading.entries():
-        ops = decode_body(entry.body).ops
-        rows.write(ops, entry.position)
-        changed += len(ops) // 2
-    return changed
-
-
-def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
-    log = structlog.get_logger("store").bind(folder=str(rows.folder))
-    folder = log_folder(rows.folder)
-    durable = rows.applied()
-    reading = read_shard_log(rows, disk, _noted(disk, folder, options, log))
-    for warning in reading.warnings:
-        log.warning("log_damaged", text=warning)
-    if durable.index and not reading.log_id and not options.accepts_loss:
-        raise StoreFailed(f"the log of {rows.folder} is missing: {folder}. {_WAYS_OUT}")
-    _refuse_loss(reading, rows.folder, options, log)
-    unflushed_rows = _replay(reading, rows)
-    if reading.lost:
-        rows.write([], reading.end)
-        rows.flush()
-        durable = reading.end
-    opened = open_log(
-        reading,
-        durable,
-        new_log_id=options.new_log_id,
-        segment_bytes=options.segment_bytes,
-    )
-    note = None
-    if options.durability is Durability.FSYNC:
-        note = AnsweredNote(disk, folder, opened.log_id)
-    store = DurableStore(rows, opened, disk, note, options)
-    store.came_back_shorter = bool(reading.lost)
-    store.unflushed_rows = unflushed_rows
-    return store
-
-
-def _noted(
-    disk: Disk, folder: Path, options: StoreOptions, log: structlog.stdlib.BoundLogger
-) -> Answered | None:
-    if options.durability is not Durability.FSYNC:
-        return None
-    try:
-        return read_answered(disk, folder)
-    except NoteDamaged as error:
-        log.error("answered_note_damaged", error=str(error))
-        return None
-
-
-def _refuse_loss(
-    reading: Reading, folder: Path, options: StoreOptions, log: structlog.stdlib.BoundLogger
-) -> None:
-    """Raise StoreFailed if Entries are missing that were synced, unless that is accepted."""
-    if not reading.lost or options.durability is Durability.OS:
-        return
-    queue_ids = sorted(set().union(*[lost.queue_ids for lost in reading.lost]))
-    entries = sum(lost.last - lost.first + 1 for lost in reading.lost)
-    reason = reading.lost[0].reason
-    log.error("log_entries_lost", entries=entries, queue_ids=queue_ids, reason=reason)
-    if not options.accepts_loss:
-        queues = f"queues {', '.join(map(str, queue_ids))}" if queue_ids else "unknown queues"
-        raise StoreFailed(
-            f"{folder} came back shorter: {entries} entries of its log that answers told of cannot be read "
-            f"({reason}); they changed {queues}. It is damaged, an older copy, or a part of it was cut off. {_WAYS_OUT}"
-        )
 
 
 class DurableStore:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import structlog
 from rocksdict import (
     BlockBasedOptions,
     Cache,
@@ -36,6 +37,7 @@ from storage.log.entry import BEGINNING, Position
 from storage.rows.changes import Ops
 from storage.rows.codec import AppliedRow, decode_row, encode_row
 from storage.rows.keys import APPLIED_KEY
+from storage.rows.overlay import RowReader
 from visibility.state.rows import DamagedRecord
 
 _SST_DELETIONS = (1000, 500, 0.5)
@@ -63,23 +65,22 @@ class RocksRows:
         self._write_options = WriteOptions()
         # A property, though the stub declares a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
-        self._marker = folder.with_name(folder.name + ".damaged")
+        self._marker = folder.with_name(folder.name + ".unreadable")
         is_damaged = self._marker.exists()
         self._rows, self.restored = open_readable(
             folder, partial(_opened, folder, is_damaged=is_damaged)
         )
         """`restored`: files that were damaged and replaced by their copies."""
+        if self.restored:
+            log = structlog.get_logger("rows").bind(folder=str(folder))
+            log.error("files_restored_from_copies", files=self.restored)
         self._live_files = LiveFiles(folder)
 
     # -- write ------------------------------------------------------------------------------------------------------------
 
     def applied(self) -> Position:
-        """The last Entry whose changes the rows have. Raises DamagedRecord."""
-        value = self.get(APPLIED_KEY)
-        if value is None:
-            return BEGINNING
-        row = decode_row(AppliedRow, APPLIED_KEY, value)
-        return Position(row.term, row.index, row.checksum)
+        """See `applied_of`."""
+        return applied_of(self)
 
     def write(self, ops: Ops, applied: Position | None = None) -> None:
         """Bring an Entry's changes into the rows, with its position. Raises StoreFailed."""
@@ -206,6 +207,15 @@ def _opened(folder: Path, *, is_damaged: bool) -> Rdict:
         # RocksDB syncs what is in its folder, not that it exists.
         sync_folder(folder.parent)
     return rows
+
+
+def applied_of(rows: RowReader) -> Position:
+    """The last Entry whose changes the rows have. Raises DamagedRecord."""
+    value = rows.get(APPLIED_KEY)
+    if value is None:
+        return BEGINNING
+    row = decode_row(AppliedRow, APPLIED_KEY, value)
+    return Position(row.term, row.index, row.checksum)
 
 
 def rocks_options() -> Options:

@@ -18,8 +18,9 @@ from rocksdict import AccessType, Rdict, ReadOptions
 
 from storage.engines.durable import log_folder
 from storage.engines.live_files import link_copies
+from storage.engines.opening import read_above
 from storage.engines.readable import open_readable
-from storage.engines.rocks import rocks_options
+from storage.engines.rocks import applied_of, rocks_options
 from storage.engines.store import StoreFailed
 from storage.log import (
     BEGINNING,
@@ -28,12 +29,9 @@ from storage.log import (
     Reading,
     SystemDisk,
     read_answered,
-    read_log,
 )
 from storage.rows.changes import Changes, Ops
-from storage.rows.codec import AppliedRow, decode_row
 from storage.rows.entry_body import decode_body
-from storage.rows.keys import APPLIED_KEY
 from storage.rows.overlay import Overlay
 from visibility.state.rows import DamagedRecord
 
@@ -91,21 +89,12 @@ class RocksView:
             answered = read_answered(disk, folder)
         except NoteDamaged:
             answered = None
+        rows = _Rows(self)
         try:
-            return read_log(disk, folder, self._applied(), answered)
-        except DamagedRecord as error:
-            reading = read_log(disk, folder, BEGINNING, answered)
-            reading.warnings.append(f"all that the log holds is replayed: {error}")
-            reading.lost = [lost for lost in reading.lost if lost.first > 1]  # the rows have those
-            return reading
-
-    def _applied(self) -> Position:
-        """See `RocksRows.applied`."""
-        value = _Rows(self).get(APPLIED_KEY)
-        if value is None:
-            return BEGINNING
-        row = decode_row(AppliedRow, APPLIED_KEY, value)
-        return Position(row.term, row.index, row.checksum)
+            applied: Position | None = applied_of(rows)
+        except DamagedRecord:
+            applied = None
+        return read_above(applied, disk, folder, answered)
 
     def _replayed(self) -> Changes:
         """What the log's Entries change. Raises OSError if the service used a segment again meanwhile."""
