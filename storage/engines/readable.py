@@ -76,3 +76,20 @@ def tolerant(options: Options) -> Options:
     """
     options.set_paranoid_checks(False)
     return options
+
+
+def has_unreadable_blocks(folder: Path) -> bool:
+    """True if a compaction of this database has met a damaged block: then it is opened tolerant."""
+    return _mark_of(folder).exists()
+
+
+def note_unreadable_blocks(folder: Path) -> None:
+    """Remember that a compaction met a damaged block. Raises StoreFailed."""
+    try:
+        _mark_of(folder).touch(mode=0o600)
+    except OSError as error:
+        raise StoreFailed(f"cannot note damage of {folder}: {error.strerror}") from error
+
+
+def _mark_of(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".unreadable")

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
+import structlog
 from rocksdict import (
     BlockBasedOptions,
     Cache,
@@ -28,6 +29,15 @@ from rocksdict import (
 )
 
 from storage.engines.folder import sync_folder
+from storage.engines.noted_files import NotedFiles
+from storage.engines.readable import (
+    has_unreadable_blocks,
+    is_damage,
+    note_unreadable_blocks,
+    open_readable,
+    tolerant,
+    ways_out,
+)
 from storage.engines.store import StoreFailed
 from storage.log.entry import BEGINNING, Position
 from storage.rows.changes import Ops
@@ -59,14 +69,26 @@ class RocksRows:
         self._write_options = WriteOptions()
         # A property, though the stub declares a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
+        self._rows, restored = self._opened()
+        with _foreign_errors(f"cannot open {folder}"):
+            # RocksDB syncs what is in its folder, not that it exists.
+            sync_folder(folder.parent)
+        if restored:
+            log = structlog.get_logger("store").bind(folder=str(folder))
+            log.error("damaged_files_replaced", files=restored)
+        self._files = NotedFiles(folder, self._rows)
+
+    def _opened(self) -> tuple[Rdict, list[str]]:
+        """The database, and the damaged files that were replaced by their copies."""
+        folder = self.folder
+        options = tolerant(rocks_options()) if has_unreadable_blocks(folder) else rocks_options()
         try:
-            with _foreign_errors(f"cannot open {folder}"):
-                self._rows = Rdict(str(folder), rocks_options())
-                # RocksDB syncs what is in its folder, not that it exists.
-                sync_folder(folder.parent)
+            return open_readable(folder, lambda: Rdict(str(folder), options))
         except StoreFailed as error:
             if _LOCKED in str(error):
                 raise StoreFailed(f"{folder} is in use by another process") from error
+            if is_damage(error):
+                raise StoreFailed(f"{error}. {ways_out(folder)}") from error
             raise
 
     # -- write ------------------------------------------------------------------------------------------------------------
@@ -93,8 +115,18 @@ class RocksRows:
                 put(key, change)
         if applied is not None:
             put(APPLIED_KEY, encode_row(AppliedRow(applied.term, applied.index, applied.checksum)))
-        with _foreign_errors("cannot write"):
+        with self._noted_damage(), _foreign_errors("cannot write"):
             self._rows.write(batch, self._write_options)
+
+    @contextmanager
+    def _noted_damage(self) -> Iterator[None]:
+        """A compaction met a block that cannot be read: the next open tolerates that."""
+        try:
+            yield
+        except StoreFailed as error:
+            if is_damage(error):
+                note_unreadable_blocks(self.folder)
+            raise
 
     # -- read -------------------------------------------------------------------------------------------------------------
 
@@ -140,9 +172,10 @@ class RocksRows:
 
         Takes up to seconds, for any thread but the loop's: it releases the interpreter lock. Raises StoreFailed.
         """
-        with self._copying, _foreign_errors("cannot flush"):
+        with self._copying, self._noted_damage(), _foreign_errors("cannot flush"):
             self._check_open()
             self._rows.flush(True)
+            self._files.note()
 
     def checkpoint(self, folder: Path) -> None:
         """Make `folder`, which must not exist and lie on the same file system, a database of all rows.
@@ -167,6 +200,7 @@ class RocksRows:
             raise StoreFailed("cannot close it yet: a flush or a backup is just using it")
         try:
             self._is_open = False
+            self._files.stop()
             # Closing writes what lies in memory, which fails again after a failure; the folder is let go all the same.
             with suppress(StoreFailed), _foreign_errors("cannot close"):
                 self._rows.close()

@@ -18,6 +18,7 @@ from storage.engines.durable import (
     open_store,
     read_shard_log,
 )
+from storage.engines.live_files import note_of
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import SystemDisk, read_answered
@@ -168,6 +169,7 @@ async def test_older_rows_beside_a_log_that_was_used_again_are_refused(
     await store.close()
     shutil.rmtree(store.folder)
     (tmp_path / "older").rename(store.folder)
+    note_of(store.folder).unlink()
 
     with pytest.raises(StoreFailed, match=r"came back shorter: \d+ entries .*--accept-loss on"):
         opened(store.folder)
@@ -176,6 +178,25 @@ async def test_older_rows_beside_a_log_that_was_used_again_are_refused(
     assert 10 <= held(again) < 910
     await again.close()
     assert not opened(store.folder).came_back_shorter
+
+
+async def test_older_rows_beside_the_copies_of_newer_ones_are_replaced_by_those(
+    opened: Opened, tmp_path: Path
+) -> None:
+    store = opened(tmp_path / "s", flush_bytes=40 << 10)
+    await fill(store, 0, 10)
+    await asyncio.to_thread(store.flush)
+    shutil.copytree(store.folder, tmp_path / "older")
+    await fill(store, 10, 900)
+    await store.close()
+    shutil.rmtree(store.folder)
+    (tmp_path / "older").rename(store.folder)
+
+    again = opened(store.folder)
+
+    assert not again.came_back_shorter
+    assert held(again) == 910
+    await again.close()
 
 
 async def test_older_rows_beside_a_log_that_has_the_rest_are_brought_up_to_date(
