@@ -64,15 +64,16 @@ from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECON
 from visibility.state.rows import DamagedRecord
 
 _STOP_S = 10.0
-"""How long a stop waits for running requests."""
+"""Time that a stop gives running requests."""
 _DISCONNECT_S = 0.05
-"""How long a stop waits for idle connections to close."""
+"""Time that a stop gives idle connections to close."""
 _DISK_CHECK_S = 1.0
 _USAGE_WRITE_S = 60.0
 _DATA_KEY_CHECK_S = 15.0
-"""How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
+"""Interval of the check of data keys; KmsDataKeyReusePeriodSeconds is a minute or more."""
 _DELETION_CHECK_S = 60.0
-"""Interval at which deleted queues are dropped that can be restored no more; a restore checks the time itself."""
+"""Interval at which deleted queues are dropped that can be restored no more; a restore checks the
+time itself."""
 _RESERVES_FOR_DELETED = 2.0
 """Deleted queues are dropped early below this multiple of the disk reserve, so that sends go on."""
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -314,7 +315,7 @@ class Node:
         self._metrics = Metrics(self._accounting)
 
     def _note(self, event: str, **fields: object) -> None:
-        """Tell the audit log of what happened to the node itself."""
+        """Note an event of the node itself in the audit log."""
         if self._audit is not None:
             self._audit.note(event, **fields)
 
@@ -363,7 +364,7 @@ class Node:
     def _is_ready(self) -> bool:
         return self._ready and self._router.ready
 
-    # -- what is looked at again and again --------------------------------------------------------------------------------
+    # -- periodic work -----------------------------------------------------------------------------
 
     def _watch(self) -> None:
         self._periodic = Periodic()
@@ -397,7 +398,8 @@ class Node:
             await self._look_at_deletions()
 
     async def _look_at_deletions(self) -> None:
-        """Drop deleted and purged queues that can be restored no more, or that the disk has no space for."""
+        """Drop deleted and purged queues that can be restored no more, or that the disk has no
+        space for."""
         try:
             trusted_ms = self._clock.trusted_ms(self._clock.now_ms())
             await self._deletions.look(
@@ -407,7 +409,7 @@ class Node:
         except aiosqlite.Error as error:
             self._log.error("deleted_queues_not_dropped", error=str(error))
 
-    # -- the end ----------------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     async def stop(self) -> None:
         """Take no new requests, finish running ones, end long polls early, close everything."""

@@ -25,7 +25,7 @@ from storage.engines.store import StoreFailed
 from storage.rows.appliers import write_archive
 from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow, encode_row
-from storage.rows.keys import FORMAT_VERSION, queue_key
+from storage.rows.keys import APPLIED_KEY, FORMAT_VERSION, queue_key
 from storage.rows.stored_rows import StoredRows, load_archive
 from visibility.state.rows import DamagedRecord
 
@@ -134,6 +134,7 @@ def skip_sequences(data: Path, manifest: Manifest) -> None:
                     row, next_sequence=row.next_sequence + SEQUENCES_SKIPPED
                 )
                 changes.put(queue_key(queue_id), encode_row(skipped))
+            changes.delete(APPLIED_KEY)  # the log begins anew
             store.write(changes.ops)
             store.flush()
         finally:

@@ -1,4 +1,5 @@
-"""The hand-over and the jobs of a node: what they start ends with it, and what they say is what was done."""
+"""The hand-over and the jobs of a node: what they start ends with it, and what they say is what was
+done."""
 
 from __future__ import annotations
 

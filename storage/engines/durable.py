@@ -49,6 +49,8 @@ FLUSH_BYTES = 64 << 20
 """Live log at which a flush begins; at twice as much the shard waits for it."""
 FLUSH_ROWS = 500_000
 """Row changes, likewise: a restart replays them at 0.8 us each."""
+_FILES_CHECK_S = 5.0
+"""Interval at which it is checked whether a compaction changed the live files."""
 _NOTE_S = 0.1
 """Interval at which the note of answers is written."""
 _WAYS_OUT = (
@@ -82,6 +84,9 @@ class RowStore(RowReader, Protocol):
     def flush(self) -> None:
         """Make all rows durable; for any thread. Raises StoreFailed."""
 
+    def note_files(self) -> None:
+        """Note the live files if a compaction changed them; for any thread. Raises StoreFailed."""
+
     def checkpoint(self, folder: Path) -> None:
         """Make `folder` a database of all rows; for any thread. Raises StoreFailed."""
 
@@ -107,6 +112,8 @@ class StoreOptions(NamedTuple):
     sync_s: Histogram | None = None
     in_thread: Callable[[Callable[[], object]], Awaitable[None]] = _in_thread
     """Does work that may take seconds."""
+    new_log_id: Callable[[], bytes] = partial(os.urandom, 16)
+    """Gives 16 random bytes."""
 
 
 def log_folder(shard_folder: Path) -> Path:
@@ -179,6 +186,8 @@ def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
     reading = read_shard_log(rows, disk, _noted(disk, folder, options, log))
     for warning in reading.warnings:
         log.warning("log_damaged", text=warning)
+    if durable.index and not reading.log_id and not options.accepts_loss:
+        raise StoreFailed(f"the log of {rows.folder} is missing: {folder}. {_WAYS_OUT}")
     _refuse_loss(reading, rows.folder, options, log)
     unflushed_rows = _replay(reading, rows)
     if reading.lost:
@@ -188,7 +197,7 @@ def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
     opened = open_log(
         reading,
         durable,
-        new_log_id=partial(os.urandom, 16),
+        new_log_id=options.new_log_id,
         segment_bytes=options.segment_bytes,
     )
     note = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ from rocksdict import (
 )
 
 from storage.engines.folder import sync_folder
-from storage.engines.noted_files import NotedFiles
+from storage.engines.live_files import LiveFiles
 from storage.engines.readable import (
     has_unreadable_blocks,
     is_damage,
@@ -69,27 +70,17 @@ class RocksRows:
         self._write_options = WriteOptions()
         # A property, though the stub declares a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
-        self._rows, restored = self._opened()
-        with _foreign_errors(f"cannot open {folder}"):
-            # RocksDB syncs what is in its folder, not that it exists.
-            sync_folder(folder.parent)
-        if restored:
-            log = structlog.get_logger("store").bind(folder=str(folder))
-            log.error("damaged_files_replaced", files=restored)
-        self._files = NotedFiles(folder, self._rows)
-
-    def _opened(self) -> tuple[Rdict, list[str]]:
-        """The database, and the damaged files that were replaced by their copies."""
-        folder = self.folder
-        options = tolerant(rocks_options()) if has_unreadable_blocks(folder) else rocks_options()
         try:
-            return open_readable(folder, lambda: Rdict(str(folder), options))
+            self._rows, self.restored = open_readable(folder, partial(_opened, folder))
+            """`restored`: files that were damaged and replaced by their copies."""
         except StoreFailed as error:
-            if _LOCKED in str(error):
-                raise StoreFailed(f"{folder} is in use by another process") from error
             if is_damage(error):
                 raise StoreFailed(f"{error}. {ways_out(folder)}") from error
             raise
+        self._log = structlog.get_logger("store").bind(folder=str(folder))
+        if self.restored:
+            self._log.error("damaged_files_replaced", files=self.restored)
+        self._live_files = LiveFiles(folder)
 
     # -- write ------------------------------------------------------------------------------------------------------------
 
@@ -168,14 +159,28 @@ class RocksRows:
     # -- copy -------------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Make all rows durable.
+        """Make all rows durable, and note the live files.
 
         Takes up to seconds, for any thread but the loop's: it releases the interpreter lock. Raises StoreFailed.
         """
-        with self._copying, self._noted_damage(), _foreign_errors("cannot flush"):
-            self._check_open()
-            self._rows.flush(True)
-            self._files.note()
+        with self._copying:
+            with self._noted_damage(), _foreign_errors("cannot flush"):
+                self._check_open()
+                self._rows.flush(True)
+            self._note()
+
+    def note_files(self) -> None:
+        """Note the live files if a compaction changed them; for any thread."""
+        with self._copying:
+            if self._is_open and self._live_files.is_outdated():
+                self._note()
+
+    def _note(self) -> None:
+        """Without a note, as on a disk without hard links, there are no copies for a damaged file: rows are as safe."""
+        try:
+            self._live_files.note(self._rows)
+        except (OSError, ValueError) as error:
+            self._log.error("live_files_not_noted", error=str(error))
 
     def checkpoint(self, folder: Path) -> None:
         """Make `folder`, which must not exist and lie on the same file system, a database of all rows.
@@ -200,12 +205,25 @@ class RocksRows:
             raise StoreFailed("cannot close it yet: a flush or a backup is just using it")
         try:
             self._is_open = False
-            self._files.stop()
             # Closing writes what lies in memory, which fails again after a failure; the folder is let go all the same.
             with suppress(StoreFailed), _foreign_errors("cannot close"):
                 self._rows.close()
         finally:
             self._copying.release()
+
+
+def _opened(folder: Path) -> Rdict:
+    with _foreign_errors(f"cannot open {folder}"):
+        try:
+            is_known = has_unreadable_blocks(folder)
+            rows = Rdict(str(folder), tolerant(rocks_options()) if is_known else rocks_options())
+        except Exception as error:
+            if _LOCKED in str(error):
+                raise StoreFailed(f"{folder} is in use by another process") from error
+            raise
+        # RocksDB syncs what is in its folder, not that it exists.
+        sync_folder(folder.parent)
+    return rows
 
 
 def rocks_options() -> Options:

@@ -58,6 +58,10 @@ from visibility.state.events import (
 from visibility.state.rows import DamagedPlace, DamagedRecord, Page
 from visibility.state.state import QueueState
 
+CHANGES_MAX = 5_000
+"""Row changes from which on a Turn takes no more requests or pulses."""
+CHANGED_BYTES_MAX = 4 << 20
+"""Bytes of row changes, likewise."""
 _DELAYED_PAGE_BYTES = 4 << 20
 _REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
 _NO_END = (1 << 64) - 1
@@ -113,9 +117,10 @@ class StoredRows:
         row = ArchiveRow(*(getattr(archive, name) for name in ArchiveRow.__struct_fields__))
         write_archive(self.changes, row)
 
-    def recorded(self) -> tuple[int, int]:
-        """See `Rows.recorded`."""
-        return len(self.changes), self.changes.size
+    def is_full(self) -> bool:
+        """See `Rows.is_full`."""
+        changes = self.changes
+        return changes.size >= CHANGED_BYTES_MAX or len(changes.ops) >= 2 * CHANGES_MAX
 
     def take_changes(self) -> Changes:
         """End a Turn: its changes, which reads go on to see until `forget` says that the rows have them."""

@@ -57,8 +57,8 @@ class Rows(Protocol):
     def record_archive(self, archive: ArchiveState) -> None:
         """Record what the shard knows of its archive."""
 
-    def recorded(self) -> tuple[int, int]:
-        """(row changes, bytes) that the running Turn recorded."""
+    def is_full(self) -> bool:
+        """True once the running Turn recorded so much that it takes no more: its Entry stays bounded."""
 
     def place_of(self, error: DamagedRecord) -> DamagedPlace | None:
         """The message or group whose row is damaged; None for any other row."""
