@@ -44,8 +44,8 @@ from visibility.state.rows import DamagedRecord
 
 GROUP_BYTES = 16
 _KEY_BYTES_MAX = 33
-_FIRST = b""
-_END = b"\xff" * _KEY_BYTES_MAX
+FIRST = b""
+END = b"\xff" * _KEY_BYTES_MAX
 
 
 class Table(NamedTuple):
@@ -107,7 +107,7 @@ class UnreadableRows(DamagedRecord):
 
 
 def walk_rows(
-    rows: RowReader, begin: bytes = _FIRST, end: bytes = _END
+    rows: RowReader, begin: bytes = FIRST, end: bytes = END
 ) -> Iterator[tuple[bytes, bytes] | UnreadableRows]:
     """Every row from `begin` to before `end`, in order, and one UnreadableRows for each stretch that cannot be read."""
     at: bytes | None = begin

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple, TypeVar, cast
 
-from storage.checks.damage import UnreadableRows, check_row, walk_rows
+from storage.checks.damage import END, FIRST, UnreadableRows, check_row, walk_rows
 from storage.rows.codec import QueueRow
 from storage.rows.keys import LEASE, MESSAGE, SPAN, queue_key, queue_of, row_key, table_range
 from storage.rows.overlay import RowReader
@@ -92,12 +92,12 @@ class Contents(NamedTuple):
     rows: int
 
 
-def look_through(rows: RowReader) -> Contents:
-    """Read everything once. O(rows)."""
+def look_through(rows: RowReader, begin: bytes = FIRST, end: bytes = END) -> Contents:
+    """Read everything from `begin` to before `end` once. O(rows)."""
     queue_ids: dict[int, None] = {}
     damages: list[Damage] = []
     count = 0
-    for found in walk_rows(rows):
+    for found in walk_rows(rows, begin, end):
         if isinstance(found, UnreadableRows):
             damages.append(Damage(found.key, found.until, found.reason))
             continue

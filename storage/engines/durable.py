@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import structlog
 
+from storage.copies.healed_queue import Healed, heal
 from storage.engines.rocks import RocksRows
 from storage.engines.store import Done, StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
@@ -83,6 +84,9 @@ class RowStore(RowReader, Protocol):
 
     def flush(self) -> None:
         """Make all rows durable; for any thread. Raises StoreFailed."""
+
+    def note_damage(self) -> None:
+        """Remember that some rows cannot be read."""
 
     def note_files(self) -> None:
         """Note the live files if a compaction changed them; for any thread. Raises StoreFailed."""
@@ -272,6 +276,8 @@ class DurableStore:
         self._note_timer: asyncio.TimerHandle | None = None
         self._noted: asyncio.Future[None] | None = None
         """Done when the note that is being written is."""
+        self._files_timer: asyncio.TimerHandle | None = None
+        self._noting_files: asyncio.Task[None] | None = None
         self._is_abandoned = False
         self._logger = structlog.get_logger("store").bind(folder=str(self.folder))
 
@@ -309,6 +315,8 @@ class DurableStore:
         if self._note is not None and self._note_timer is None:
             loop = asyncio.get_running_loop()
             self._note_timer = loop.call_later(_NOTE_S, self._write_note)
+        if self._files_timer is None:
+            self._check_files_later()
         if self._wants_flush() and self._flushing is None:
             self._flushing = asyncio.create_task(self._flush(position, self.unflushed_rows))
             self.unflushed_rows = 0
@@ -345,6 +353,25 @@ class DurableStore:
             self._flushing = None
             self.on_room()
 
+    def _check_files_later(self) -> None:
+        if self._files_timer is None:
+            loop = asyncio.get_running_loop()
+            self._files_timer = loop.call_later(_FILES_CHECK_S, self._check_files)
+
+    def _check_files(self) -> None:
+        """A compaction may have changed the files."""
+        self._files_timer = None
+        if self._noting_files is None:
+            self._noting_files = asyncio.create_task(self._note_files())
+
+    async def _note_files(self) -> None:
+        try:
+            await self._options.in_thread(self._rows.note_files)
+        except StoreFailed as error:
+            self._logger.error("live_files_not_noted", error=str(error))
+        finally:
+            self._noting_files = None
+
     # -- the note of answers ----------------------------------------------------------------------------------------------
 
     def _write_note(self) -> None:
@@ -370,6 +397,18 @@ class DurableStore:
         """See `RocksRows.checkpoint`."""
         self._rows.checkpoint(folder)
 
+    async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """See `Store.heal`."""
+        healed: list[Healed] = []
+
+        def work() -> None:
+            self._rows.note_damage()
+            healed.extend(heal(self._rows, known))
+            self._rows.flush()
+
+        await self._options.in_thread(work)
+        return healed
+
     # -- the end ----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
@@ -394,8 +433,12 @@ class DurableStore:
         if self._note_timer is not None:
             self._note_timer.cancel()
             self._note_timer = None
-        if self._flushing is not None:
-            await asyncio.wait([self._flushing])
+        if self._files_timer is not None:
+            self._files_timer.cancel()
+            self._files_timer = None
+        for task in (self._flushing, self._noting_files):
+            if task is not None:
+                await asyncio.wait([task])
         if self._noted is not None:
             await self._noted
 

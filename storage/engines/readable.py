@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -79,16 +80,14 @@ def tolerant(options: Options) -> Options:
 
 
 def has_unreadable_blocks(folder: Path) -> bool:
-    """True if a compaction of this database has met a damaged block: then it is opened tolerant."""
+    """True if blocks of this database are known to be damaged: then it is opened tolerant."""
     return _mark_of(folder).exists()
 
 
 def note_unreadable_blocks(folder: Path) -> None:
-    """Remember that a compaction met a damaged block. Raises StoreFailed."""
-    try:
+    """Remember it, where that can be written."""
+    with suppress(OSError):
         _mark_of(folder).touch(mode=0o600)
-    except OSError as error:
-        raise StoreFailed(f"cannot note damage of {folder}: {error.strerror}") from error
 
 
 def _mark_of(folder: Path) -> Path:

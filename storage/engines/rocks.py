@@ -81,6 +81,7 @@ class RocksRows:
         if self.restored:
             self._log.error("damaged_files_replaced", files=self.restored)
         self._live_files = LiveFiles(folder)
+        self._note()
 
     # -- write ------------------------------------------------------------------------------------------------------------
 
@@ -106,18 +107,17 @@ class RocksRows:
                 put(key, change)
         if applied is not None:
             put(APPLIED_KEY, encode_row(AppliedRow(applied.term, applied.index, applied.checksum)))
-        with self._noted_damage(), _foreign_errors("cannot write"):
-            self._rows.write(batch, self._write_options)
-
-    @contextmanager
-    def _noted_damage(self) -> Iterator[None]:
-        """A compaction met a block that cannot be read: the next open tolerates that."""
         try:
-            yield
+            with _foreign_errors("cannot write"):
+                self._rows.write(batch, self._write_options)
         except StoreFailed as error:
-            if is_damage(error):
-                note_unreadable_blocks(self.folder)
+            if is_damage(error):  # a compaction met a block that cannot be read
+                self.note_damage()
             raise
+
+    def note_damage(self) -> None:
+        """Remember that blocks cannot be read: the next open takes that, so that no compaction ends all writes."""
+        note_unreadable_blocks(self.folder)
 
     # -- read -------------------------------------------------------------------------------------------------------------
 
@@ -163,10 +163,9 @@ class RocksRows:
 
         Takes up to seconds, for any thread but the loop's: it releases the interpreter lock. Raises StoreFailed.
         """
-        with self._copying:
-            with self._noted_damage(), _foreign_errors("cannot flush"):
-                self._check_open()
-                self._rows.flush(True)
+        with self._copying, _foreign_errors("cannot flush"):
+            self._check_open()
+            self._rows.flush(True)
             self._note()
 
     def note_files(self) -> None:
