@@ -167,7 +167,7 @@ async def with_older_rows(opened: Opened, folder: Path) -> Path:
     await fill(store, 10, 900)
     await store.close()
     shutil.rmtree(folder)
-    Path(older).rename(folder)
+    shutil.move(older, folder)
     return folder
 
 
