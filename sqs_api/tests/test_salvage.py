@@ -15,7 +15,7 @@ from rocksdict import Rdict
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import names, serving
 from storage.copies.files import files_below
-from storage.engines.live_files import LiveFiles
+from storage.engines.live_files import LiveFiles, note_of
 from storage.engines.opening import open_replayed
 from storage.engines.rocks import rocks_options
 from storage.engines.sst_file import tail_begin
@@ -164,6 +164,7 @@ def test_damaged_log_of_a_killed_service_costs_one_entry(tmp_path: Path, place: 
 def test_damaged_tail_of_a_file_without_a_copy_is_named(source: Path, tmp_path: Path) -> None:
     file = table(source)
     flip(file, file.stat().st_size - 20)
+    note_of(source / "shard-0").unlink()
 
     said, _ = salvaged(source, tmp_path / "new")
 

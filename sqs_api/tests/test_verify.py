@@ -18,6 +18,7 @@ from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import filled, names, serving
 from storage.copies.files import files_below
 from storage.copies.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest
+from storage.engines.live_files import note_of
 from storage.rows.keys import message_key
 from storage.tests.on_disk import changing, note_more, rows_of
 
@@ -168,6 +169,7 @@ def test_verify_finds_a_catalog_that_is_older_than_its_shards(closed: Path) -> N
 
 def test_verify_says_which_shard_cannot_be_opened(closed: Path) -> None:
     (closed / "shard-0" / "CURRENT").write_text("MANIFEST-999999\n")
+    note_of(closed / "shard-0").unlink()
 
     said = run("verify", closed)
 

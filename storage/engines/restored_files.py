@@ -56,10 +56,10 @@ class RestoredFiles:
         copy = self._noted_manifest(self._copies / note.manifest)
         if copy is None or (if_damaged and not is_damaged):
             return done
+        self._set_aside_others()  # first: after a crash in between, RocksDB would remove them
         self._replace(note.manifest, copy)
         if manifest != note.manifest:
             self._replace(CURRENT, f"{note.manifest}\n".encode())
-        self._set_aside_others()
         return [*done, note.manifest]
 
     def _current(self) -> str | None:
@@ -84,6 +84,8 @@ class RestoredFiles:
 
     def _set_aside_others(self) -> None:
         """RocksDB would remove SST files that its MANIFEST does not name."""
+        if not self._folder.is_dir():
+            return
         for name in _sst_names(self._folder) - _sst_names(self._copies):
             self._set_aside(name)
 

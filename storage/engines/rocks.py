@@ -31,7 +31,14 @@ from rocksdict import (
 
 from storage.engines.folder import sync_folder
 from storage.engines.live_files import LiveFiles
-from storage.engines.readable import open_readable, tolerant
+from storage.engines.readable import (
+    has_unreadable_blocks,
+    is_damage,
+    note_unreadable_blocks,
+    open_readable,
+    tolerant,
+    ways_out,
+)
 from storage.engines.store import StoreFailed
 from storage.log.entry import BEGINNING, Position
 from storage.rows.changes import Ops
@@ -42,7 +49,6 @@ from visibility.state.rows import DamagedRecord
 
 _SST_DELETIONS = (1000, 500, 0.5)
 _LOCKED = "While lock file"
-_CORRUPTION = "Corruption"
 _LOG_FILES_KEPT = 5
 _FILTER_BITS = 10
 _CACHE_BYTES = 96 << 20
@@ -65,16 +71,18 @@ class RocksRows:
         self._write_options = WriteOptions()
         # A property, though the stub declares a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
-        self._marker = folder.with_name(folder.name + ".unreadable")
-        is_damaged = self._marker.exists()
-        self._rows, self.restored = open_readable(
-            folder, partial(_opened, folder, is_damaged=is_damaged)
-        )
-        """`restored`: files that were damaged and replaced by their copies."""
+        try:
+            self._rows, self.restored = open_readable(folder, partial(_opened, folder))
+            """`restored`: files that were damaged and replaced by their copies."""
+        except StoreFailed as error:
+            if is_damage(error):
+                raise StoreFailed(f"{error}. {ways_out(folder)}") from error
+            raise
+        self._log = structlog.get_logger("store").bind(folder=str(folder))
         if self.restored:
-            log = structlog.get_logger("rows").bind(folder=str(folder))
-            log.error("files_restored_from_copies", files=self.restored)
+            self._log.error("damaged_files_replaced", files=self.restored)
         self._live_files = LiveFiles(folder)
+        self._note()
 
     # -- write ------------------------------------------------------------------------------------------------------------
 
@@ -100,15 +108,13 @@ class RocksRows:
             with _foreign_errors("cannot write"):
                 self._rows.write(batch, self._write_options)
         except StoreFailed as error:
-            if _CORRUPTION in str(error):
+            if is_damage(error):  # a compaction met a block that cannot be read
                 self.note_damage()
             raise
 
     def note_damage(self) -> None:
-        """Remember that blocks cannot be read: the next open takes that, so that a compaction which meets one of
-        them does not end all writes."""
-        with suppress(OSError):
-            self._marker.touch(mode=0o600)
+        """See `readable.tolerant`: the next open takes it that blocks cannot be read."""
+        note_unreadable_blocks(self.folder)
 
     # -- read -------------------------------------------------------------------------------------------------------------
 
@@ -157,13 +163,20 @@ class RocksRows:
         with self._copying, _foreign_errors("cannot flush"):
             self._check_open()
             self._rows.flush(True)
-            self._live_files.note(self._rows)
+            self._note()
 
     def note_files(self) -> None:
-        """Note the live files if a compaction changed them; for any thread. Raises StoreFailed."""
-        with self._copying, _foreign_errors("cannot note the live files"):
+        """Note the live files if a compaction changed them; for any thread."""
+        with self._copying:
             if self._is_open and self._live_files.is_outdated():
-                self._live_files.note(self._rows)
+                self._note()
+
+    def _note(self) -> None:
+        """Without a note, as on a disk without hard links, there are no copies for a damaged file: rows are as safe."""
+        try:
+            self._live_files.note(self._rows)
+        except (OSError, ValueError) as error:
+            self._log.error("live_files_not_noted", error=str(error))
 
     def checkpoint(self, folder: Path) -> None:
         """Make `folder`, which must not exist and lie on the same file system, a database of all rows.
@@ -195,11 +208,11 @@ class RocksRows:
             self._copying.release()
 
 
-def _opened(folder: Path, *, is_damaged: bool) -> Rdict:
-    options = tolerant(rocks_options()) if is_damaged else rocks_options()
+def _opened(folder: Path) -> Rdict:
     with _foreign_errors(f"cannot open {folder}"):
         try:
-            rows = Rdict(str(folder), options)
+            is_known = has_unreadable_blocks(folder)
+            rows = Rdict(str(folder), tolerant(rocks_options()) if is_known else rocks_options())
         except Exception as error:
             if _LOCKED in str(error):
                 raise StoreFailed(f"{folder} is in use by another process") from error

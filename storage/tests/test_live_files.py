@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -381,3 +382,50 @@ def _copy_noted(folder: Path, here: Path) -> None:
     """Leave the database itself out."""
     shutil.copytree(copies_of(folder), copies_of(here / folder.name))
     shutil.copy(note_of(folder), note_of(here / folder.name))
+
+
+# -- kills ----------------------------------------------------------------------------------------------------------------
+
+
+class _Killed(Exception):
+    """The process ends here."""
+
+
+def test_restoring_that_is_killed_at_any_step_goes_on_at_the_next_start(
+    outdated: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (manifest,) = outdated.folder.glob("MANIFEST-*")
+    flip(manifest, 100, Random(1))
+    flip(outdated.folder / "CURRENT", 3, Random(1))
+    later = {file.name for file in outdated.folder.glob("*.sst")}
+    rename, link = Path.rename, os.link
+    for steps in range(100):
+        here = tmp_path / f"kill-{steps}"
+        _copy(outdated.folder, here)
+        left = iter(range(steps))
+
+        def stop_at_last(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise _Killed
+
+        def renamed(self: Path, target: Path, stop: Callable[[], None] = stop_at_last) -> Path:
+            stop()
+            return rename(self, target)
+
+        def linked(source: Path, target: Path, stop: Callable[[], None] = stop_at_last) -> None:
+            stop()
+            link(source, target)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "rename", renamed)
+            patched.setattr(os, "link", linked)
+            try:
+                reopened(here / "shard-0")
+                break
+            except _Killed:
+                pass
+        found, _ = reopened(here / "shard-0")
+        assert found == outdated.expected
+        aside = {file.name for file in (here / "shard-0.damaged").glob("*.sst")}
+        assert aside == later
+    assert 5 < steps < 99

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -11,8 +12,9 @@ from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 from storage.checks.damage import UnreadableRows, walk_rows
 from storage.engines.readable import tolerant
-from storage.engines.rocks import rocks_options
+from storage.engines.rocks import RocksRows, rocks_options
 from storage.engines.rocks_view import RocksView
+from storage.engines.store import StoreFailed
 
 COUNT = 5_000
 _COMPACTED_FROM = 4
@@ -114,3 +116,55 @@ def test_range_deletion_over_an_unreadable_stretch_makes_its_rows_absent(damaged
 
     assert found == [n for n in range(COUNT) if not stretch.key <= key(n) < stretch.until]
     assert len(unreadable(damaged)) <= 1
+
+
+# -- the store ------------------------------------------------------------------------------------------------------------
+
+
+def test_store_that_met_a_damaged_block_goes_on_after_it_is_opened_again(damaged: Path) -> None:
+    rows = RocksRows(damaged)
+    with suppress(StoreFailed):  # raised if RocksDB compacts between two writes
+        _write_until_compacted(rows)
+    with pytest.raises(StoreFailed, match="Corruption"):
+        rows.write([key(0), b"newest"])
+    rows.close()
+
+    again = RocksRows(damaged)
+    _write_until_compacted(again)
+    again.write([key(COUNT + 1), b"later"])
+    again.flush()
+
+    assert again.get(key(COUNT + 1)) == b"later"
+    again.close()
+
+
+def _write_until_compacted(rows: RocksRows) -> None:
+    for first in range(_COMPACTED_FROM + 1):
+        rows.write([part for n in range(first, COUNT, 7) for part in (key(n), b"new")])
+        rows.flush()
+    while not rows._rows.property_int_value("rocksdb.background-errors"):
+        rows.write([key(0), b"newer"])
+
+
+def test_store_replaces_damaged_files_and_its_rows_are_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "shard-0"
+    rows = RocksRows(folder)
+    rows.write([part for n in range(COUNT) for part in (key(n), b"value")])
+    rows.flush()
+    rows.close()
+    for file in (*folder.glob("*.sst"), *folder.glob("MANIFEST-*"), folder / "CURRENT"):
+        content = bytearray(file.read_bytes())
+        content[-9] ^= 1
+        file.write_bytes(content)
+
+    again = RocksRows(folder)
+
+    assert len(list(again.scan(b"", b"\xff"))) == COUNT
+    again.close()
+
+
+def test_refusal_because_of_damage_says_what_to_do(damaged: Path) -> None:
+    (damaged / "CURRENT").write_bytes(b"nothing\n")
+
+    with pytest.raises(StoreFailed, match=f"holdfast salvage {damaged.parent} --data NEW"):
+        RocksRows(damaged)
