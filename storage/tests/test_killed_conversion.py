@@ -67,6 +67,7 @@ def _rows(data: Path) -> dict[bytes, bytes]:
         rows.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "begins"), [("kill", "on leftovers"), ("fail", "anew")])
 def test_no_step_is_one_too_many(
     old: Path, tmp_path: Path, process: subprocess.Popen[str], kind: str, begins: str
