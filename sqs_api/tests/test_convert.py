@@ -79,8 +79,9 @@ async def test_a_converted_folder_is_served(old: Path) -> None:
 
     assert said == Said(
         0,
-        f"{old} has format 4 now. The old files are kept in {old}/shard-0 (and format-3.json):\n"
-        "remove them once the service has run on the new ones.\n",
+        f"{old} has format 4 now. What it had before is kept as a backup:\n"
+        f"    {old}/shard-0\n    {old}/shard-0.answered\n    {old}/format-3.json\n"
+        "Remove these once the service has run on the new files.\n",
         "",
     )
     assert run("verify", old).out.endswith("; nothing found\n")
@@ -92,7 +93,8 @@ async def test_a_converted_folder_is_served(old: Path) -> None:
         assert await served.count() == 3
     assert run("verify", old).out.endswith("; nothing found\n")
     shutil.rmtree(old / "shard-0")
-    (old / "format-3.json").unlink()
+    for name in ("shard-0.answered", "format-3.json"):
+        (old / name).unlink()
     assert run("verify", old).out.endswith("; nothing found\n")
 
 

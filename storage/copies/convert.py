@@ -54,7 +54,7 @@ _UNKNOWN = sys.maxsize
 
 
 def convert(data: Path, *, accepts_loss: bool = False) -> list[Path]:
-    """Convert a data folder that no service uses; returns the folders that stay as a backup. Blocks.
+    """Convert a data folder that no service uses; returns what stays as a backup. Blocks.
 
     `accepts_loss`: go on where RocksDB's log has a hole, or holds less than answers told of. Raises FolderRefused,
     StoreFailed and OSError, with the folder as it was.
@@ -79,7 +79,8 @@ def convert(data: Path, *, accepts_loss: bool = False) -> list[Path]:
         copy_file(data / FORMAT_FILE, kept)
         sync_folder(data)
         write_format(data, new)
-    return list(old.values())
+    beside = [file for folder in old.values() for file in (folder, _note_of(folder))]
+    return [file for file in (*beside, kept) if file.exists()]
 
 
 def _old_shards(data: Path) -> dict[str, Path]:
@@ -220,7 +221,7 @@ def _held_before_a_hole(folder: Path) -> int | None:
 
 def _answered(shard: Path, *, accepts_loss: bool) -> int:
     """RocksDB's number of the last change that an answer told of, as version 0.1 noted it beside a shard."""
-    file = shard.with_name(shard.name + ".answered")
+    file = _note_of(shard)
     line = file.read_bytes() if file.exists() else b""
     if not line:
         return 0
@@ -230,6 +231,10 @@ def _answered(shard: Path, *, accepts_loss: bool) -> int:
     if not accepts_loss:
         raise StoreFailed(f"{file} is damaged; convert with --accept-loss to go on without it")
     return _UNKNOWN
+
+
+def _note_of(shard: Path) -> Path:
+    return shard.with_name(shard.name + ".answered")
 
 
 @contextmanager

@@ -19,6 +19,10 @@ from zlib import crc32
 import msgspec
 from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, WriteBatch, WriteOptions
 
+from storage.engines.folder import open_folder
+from storage.tests.on_disk import rows_of
+from storage.tests.places import everything
+
 _STAYS = "stay"
 
 
@@ -56,6 +60,13 @@ def make_old_folder(data: Path, rows: Mapping[bytes, bytes]) -> int:
 def noted(shard: Path) -> int:
     """The last change that answers told of."""
     return int(shard.with_name(shard.name + ".answered").read_bytes().split()[0])
+
+
+def converted_rows(data: Path) -> dict[bytes, bytes]:
+    """All rows of a converted folder that no service uses."""
+    (folder,) = open_folder(data).values()
+    with rows_of(folder) as rows:
+        return everything(rows)
 
 
 @contextmanager

@@ -13,13 +13,14 @@ from rocksdict import Rdict
 from storage.copies import convert as conversion
 from storage.copies.convert import convert
 from storage.engines.durable import open_store
-from storage.engines.folder import FolderRefused, open_folder, read_format
+from storage.engines.folder import FolderRefused, read_format
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.rows.codec import ArchiveRow, QueueRow, encode_row
 from storage.rows.keys import ARCHIVE, message_key, queue_key, row_key
 from storage.rows.stored_rows import load_archive
 from storage.tests.format_3 import (
+    converted_rows,
     in_use,
     make_old_folder,
     note,
@@ -27,7 +28,7 @@ from storage.tests.format_3 import (
     old_options,
     write_old_format,
 )
-from storage.tests.places import commit, everything, message
+from storage.tests.places import commit, message
 from visibility.state.events import THE_SHARD, MessagesSent
 
 ROWS = {message_key(1, sequence): encode_row(message(sequence, 2_000)) for sequence in range(40)}
@@ -59,15 +60,6 @@ def _log(data: Path) -> Path:
     return log
 
 
-def _rows(data: Path) -> dict[bytes, bytes]:
-    (folder,) = open_folder(data).values()
-    rows = RocksRows(folder)
-    try:
-        return everything(rows)
-    finally:
-        rows.close()
-
-
 def _old_rows(shard: Path) -> dict[bytes, bytes]:
     """As version 0.1 reads them."""
     database = Rdict(str(shard), old_options())
@@ -97,13 +89,14 @@ def _assert_refused(data: Path, text: str) -> None:
 async def test_all_rows_are_there_and_new_ones_join_them(data: Path) -> None:
     assert _log(data).stat().st_size > 20_000
 
-    assert convert(data) == [data / "shard-0"]
+    names = ["shard-0", "shard-0.answered", "format-3.json"]
+    assert convert(data) == [data / name for name in names]
 
-    assert _rows(data) == ROWS
+    assert converted_rows(data) == ROWS
     store = open_store(data / "shard-0-format-4")
     await commit(store, MessagesSent(1, 41, [message(41)]))
     await store.close()
-    assert _rows(data).keys() == ROWS.keys() | {message_key(1, 41)}
+    assert converted_rows(data).keys() == ROWS.keys() | {message_key(1, 41)}
 
 
 async def test_the_old_files_stay_a_backup_for_the_old_version(data: Path) -> None:
@@ -131,7 +124,7 @@ def test_a_folder_that_the_old_version_used_again_is_converted_anew(data: Path) 
 
     convert(data)
 
-    assert _rows(data) == ROWS | {b"\0" * 7 + b"\2\1": b"later"}
+    assert converted_rows(data) == ROWS | {b"\0" * 7 + b"\2\1": b"later"}
     assert not (data / "shard-0-format-4.log").exists()
 
 
@@ -140,7 +133,7 @@ def test_a_first_start_that_was_cut_off_is_converted(tmp_path: Path) -> None:
 
     convert(tmp_path)
 
-    assert _rows(tmp_path) == {}
+    assert converted_rows(tmp_path) == {}
 
 
 def test_without_hard_links_files_are_copied(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +144,7 @@ def test_without_hard_links_files_are_copied(data: Path, monkeypatch: pytest.Mon
 
     convert(data)
 
-    assert _rows(data) == ROWS
+    assert converted_rows(data) == ROWS
 
 
 # -- the end of the log ---------------------------------------------------------------------------------------------------
@@ -177,7 +170,7 @@ def test_a_torn_end_that_no_answer_told_of_is_accepted(data: Path) -> None:
 
     convert(data)
 
-    assert _rows(data).items() == set(list(ROWS.items())[:-1])
+    assert converted_rows(data).items() == set(list(ROWS.items())[:-1])
 
 
 @pytest.mark.parametrize("spoil", [_tear, _damage])
@@ -189,7 +182,7 @@ def test_changes_that_answers_told_of_are_not_given_up_unasked(
 
     convert(data, accepts_loss=True)
 
-    found = _rows(data)
+    found = converted_rows(data)
     assert len(ROWS) // 2 <= len(found) < len(ROWS)
     assert found.items() <= ROWS.items()
 
@@ -200,7 +193,7 @@ def test_a_hole_that_no_answer_told_of_is_accepted(data: Path) -> None:
 
     convert(data)
 
-    assert len(ROWS) // 2 <= len(_rows(data)) < len(ROWS)
+    assert len(ROWS) // 2 <= len(converted_rows(data)) < len(ROWS)
 
 
 def test_to_the_archive_a_shorter_folder_becomes_another(data: Path) -> None:
@@ -235,7 +228,7 @@ def test_a_damaged_note_is_refused(data: Path, line: bytes) -> None:
 
     convert(data, accepts_loss=True)
 
-    assert _rows(data).keys() == ROWS.keys()
+    assert converted_rows(data).keys() == ROWS.keys()
 
 
 def test_a_damaged_database_is_refused_whatever_is_accepted(data: Path) -> None:
@@ -314,4 +307,4 @@ def test_the_old_version_cannot_start_during_a_conversion(
 
     convert(data)
 
-    assert _rows(data) == ROWS
+    assert converted_rows(data) == ROWS

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from storage.copies.convert import KEPT_FORMAT_FILE, convert
-from storage.engines.folder import open_folder, read_format
-from storage.engines.rocks import RocksRows
+from storage.engines.folder import read_format
 from storage.rows.codec import encode_row
 from storage.rows.keys import message_key
-from storage.tests.format_3 import make_old_folder
+from storage.tests.format_3 import converted_rows, make_old_folder
 from storage.tests.killed_conversion import Outcome
-from storage.tests.places import everything, message
+from storage.tests.places import message
 
 ROWS = {message_key(1, sequence): encode_row(message(sequence)) for sequence in range(6)}
 NAMES = {
@@ -58,15 +57,6 @@ def _old_files(data: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in files}
 
 
-def _rows(data: Path) -> dict[bytes, bytes]:
-    (folder,) = open_folder(data).values()
-    rows = RocksRows(folder)
-    try:
-        return everything(rows)
-    finally:
-        rows.close()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "begins"), [("kill", "on leftovers"), ("fail", "anew")])
 def test_no_step_is_one_too_many(
@@ -90,7 +80,7 @@ def test_no_step_is_one_too_many(
             assert (data / "format.json").read_bytes() == format_file
             convert(data)
         assert (data / KEPT_FORMAT_FILE).read_bytes() == format_file
-        assert _rows(data) == ROWS
+        assert converted_rows(data) == ROWS
         assert {file.name for file in data.iterdir()} == NAMES
         shutil.rmtree(data)
 
