@@ -287,7 +287,8 @@ class Shard:
             self._fail(StoreFailed(str(error)))
             return
         self._deferred = decided.deferred
-        if decided.deferred or self._state.due:
+        self._inbox.extendleft(reversed(decided.untaken))
+        if decided.deferred or decided.untaken or self._state.due or self._state.to_wake:
             self._want_turn()
         self._arm_timer(now_ms)
         self._commit(decided, stamp)

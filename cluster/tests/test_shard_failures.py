@@ -13,12 +13,14 @@ from cluster.tests.world import World, pass_time, settled
 from storage.engines.durable import DurableStore, open_store
 from storage.engines.rocks import RocksRows
 from storage.rows.keys import queue_key
+from storage.rows.stored_rows import StoredRows
 from storage.tests.on_disk import changing
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, Request
 from visibility.contract.operations import SendMessage
 from visibility.contract.results import SendMessageResult
 from visibility.state.rows import DamagedRecord
+from visibility.state.state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -200,3 +202,22 @@ async def test_a_shard_whose_backup_is_not_done_when_it_fails_is_opened_after_it
 
     assert is_ready(world)
     assert (world.store.abandoned, world.opened) == (1, 2)
+
+
+@virtual
+async def test_a_turn_that_fails_at_its_very_end_refuses_everybody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = await World().start()
+
+    def failing(self: StoredRows, queue: QueueState, now_ms: int) -> None:
+        raise RuntimeError("a bug where a Turn ends")
+
+    monkeypatch.setattr(StoredRows, "record_queue", failing)
+    (sent,) = await world.asked(prepared.send(Q, "a"))
+    monkeypatch.undo()
+    await pass_time(REOPENED_S)
+    (counted,) = await world.asked(prepared.counters(Q))
+
+    assert sent.refusal is ServiceUnavailable
+    assert counted.answers == [QueueCounters(0, 0, 0)]

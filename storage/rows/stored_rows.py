@@ -58,7 +58,7 @@ from visibility.state.events import (
 from visibility.state.rows import DamagedPlace, DamagedRecord, Page
 from visibility.state.state import QueueState
 
-_DELAYED_PAGE_BYTES = 4 << 20
+_DELAYED_PAGE_BYTES = 1 << 20
 _REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
 _NO_END = (1 << 64) - 1
 

@@ -48,9 +48,11 @@ PULSE_MESSAGES_MAX = 1_000
 """Messages that pulses move or remove in one Turn, for the same reason; the other queues wait for the next. A KiB
 that the archive takes over, or that is sealed anew, counts as one more."""
 CHANGES_MAX = 5_000
-"""Row changes from which on a Turn takes no more requests or pulses, so that its Entry stays bounded."""
+"""Row changes from which on a Turn decides nothing more, so that its Entry stays bounded."""
 CHANGED_BYTES_MAX = 4 << 20
-"""Bytes of row changes, likewise."""
+"""Bytes of row changes, likewise. What one decision moves, sends or restores is less: an Entry has 8 MiB at most."""
+_FOR_PULSES = 4
+"""Pulses stop at this part of both, so that requests go on beside them."""
 _PULSE_AGAIN_MS = 60_000
 """When a queue is looked at again whose pulse failed."""
 _OF_THE_ARCHIVE = (MessagesHandedOver, MessagesDiscarded, BatchSealed, BatchesArchived)
@@ -81,6 +83,8 @@ class Decided(NamedTuple):
     answers: Answers
     deferred: list[Ticket]
     """To be decided in the next Turn, before new requests."""
+    untaken: list[Ticket]
+    """New requests that found no room in this Turn; they are still new to the next one."""
     queue_ids: list[int]
     """Queues that changed, THE_SHARD for what belongs to none. Empty if nothing is to be committed."""
     request_ids: list[str]
@@ -96,10 +100,10 @@ def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[
     turn = _Turn(state, stamp)
     try:
         turn.run(deferred, requests)
+        return turn.end()
     except Exception as error:
         answered = [ticket for ticket, _ in turn.answers]
         raise TurnFailed([*answered, *turn.deferred, *deferred, *requests]) from error
-    return turn.end()
 
 
 def begin(state: ShardState, stamp: Stamp, events: Sequence[Event]) -> Decided:
@@ -123,6 +127,7 @@ class _Turn:
         "dropped",
         "notices",
         "request_ids",
+        "untaken",
     )
 
     def __init__(self, state: ShardState, stamp: Stamp) -> None:
@@ -130,6 +135,7 @@ class _Turn:
         self._stamp = stamp
         self.answers: Answers = []
         self.deferred: list[Ticket] = []
+        self.untaken: list[Ticket] = []
         self.changed: dict[int, None] = {}
         """Queues whose own rows are to be recorded, in order."""
         self.dropped: list[int] = []
@@ -139,21 +145,30 @@ class _Turn:
     def run(self, deferred: list[Ticket], requests: list[Ticket]) -> None:
         """See `run`."""
         state = self._state
+        were_left = bool(state.to_wake)
         for ticket in advance(state, self._stamp.now_ms):
             self.answers.append((ticket, NO_MESSAGES))
         if state.due:
             self._pulse()
-        for ticket in deferred:
+        for place, ticket in enumerate(deferred):
+            if self._is_full():
+                self.deferred += deferred[place:]
+                break
             self._decide_later(ticket)
-        recorded = state.rows.recorded
+        if were_left:
+            self._wake()
         for place, ticket in enumerate(requests):
-            rows, size = recorded()
-            if rows >= CHANGES_MAX or size >= CHANGED_BYTES_MAX:
-                self.deferred += requests[place:]
+            if self._is_full():
+                self.untaken = requests[place:]
                 break
             self._decide(ticket)
         if state.to_wake:
             self._wake()
+
+    def _is_full(self, part: int = 1) -> bool:
+        """True if the Turn recorded as much as it may, or the given part of that."""
+        rows, size = self._state.rows.recorded()
+        return rows >= CHANGES_MAX // part or size >= CHANGED_BYTES_MAX // part
 
     def end(self) -> Decided:
         """Record the changed queues' own rows."""
@@ -165,8 +180,14 @@ class _Turn:
                 queue = state.queue(queue_id)
                 state.rows.record_queue(queue, self._stamp.now_ms)
                 queue.changed_spans.clear()
-        queue_ids = [*self.changed, *self.dropped]
-        return Decided(self.answers, self.deferred, queue_ids, self.request_ids, self.notices)
+        return Decided(
+            self.answers,
+            self.deferred,
+            self.untaken,
+            [*self.changed, *self.dropped],
+            self.request_ids,
+            self.notices,
+        )
 
     # -- time -------------------------------------------------------------------------------------------------------------
 
@@ -175,11 +196,13 @@ class _Turn:
         due = self._state.due
         handled = 0
         for queue_id in list(due)[:PULSES_MAX]:
-            rows, size = self._state.rows.recorded()
-            if handled >= PULSE_MESSAGES_MAX or rows >= CHANGES_MAX or size >= CHANGED_BYTES_MAX:
+            if handled >= PULSE_MESSAGES_MAX or self._is_full(_FOR_PULSES):
                 break
             del due[queue_id]
             for step in STEPS:
+                if self._is_full(_FOR_PULSES):
+                    due[queue_id] = None  # behind the others
+                    break
                 handled += self._pulse_step(queue_id, step)
 
     def _pulse_step(self, queue_id: int, step: Step) -> int:
@@ -284,6 +307,9 @@ class _Turn:
             queue_id = next(iter(to_wake))
             del to_wake[queue_id]
             while (ticket := waits.first(queue_id)) is not None:
+                if self._is_full():
+                    to_wake[queue_id] = None  # for the next Turn
+                    return
                 before = len(self.answers) + len(self.deferred)
                 self._decide_later(ticket)
                 if len(self.answers) + len(self.deferred) == before:
