@@ -104,7 +104,9 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._clock_leaps = 0
-        self._clock = SystemClock(on_leap=self._clock_leapt)
+        self._clock = SystemClock()
+        self._shard_clocks: list[SystemClock] = []
+        """They alone know the time before a start, and report leaps."""
         self._entropy = SystemEntropy()
         self._log = structlog.get_logger("node")
         self._sync_s = Histogram(SYNC_BOUNDS_S)
@@ -194,6 +196,8 @@ class Node:
             monotonic_s=self._clock.monotonic_s,
             sync_s=self._sync_s,
         )
+        clock = SystemClock(on_leap=self._clock_leapt)
+        self._shard_clocks.append(clock)
 
         async def opened() -> DurableStore:
             store = self._stores[number] = await asyncio.to_thread(open_store, folder, options)
@@ -202,7 +206,7 @@ class Node:
         return Shard(
             number,
             open_store=opened,
-            clock=SystemClock(on_leap=self._clock_leapt),
+            clock=clock,
             entropy=self._entropy,
             definitions=self._catalog,
             archive=self._archive_limits,
@@ -399,7 +403,8 @@ class Node:
     async def _look_at_deletions(self) -> None:
         """Drop deleted and purged queues that can be restored no more, or that the disk has no space for."""
         try:
-            trusted_ms = self._clock.trusted_ms(self._clock.now_ms())
+            trusted = (clock.trusted_ms(clock.now_ms()) for clock in self._shard_clocks)
+            trusted_ms = min(filter(None, trusted), default=0)
             await self._deletions.look(
                 trusted_ms or int(self._clock.wall_s() * 1000),
                 disk_is_short=self._disk.is_shorter_than(_RESERVES_FOR_DELETED),
