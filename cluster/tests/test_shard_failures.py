@@ -221,3 +221,27 @@ async def test_a_turn_that_fails_at_its_very_end_refuses_everybody(
 
     assert sent.refusal is ServiceUnavailable
     assert counted.answers == [QueueCounters(0, 0, 0)]
+
+
+@virtual
+async def test_a_start_whose_first_entry_is_refused_opens_the_store_once_more() -> None:
+    """A crash left two purges undone, and the disk refuses the Entry that makes up for the first."""
+    queues = KnownQueues(Q, OTHER)
+    world = World(definitions=queues)
+    await world.start()
+    for queue in (Q, OTHER):
+        await world.asked(prepared.send(queue, "a"))
+        queues.purge(queue)
+
+    world.store.fails = True
+    await world.asked(prepared.send(Q, "b"))
+    world.store.fails = True
+    await pass_time(REOPENED_S)
+    assert not is_ready(world)
+    await pass_time(10)
+
+    assert is_ready(world)
+    assert world.opened == 3
+    assert world.shard.failures == 2
+    (counted,) = await world.asked(prepared.counters(queues.queues[Q.queue_id + 1_000]))
+    assert counted.answers == [QueueCounters(0, 0, 0)]
