@@ -106,7 +106,9 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._clock_leaps = 0
-        self._clock = SystemClock(on_leap=self._clock_leapt)
+        self._clock = SystemClock()
+        self._shard_clocks: list[SystemClock] = []
+        """They alone know the time before a start, and report leaps."""
         self._entropy = SystemEntropy()
         self._log = structlog.get_logger("node")
         self._sync_s = Histogram(SYNC_BOUNDS_S)
@@ -196,6 +198,8 @@ class Node:
             monotonic_s=self._clock.monotonic_s,
             sync_s=self._sync_s,
         )
+        clock = SystemClock(on_leap=self._clock_leapt)
+        self._shard_clocks.append(clock)
 
         async def opened() -> DurableStore:
             store = self._stores[number] = await asyncio.to_thread(open_store, folder, options)
@@ -204,7 +208,7 @@ class Node:
         return Shard(
             number,
             open_store=opened,
-            clock=SystemClock(on_leap=self._clock_leapt),
+            clock=clock,
             entropy=self._entropy,
             definitions=self._catalog,
             archive=self._archive_limits,
@@ -402,7 +406,8 @@ class Node:
         """Drop deleted and purged queues that can be restored no more, or that the disk has no
         space for."""
         try:
-            trusted_ms = self._clock.trusted_ms(self._clock.now_ms())
+            trusted = (clock.trusted_ms(clock.now_ms()) for clock in self._shard_clocks)
+            trusted_ms = min(filter(None, trusted), default=0)
             await self._deletions.look(
                 trusted_ms or int(self._clock.wall_s() * 1000),
                 disk_is_short=self._disk.is_shorter_than(_RESERVES_FOR_DELETED),

@@ -189,7 +189,7 @@ class Shard:
             if is_older or not archive.source:
                 archive.source = f"{self._entropy.bits128():032x}"
                 self._commit(begin(self._state, stamp, []), stamp)
-        while unfinished := unfinished_purges(self._state):
+        while self.ready and (unfinished := unfinished_purges(self._state)):
             # One at a time: the next may continue where it ends.
             self._commit(begin(self._state, stamp, [unfinished[0]]), stamp)
 
@@ -242,7 +242,8 @@ class Shard:
                     await broken.abandon()
                     broken = None
                 await self.start()
-                self._log.warning("store_reopened")
+                if self.ready:  # else another reopening has begun
+                    self._log.warning("store_reopened")
                 return
             except Exception as error:  # whatever it was: to try again is all that can be done
                 if str(error) != said:  # a full disk says the same each second
@@ -304,7 +305,8 @@ class Shard:
             self._fail(StoreFailed(str(error)))
             return
         self._deferred = decided.deferred
-        if decided.deferred or self._state.due:
+        self._inbox.extendleft(reversed(decided.untaken))
+        if decided.deferred or decided.untaken or self._state.due or self._state.to_wake:
             self._want_turn()
         self._arm_timer(now_ms)
         self._commit(decided, stamp)

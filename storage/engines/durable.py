@@ -145,6 +145,7 @@ class DurableStore:
         self._files_timer: asyncio.TimerHandle | None = None
         self._noting_files: asyncio.Task[None] | None = None
         self._is_abandoned = False
+        self._is_ending = False
         self._logger = structlog.get_logger("store").bind(folder=str(self.folder))
 
     # -- commit -----------------------------------------------------------------------------------------------------------
@@ -240,18 +241,25 @@ class DurableStore:
 
     # -- the note of answers ----------------------------------------------------------------------------------------------
 
+    def _want_note(self) -> None:
+        if self._note is not None and self._note_timer is None and self._noted is None:
+            loop = asyncio.get_running_loop()
+            self._note_timer = loop.call_later(_NOTE_S, self._write_note)
+
     def _write_note(self) -> None:
         self._note_timer = None
         if self._note is None or self._applied is None or self._noted is not None:
             return
         self._noted = asyncio.get_running_loop().create_future()
-        self._note.write(self._applied, self._note_written)
+        self._note.write(self._applied, partial(self._note_written, self._applied))
 
-    def _note_written(self, error: Exception | None) -> None:
+    def _note_written(self, position: Position, error: Exception | None) -> None:
         if error is not None:
             self._logger.error("answered_note_not_written", error=str(error))
         noted, self._noted = self._noted, None
         _set(noted)
+        if self._applied is not position and not self._is_ending:
+            self._want_note()
 
     # -- copy -------------------------------------------------------------------------------------------------------------
 
@@ -296,6 +304,7 @@ class DurableStore:
         await self._let_go()
 
     async def _end_work(self) -> None:
+        self._is_ending = True
         if self._note_timer is not None:
             self._note_timer.cancel()
             self._note_timer = None

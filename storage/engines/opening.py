@@ -49,6 +49,7 @@ def assemble(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
     """The same over any rows and any disk, which it closes if it fails."""
     try:
         if options.durability is Durability.MEMORY:
+            _replay(_read(rows, disk, options), rows)  # of a time with another durability
             return DurableStore(rows, None, disk, None, options)
         return _opened(rows, disk, options)
     except (LogMismatch, OSError, msgspec.MsgspecError) as error:

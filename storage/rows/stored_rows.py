@@ -59,10 +59,10 @@ from visibility.state.rows import DamagedPlace, DamagedRecord, Page
 from visibility.state.state import QueueState
 
 CHANGES_MAX = 5_000
-"""Row changes from which on a Turn takes no more requests or pulses."""
+"""Row changes from which on a Turn decides nothing more, so that its Entry stays bounded."""
 CHANGED_BYTES_MAX = 4 << 20
-"""Bytes of row changes, likewise."""
-_DELAYED_PAGE_BYTES = 4 << 20
+"""Bytes of row changes, likewise. What one decision moves, sends or restores is less: an Entry has 8 MiB at most."""
+_DELAYED_PAGE_BYTES = 1 << 20
 _REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
 _NO_END = (1 << 64) - 1
 
@@ -117,10 +117,11 @@ class StoredRows:
         row = ArchiveRow(*(getattr(archive, name) for name in ArchiveRow.__struct_fields__))
         write_archive(self.changes, row)
 
-    def is_full(self) -> bool:
+    def is_full(self, part: int = 1) -> bool:
         """See `Rows.is_full`."""
         changes = self.changes
-        return changes.size >= CHANGED_BYTES_MAX or len(changes.ops) >= 2 * CHANGES_MAX
+        rows, size = len(changes.ops) // 2, changes.size
+        return size >= CHANGED_BYTES_MAX // part or rows >= CHANGES_MAX // part
 
     def take_changes(self) -> Changes:
         """End a Turn: its changes, which reads go on to see until `forget` says that the rows have them."""

@@ -46,6 +46,8 @@ PULSES_MAX = 100
 PULSE_MESSAGES_MAX = 1_000
 """Messages that pulses move or remove in one Turn, for the same reason; the other queues wait for the next. A KiB
 that the archive takes over, or that is sealed anew, counts as one more."""
+_FOR_PULSES = 4
+"""Pulses stop at this part of a Turn's bounds, so that requests go on beside them."""
 _PULSE_AGAIN_MS = 60_000
 """When a queue is looked at again whose pulse failed."""
 
@@ -75,6 +77,8 @@ class Decided(NamedTuple):
     answers: Answers
     deferred: list[Ticket]
     """To be decided in the next Turn, before new requests."""
+    untaken: list[Ticket]
+    """New requests that found no room in this Turn; they are still new to the next one."""
     queue_ids: list[int]
     """Queues that changed, THE_SHARD for what belongs to none. Empty if nothing is to be committed."""
     request_ids: list[str]
@@ -90,10 +94,10 @@ def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[
     turn = _Turn(state, stamp)
     try:
         turn.run(deferred, requests)
+        return turn.end()
     except Exception as error:
         answered = [ticket for ticket, _ in turn.answers]
         raise TurnFailed([*answered, *turn.deferred, *deferred, *requests]) from error
-    return turn.end()
 
 
 def begin(state: ShardState, stamp: Stamp, events: Sequence[Event]) -> Decided:
@@ -117,6 +121,7 @@ class _Turn:
         "dropped",
         "notices",
         "request_ids",
+        "untaken",
     )
 
     def __init__(self, state: ShardState, stamp: Stamp) -> None:
@@ -124,6 +129,7 @@ class _Turn:
         self._stamp = stamp
         self.answers: Answers = []
         self.deferred: list[Ticket] = []
+        self.untaken: list[Ticket] = []
         self.changed: dict[int, None] = {}
         """Queues whose own rows are to be recorded, in order."""
         self.dropped: list[int] = []
@@ -133,16 +139,22 @@ class _Turn:
     def run(self, deferred: list[Ticket], requests: list[Ticket]) -> None:
         """See `run`."""
         state = self._state
+        is_full = state.rows.is_full
+        were_left = bool(state.to_wake)
         for ticket in advance(state, self._stamp.now_ms):
             self.answers.append((ticket, NO_MESSAGES))
         if state.due:
             self._pulse()
-        for ticket in deferred:
+        for place, ticket in enumerate(deferred):
+            if is_full():
+                self.deferred += deferred[place:]
+                break
             self._decide_later(ticket)
-        is_full = state.rows.is_full
+        if were_left:
+            self._wake()
         for place, ticket in enumerate(requests):
             if is_full():
-                self.deferred += requests[place:]
+                self.untaken = requests[place:]
                 break
             self._decide(ticket)
         if state.to_wake:
@@ -158,20 +170,29 @@ class _Turn:
                 queue = state.queue(queue_id)
                 state.rows.record_queue(queue, self._stamp.now_ms)
                 queue.changed_spans.clear()
-        queue_ids = [*self.changed, *self.dropped]
-        return Decided(self.answers, self.deferred, queue_ids, self.request_ids, self.notices)
+        return Decided(
+            self.answers,
+            self.deferred,
+            self.untaken,
+            [*self.changed, *self.dropped],
+            self.request_ids,
+            self.notices,
+        )
 
     # -- time -------------------------------------------------------------------------------------------------------------
 
     def _pulse(self) -> None:
         """Do what time does to the queues that are due, up to a bound."""
-        due = self._state.due
+        due, is_full = self._state.due, self._state.rows.is_full
         handled = 0
         for queue_id in list(due)[:PULSES_MAX]:
-            if handled >= PULSE_MESSAGES_MAX or self._state.rows.is_full():
+            if handled >= PULSE_MESSAGES_MAX or is_full(_FOR_PULSES):
                 break
             del due[queue_id]
             for step in STEPS:
+                if is_full(_FOR_PULSES):
+                    due[queue_id] = None  # behind the others
+                    break
                 handled += self._pulse_step(queue_id, step)
 
     def _pulse_step(self, queue_id: int, step: Step) -> int:
@@ -276,6 +297,9 @@ class _Turn:
             queue_id = next(iter(to_wake))
             del to_wake[queue_id]
             while (ticket := waits.first(queue_id)) is not None:
+                if self._state.rows.is_full():
+                    to_wake[queue_id] = None  # for the next Turn
+                    return
                 before = len(self.answers) + len(self.deferred)
                 self._decide_later(ticket)
                 if len(self.answers) + len(self.deferred) == before:
