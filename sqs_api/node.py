@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import sqlite3
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib import metadata
@@ -56,13 +55,13 @@ from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.settings.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.settings.keys import identities_file, open_keyring
+from storage.engines.durable import DurableStore, StoreOptions, open_store
 from storage.engines.folder import FolderRefused, open_folder
 from storage.engines.in_use import refuse_if_in_use
-from storage.engines.rocks import RocksStore
-from storage.engines.store import Store, StoreFailed
+from storage.engines.store import StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
-from storage.rows.codec import DamagedRecord
 from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
+from visibility.state.rows import DamagedRecord
 
 _STOP_S = 10.0
 """Time that a stop gives running requests."""
@@ -113,7 +112,7 @@ class Node:
         self._stalls = StallWatch(self._clock.monotonic_s)
         self._ready = False
         self._opened = AsyncExitStack()
-        self._stores: dict[int, RocksStore] = {}
+        self._stores: dict[int, DurableStore] = {}
         """The store that each shard opened last."""
         self.first_key: AccessKey | None = None
         """The access key made at first start, to be shown once."""
@@ -158,7 +157,7 @@ class Node:
             )
             self._router = Router(self._shard(number, path) for number, path in folders.items())
             for shard in self._router.shards.values():
-                shard.start(self._catalog.highest_queue_id)
+                await shard.start(self._catalog.highest_queue_id)
                 self._opened.push_async_callback(shard.stop)
             self._deletions = Deletions(self._catalog, self._router)
             self._deletions.report_unknown()
@@ -190,32 +189,36 @@ class Node:
         return catalog
 
     def _shard(self, number: int, folder: Path) -> Shard:
-        def open_store(on_failure: Callable[[StoreFailed], None]) -> Store:
-            store = RocksStore(
-                folder,
-                self._settings.durability,
-                on_failure,
-                accepts_loss=self._settings.accept_loss is Switch.ON,
-                monotonic_s=self._clock.monotonic_s,
-                sync_s=self._sync_s,
-            )
-            self._stores[number] = store
+        options = StoreOptions(
+            self._settings.durability,
+            accepts_loss=self._settings.accept_loss is Switch.ON,
+            monotonic_s=self._clock.monotonic_s,
+            sync_s=self._sync_s,
+        )
+
+        async def opened() -> DurableStore:
+            store = self._stores[number] = await asyncio.to_thread(open_store, folder, options)
             return store
 
         return Shard(
             number,
-            open_store=open_store,
-            clock=self._clock,
+            open_store=opened,
+            clock=SystemClock(on_leap=self._clock_leapt),
             entropy=self._entropy,
             definitions=self._catalog,
             archive=self._archive_limits,
             sealing=self._sealer,
         )
 
+    def _stores_can_grow(self) -> bool:
+        return all(store.can_grow for store in self._stores.values())
+
     async def _listen(self) -> str:
         settings = self._settings
         is_open = settings.auth is AuthMode.OPEN
-        self._disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
+        self._disk = DiskSpace(
+            settings.data, settings.disk_reserve_mib << 20, self._stores_can_grow
+        )
         self._disk.look()
         try:
             self._sealer.prepare(self._catalog)
@@ -398,9 +401,9 @@ class Node:
         """Drop deleted and purged queues that can be restored no more, or that the disk has no
         space for."""
         try:
-            believed_ms = self._clock.believed_ms(self._clock.now_ms())
+            trusted_ms = self._clock.trusted_ms(self._clock.now_ms())
             await self._deletions.look(
-                believed_ms or int(self._clock.wall_s() * 1000),
+                trusted_ms or int(self._clock.wall_s() * 1000),
                 disk_is_short=self._disk.is_shorter_than(_RESERVES_FOR_DELETED),
             )
         except aiosqlite.Error as error:

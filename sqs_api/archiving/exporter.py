@@ -33,7 +33,7 @@ from storage.copies.export_task import (
     ShardExport,
     readable_keys,
 )
-from storage.engines.rocks import RocksStore
+from storage.engines.durable import DurableStore
 from storage.engines.store import StoreFailed
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
@@ -81,7 +81,7 @@ class Exporter:
         catalog: Catalog,
         clock: Clock,
         *,
-        store_of: Callable[[int], RocksStore],
+        store_of: Callable[[int], DurableStore],
         disk: DiskSpace,
     ) -> None:
         """`store_of` gives the store that a shard uses now. The settings name a lake."""

@@ -22,7 +22,7 @@ from sqs_api.gateway.metrics import Metrics
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import Settings, WhenFull, seconds_of
 from storage.copies.files import FOLDER_MODE
-from storage.engines.rocks import RocksStore
+from storage.engines.durable import DurableStore
 
 
 class LakeRefused(Exception):
@@ -63,7 +63,7 @@ class Archiving:
         catalog: Catalog,
         clock: Clock,
         *,
-        store_of: Callable[[int], RocksStore],
+        store_of: Callable[[int], DurableStore],
         disk: DiskSpace,
     ) -> None:
         """The settings name a lake; `store_of` gives the store that a shard uses now."""

@@ -20,7 +20,6 @@ from auth.caller import Caller
 from auth.errors import AuthError, MissingAuthenticationToken
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.router import Router
-from cluster.shards.turn import Ticket
 from sqs_api.gateway.access import Access, Sender
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
@@ -52,6 +51,7 @@ from visibility.contract.operations import Operation, ReceiveMessage, ReturnMess
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
 from visibility.contract.results import Result
 from visibility.rules.receive import wait_ms
+from visibility.state.waiters import Ticket
 
 _HOST = re.compile(rb"[A-Za-z0-9._~:\[\]-]{1,255}")
 _TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."

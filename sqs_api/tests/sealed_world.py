@@ -101,7 +101,7 @@ class World:
 
     def stored(self, queue: QueueDefinition) -> list[StoredMessage]:
         """What lies on disk, in order."""
-        check_rows(self.store, self.driver.engine.state)
+        check_rows(self.store, self.driver.state)
         rows = rows_by_queue(self.store).get(queue.queue_id)
         found = {} if rows is None else rows.of_kind(MESSAGE, StoredMessage)
         return [m for _, m in sorted(found.items()) if isinstance(m, StoredMessage)]

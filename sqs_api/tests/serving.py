@@ -18,7 +18,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.keys.keyring import Keyring
 from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.shards.router import Router
-from cluster.shards.shard import Shard
+from cluster.shards.shard import OpenStore, Shard
 from sqs_api.admin.access import AdminAccess
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.pages import AdminPages
@@ -35,14 +35,12 @@ from sqs_api.http.connection import SqsConnection
 from sqs_api.http.origins import AllowedOrigins, KnownHosts
 from sqs_api.http.server import SqsServer
 from storage.engines.memory import MemoryStore
-from storage.engines.store import Store, StoreFailed
+from storage.tests.on_disk import opener
 
 ACCOUNT = "000000000000"
 REGION = "us-east-1"
 WAIT_S = 60.0
 """Bound of every wait; nothing comes near it unless something hangs."""
-
-OpenStore = Callable[[Callable[[StoreFailed], None]], Store]
 
 
 class AiohttpConnection(SqsConnection):
@@ -236,14 +234,14 @@ async def running(
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
         0,
-        open_store=open_store or (lambda on_failure: MemoryStore()),
+        open_store=open_store or opener(MemoryStore()),
         clock=clock,
         entropy=entropy,
         definitions=catalog,
         sealing=sealer,
     )
     router = Router([shard])
-    shard.start()
+    await shard.start()
     accounting = accounting or Accounting()
     metrics = Metrics(accounting)
     disk = DiskSpace(Path("/"), 0)

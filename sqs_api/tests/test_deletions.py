@@ -19,6 +19,7 @@ from sqs_api.admin.deletions import Deletions
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.tests.serving import settled
 from storage.engines.memory import MemoryStore
+from storage.tests.on_disk import opener
 from visibility.contract import operations as op
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
@@ -39,12 +40,11 @@ class Kept:
         self.store = MemoryStore()
         self.shard = Shard(
             0,
-            open_store=lambda on_failure: self.store,
+            open_store=opener(self.store),
             clock=clock,
             entropy=CountingEntropy(),
             definitions=catalog,
         )
-        self.shard.start()
         self.router = Router([self.shard])
         self.deletions = Deletions(catalog, self.router)
         self.actions = QueueActions(catalog, self.router, self.deletions)
@@ -91,6 +91,7 @@ async def kept() -> AsyncIterator[Kept]:
         restore_window_ms=HOUR_MS,
     )
     parts = Kept(catalog, clock)
+    await parts.shard.start()
     yield parts
     await parts.shard.stop()
     await catalog.close()
@@ -158,7 +159,7 @@ async def test_what_a_stopped_shard_could_not_drop_is_tried_again(kept: Kept) ->
 
     await kept.look()
     assert kept.catalog.restorable_queues() == []
-    kept.shard.start()
+    await kept.shard.start()
     assert kept.stored() == {1}
     await kept.look()
 
@@ -293,7 +294,7 @@ async def test_a_purge_that_a_crash_kept_from_the_shard_is_finished_by_the_start
     await kept.catalog.purge_queue(queue)
     await kept.shard.stop()
 
-    kept.shard.start()
+    await kept.shard.start()
 
     await kept.router.ask(prepared.send(kept.queue(), "new"))
     successor = kept.shard.queue(kept.queue().queue_id)

@@ -26,11 +26,11 @@ from sqs_api.archiving.schedule import Schedule
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.settings.config import Settings
 from storage.copies.export_task import Export, ExportTask, ShardExport
-from storage.engines.rocks import Durability, RocksStore
-from storage.engines.store import StoreFailed
+from storage.engines.durable import Durability, DurableStore, StoreOptions, open_store
 from storage.rows.appliers import write_archive
 from storage.rows.codec import ArchiveRow, encode_row
 from storage.rows.keys import BATCH, row_key
+from storage.tests.on_disk import changing, opener
 from visibility.state.events import THE_SHARD, SealedBatch
 
 _SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -43,25 +43,20 @@ async def exporter(tmp_path: Path) -> AsyncIterator[Exporter]:
     catalog = await Catalog.open(
         Path(":memory:"), clock=clock, entropy=entropy, secrets=some_secrets(), shards=[0]
     )
-    stores: list[RocksStore] = []
-
-    def open_store(on_failure: Callable[[StoreFailed], None]) -> RocksStore:
-        stores.append(RocksStore(tmp_path / "shard", Durability.MEMORY, on_failure))
-        return stores[-1]
-
+    store = open_store(tmp_path / "shard", StoreOptions(Durability.MEMORY))
     shard = Shard(
         0,
-        open_store=open_store,
+        open_store=opener(store),
         clock=clock,
         entropy=entropy,
         definitions=catalog,
         archive=ArchiveLimits(1 << 30, retains=False),
     )
-    shard.start()
+    await shard.start()
     settings = Settings(data=tmp_path, lake=str(tmp_path / "lake"))
     disk = DiskSpace(tmp_path, 0)
     yield Exporter(
-        settings, Router([shard]), catalog, clock, store_of=lambda number: stores[-1], disk=disk
+        settings, Router([shard]), catalog, clock, store_of=lambda number: store, disk=disk
     )
     await shard.stop()
     await catalog.close()
@@ -99,11 +94,10 @@ async def test_an_export_ends_that_was_just_starting(
 
 async def test_an_export_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
     shard, scratch, key = tmp_path / "shard", tmp_path / "scratch", tmp_path / "key"
-    store = RocksStore(shard, Durability.MEMORY, lambda error: None)
-    write_archive(store.batch, ArchiveRow("source", 2, 2, 0, 2, 0, 0, 0))
-    batch = SealedBatch(1, 1, 2, 0, 0)
-    store.batch.put(row_key(THE_SHARD, BATCH, 1), encode_row(batch))
-    store.close()
+    with changing(shard) as changes:
+        write_archive(changes, ArchiveRow("source", 2, 2, 0, 2, 0, 0, 0))
+        batch = SealedBatch(1, 1, 2, 0, 0)
+        changes.put(row_key(THE_SHARD, BATCH, 1), encode_row(batch))
     scratch.mkdir()
     os.mkfifo(key, 0o600)  # whoever reads it waits
     export = Export(str(tmp_path / "lake"), [ShardExport(0, str(shard), "source")], [])
@@ -139,7 +133,7 @@ async def test_nothing_is_exported_after_a_stop(
     exporter: Exporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushes: list[None] = []
-    monkeypatch.setattr(RocksStore, "flush", lambda store: flushes.append(None))
+    monkeypatch.setattr(DurableStore, "flush", lambda store: flushes.append(None))
     await exporter.stop()
 
     with pytest.raises(ExportFailed, match="the service stops"):

@@ -16,6 +16,7 @@ from sqs_api.admin.deletions import Deletions
 from sqs_api.archiving.queue_counters import Flows
 from sqs_api.gateway.queue_actions import QueueActions
 from storage.engines.memory import MemoryStore
+from storage.tests.on_disk import opener
 from visibility.contract import operations as op
 from visibility.contract.model import QueueDefinition
 from visibility.tests import prepared
@@ -32,12 +33,11 @@ class Service:
         self.clock = clock
         self.shard = Shard(
             0,
-            open_store=lambda on_failure: MemoryStore(),
+            open_store=opener(MemoryStore()),
             clock=clock,
             entropy=CountingEntropy(),
             definitions=catalog,
         )
-        self.shard.start()
         self.router = Router([self.shard])
         self.flows = Flows(catalog, clock)
 
@@ -68,6 +68,7 @@ async def service() -> AsyncIterator[Service]:
         restore_window_ms=60 * MINUTE_MS,
     )
     service = Service(catalog, clock)
+    await service.shard.start()
     yield service
     await service.shard.stop()
     await catalog.close()

@@ -22,7 +22,9 @@ from zlib import crc32
 
 from storage.rows.keys import FORMAT_VERSION
 
-_FILE = "format.json"
+FORMAT_FILE = "format.json"
+_CHECKED = (3, 4)
+"""Formats of which the file has a checksum that this version knows."""
 _MAY_BE_THERE = re.compile(
     r"format\.new|(catalog|keyring|identities|usage)\.sqlite(-wal|-shm|-journal)?"
     r"|master\.key(\..*)?|audit\.log(\..*)?|backup-draft|lost\+found"
@@ -44,7 +46,7 @@ def open_folder(folder: Path) -> dict[int, Path]:
             f"cannot make data folder {folder}: {_reason(folder, error)}"
         ) from error
     try:
-        file = folder / _FILE
+        file = folder / FORMAT_FILE
         if not file.exists():
             _create(folder)
         return _read(folder, file)
@@ -65,7 +67,7 @@ def _reason(folder: Path, error: OSError) -> str:
 def _create(folder: Path) -> None:
     names = sorted(child.name for child in folder.iterdir())
     if any(name.startswith("shard-") for name in names):
-        raise FolderRefused(f"data folder {folder} has shards but no {_FILE}")
+        raise FolderRefused(f"data folder {folder} has shards but no {FORMAT_FILE}")
     foreign = [name for name in names if _MAY_BE_THERE.fullmatch(name) is None]
     if foreign:
         raise FolderRefused(
@@ -77,7 +79,7 @@ def _create(folder: Path) -> None:
 
 def write_format(folder: Path, shards: Mapping[str, str]) -> None:
     """Make it a data folder of the current format, with these shards; durable when it returns. Raises OSError."""
-    file = folder / _FILE
+    file = folder / FORMAT_FILE
     draft = file.with_suffix(".new")
     with draft.open("w") as stream:
         content = {"format": FORMAT_VERSION, "shards": dict(shards)}
@@ -100,24 +102,25 @@ def is_unused(folder: Path) -> bool:
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder that is not one of ours. Changes nothing. Raises FolderRefused."""
-    if not (folder / _FILE).is_file():
+    if not (folder / FORMAT_FILE).is_file():
         raise FolderRefused(f"{folder} is not a data folder")
-    _read(folder, folder / _FILE)
+    _read(folder, folder / FORMAT_FILE)
 
 
 def _read(folder: Path, file: Path) -> dict[int, Path]:
+    content = read_format(folder)
+    version = content["format"]
+    if version != FORMAT_VERSION:
+        hint = f"; convert it with holdfast convert {folder}" if version == 3 else ""
+        raise FolderRefused(
+            f"data folder {folder} has format {version}; "
+            f"this version of holdfast knows {FORMAT_VERSION}{hint}"
+        )
+    named = content["shards"]
+    assert isinstance(named, dict)
     try:
-        content = json.loads(file.read_text())
-        version = content["format"]
-        if version != FORMAT_VERSION:
-            raise FolderRefused(
-                f"data folder {folder} has format {version}; "
-                f"this version of holdfast knows {FORMAT_VERSION}"
-            )
-        if content.pop("crc32") != _checksum(content):
-            raise ValueError("its checksum does not match")
-        shards = {int(number): folder / str(name) for number, name in content["shards"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        shards = {int(number): folder / str(name) for number, name in named.items()}
+    except ValueError as error:
         raise FolderRefused(f"{file} is damaged: {error}") from error
     if not shards:
         raise FolderRefused(f"{file} is damaged: it names no shard")
@@ -126,6 +129,23 @@ def _read(folder: Path, file: Path) -> dict[int, Path]:
             f"data folder {folder} has {len(shards)} shards; this version of holdfast serves one"
         )
     return shards
+
+
+def read_format(folder: Path) -> dict[str, object]:
+    """What the file says: `format`, and `shards` if this version knows the format. Raises FolderRefused."""
+    file = folder / FORMAT_FILE
+    try:
+        content: dict[str, object] = json.loads(file.read_text())
+        if content["format"] in _CHECKED:
+            if content.pop("crc32") != _checksum(content):
+                raise ValueError("its checksum does not match")
+            if not isinstance(content["shards"], dict):
+                raise TypeError("it names no shards")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FolderRefused(f"{file} is damaged: {error}") from error
+    except OSError as error:
+        raise FolderRefused(f"{folder} is not a data folder") from error
+    return content
 
 
 def sync_folder(folder: Path) -> None:
