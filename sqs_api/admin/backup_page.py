@@ -24,8 +24,8 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def make_backup(backups: Backups, sent: AdminRequest) -> web.Response:
-    """What was made, or an object with an `error`: 400 for a request that is none, 403 for a user
-    who asks for the master key, 409 if the backup was not made."""
+    """The backup, or an object with an `error`: 400 for a request that is none, 403 for a user who
+    asks for the master key, 409 if the backup was not made."""
     try:
         wanted = msgspec.json.decode(sent.body, type=_Wanted)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

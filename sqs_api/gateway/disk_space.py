@@ -19,7 +19,10 @@ class DiskSpace:
     def __init__(
         self, folder: Path, reserve_bytes: int, can_grow: Callable[[], bool] = lambda: True
     ) -> None:
-        """`reserve_bytes` 0: space is never short. `can_grow` is false when a log finds no space to go on."""
+        """`reserve_bytes` 0: space is never short.
+
+        `can_grow` returns False when a log finds no space to go on.
+        """
         self._can_grow = can_grow
         self._folder = folder
         self._reserve_bytes = reserve_bytes

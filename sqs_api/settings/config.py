@@ -175,9 +175,9 @@ class Settings(BaseSettings):
     data: Path = Path(DEFAULT_DATA)
     """Folder of queues, messages and access keys; made if it does not exist."""
     auth: AuthMode = AuthMode.SIGV4
-    """Whether signatures are checked."""
+    """Check of signatures; `open` checks none, and listens on loopback only."""
     durability: Durability = Durability.FSYNC
-    """What an acknowledgement survives."""
+    """Failures that an acknowledged message survives."""
     account: Annotated[str, AfterValidator(_account)] = "000000000000"
     """Account of the first access key, and of unsigned requests in open mode; 12 digits."""
     region: Annotated[str, AfterValidator(_region)] = "us-east-1"
@@ -185,14 +185,13 @@ class Settings(BaseSettings):
     public_url: Annotated[str | None, AfterValidator(_url)] = None
     """Base of queue URLs; by default what the client's Host header says."""
     accept_loss: Switch = Switch.OFF
-    """Whether to start on a folder that came back shorter than answers told of: an old copy, or a
-    file that was cut or damaged at its end."""
+    """Start on a folder that has less than was acknowledged: an old copy, or a file that was cut or
+    damaged at its end."""
     disk_reserve_mib: Annotated[int, Field(ge=0)] = 128
     """MiB of free space below which sends are refused, while receives and deletes still pass; 0 for
     none."""
     aws_waits: Switch = Switch.ON
-    """Whether AWS's 60 s rules hold: between two purges, and before a deleted queue's name is used
-    again."""
+    """AWS's waits of 60 s: between two purges, and before a deleted queue's name is used again."""
     master_key: SecretStr | None = None
     """Key that all others are kept under: base64 of 32 bytes, from HOLDFAST_MASTER_KEY only; else
     it is read from a file."""
@@ -217,13 +216,13 @@ class Settings(BaseSettings):
     queue_rate: Annotated[str | None, AfterValidator(_rate)] = None
     """Requests on the messages of one queue, such as "1000/second". By default any."""
     fifo_quotas: Switch = Switch.OFF
-    """Whether AWS's quotas hold: 300 calls a second for each action of a FIFO queue, or for each of
+    """AWS's quotas: 300 calls a second for each action of a FIFO queue, or for each of
     its message groups."""
     lake: Annotated[str | None, AfterValidator(_lake)] = None
     """Folder or s3://BUCKET/PREFIX of the archive: messages that expire go there instead of being
     lost. By default none."""
     archive_bodies: Bodies = Bodies.READABLE
-    """How messages of queues without a KmsMasterKeyId are archived."""
+    """Form of archived messages of queues without a KmsMasterKeyId."""
     archive_keys: str = ""
     """KMS keys, separated by commas, whose messages are archived readable too, such as
     "alias/orders"."""
@@ -231,28 +230,28 @@ class Settings(BaseSettings):
     """MiB on disk that may wait for the archive, which a lake that is away fills; from half of it
     on there are warnings."""
     archive_when_full: WhenFull = WhenFull.DISCARD
-    """What becomes of expired messages above that: removed without being archived, or kept in their
+    """Fate of expired messages above that: removed without being archived, or kept in their
     queues."""
     archive_seal_s: Annotated[int, Field(ge=1)] = 60
     """Seconds after which what waits for the archive is written to the lake; sooner where it takes
     64 MiB."""
     archive_every: Annotated[str | None, AfterValidator(_duration)] = None
-    """How often the archive and queue-age jobs run on this machine, such as "15m"; by default
-    something else runs them."""
+    """Interval of the archive and queue-age jobs on this machine, such as "15m"; by default something
+    else runs them."""
     snapshot_every_s: Annotated[int, Field(ge=0)] = 300
     """Seconds between two snapshots of what waits, for the queue-age job; rarer where they take
     long, 0 for none."""
     log: LogFormat = LogFormat.JSON
     """Form of log lines."""
     audit: Switch = Switch.ON
-    """Whether administrative actions and denied calls are noted in audit.log in the data folder: 6
-    files of 16 MiB."""
+    """Notes of administrative actions and denied calls in audit.log in the data folder: 6 files of
+    16 MiB."""
     usage_days: Annotated[int, Field(ge=1)] = 400
     """Days for which `holdfast usage` knows what accounts did."""
     metrics_queues_max: Annotated[int, Field(ge=0)] = 500
     """Queues with metrics of their own; the fullest ones, the others are summed up."""
     metrics: Audience = Audience.LOOPBACK
-    """Who may read /_holdfast/metrics, which names all queues."""
+    """Readers of /_holdfast/metrics, which names all queues."""
     tls_certificate: Path | None = None
     """PEM file with the certificate and those up to its authority; the port then speaks https only.
     Changes are seen."""
