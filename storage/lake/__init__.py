@@ -1,0 +1,1 @@
+"""The lake: segments of archived messages and the table that lists them."""
