@@ -24,7 +24,7 @@ from storage.rows.keys import FORMAT_VERSION
 
 _FILE = "format.json"
 _MAY_BE_THERE = re.compile(
-    r"format\.new|(catalog|keyring|identities|usage)\.sqlite(-wal|-shm|-journal)?"
+    r"format\.new|(catalog|keyring|identities|usage)\.sqlite(\.copy)?(\.new)?(-wal|-shm|-journal)?"
     r"|master\.key(\..*)?|audit\.log(\..*)?|backup-draft|lost\+found"
 )
 """Names in a folder that becomes a data folder: what others put there first, and what a first start that was cut off left.
