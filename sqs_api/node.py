@@ -12,7 +12,6 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-import aiosqlite
 import structlog
 
 from auth.caller import Caller
@@ -20,12 +19,15 @@ from auth.credentials import AccessKey, CredentialSet
 from auth.envelope import SealBroken
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
-from cluster.catalog.catalog import CATALOG_FILE, Catalog
-from cluster.catalog.catalog_rows import CatalogUnreadable
+from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_rules import Waits
+from cluster.catalog.records import CatalogUnreadable
+from cluster.catalog.sqlite_coordination import CATALOG_FILE, SqliteCoordination
 from cluster.copies.backup import remove_leftovers
 from cluster.keys.identity_store import IdentitiesUnreadable, IdentityStore
 from cluster.keys.master_key import KeysUnusable
 from cluster.shards.clock import SystemClock, SystemEntropy
+from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import CatalogOlder, Shard
 from sqs_api.admin.admission import AdminSide, admin_answers
@@ -62,7 +64,7 @@ from storage.engines.rocks import RocksStore
 from storage.engines.store import Store, StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.rows.codec import DamagedRecord
-from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
+from visibility.contract.errors import ServiceUnavailable
 
 _STOP_S = 10.0
 """How long a stop waits for running requests."""
@@ -160,13 +162,14 @@ class Node:
             for shard in self._router.shards.values():
                 shard.start(self._catalog.highest_queue_id)
                 self._opened.push_async_callback(shard.stop)
-            self._deletions = Deletions(self._catalog, self._router)
+            self._queue_watch = QueueWatch(self._catalog, self._router)
+            self._deletions = Deletions(self._catalog, self._router, self._queue_watch)
             self._deletions.report_unknown()
             self._opened.push_async_callback(self._deletions.stop)
             remove_leftovers(settings.data)
         except _REFUSALS as error:
             raise NodeRefused(str(error)) from error
-        except aiosqlite.Error as error:
+        except sqlite3.Error as error:
             raise NodeRefused(f"cannot open the catalog of {settings.data}: {error}") from error
         if settings.auth is AuthMode.SIGV4 and not len(self._credentials):
             self.first_key = self._identities.add_key(settings.account)
@@ -175,15 +178,13 @@ class Node:
         return await self._listen()
 
     async def _open_catalog(self, shards: list[int]) -> Catalog:
-        waits = self._settings.aws_waits is Switch.ON
         catalog = await Catalog.open(
-            self._settings.data / CATALOG_FILE,
+            await SqliteCoordination.open(self._settings.data / CATALOG_FILE),
             clock=self._clock,
             entropy=self._entropy,
             secrets=self._keyring.secrets,
             shards=shards,
-            deleted_name_wait_ms=QUEUE_REUSE_SECONDS * 1000 if waits else 0,
-            purge_interval_ms=PURGE_INTERVAL_SECONDS * 1000 if waits else 0,
+            waits=Waits() if self._settings.aws_waits is Switch.ON else Waits(0, 0),
             restore_window_ms=self._settings.restore_deleted_s * 1000,
         )
         self._opened.push_async_callback(catalog.close)
@@ -231,7 +232,7 @@ class Node:
         self._access.replace(self._users)
         self._gateway = Gateway(
             authenticate=self._authenticate(),
-            queues=QueueActions(self._catalog, self._router, self._deletions),
+            queues=QueueActions(self._catalog, self._router, self._deletions, self._queue_watch),
             router=self._router,
             metrics=self._metrics,
             clock=self._clock,
@@ -401,7 +402,7 @@ class Node:
                 believed_ms or int(self._clock.wall_s() * 1000),
                 disk_is_short=self._disk.is_shorter_than(_RESERVES_FOR_DELETED),
             )
-        except aiosqlite.Error as error:
+        except ServiceUnavailable as error:
             self._log.error("deleted_queues_not_dropped", error=str(error))
 
     # -- the end ----------------------------------------------------------------------------------------------------------

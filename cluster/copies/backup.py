@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from cluster.catalog.catalog import CATALOG_FILE
+from cluster.catalog.records import DELETED, QUEUES, CatalogUnreadable, StoredQueue, stored_entry
+from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
 from storage.copies.files import (
     FOLDER_MODE,
-    copy_database,
     copy_file,
     files_below,
     hash_file,
@@ -34,6 +34,7 @@ from storage.copies.manifest import (
     Manifest,
     write_manifest,
 )
+from storage.copies.second_copy import copy_sound, first_of, is_there
 from storage.engines.folder import FolderRefused, check_folder, open_folder
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.rocks import Durability, RocksStore
@@ -78,7 +79,7 @@ class BackupDraft:
             raise BackupRefused(f"{target} is not a folder")
         if target.exists() and any(target.iterdir()):
             raise BackupRefused(f"{target} is not empty")
-        if not (self._data / CATALOG_FILE).is_file():
+        if not is_there(self._data / CATALOG_FILE):
             raise BackupRefused(f"{self._data} has no {CATALOG_FILE}")
         if self._with_master_key and not (self._data / MASTER_KEY_FILE).is_file():
             raise BackupRefused(f"{self._data} has no {MASTER_KEY_FILE} that could be put in")
@@ -87,7 +88,7 @@ class BackupDraft:
         """Whether hard links can be made there. RocksDB would copy where they cannot, and stop the process meanwhile."""
         probe = target / "probe"
         try:
-            os.link(self._data / CATALOG_FILE, probe)
+            os.link(next(self._data.glob(f"{CATALOG_FILE}*")), probe)
         except OSError:
             return False
         probe.unlink()
@@ -110,11 +111,8 @@ class BackupDraft:
             for name, checkpoint in checkpoints.items():
                 checkpoint(self._draft / name)
                 (self._draft / name).chmod(FOLDER_MODE)
-            databases = sorted(
-                self._data.glob("*.sqlite"), key=lambda file: (file.name != CATALOG_FILE, file.name)
-            )
-            for database in databases:
-                copy_database(database, self._draft / database.name)
+            for database in databases_of(self._data):
+                copy_sound(database, self._draft / database.name)
             if self._with_master_key:
                 copy_file(self._data / MASTER_KEY_FILE, self._draft / MASTER_KEY_FILE)
 
@@ -206,25 +204,27 @@ def back_up_closed(
             store.close()
 
 
+def databases_of(data: Path) -> list[Path]:
+    """The SQLite databases of a data folder, the catalog first, also those of which only the second copy is there."""
+    files = {*data.glob("*.sqlite"), *(first_of(copy) for copy in data.glob("*.sqlite.copy"))}
+    return sorted(files, key=lambda file: (file.name != CATALOG_FILE, file.name))
+
+
 def queue_ids(catalog: sqlite3.Connection) -> dict[int, list[int]]:
-    """The ids of the queues of each shard that can be used or restored. Raises sqlite3.Error."""
+    """The ids of the queues of each shard that can be used or restored. Raises sqlite3.Error, CatalogUnreadable."""
     found: dict[int, list[int]] = {}
-    select = (
-        "SELECT shard, queue_id FROM queues UNION ALL SELECT shard, queue_id FROM deleted_queues"
-    )
-    for shard, queue_id in catalog.execute(select):
-        found.setdefault(shard, []).append(queue_id)
+    for record in read_records(catalog).records:
+        entry = stored_entry(record.key, record.value)
+        if not isinstance(entry, int):
+            queue = entry if isinstance(entry, StoredQueue) else entry.queue
+            found.setdefault(queue.shard, []).append(queue.queue_id)
     return found
 
 
 def count_queues(catalog: sqlite3.Connection) -> tuple[int, int]:
     """The numbers of queues in use and of deleted ones. Raises sqlite3.Error."""
-    counts = (
-        catalog.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-        for table in ("queues", "deleted_queues")
-    )
-    used, deleted = counts
-    return used, deleted
+    keys = [record.key for record in read_records(catalog).records]
+    return sum(key.startswith(QUEUES) for key in keys), sum(key.startswith(DELETED) for key in keys)
 
 
 @contextmanager
@@ -235,5 +235,5 @@ def _named_errors(what: str) -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise BackupRefused(f"{what}: {where}{error.strerror or error}") from error
-    except (sqlite3.Error, StoreFailed, DamagedRecord) as error:
+    except (sqlite3.Error, StoreFailed, DamagedRecord, CatalogUnreadable) as error:
         raise BackupRefused(f"{what}: {error}") from error

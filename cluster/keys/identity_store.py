@@ -19,9 +19,9 @@ from auth.envelope import SealBroken
 from auth.identities import Identities, User
 from auth.policy import NamedPolicy
 from auth.policy_document import Kind, PolicyRefused, read_policy
-from cluster.catalog.sqlite_file import open_sqlite
 from cluster.keys.keyring import Secrets
 from cluster.shards.clock import Clock, Entropy
+from storage.copies.second_copy import open_with_copy, tables
 
 FILE_NAME = "identities.sqlite"
 _ID_RANDOM_BYTES = 10
@@ -55,7 +55,7 @@ class IdentityStore:
         self._clock = clock
         self._entropy = entropy
         try:
-            self._database = open_sqlite(file, _SCHEMA)
+            self._database = open_with_copy(file, tables(_SCHEMA))
         except (OSError, sqlite3.Error) as error:
             raise IdentitiesUnreadable(f"cannot open users and keys in {file}: {error}") from error
         self._seen_version = self._version()

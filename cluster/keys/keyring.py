@@ -24,7 +24,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from auth.envelope import BUILT_IN_KEY, KEY_BYTES, NONCE_BYTES, DataKey, SealBroken, WrappingKey
-from cluster.catalog.sqlite_file import open_sqlite
 from cluster.keys.key_owners import (
     SCHEMA,
     Grant,
@@ -37,6 +36,7 @@ from cluster.keys.key_owners import (
 )
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
 from cluster.shards.clock import Clock, Entropy
+from storage.copies.second_copy import open_with_copy, tables
 
 FILE_NAME = "keyring.sqlite"
 
@@ -101,7 +101,7 @@ class Keyring:
         self._owner = owner or ""
         self._data_keys: OrderedDict[int, tuple[NamedKey, DataKey]] = OrderedDict()
         try:
-            self._database = open_sqlite(file, _SCHEMA + SCHEMA)
+            self._database = open_with_copy(file, tables(_SCHEMA + SCHEMA))
         except (OSError, sqlite3.Error) as error:
             raise KeysUnusable(f"cannot open the keys in {file}: {error}") from error
         try:

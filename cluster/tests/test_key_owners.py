@@ -13,6 +13,7 @@ from auth.envelope import BUILT_IN_KEY
 from auth.policy_document import Kind, read_policy
 from cluster.keys.key_owners import SCHEMA, Grant
 from cluster.tests.key_folder import ACCOUNT, Folder
+from storage.copies.second_copy import copy_of
 
 OTHERS = "222222222222"
 
@@ -117,6 +118,8 @@ def _of_version_0_1(folder: Folder) -> tuple[int, bytes]:
             database.execute(f"UPDATE {table} SET name = 'orders' WHERE name = ?", (key_id,))
         database.execute("DROP TABLE owners")
         database.execute("DROP TABLE grants")
+        database.execute("DROP TABLE checksum")
+    copy_of(folder.file).unlink()
     return key.number, key.seal(b"body")
 
 

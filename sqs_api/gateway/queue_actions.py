@@ -12,6 +12,7 @@ from typing import Any
 
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
+from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from sqs_api.admin.deletions import Deletions
 from sqs_api.gateway.move_actions import MoveOperation, move_request
@@ -31,10 +32,13 @@ _NO_COUNTERS = QueueCounters(0, 0, 0)
 class QueueActions:
     """Answers the catalog's actions."""
 
-    def __init__(self, catalog: Catalog, router: Router, deletions: Deletions) -> None:
+    def __init__(
+        self, catalog: Catalog, router: Router, deletions: Deletions, watch: QueueWatch
+    ) -> None:
         self._catalog = catalog
         self._router = router
         self._deletions = deletions
+        self._watch = watch
 
     def find(self, url: str, caller: Caller) -> QueueDefinition:
         """The queue a QueueUrl names, by its path alone; a bare name is the caller's own.
@@ -127,9 +131,7 @@ class QueueActions:
     ) -> None:
         queue = self.find(operation.queue_url or "", caller)
         await self._catalog.set_attributes(queue, operation.attributes or {})
-        changed = self._catalog.successor(queue.queue_id)
-        if changed is not None:
-            await self._router.ask(Request(op.QueueChanged(), changed, caller, request_id))
+        await self._watch.confirmed(queue.queue_id)
 
     async def _add_permission(
         self, operation: op.AddPermission, caller: Caller, base_url: str, request_id: str

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.shards.clock import SystemClock
 from cluster.shards.router import Router
 from cluster.shards.shard import ArchiveLimits, Shard
@@ -40,7 +41,11 @@ _PATIENCE_S = 120
 async def hand_over(tmp_path: Path) -> AsyncIterator[HandOver]:
     clock, entropy = SystemClock(), CountingEntropy()
     catalog = await Catalog.open(
-        Path(":memory:"), clock=clock, entropy=entropy, secrets=some_secrets(), shards=[0]
+        await SqliteCoordination.open(Path(":memory:")),
+        clock=clock,
+        entropy=entropy,
+        secrets=some_secrets(),
+        shards=[0],
     )
     stores: list[RocksStore] = []
 
