@@ -19,7 +19,7 @@ from auth.errors import AccessDenied
 from auth.identities import Identities, User
 from auth.policy import Asked, Authorizer, Decision, Principal
 from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
-from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_view import QueueView
 from cluster.keys.key_owners import NamedKey
 from cluster.keys.keyring import Keyring
 from cluster.shards.clock import Clock
@@ -63,7 +63,7 @@ class Access:
     """Decides for the gateway. Belongs to the event loop's thread."""
 
     def __init__(
-        self, catalog: Catalog, clock: Clock, keyring: Keyring, *, enforced: bool, region: str
+        self, catalog: QueueView, clock: Clock, keyring: Keyring, *, enforced: bool, region: str
     ) -> None:
         """`enforced` False: everybody may do everything, as in open mode. `region` is that of unsigned requests."""
         self._keys = KeyAccess(keyring)
