@@ -14,7 +14,7 @@ import structlog
 
 from auth.credentials import AccessKey
 from auth.envelope import SealBroken
-from cluster.catalog.records import CatalogUnreadable
+from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, SqliteCoordination
 from cluster.keys.identity_store import IdentitiesUnreadable
 from cluster.keys.master_key import KeysUnusable

@@ -28,14 +28,8 @@ from cluster.catalog.coordination import (
 )
 from cluster.catalog.queue_rules import Decision, NewQueue, Waits
 from cluster.catalog.queue_view import QueueChange, QueueView
-from cluster.catalog.records import (
-    CatalogUnreadable,
-    Entries,
-    KeptQueue,
-    KeptState,
-    QueueName,
-    RecordCodec,
-)
+from cluster.catalog.record_codec import CatalogUnreadable, RecordCodec
+from cluster.catalog.records import Entries, KeptQueue, KeptState, QueueName
 from cluster.keys.keyring import Secrets
 from cluster.shards.clock import Clock, Entropy
 from visibility.contract.errors import ServiceUnavailable

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from cluster.catalog.records import DELETED, QUEUES, CatalogUnreadable, StoredQueue, stored_entry
+from cluster.catalog.record_codec import CatalogUnreadable, StoredQueue, stored_entry
+from cluster.catalog.records import DELETED, QUEUES
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
 from storage.copies.files import (

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from cluster.catalog.records import CatalogUnreadable
+from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.catalog.sqlite_coordination import CATALOG_FILE
 from cluster.copies.backup import queue_ids
 from storage.copies.files import FOLDER_MODE, copy_file, sync_folders

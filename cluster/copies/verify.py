@@ -12,13 +12,13 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.catalog.records import (
-    LAST_ID,
+from cluster.catalog.record_codec import (
     CatalogUnreadable,
     StoredQueue,
     StoredTombstone,
     stored_entry,
 )
+from cluster.catalog.records import LAST_ID
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.copies.backup import databases_of
 from cluster.copies.restore import difference

@@ -200,7 +200,8 @@ def _explain(asked: Asked, decision: Decision) -> None:
 
 def _queue_row(settings: Settings, asked_for: _AskedFor) -> tuple[dict[str, str], dict[str, str]]:
     """The queue's attributes and tags as the catalog has them now. Raises Refused."""
-    from cluster.catalog.records import CatalogUnreadable, StoredQueue, queue_key, stored_entry
+    from cluster.catalog.record_codec import CatalogUnreadable, StoredQueue, stored_entry
+    from cluster.catalog.records import queue_key
     from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 
     account, region, name = asked_for.account, asked_for.region, asked_for.queue

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from cluster.copies.backup import back_up_closed
+from cluster.copies.restore import restore
+from cluster.copies.verify import FolderCheck
 from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import Settings
-from sqs_api.tests.served import filled, serving
+from sqs_api.tests.served import filled, names, serving
+from storage.copies.manifest import BackupRefused
 
 SMALL_FILES = ("catalog.sqlite", "identities.sqlite", "keyring.sqlite")
 
@@ -83,3 +87,35 @@ def test_a_small_file_of_which_both_copies_are_damaged_names_a_way_out(
     assert f"{name}.copy is damaged too" in text
     assert "Restore a backup with holdfast restore" in text
     assert "\n" not in text
+
+
+@pytest.mark.parametrize("name", SMALL_FILES)
+def test_a_backup_of_a_damaged_small_file_is_sound_and_its_restore_has_both_copies(
+    tmp_path: Path, name: str
+) -> None:
+    data = filled(tmp_path / "data")
+    for damaged in (b"no database" * 1000, None):
+        if damaged is None:
+            (data / name).unlink()
+        else:
+            (data / name).write_bytes(damaged)
+        target = tmp_path / f"backup {damaged is None}"
+        made = back_up_closed(data, target, version="0", made_at_ms=0, with_master_key=True)
+        restored = tmp_path / f"restored {damaged is None}"
+        restore(target, restored)
+
+        assert f"{name}.copy" not in {file.path for file in made.files}
+        assert {f"{each}.copy" for each in SMALL_FILES} <= names(restored)
+        assert not list(FolderCheck(restored).findings())
+        assert asyncio.run(_served(restored)) == ["a", "b", "c"]
+
+
+def test_no_backup_is_made_of_a_small_file_of_which_both_copies_are_damaged(tmp_path: Path) -> None:
+    data = filled(tmp_path / "data")
+    for file in ("keyring.sqlite", "keyring.sqlite.copy"):
+        (data / file).write_bytes(b"no database" * 1000)
+
+    with pytest.raises(BackupRefused, match=r"keyring\.sqlite\.copy is damaged too"):
+        back_up_closed(data, tmp_path / "backup", version="0", made_at_ms=0, with_master_key=False)
+
+    assert names(tmp_path / "backup") == set()
