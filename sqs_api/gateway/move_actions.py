@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from auth.caller import Caller
-from cluster.catalog.queue_view import QueueView
+from cluster.catalog.catalog import Catalog
 from visibility.contract import operations as op
 from visibility.contract.errors import ResourceNotFound
 from visibility.contract.model import QueueDefinition, Request
@@ -18,7 +18,7 @@ MoveOperation = op.StartMessageMoveTask | op.CancelMessageMoveTask | op.ListMess
 
 
 def move_request(
-    operation: MoveOperation, catalog: QueueView, caller: Caller, request_id: str
+    operation: MoveOperation, catalog: Catalog, caller: Caller, request_id: str
 ) -> Request:
     """What the shard is asked. Raises ResourceNotFound, InvalidParameterValue."""
     destination = targets = None
@@ -40,7 +40,7 @@ def move_request(
     return Request(operation, source, caller, request_id, destination=destination, targets=targets)
 
 
-def _queue(catalog: QueueView, arn: str, caller: Caller, refusal: str) -> QueueDefinition:
+def _queue(catalog: Catalog, arn: str, caller: Caller, refusal: str) -> QueueDefinition:
     """The queue; those of other regions are out of a request's reach, as at AWS's endpoints."""
     queue = catalog.queue_of_arn(arn)
     if queue is None or queue.region != caller.region:
