@@ -30,7 +30,7 @@ from sqs_api.periodic import Watches
 from sqs_api.settings.config import Settings
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.worker import RocksStores, Worker
-from storage.engines.folder import FolderRefused, open_folder
+from storage.engines.folder import FolderRefused, open_folder, renew_format
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.store import StoreFailed
 from storage.rows.codec import DamagedRecord
@@ -133,6 +133,7 @@ class Node:
         transport = Front(settings, clock.wall_s)
         folders = open_folder(settings.data)
         refuse_if_in_use(settings.data, folders.values())
+        renew_format(settings.data)
         archive = archive_limits(settings)
         stores = RocksStores(settings, clock.monotonic_s)
         owner = self.owner = Owner(

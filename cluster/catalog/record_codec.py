@@ -5,9 +5,12 @@ Receipt keys are encrypted: reading the records is not enough to make receipt ha
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import msgspec
 
 from auth.envelope import SealBroken
+from cluster.catalog.coordination import Record
 from cluster.catalog.records import DELETED, QUEUES, Entry, KeptQueue, KeptState
 from cluster.keys.keyring import Secrets
 from visibility.contract.attributes import settings_of
@@ -57,6 +60,14 @@ def stored_entry(key: str, value: bytes) -> StoredQueue | StoredTombstone | int:
         return msgspec.json.decode(value, type=kind)
     except (ValueError, TypeError) as error:
         raise _unreadable(key, error) from error
+
+
+def stored_queues(records: Iterable[Record]) -> Iterator[StoredQueue]:
+    """The queues that can be used or restored, as they are stored. Raises CatalogUnreadable."""
+    for record in records:
+        entry = stored_entry(record.key, record.value)
+        if not isinstance(entry, int):
+            yield entry if isinstance(entry, StoredQueue) else entry.queue
 
 
 def _unreadable(key: str, error: Exception) -> CatalogUnreadable:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from cluster.catalog.record_codec import CatalogUnreadable, StoredQueue, stored_entry
+from cluster.catalog.record_codec import CatalogUnreadable, stored_queues
 from cluster.catalog.records import DELETED, QUEUES
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
@@ -214,11 +214,8 @@ def databases_of(data: Path) -> list[Path]:
 def queue_ids(catalog: sqlite3.Connection) -> dict[int, list[int]]:
     """The ids of the queues of each shard that can be used or restored. Raises sqlite3.Error, CatalogUnreadable."""
     found: dict[int, list[int]] = {}
-    for record in read_records(catalog).records:
-        entry = stored_entry(record.key, record.value)
-        if not isinstance(entry, int):
-            queue = entry if isinstance(entry, StoredQueue) else entry.queue
-            found.setdefault(queue.shard, []).append(queue.queue_id)
+    for queue in stored_queues(read_records(catalog).records):
+        found.setdefault(queue.shard, []).append(queue.queue_id)
     return found
 
 

@@ -30,7 +30,7 @@ from storage.copies.files import files_below, hash_file
 from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
 from storage.copies.second_copy import Found, copy_of, look
 from storage.engines.answered import answered_of
-from storage.engines.folder import check_folder, open_folder
+from storage.engines.folder import check_folder, damaged_formats, open_folder
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.rows.codec import DamagedRecord, QueueRow, decode_row
@@ -69,6 +69,8 @@ class FolderCheck:
         """Each thing that is wrong, in one line."""
         if self._is_backup:
             yield from self._check_manifest()
+        else:
+            yield from damaged_formats(self._folder)
         with ExitStack() as opened:
             views: dict[int, RocksView] = {}
             for number, folder in self._shard_folders().items():

@@ -1,11 +1,12 @@
 """The data folder: its format version and the map from shards to folders, both fixed when the folder is made.
 
-    DATA/format.json     {"format": 3, "shards": {"0": "shard-0"}, "crc32": 1234}
+    DATA/format.json     {"format": 3, "shards": {"0": "shard-0"}, "crc32": 1234}, and DATA/format.json.copy the same
     DATA/shard-0/        RocksDB of shard 0
     DATA/catalog.sqlite  definitions of queues (cluster/catalog/catalog.py)
     DATA/shard-0.answered  how far answers of shard 0 went out (answered.py)
     DATA/keyring.sqlite  the keys of messages and secrets (cluster/keys/keyring.py), under DATA/master.key
     DATA/identities.sqlite  users and access keys (cluster/keys/identity_store.py)
+    DATA/*.sqlite.copy   second copies of these three (storage/copies/second_copy.py)
     DATA/usage.sqlite    what accounts did, and DATA/usage-*.journal what they did last (sqs_api/gateway/usage.py)
 
 More shards and more folders can be added later without touching what is there.
@@ -14,6 +15,7 @@ More shards and more folders can be added later without touching what is there.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -23,8 +25,10 @@ from zlib import crc32
 from storage.rows.keys import FORMAT_VERSION
 
 _FILE = "format.json"
+_COPY = "format.json.copy"
+_log = logging.getLogger("holdfast.files")
 _MAY_BE_THERE = re.compile(
-    r"format\.new|(catalog|keyring|identities|usage)\.sqlite(\.copy)?(\.new)?(-wal|-shm|-journal)?"
+    r"format(\.json)?\.new|format\.json\.copy|(catalog|keyring|identities|usage)\.sqlite(\.copy)?(\.new)?(-wal|-shm|-journal)?"
     r"|master\.key(\..*)?|audit\.log(\..*)?|backup-draft|lost\+found"
 )
 """Names in a folder that becomes a data folder: what others put there first, and what a first start that was cut off left.
@@ -33,6 +37,10 @@ _MAY_BE_THERE = re.compile(
 
 class FolderRefused(Exception):
     """The folder cannot be used; the text says why in one line."""
+
+
+class _FormatDamaged(FolderRefused):
+    """The file is not what was written, as far as this version can tell: its copy may be."""
 
 
 def open_folder(folder: Path) -> dict[int, Path]:
@@ -44,10 +52,9 @@ def open_folder(folder: Path) -> dict[int, Path]:
             f"cannot make data folder {folder}: {_reason(folder, error)}"
         ) from error
     try:
-        file = folder / _FILE
-        if not file.exists():
+        if not _is_ours(folder):
             _create(folder)
-        return _read(folder, file)
+        return _read(folder)
     except OSError as error:
         raise FolderRefused(f"cannot use data folder {folder}: {error.strerror}") from error
 
@@ -76,16 +83,49 @@ def _create(folder: Path) -> None:
 
 
 def write_format(folder: Path, shards: Mapping[str, str]) -> None:
-    """Make it a data folder of the current format, with these shards; durable when it returns. Raises OSError."""
-    file = folder / _FILE
-    draft = file.with_suffix(".new")
-    with draft.open("w") as stream:
-        content = {"format": FORMAT_VERSION, "shards": dict(shards)}
-        json.dump(content | {"crc32": _checksum(content)}, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.rename(file)
-    sync_folder(folder)
+    """Make it a data folder of the current format, with these shards; durable when it returns. Raises OSError.
+
+    The copy comes first: where both can be read, the file itself counts.
+    """
+    content = {"format": FORMAT_VERSION, "shards": dict(shards)}
+    for file in (folder / _COPY, folder / _FILE):
+        draft = file.with_suffix(".new")
+        with draft.open("w") as stream:
+            json.dump(content | {"crc32": _checksum(content)}, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.rename(file)
+        sync_folder(folder)
+
+
+def renew_format(folder: Path) -> None:
+    """Have both copies of the file say the same; `open_folder` comes first. Raises FolderRefused."""
+    try:
+        texts = {file.read_bytes() for file in (folder / _FILE, folder / _COPY)}
+    except FileNotFoundError:
+        texts = set()
+    except OSError as error:
+        raise FolderRefused(f"cannot use data folder {folder}: {error.strerror}") from error
+    if len(texts) != 1:
+        shards = _read(folder)
+        try:
+            write_format(folder, {str(number): path.name for number, path in shards.items()})
+        except OSError as error:
+            raise FolderRefused(f"cannot write {folder / _FILE}: {error.strerror}") from error
+
+
+def damaged_formats(folder: Path) -> list[str]:
+    """What is wrong with the file or its copy. Raises OSError."""
+    found: list[str] = []
+    for file in (folder / _FILE, folder / _COPY):
+        try:
+            _read_file(folder, file)
+        except FolderRefused as error:
+            found.append(str(error))
+        except FileNotFoundError:
+            if file.name == _FILE:  # version 0.1 made no copy
+                found.append(f"{file} is missing")
+    return found
 
 
 def _checksum(content: dict[str, object]) -> int:
@@ -100,27 +140,45 @@ def is_unused(folder: Path) -> bool:
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder that is not one of ours. Changes nothing. Raises FolderRefused."""
-    if not (folder / _FILE).is_file():
+    if not _is_ours(folder):
         raise FolderRefused(f"{folder} is not a data folder")
-    _read(folder, folder / _FILE)
+    _read(folder)
 
 
-def _read(folder: Path, file: Path) -> dict[int, Path]:
+def _is_ours(folder: Path) -> bool:
+    return (folder / _FILE).is_file() or (folder / _COPY).is_file()
+
+
+def _read(folder: Path) -> dict[int, Path]:
+    try:
+        return _read_file(folder, folder / _FILE)
+    except (_FormatDamaged, FileNotFoundError) as refusal:
+        try:
+            shards = _read_file(folder, folder / _COPY)
+        except (FolderRefused, OSError):
+            raise refusal from None
+        _log.error("second_copy_used: %s was read in place of %s: %s", _COPY, _FILE, refusal)
+        return shards
+
+
+def _read_file(folder: Path, file: Path) -> dict[int, Path]:
     try:
         content = json.loads(file.read_text())
+        is_sound = content.pop("crc32", None) == _checksum(content)
         version = content["format"]
         if version != FORMAT_VERSION:
-            raise FolderRefused(
+            refused = FolderRefused if is_sound else _FormatDamaged
+            raise refused(
                 f"data folder {folder} has format {version}; "
                 f"this version of holdfast knows {FORMAT_VERSION}"
             )
-        if content.pop("crc32") != _checksum(content):
+        if not is_sound:
             raise ValueError("its checksum does not match")
         shards = {int(number): folder / str(name) for number, name in content["shards"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FolderRefused(f"{file} is damaged: {error}") from error
+        raise _FormatDamaged(f"{file} is damaged: {error}") from error
     if not shards:
-        raise FolderRefused(f"{file} is damaged: it names no shard")
+        raise _FormatDamaged(f"{file} is damaged: it names no shard")
     if len(shards) > 1:  # dead letters and move tasks do not cross shards yet
         raise FolderRefused(
             f"data folder {folder} has {len(shards)} shards; this version of holdfast serves one"
