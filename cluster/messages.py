@@ -1,8 +1,8 @@
 """Requests and answers as bytes, so that one host can have another decide a request.
 
-Errors are values. A definition travels as its id and version: every host has definitions in its view, and one that has
-another version of a queue must find out before it decides. Nothing uses this yet: in one process a request goes to its
-shard as it is.
+Errors are values. A definition travels as its id and version: every host has definitions in its
+view, and one that has another version of a queue must find out before it decides. Nothing uses this
+yet: in one process a request goes to its shard as it is.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _ANSWERS: dict[str, Any] = {
 }
 
 
-# -- requests ---------------------------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------
 
 
 def encode_request(request: Request) -> bytes:
@@ -127,7 +127,8 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_request(message: bytes, find: Find) -> Request:
-    """The request, with the definitions of this host. Raises DefinitionUnknown, MessageUnreadable."""
+    """The request, with the definitions of this host. Raises DefinitionUnknown,
+    MessageUnreadable."""
     sent = _decoded(message, _SentRequest)
     kind = _OPERATIONS.get(sent.name)
     if kind is None:
@@ -175,7 +176,7 @@ def _part(sent: _SentPart) -> Content | Receipt | QueueError:
     return error
 
 
-# -- answers ----------------------------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------------------
 
 
 def encode_answer(answer: Answer | QueueError | AuthError) -> bytes:

@@ -36,7 +36,7 @@ from storage.engines.store import StoreFailed
 from storage.rows.codec import DamagedRecord
 
 _STOP_S = 10.0
-"""How long a stop waits for periodic work."""
+"""Time that a stop waits for periodic work."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
 _REFUSALS = (

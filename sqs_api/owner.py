@@ -1,6 +1,6 @@
-"""Owner: what a cluster has once: catalog, users and keys, audit log, usage, backups, and the lake with its schedule.
+"""Owner: the parts that a cluster has once: catalog, keys, audit log, usage, backups, lake, schedule.
 
-It needs no listener and opens no shard: what it asks of shards goes through the router that it is given.
+It has no listener and no shard; it reaches shards through the router that it is given.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from visibility.contract.errors import ServiceUnavailable
 
 _USAGE_WRITE_S = 60.0
 _DELETION_CHECK_S = 60.0
-"""Interval at which deleted queues are dropped that can be restored no more; a restore checks the time itself."""
+"""Interval at which deleted queues are dropped that can be restored no more; a restore checks the
+time itself."""
 _SHORT_DISK_CHECK_S = 1.0
 _RESERVES_FOR_DELETED = 2.0
 """Deleted queues are dropped early below this multiple of the disk reserve, so that sends go on."""
@@ -58,7 +59,8 @@ OpenCoordination = Callable[[], Awaitable[Coordination]]
 
 
 class Owner:
-    """Belongs to the event loop's thread. `open`, then `serve`, then `begin`; `stop`, then close what was opened."""
+    """Belongs to the event loop's thread. `open`, then `serve`, then `begin`; `stop`, then close
+    what was opened."""
 
     keyring: Keyring
     identities: IdentityStore
@@ -94,7 +96,8 @@ class Owner:
     async def open(self, shards: Iterable[int]) -> None:
         """Open all files, and make what the configuration declares.
 
-        Raises KeysUnusable, IdentitiesUnreadable, AuditUnusable, CatalogUnreadable, DeclarationRefused, sqlite3.Error.
+        Raises KeysUnusable, IdentitiesUnreadable, AuditUnusable, CatalogUnreadable,
+        DeclarationRefused, sqlite3.Error.
         """
         settings = self._settings
         self.keyring = open_keyring(settings, self._clock, self._entropy, settings.account)
@@ -177,7 +180,8 @@ class Owner:
     def begin(
         self, watches: Watches, metrics: Metrics, *, verifier: Verifier, access: Access
     ) -> None:
-        """Start periodic work. Users and keys that commands change are given to `verifier` and `access`."""
+        """Start periodic work. Users and keys that commands change are given to `verifier` and
+        `access`."""
         changes = Changes(
             self.identities, self.keyring, verifier=verifier, access=access, note=self.note
         )
@@ -199,7 +203,8 @@ class Owner:
             await self._look_at_deletions()
 
     async def _look_at_deletions(self) -> None:
-        """Drop deleted and purged queues that can be restored no more, or that the disk has no space for."""
+        """Drop deleted and purged queues that can be restored no more, or that the disk has no
+        space for."""
         try:
             believed_ms = self._clock.believed_ms(self._clock.now_ms())
             await self.deletions.look(

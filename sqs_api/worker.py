@@ -1,6 +1,6 @@
-"""Worker: what answers requests: shards, the gateway before them, and the listener.
+"""Worker: the parts that answer requests: listener, gateway and shards.
 
-It reads queues from the catalog's view. What changes queues, users and keys is the owner's.
+It reads queues from the catalog's view. Changes of queues, users and keys belong to the owner.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from storage.engines.store import Store, StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 
 _STOP_S = 10.0
-"""How long a stop waits for running requests."""
+"""Time that a stop waits for running requests."""
 _DISCONNECT_S = 0.05
-"""How long a stop waits for idle connections to close."""
+"""Time that a stop waits for idle connections to close."""
 _DISK_CHECK_S = 1.0
 _DATA_KEY_CHECK_S = 15.0
-"""How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
+"""Interval of renewing old data keys; KmsDataKeyReusePeriodSeconds is a minute or more."""
 
 
 class RocksStores:
@@ -85,7 +85,8 @@ class RocksStores:
 
 
 class Worker:
-    """Belongs to the event loop's thread. `load`, `serve`, `listen`, then `begin`; `stop`, then close what was opened."""
+    """Belongs to the event loop's thread. `load`, `serve`, `listen`, then `begin`; `stop`, then
+    close what was opened."""
 
     sealer: Sealer
     router: Router

@@ -1,11 +1,11 @@
 """Catalog: the queues of this process's view, and the actions that change them.
 
-    queue_view.py     what requests read, kept up to date by the watch
-    queue_rules.py    what an action means: from the view to the records to write, or AWS's error
-    coordination.py   where the records lie, and who hears of changes
+    queue_view.py     the queues as requests read them, kept up to date by the watch
+    queue_rules.py    the meaning of each action: the records to write, or AWS's error
+    coordination.py   the store of the records, which reports every change
 
-An action asks the rules, commits, and returns once the view shows it. Messages belong to shards and never come here; no
-write is in the hot path.
+An action asks the rules, commits, and returns once the view shows it. Messages belong to shards and
+never come here; no write is in the hot path.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ OnQueueChange = Callable[[QueueChange], None]
 class Catalog(QueueView):
     """Reads are synchronous and from memory; an action is durable when it returns.
 
-    Besides the errors of its rule, an action raises ServiceUnavailable if the records cannot be written now.
+    Besides the errors of its rule, an action raises ServiceUnavailable if the records cannot be
+    written now.
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class Catalog(QueueView):
         waits: Waits = Waits(),  # noqa: B008  a value
         restore_window_ms: int = 0,
     ) -> Catalog:
-        """Load all records and watch them. Raises CatalogUnreadable, with the coordination closed."""
+        """Load all records and watch them. Raises CatalogUnreadable, with the coordination
+        closed."""
         catalog = cls(
             coordination,
             clock=clock,
@@ -117,10 +119,10 @@ class Catalog(QueueView):
         """Stop watching, close the coordination."""
         await self._coordination.close()
 
-    # -- the watch --------------------------------------------------------------------------------------------------------
+    # -- the watch ---------------------------------------------------------------------------------
 
     def subscribe(self, listener: OnQueueChange) -> None:
-        """Have it called with every change from now on, in the same moment in which the view begins to show it."""
+        """Call it with every change from now on, at the moment the view begins to show it."""
         self._listeners.append(listener)
 
     def _on_change(self, change: Change) -> None:
@@ -146,16 +148,17 @@ class Catalog(QueueView):
         finally:
             self._awaited.remove(awaited)
 
-    # -- write ------------------------------------------------------------------------------------------------------------
+    # -- write -------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def unchanging(self) -> AsyncIterator[None]:
-        """No queue is created, changed or deleted in here: writes wait, reads go on. For copies of the file."""
+        """Hold back all changes, for a copy of the file; reads go on."""
         async with self._writing:
             yield
 
     async def _do(self, decide: Callable[[], Decision]) -> QueueDefinition | None:
-        """Commit what a rule decides, anew while others change the same records. Returns the decision's queue."""
+        """Commit the decision of a rule; decide again while other hosts change the same records.
+        Returns its queue."""
         async with self._writing:
             for _ in range(_TRIES):
                 decision = decide()
@@ -190,7 +193,7 @@ class Catalog(QueueView):
         """The deleted and purged queues that can be restored now, the latest first."""
         return self.kept.restorable(self._now_ms())
 
-    # -- actions: see the rule of the same name ---------------------------------------------------------------------------
+    # -- actions: see the rule of the same name ----------------------------------------------------
 
     async def create_queue(
         self, name: QueueName, attributes: Mapping[str, str], tags: Mapping[str, str]
@@ -215,21 +218,25 @@ class Catalog(QueueView):
         return successor
 
     async def restore_queue(self, queue_id: int) -> QueueDefinition:
-        """Bring a deleted queue back; begin to restore a purged one, and return the queue that continues it."""
+        """Bring a deleted queue back; begin to restore a purged one, and return the queue that
+        continues it."""
         queue = await self._do(lambda: rules.restore(self, queue_id, self._now_ms()))
         assert queue is not None
         return queue
 
     async def end_restoring(self, queue_id: int, state: KeptState) -> None:
-        """Stop restoring a purged queue: what is left of it is dropped, or kept to the end of its window."""
+        """Stop restoring a purged queue: what is left of it is dropped, or kept to the end of its
+        window."""
         await self._do(lambda: rules.end_restoring(self, queue_id, state))
 
     async def end_windows(self, now_ms: int) -> None:
-        """Mark the kept queues whose window is over at `now_ms` (epoch), and those beyond KEPT_MAX, as to be dropped."""
+        """Mark the kept queues whose window is over at `now_ms` (epoch), and those beyond KEPT_MAX,
+        as to be dropped."""
         await self._do(lambda: rules.set_state(self.kept.over(now_ms), KeptState.DROPPING))
 
     async def give_up_oldest(self) -> None:
-        """Mark the queue that was deleted or purged first as to be dropped, since the disk is short of space."""
+        """Mark the queue that was deleted or purged first as to be dropped, since the disk is short
+        of space."""
         await self._do(
             lambda: rules.set_state(self.kept.in_state(KeptState.KEPT)[-1:], KeptState.DROPPING)
         )

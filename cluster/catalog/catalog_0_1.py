@@ -20,7 +20,8 @@ _COLUMNS = (
 
 
 def convert(database: sqlite3.Connection) -> None:
-    """Turn the tables of 0.1 into records, within the caller's transaction. Raises sqlite3.Error, also for a bad row."""
+    """Turn the tables of 0.1 into records, within the caller's transaction. Raises sqlite3.Error,
+    also for a bad row."""
     if not is_0_1(database):
         return
     rows = [(key, value, 1) for key, value in records_0_1(database).items()]
@@ -66,7 +67,7 @@ def _queue(row: Sequence[Any]) -> StoredQueue:
     *plain, receipt_key, attributes, tags, scope = row
     named = dict(zip(StoredQueue.__struct_fields__, plain, strict=False))
     try:
-        # As strict as a record is when it is read, so that a bad row is not turned into a bad record.
+        # As strict as reading a record, so that no bad row becomes a bad record.
         return msgspec.convert(
             {
                 **named,

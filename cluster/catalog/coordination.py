@@ -1,7 +1,8 @@
-"""The interface between the catalog and whatever keeps its records: SQLite on a single host, etcd in a cluster.
+"""The interface between the catalog and the store of its records: SQLite on a single host, etcd in
+a cluster.
 
-Records are bytes under keys. A transaction changes several at once, if the records it was decided on are unchanged. All
-that is changed is also reported to those who watch, in the same order everywhere.
+Records are bytes under keys. A transaction changes several at once, provided that the records it
+was decided on have not changed. A watch reports every change, in the same order on every host.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Transaction(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What one transaction changed."""
+    """The records that one transaction changed."""
 
     revision: int
     records: Mapping[str, bytes | None]
@@ -48,7 +49,8 @@ class Done(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """A condition did not hold; nothing changed. At this revision the records were as they were found."""
+    """A condition did not hold; nothing changed. At this revision the records were as they were
+    found."""
 
     revision: int
 
@@ -76,13 +78,15 @@ class Coordination(Protocol):
         """All records that were committed before the call, and perhaps later ones."""
 
     async def commit(self, transaction: Transaction) -> Outcome:
-        """Change records. Goes on if the caller is cancelled; the watch tells then what came of it."""
+        """Change records. Goes on if the caller is cancelled; the watch tells then what came of
+        it."""
 
     async def watch(self, after: int, on_change: OnChange) -> None:
-        """Call back on the event loop with each change after this revision, in order, none left out or twice.
+        """Call back on the event loop with each change after this revision, in order, none left out
+        or twice.
 
-        A change of this process is reported before its `commit` returns. An implementation that lost its place reads
-        everything and reports the difference.
+        A change of this process is reported before its `commit` returns. An implementation that
+        lost its place reads everything and reports the difference.
         """
 
     async def close(self) -> None:

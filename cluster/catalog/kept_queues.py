@@ -1,4 +1,4 @@
-"""The catalog's memory of queues that were deleted or purged, and the rules of their window."""
+"""Deleted and purged queues in memory, and the rules of the restore window."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cluster.catalog.records import KeptQueue, KeptState
 
 KEPT_MAX = 1_000
-"""Queues that are kept; beyond that the oldest are dropped early, since each takes memory."""
+"""Limit of kept queues; beyond it the oldest are dropped early, since each takes memory."""
 
 
 class KeptQueues:
@@ -43,7 +43,8 @@ class KeptQueues:
         return [kept for kept in self.in_state(KeptState.KEPT) if self.is_restorable(kept, now_ms)]
 
     def is_restorable(self, kept: KeptQueue, now_ms: int) -> bool:
-        """True while the window is open. A clock turned back does not shorten it; a window of 0 is never open."""
+        """True while the window is open. A clock turned back does not shorten it; a window of 0 is
+        never open."""
         is_over = max(0, now_ms - kept.deleted_at_ms) >= self.window_ms
         return kept.state is KeptState.KEPT and not is_over
 

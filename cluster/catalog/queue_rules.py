@@ -1,7 +1,9 @@
-"""The rules of creating, changing, deleting, purging and restoring queues: pure functions of the view and the request.
+"""The rules of creating, changing, deleting, purging and restoring queues: pure functions of the
+view and the request.
 
-Each returns the records to write, or raises AWS's error. A Decision holds for the records as the view shows them: the
-catalog commits it on the condition that those it writes have not changed since.
+Each returns the records to write, or raises AWS's error. A Decision holds for the records as the
+view shows them: the catalog commits it on the condition that those it writes have not changed
+since.
 """
 
 from __future__ import annotations
@@ -47,22 +49,22 @@ from visibility.contract.tags import PROTECT_ON, PROTECT_TAG
 
 
 class Waits(NamedTuple):
-    """Times that AWS makes clients wait."""
+    """Waiting times that AWS imposes on clients."""
 
     deleted_name_ms: int = QUEUE_REUSE_SECONDS * 1000
     purge_ms: int = PURGE_INTERVAL_SECONDS * 1000
 
 
 class Decision(NamedTuple):
-    """What to write; nothing if all is as it should be."""
+    """Records to write; none if nothing has to change."""
 
     entries: Entries
     queue_id: int = 0
-    """The queue that the caller gets, as it is afterwards."""
+    """Id of the queue to return, as it is afterwards; 0 for none."""
 
 
 class NewQueue(NamedTuple):
-    """A queue that CreateQueue asks for, with what the service adds."""
+    """A queue as CreateQueue asks for it, with the fields that the service adds."""
 
     name: QueueName
     attributes: Mapping[str, str]
@@ -72,14 +74,14 @@ class NewQueue(NamedTuple):
     """Shards that a new queue may be placed on."""
 
 
-# -- create -----------------------------------------------------------------------------------------------------------
+# -- create ----------------------------------------------------------------------------------------
 
 
 def create(view: QueueView, new: NewQueue, now_ms: int, waits: Waits) -> Decision:
     """The new queue, or the existing one if no given attribute differs.
 
-    Raises QueueNameExists, QueueDeletedRecently, InvalidParameterValue for a redrive policy whose target is missing or
-    denies, and what `initial_attributes` and `check_policy_of_queue` raise.
+    Raises QueueNameExists, QueueDeletedRecently, InvalidParameterValue for a redrive policy whose
+    target is missing or denies, and what `initial_attributes` and `check_policy_of_queue` raise.
     """
     complete = initial_attributes(new.name[2], new.attributes)
     _check_policy(new.name, new.attributes)
@@ -89,7 +91,8 @@ def create(view: QueueView, new: NewQueue, now_ms: int, waits: Waits) -> Decisio
         if differs is None:
             return Decision({}, existing.queue_id)
         raise QueueNameExists(
-            f"A queue already exists with the same name and a different value for attribute {differs}"
+            "A queue already exists with the same name and a different value for attribute "
+            f"{differs}"
         )
     _check_redrive_policy(view, new.name, new.attributes, complete)
     freed_at_ms = view.freed_at_ms.get(new.name)
@@ -118,9 +121,11 @@ def create(view: QueueView, new: NewQueue, now_ms: int, waits: Waits) -> Decisio
 def _check_redrive_policy(
     view: QueueView, name: QueueName, given: Mapping[str, str], complete: Mapping[str, str]
 ) -> None:
-    """A policy that is given names a queue of its account and region that allows it; a queue may name itself.
+    """A policy that is given names a queue of its account and region that allows it; a queue may
+    name itself.
 
-    `complete` are all attributes the queue will have. That both are of one type is checked by name, with them.
+    `complete` are all attributes the queue will have. That both are of one type is checked by name,
+    with them.
     """
     text = given.get("RedrivePolicy")
     policy = settings_of(complete).redrive_policy
@@ -141,7 +146,7 @@ def _check_redrive_policy(
         )
 
 
-# -- change -----------------------------------------------------------------------------------------------------------
+# -- change ----------------------------------------------------------------------------------------
 
 
 def set_attributes(
@@ -149,8 +154,8 @@ def set_attributes(
 ) -> Decision:
     """Other settings.
 
-    Raises QueueDoesNotExist, InvalidParameterValue for a redrive policy whose target is missing or denies, and what
-    `changed_attributes` and `check_policy_of_queue` raise.
+    Raises QueueDoesNotExist, InvalidParameterValue for a redrive policy whose target is missing or
+    denies, and what `changed_attributes` and `check_policy_of_queue` raise.
     """
     current = _current(view, queue)
     attributes = changed_attributes(current.attributes, given)
@@ -168,7 +173,8 @@ def add_permission(
     actions: Sequence[str],
     now_ms: int,
 ) -> Decision:
-    """One more statement in the queue's policy. Raises QueueDoesNotExist, and what `with_permission` raises."""
+    """One more statement in the queue's policy. Raises QueueDoesNotExist, and what
+    `with_permission` raises."""
     current = _current(view, queue)
     policy = current.attributes.get("Policy")
     return _with_policy(
@@ -240,15 +246,17 @@ def _current(view: QueueView, queue: QueueDefinition) -> QueueDefinition:
     return current
 
 
-# -- delete and purge -------------------------------------------------------------------------------------------------
+# -- delete and purge ------------------------------------------------------------------------------
 
 
 def delete(
     view: QueueView, queue: QueueDefinition, now_ms: int, *, force: bool = False
 ) -> Decision:
-    """The queue becomes a tombstone, and its name has to wait. It can be restored within the window.
+    """The queue becomes a tombstone, and its name has to wait. It can be restored within the
+    window.
 
-    Raises QueueDoesNotExist if another call was first, AccessDenied for a protected queue without `force`.
+    Raises QueueDoesNotExist if another call was first, AccessDenied for a protected queue without
+    `force`.
     """
     current = _removable(view, queue, force=force)
     tombstone = KeptQueue(current, now_ms, view.kept.state_of_removed)
@@ -268,9 +276,11 @@ def delete(
 def purge(
     view: QueueView, queue: QueueDefinition, now_ms: int, waits: Waits, *, force: bool = False
 ) -> Decision:
-    """The queue goes on under a new id, where it is empty, and becomes a tombstone under its old one.
+    """The queue goes on under a new id, where it is empty, and becomes a tombstone under its old
+    one.
 
-    Raises QueueDoesNotExist, PurgeQueueInProgress, AccessDenied for a protected queue without `force`.
+    Raises QueueDoesNotExist, PurgeQueueInProgress, AccessDenied for a protected queue without
+    `force`.
     """
     current = _removable(view, queue, force=force)
     last_ms = view.purged_at_ms.get(current.queue_id)
@@ -301,15 +311,15 @@ def _removable(view: QueueView, queue: QueueDefinition, *, force: bool) -> Queue
     return current
 
 
-# -- restore and forget -----------------------------------------------------------------------------------------------
+# -- restore and forget ----------------------------------------------------------------------------
 
 
 def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
     """A deleted queue is back as it was, under its id and receipt key, with the next version.
 
-    Of a purged queue the messages are to be restored next, as its state says, and the queue that continues it is
-    returned. Raises QueueDoesNotExist if there is none or its window is over, QueueNameExists if its name was taken
-    meanwhile.
+    Of a purged queue the messages are to be restored next, as its state says, and the queue that
+    continues it is returned. Raises QueueDoesNotExist if there is none or its window is over,
+    QueueNameExists if its name was taken meanwhile.
     """
     kept = view.kept.get(queue_id)
     if kept is None or not view.kept.is_restorable(kept, now_ms):
@@ -332,7 +342,7 @@ def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
 
 
 def end_restoring(view: QueueView, queue_id: int, state: KeptState) -> Decision:
-    """What a restore left of a purged queue is dropped, or kept to the end of its window."""
+    """The rest of a purged queue is dropped, or kept to the end of its window."""
     kept = view.kept.get(queue_id)
     is_restoring = kept is not None and kept.state is KeptState.RESTORING
     return set_state([kept] if kept is not None and is_restoring else [], state)
@@ -344,7 +354,8 @@ def set_state(kept: Iterable[KeptQueue], state: KeptState) -> Decision:
 
 
 def forget(view: QueueView, queue_id: int) -> Decision:
-    """Without the tombstone; a queue that this one continued is continued by its successor, or counts as deleted."""
+    """Without the tombstone; a queue that this one continued is continued by its successor, or
+    counts as deleted."""
     forgotten = view.kept.get(queue_id)
     if forgotten is None:
         return Decision({})
@@ -362,6 +373,7 @@ def _arn(name: QueueName) -> str:
 
 
 def _check_policy(name: QueueName, given: Mapping[str, str]) -> None:
-    """Refuse a policy that is given and not about this queue. Policies that are stored stay as they are."""
+    """Refuse a policy that is given and not about this queue. Policies that are stored stay as they
+    are."""
     if given.get("Policy"):
         check_policy_of_queue(given["Policy"], _arn(name))

@@ -1,4 +1,5 @@
-"""The queues as they are defined now: what requests read. In memory, synchronous; constant time on the hot path.
+"""The queues as they are defined now: what requests read. In memory, synchronous; constant time on
+the hot path.
 
 The catalog's watch alone changes it, a transaction at a time.
 """
@@ -31,7 +32,7 @@ from visibility.contract.redrive_policies import redrive_allowed
 
 
 class Kind(Enum):
-    """What became of a queue."""
+    """Kind of a change."""
 
     CHANGED = "changed"  # other settings, or restored
     DELETED = "deleted"
@@ -39,7 +40,7 @@ class Kind(Enum):
 
 
 class QueueChange(NamedTuple):
-    """A change of a queue that its shard must know of."""
+    """A change of a queue that its shard must hear of."""
 
     kind: Kind
     queue: QueueDefinition
@@ -65,7 +66,8 @@ class QueueView:
         self._by_id: dict[int, QueueDefinition] = {}
         self._revisions: dict[str, int] = {}
         self._targets: dict[int, tuple[QueueDefinition, QueueDefinition | None]] = {}
-        """Answers of `dead_letter_queue` by the source's id, with the source they are for. Empty after every change."""
+        """Answers of `dead_letter_queue` by the source's id, with the source they are for. Empty
+        after every change."""
 
     def __iter__(self) -> Iterator[QueueDefinition]:
         return iter(self._queues.values())
@@ -85,7 +87,8 @@ class QueueView:
         return self._queues.get(name)
 
     def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
-        """The queue with this id, None if it was deleted; a queue that can be restored counts as deleted."""
+        """The queue with this id, None if it was deleted; a queue that can be restored counts as
+        deleted."""
         return self._by_id.get(queue_id)
 
     def queue_of_arn(self, arn: str) -> QueueDefinition | None:
@@ -96,8 +99,8 @@ class QueueView:
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
         """The queue that takes over what this one's redrive policy sends away, as things are now.
 
-        None without a policy, and while its target is missing, of another account, region or type, or does not allow this
-        source. Constant time, for the hot path.
+        None without a policy, and while its target is missing, of another account, region or type,
+        or does not allow this source. Constant time, for the hot path.
         """
         known = self._targets.get(queue.queue_id)
         if known is None or known[0] is not queue:
@@ -135,7 +138,8 @@ class QueueView:
         )
 
     def dead_letter_sources(self, target: QueueDefinition) -> list[QueueDefinition]:
-        """The queues of the target's account and region whose redrive policy names it, allowed or not, by name."""
+        """The queues of the target's account and region whose redrive policy names it, allowed or
+        not, by name."""
         sources = [
             queue
             for queue in self
@@ -147,7 +151,8 @@ class QueueView:
         return sorted(sources, key=lambda queue: queue.name)
 
     def successor(self, queue_id: int) -> QueueDefinition | None:
-        """The queue with this id, or the one that continues it after purges; None if it was deleted."""
+        """The queue with this id, or the one that continues it after purges; None if it was
+        deleted."""
         while (queue := self._by_id.get(queue_id)) is None:
             kept = self.kept.get(queue_id)
             if kept is None or not kept.continued_as:
@@ -160,14 +165,14 @@ class QueueView:
         pairs = [(each.queue.queue_id, each.continued_as) for each in self.kept]
         return sorted(pair for pair in pairs if pair[1])
 
-    # -- records ----------------------------------------------------------------------------------------------------------
+    # -- records -----------------------------------------------------------------------------------
 
     def revision_of(self, key: str) -> int:
         """The revision of a record, 0 if there is none."""
         return self._revisions.get(key, 0)
 
     def entry(self, key: str) -> Entry | None:
-        """What the record of this key says, None if there is none."""
+        """The content of a record, None if there is none."""
         if key.startswith(QUEUES):
             return self._queues.get(name_in(key))
         if key.startswith(DELETED):
@@ -184,7 +189,7 @@ class QueueView:
         self.revision = revision
 
     def apply(self, revision: int, entries: Mapping[str, Entry | None]) -> list[QueueChange]:
-        """Take over what a transaction changed. Returns what the shards must know of it."""
+        """Apply a transaction. Returns the changes that shards must hear of."""
         before = {key: self.entry(key) for key in entries}
         self._targets.clear()
         for key, entry in entries.items():

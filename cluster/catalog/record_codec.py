@@ -50,7 +50,7 @@ class StoredTombstone(msgspec.Struct, frozen=True):
 
 
 def stored_entry(key: str, value: bytes) -> StoredQueue | StoredTombstone | int:
-    """A record as it is stored, for those who do not have the keyring. Raises CatalogUnreadable."""
+    """A record as it is stored; needs no keyring. Raises CatalogUnreadable."""
     kind: type[StoredQueue | StoredTombstone | int] = int
     if key.startswith(QUEUES):
         kind = StoredQueue
@@ -81,7 +81,7 @@ class RecordCodec:
         self._secrets = secrets
 
     def encode(self, entry: Entry) -> bytes:
-        """The value that says this."""
+        """The value of a record."""
         if isinstance(entry, QueueDefinition):
             return msgspec.json.encode(self._stored(entry))
         if isinstance(entry, KeptQueue):
@@ -98,7 +98,7 @@ class RecordCodec:
         return StoredQueue(**named)
 
     def decode(self, key: str, value: bytes) -> Entry:
-        """What a record says. Raises CatalogUnreadable."""
+        """The content of a record. Raises CatalogUnreadable."""
         stored = stored_entry(key, value)
         try:
             if isinstance(stored, StoredQueue):

@@ -1,4 +1,4 @@
-"""The catalog's records: their keys, and what they say. `record_codec.py` writes the values as JSON.
+"""The catalog's records: their keys and contents. `record_codec.py` writes the values as JSON.
 
 queues/ACCOUNT/REGION/NAME   a queue; the key makes its name unique
 deleted/ID                   a tombstone: a queue that was deleted or purged and may be restored
@@ -60,7 +60,7 @@ def deleted_key(queue_id: int) -> str:
 
 
 def name_of(queue: QueueDefinition) -> QueueName:
-    """What a queue is found by."""
+    """The account, region and name of a queue."""
     return queue.account, queue.region, queue.name
 
 

@@ -1,7 +1,7 @@
 """Coordination on a single host: records in a SQLite file with a second copy.
 
-All work is done in one thread, in order. Removed records stay as tombstones until the next start, for the sake of a watch
-that begins at an earlier revision.
+All work is done in one thread, in order. Removed records stay as tombstones until the next start,
+for the sake of a watch that begins at an earlier revision.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ CATALOG_FILE = "catalog.sqlite"
 T = TypeVar("T")
 
 _SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, value BLOB, revision INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS records "
+    "(key TEXT PRIMARY KEY, value BLOB, revision INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS revisions (last INTEGER NOT NULL)",
 )
 
@@ -43,7 +44,7 @@ class SqliteCoordination:
     """See Coordination."""
 
     def __init__(self, file: Path) -> None:
-        """`open` comes first. `:memory:` is a file that nobody else sees."""
+        """Call `open` instead. `:memory:` keeps the records in memory only."""
         self._file = file
         self._database: sqlite3.Connection
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
@@ -100,10 +101,11 @@ class SqliteCoordination:
 
         await self._in_thread(lambda: self._changes_after(after), begin)
 
-    # -- in the thread ----------------------------------------------------------------------------------------------------
+    # -- in the thread -----------------------------------------------------------------------------
 
     async def _in_thread(self, work: Callable[[], T], then: Callable[[T], None] | None = None) -> T:
-        """Do some work in the thread. `then` runs on the event loop, in the order of the work, whoever still waits."""
+        """Run some work in the thread. `then` runs on the event loop, in the order of the work,
+        even if the caller is gone."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 

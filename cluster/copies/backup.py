@@ -1,9 +1,9 @@
-"""Making a backup: one point in time of a whole data folder, while the service runs or while it does not.
+"""Backup: one point in time of a whole data folder, whether or not a service uses it.
 
-Everything here blocks and belongs into a thread. `take` wants a catalog that does not change meanwhile: then no shard holds
-a queue that the copied catalog does not know, and none was dropped that it knows. It copies what refers before what is
-referred to (shards, then the catalog, then all other databases), so keys are in the backup with all that is encrypted under
-them.
+Everything here blocks and belongs into a thread. `take` wants a catalog that does not change
+meanwhile: then no shard holds a queue that the copied catalog does not know, and none was dropped
+that it knows. It copies what refers before what is referred to (shards, then the catalog, then all
+other databases), so keys are in the backup with all that is encrypted under them.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ _DRAFT = "backup-draft"
 
 
 def remove_leftovers(data: Path) -> None:
-    """Remove what a backup left in the data folder that was killed: its hard links keep old files from being freed."""
+    """Remove the draft of a killed backup: its hard links keep old files from being freed."""
     shutil.rmtree(data / _DRAFT, ignore_errors=True)
 
 
 class BackupDraft:
-    """A backup that is being made: `take`, `finish`; or `discard`. Not for two threads at once but for `stop`."""
+    """A backup that is being made: `take`, `finish`; or `discard`. Not for two threads at once but
+    for `stop`."""
 
     def __init__(self, data: Path, target: Path, *, with_master_key: bool) -> None:
-        """Make `target`, which must be absolute, and not exist or be empty. Raises BackupRefused."""
+        """Make `target`, which must be absolute, and not exist or be empty. Raises
+        BackupRefused."""
         self._data = data.absolute()
         self._target = target
         self._with_master_key = with_master_key
@@ -86,7 +88,8 @@ class BackupDraft:
             raise BackupRefused(f"{self._data} has no {MASTER_KEY_FILE} that could be put in")
 
     def _links_reach(self, target: Path) -> bool:
-        """Whether hard links can be made there. RocksDB would copy where they cannot, and stop the process meanwhile."""
+        """True if hard links can be made there. Otherwise RocksDB copies, and stops the process
+        meanwhile."""
         probe = target / "probe"
         try:
             os.link(next(self._data.glob(f"{CATALOG_FILE}*")), probe)
@@ -104,7 +107,8 @@ class BackupDraft:
                     store.flush()
 
     def take(self, checkpoints: Mapping[str, Callable[[Path], None]]) -> None:
-        """Copy as of one instant; from now on everything may change again. `checkpoints` make the folders of that name.
+        """Copy as of one instant; from now on everything may change again. `checkpoints` make the
+        folders of that name.
 
         Raises BackupRefused.
         """
@@ -120,7 +124,8 @@ class BackupDraft:
     def finish(
         self, shards: Mapping[int, str], *, version: str, made_at_ms: int, last_stamp_ms: int
     ) -> Manifest:
-        """Bring all to its place and onto the disk, and declare it a backup. Minutes for many GiB. Raises BackupRefused."""
+        """Bring all to its place and onto the disk, and declare it a backup. Minutes for many GiB.
+        Raises BackupRefused."""
         with _named_errors(f"cannot make a backup at {self._target}"):
             with closing(sqlite3.connect(self._draft / CATALOG_FILE)) as catalog:
                 queues, deleted_queues = count_queues(catalog)
@@ -172,7 +177,8 @@ class BackupDraft:
 def back_up_closed(
     data: Path, target: Path, *, version: str, made_at_ms: int, with_master_key: bool
 ) -> Manifest:
-    """Back up a folder that no service uses: its databases are locked meanwhile. Raises BackupRefused."""
+    """Back up a folder that no service uses: its databases are locked meanwhile. Raises
+    BackupRefused."""
     try:
         check_folder(data)
         shards = open_folder(data)
@@ -206,13 +212,15 @@ def back_up_closed(
 
 
 def databases_of(data: Path) -> list[Path]:
-    """The SQLite databases of a data folder, the catalog first, also those of which only the second copy is there."""
+    """The SQLite databases of a data folder, the catalog first, also those of which only the second
+    copy is there."""
     files = {*data.glob("*.sqlite"), *(first_of(copy) for copy in data.glob("*.sqlite.copy"))}
     return sorted(files, key=lambda file: (file.name != CATALOG_FILE, file.name))
 
 
 def queue_ids(catalog: sqlite3.Connection) -> dict[int, list[int]]:
-    """The ids of the queues of each shard that can be used or restored. Raises sqlite3.Error, CatalogUnreadable."""
+    """The ids of the queues of each shard that can be used or restored. Raises sqlite3.Error,
+    CatalogUnreadable."""
     found: dict[int, list[int]] = {}
     for queue in stored_queues(read_records(catalog).records):
         found.setdefault(queue.shard, []).append(queue.queue_id)

@@ -1,9 +1,9 @@
-"""QueueWatch: tells the shards what the catalog's watch reports of their queues.
+"""QueueWatch: reports changed, deleted and purged queues to their shards.
 
-It does so in the moment in which the view changes, before any request can name the queue as it is now. So a shard hears
-of every change, in order, whatever becomes of the request that caused it. A shard that is away, or a process that crashes
-in between, loses nothing: a shard that loads looks at every queue anew, finishes each purge of the view that its rows do
-not have yet (`unfinished_purges`), and has no long polls.
+It reports at the moment the view changes, before a request can name the queue as it is now. So a
+shard hears of every change, in order, even if the request that caused it is cancelled. A shard that
+is away, or a crash in between, loses nothing: a shard that loads checks every queue, finishes each
+purge of the view that its rows lack (`unfinished_purges`), and has no long polls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class QueueWatch:
     def __init__(self, catalog: Catalog, router: Router) -> None:
         self._router = router
         self._told: dict[asyncio.Future[None], int] = {}
-        """What the shards have not confirmed yet, with the id of the queue as it was."""
+        """Reports that shards have not confirmed yet, with the id of the queue before the
+        change."""
         catalog.subscribe(self._tell)
 
     def _tell(self, change: QueueChange) -> None:
@@ -46,7 +47,7 @@ class QueueWatch:
         self._told[confirmed] = queue.queue_id
 
         def on_answer(answer: Answer | QueueError) -> None:
-            """A shard that is away finds out when it loads, and has nothing to confirm."""
+            """Count a refusal as confirmed: a shard that is away reads the view when it loads."""
             del self._told[confirmed]
             confirmed.set_result(None)
 
@@ -56,7 +57,7 @@ class QueueWatch:
         self._router.submit(request, on_answer)
 
     async def confirmed(self, queue_id: int) -> None:
-        """Wait until its shard has confirmed all that was told of a queue."""
+        """Wait until the shard has confirmed all changes of a queue."""
         told = [future for future, named in self._told.items() if named == queue_id]
         if told:
             await asyncio.wait(told)

@@ -1,7 +1,7 @@
-"""Deletions: deleting, purging and restoring queues, and dropping them when they can be restored no more.
+"""Deletions: delete, purge and restore queues, and drop those that can be restored no more.
 
-For every client a deleted queue does not exist and a purged one is empty, from the answer on. The messages are kept for the
-restore window.
+For every client a deleted queue does not exist and a purged one is empty, from the answer on. The
+messages are kept for the restore window.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Progress
 
 _STEPS_MAX = 2
-"""Steps of dropping and restoring that one Turn gets at most: each takes milliseconds of the event loop."""
+"""Steps of dropping and restoring that one Turn gets at most: each takes milliseconds of the event
+loop."""
 
 
 class Deletions:
-    """Belongs to the event loop's thread. Work that goes on after an answer is resumed by the next start."""
+    """Belongs to the event loop's thread. Work that goes on after an answer is resumed by the next
+    start."""
 
     def __init__(self, catalog: Catalog, router: Router, watch: QueueWatch) -> None:
         self._catalog = catalog
@@ -44,7 +46,8 @@ class Deletions:
         """Queues whose messages are being dropped or restored."""
 
     def report_unknown(self) -> None:
-        """Log queues whose messages are here though the catalog knows nothing of them: they are kept, out of reach."""
+        """Log queues whose messages are here though the catalog knows nothing of them: they are
+        kept, out of reach."""
         known = {queue.queue_id for queue in self._catalog}
         known |= {kept.queue.queue_id for kept in self._catalog.kept}
         for shard in self._router.shards.values():
@@ -52,10 +55,11 @@ class Deletions:
                 if queue.queue_id not in known and queue.stored:
                     self._log.error("queue_unknown", queue_id=queue.queue_id, messages=queue.stored)
 
-    # -- delete and purge -------------------------------------------------------------------------------------------------
+    # -- delete and purge --------------------------------------------------------------------------
 
     async def delete(self, queue: QueueDefinition, *, force: bool = False) -> None:
-        """Delete a queue; its long polls have ended then. Raises what `Catalog.delete_queue` raises."""
+        """Delete a queue; its long polls have ended then. Raises what `Catalog.delete_queue`
+        raises."""
         await self._catalog.delete_queue(queue, force=force)
         await self._watch.confirmed(queue.queue_id)
 
@@ -64,7 +68,7 @@ class Deletions:
         await self._catalog.purge_queue(queue, force=force)
         await self._watch.confirmed(queue.queue_id)
 
-    # -- restore ----------------------------------------------------------------------------------------------------------
+    # -- restore -----------------------------------------------------------------------------------
 
     def all(self) -> list[KeptQueue]:
         """The queues that can be restored now, the latest deleted first."""
@@ -80,10 +84,11 @@ class Deletions:
         return kept.deleted_at_ms + self._catalog.kept.window_ms
 
     async def restore(self, queue_id: int) -> QueueDefinition:
-        """Bring a deleted queue back, or the messages of a purged one, also if the caller is cancelled meanwhile.
+        """Bring a deleted queue back, or the messages of a purged one, also if the caller is
+        cancelled meanwhile.
 
-        Returns the queue that has the messages now. Those that are in flight follow when their leases are over. Raises
-        QueueDoesNotExist and QueueNameExists, see `Catalog.restore_queue`.
+        Returns the queue that has the messages now. Those that are in flight follow when their
+        leases are over. Raises QueueDoesNotExist and QueueNameExists, see `Catalog.restore_queue`.
         """
         return await asyncio.shield(self._task(self._restore(queue_id)))
 
@@ -96,7 +101,8 @@ class Deletions:
         return queue
 
     async def _restore_messages(self, queue_id: int, *, waits: bool = True) -> None:
-        """Move what a purged queue holds to the queue that continues it; without `waits`, only what is not in flight."""
+        """Move what a purged queue holds to the queue that continues it; without `waits`, only what
+        is not in flight."""
         operation = op.RestoreMessages()
         while (kept := self._catalog.kept.get(queue_id)) is not None:
             successor = self._catalog.successor(queue_id)
@@ -115,10 +121,11 @@ class Deletions:
                 return
             await asyncio.sleep(step.again_in_ms / 1000)
 
-    # -- drop -------------------------------------------------------------------------------------------------------------
+    # -- drop --------------------------------------------------------------------------------------
 
     async def look(self, now_ms: int, *, disk_is_short: bool = False) -> None:
-        """End the windows that are over at `now_ms` (epoch), and go on with what was begun. Raises ServiceUnavailable.
+        """End the windows that are over at `now_ms` (epoch), and go on with what was begun. Raises
+        ServiceUnavailable.
 
         On a disk that is short of space, the queue that was deleted or purged first goes at once.
         """
@@ -186,7 +193,7 @@ class Deletions:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # -- shards -----------------------------------------------------------------------------------------------------------
+    # -- shards ------------------------------------------------------------------------------------
 
     async def _step(
         self, operation: Operation, queue: QueueDefinition, to: QueueDefinition | None = None

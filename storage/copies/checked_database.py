@@ -1,15 +1,15 @@
-"""A SQLite database that carries a checksum of everything it says, so that one flipped bit is noticed.
+"""A SQLite database with a checksum over its content, which detects one flipped bit.
 
 SQLite's own check finds broken structure, not changed values. So each database has one more table:
 
-    checksum(state)      changes counted, sum over all rows, digest of the schema, seal over these three
+    checksum(state)     changes counted, sum over all rows, digest of the schema, and a seal
 
-Triggers of the connection (nothing is stored for them) keep it up to date within each transaction, and write the same
-rows into the second copy (`second_copy.py`), which is another database:
+Triggers of the connection (nothing is stored for them) keep it up to date within each transaction,
+and write the same rows into the second copy (`second_copy.py`), which is another database:
 
-    copied_schema(sql)           the statements that made the first one's tables
-    copied_rows(place, row, content)   every row of every table, by its rowid
-    copied_checksum(state)       the same state
+    copied_schema(sql)                  the statements that made the first one's tables
+    copied_rows(place, row, content)    every row of every table, by its rowid
+    copied_checksum(state)              the same state
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DatabaseDamaged(Exception):
 
 
 class State(NamedTuple):
-    """Everything a database says, as one value. Equal states mean equal content."""
+    """The content of a database in one value. Equal states mean equal content."""
 
     changes: int
     """Rows that were ever changed: of two copies, the one with more is the later."""
@@ -74,7 +74,8 @@ def row_content(*values: Any) -> bytes:
 
 
 def changed_state(stored: bytes, sign: int, place: str, row: int, *values: Any) -> bytes:
-    """The stored state after a row came (`sign` 1) or went (-1): an SQL function of the triggers."""
+    """The stored state after a row came (`sign` 1) or went (-1): an SQL function of the
+    triggers."""
     state = decode_state(stored)
     total = (state.total + sign * _row_digest(place, row, row_content(*values))) % _SUMS
     return State(state.changes + 1, total, state.schema).encode()
@@ -85,7 +86,7 @@ def _row_digest(place: str, row: int, content: bytes) -> int:
     return int.from_bytes(_digest(named), "big")
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -190,7 +191,7 @@ def _only(database: sqlite3.Connection, query: str) -> object:
 
 @contextmanager
 def _damage() -> Iterator[None]:
-    """What reading a damaged database may raise, as DatabaseDamaged. One that may not be read is not damaged."""
+    """Raise DatabaseDamaged for errors that damage causes; others, as of a lock, stay as they are."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:  # of values that are not of their type

@@ -1,11 +1,12 @@
-"""Opening a SQLite file that is small and irreplaceable: it has a second copy beside it, always as new as itself.
+"""SQLite files that are small and irreplaceable: each has a second copy, always up to date.
 
     NAME.sqlite           the database
     NAME.sqlite.copy      its second copy (`checked_database.py`), written by the same transactions
 
-Every transaction writes both and returns when both are on disk. SQLite commits them one after the other, the database
-first, so a crash may leave the copy a transaction behind: one that was not answered. Opening compares them. The first one
-that is sound and not behind the other is used, and the other is written anew from it. Several processes may have both open.
+Every transaction writes both and returns when both are on disk. SQLite commits them one after the
+other, the database first, so a crash may leave the copy a transaction behind: one that was not
+answered. Opening compares them. The first one that is sound and not behind the other is used, and
+the other is written anew from it. Several processes may have both open.
 """
 
 from __future__ import annotations
@@ -43,11 +44,12 @@ from storage.engines.folder import sync_folder
 _log = logging.getLogger("holdfast.files")
 _NONE = "there is none"
 _WRITABLE = (b"\1\1", b"\2\2")
-"""Versions that the header of a database gives for writing and reading, without and with a log beside it."""
+"""Versions that the header of a database gives for writing and reading, without and with a log
+beside it."""
 
 
 class Found(NamedTuple):
-    """What became of looking at a file."""
+    """Result of checking a file."""
 
     state: State | None = None
     """None if it is missing or damaged, and for a database of version 0.1."""
@@ -73,8 +75,8 @@ def is_there(file: Path) -> bool:
 def open_with_copy(file: Path, prepare: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
     """Open or create a database and its second copy, in autocommit mode, usable from any thread.
 
-    `prepare` makes the tables, within a transaction. `:memory:` has no copy. Raises sqlite3.Error, also if both are
-    damaged, with nothing left open.
+    `prepare` makes the tables, within a transaction. `:memory:` has no copy. Raises sqlite3.Error,
+    also if both are damaged, with nothing left open.
     """
     is_file = str(file) != ":memory:"
     if is_file:
@@ -97,7 +99,7 @@ def open_with_copy(file: Path, prepare: Callable[[sqlite3.Connection], None]) ->
 
 
 def tables(schema: str) -> Callable[[sqlite3.Connection], None]:
-    """What `open_with_copy` is to prepare: statements that end with semicolons."""
+    """A `prepare` for `open_with_copy` that executes statements, which end with semicolons."""
 
     def prepare(database: sqlite3.Connection) -> None:
         for statement in schema.split(";"):
@@ -107,7 +109,8 @@ def tables(schema: str) -> Callable[[sqlite3.Connection], None]:
 
 
 def repair(file: Path) -> None:
-    """Write a database anew from its second copy if it is damaged, missing or behind. Raises sqlite3.Error."""
+    """Write a database anew from its second copy if it is damaged, missing or behind. Raises
+    sqlite3.Error."""
     # The copy first: whoever writes meanwhile, the database is never behind then.
     copy = look(copy_of(file), check_copy)
     first = look(file, check_database)
@@ -145,7 +148,7 @@ def look(
     check: Callable[[sqlite3.Connection], State | None],
     connect: Callable[[Path], sqlite3.Connection] = _connect,
 ) -> Found:
-    """What checking a file found. Raises sqlite3.Error if that cannot be known."""
+    """Check a file. Raises sqlite3.Error if that is impossible now."""
     if not file.exists() or not file.stat().st_size:
         return Found(reason=_NONE)
     with file.open("rb") as stream:
@@ -160,7 +163,8 @@ def look(
 
 
 def _bring_up_to_date(database: sqlite3.Connection, file: Path) -> None:
-    """Have the checksum and the copy fit the database, whose write lock is held: no other process changes either."""
+    """Have the checksum and the copy fit the database, whose write lock is held: no other process
+    changes either."""
     if not has_checksum(database):
         database.execute(CHECKSUM_SCHEMA)
         database.execute("INSERT INTO checksum VALUES (?)", (computed_state(database, 1).encode(),))
@@ -177,7 +181,8 @@ def _bring_up_to_date(database: sqlite3.Connection, file: Path) -> None:
 
 
 def write_copy(database: sqlite3.Connection, file: Path, state: State) -> None:
-    """Write the second copy anew; a crash leaves the old one or the new one. Raises sqlite3.Error, OSError."""
+    """Write the second copy anew; a crash leaves the old one or the new one. Raises sqlite3.Error,
+    OSError."""
 
     def fill(copy: sqlite3.Connection) -> None:
         for statement in COPY_SCHEMA:
@@ -240,7 +245,8 @@ def _replace(file: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
 
 
 def copy_sound(file: Path, target: Path) -> None:
-    """Copy a database as it is at one instant, out of its second copy if it is damaged. For `target` see `copy_database`.
+    """Copy a database as it is at one instant, out of its second copy if it is damaged. For
+    `target` see `copy_database`.
 
     Raises sqlite3.Error, OSError.
     """
@@ -265,7 +271,7 @@ def renew_copy(file: Path) -> None:
             write_copy(database, file, decode_state(stored))
 
 
-# -- what keeps both equal --------------------------------------------------------------------------------------------
+# -- what keeps both equal -------------------------------------------------------------------------
 
 
 def _attach(database: sqlite3.Connection, copy: Path) -> None:
@@ -303,5 +309,5 @@ def _step(name: str, columns: list[str], row: str, sign: int) -> str:
 
 
 def _note(event: str, file: Path, used: str, reason: str) -> None:
-    """By the standard library's log, which goes to standard error also in commands that set up none."""
+    """Write to the standard library's log: commands set up no other, and it goes to stderr."""
     _log.error("%s: %s was written anew from %s: %s", event, file, used, reason)
