@@ -63,7 +63,10 @@ class SqliteCoordination:
         return coordination
 
     def _open(self) -> None:
-        self._database = open_with_copy(self._file, _prepare)
+        try:
+            self._database = open_with_copy(self._file, _prepare)
+        except OSError as error:
+            raise sqlite3.OperationalError(error.strerror) from error
 
     async def close(self) -> None:
         """See Coordination."""

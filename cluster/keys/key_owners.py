@@ -1,7 +1,7 @@
 """Owners of named keys, and the grants by which others may use them: tables of the keyring's file.
 
-They are beside the tables of version 0.1, which stay as they were: that version, still running or
-started again, reads them on. The name of a key there is its alias if 0.1 made it, else its id.
+They are beside the tables of version 0.1, which stay as they were, so its folders need no
+conversion. The name of a key there is its alias if 0.1 made it, else its id.
 """
 
 from __future__ import annotations

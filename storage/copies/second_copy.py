@@ -255,8 +255,10 @@ def copy_sound(file: Path, target: Path) -> None:
         first = look(target, check_database)
     except sqlite3.DatabaseError as error:
         first = Found(reason=str(error))
+    if first.state is not None:
+        return
     copy = look(copy_of(file), check_copy)
-    if first.state is None and copy.state is not None:
+    if copy.state is not None:
         restore_from_copy(target, copy_of(file))
         _note("second_copy_used", file, copy_of(file).name, first.reason)
     elif first.reason:
