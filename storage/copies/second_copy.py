@@ -124,7 +124,9 @@ def repair(file: Path) -> None:
             raise sqlite3.DatabaseError(f"{reason}. {_WAY_OUT}")
         return
     if first.state is None or first.state.changes < copy.state.changes:
-        reason = first.reason or "it is older than its second copy"
+        reason = first.reason or (
+            "it is older than its second copy" if first.state else "it has no checksum"
+        )
         restore_from_copy(file)
         _note("second_copy_used", file, copy_of(file).name, reason)
 
@@ -299,7 +301,7 @@ def _step(name: str, columns: list[str], row: str, sign: int) -> str:
     """The statements for a row that came or went."""
     values = ", ".join(f"{row}.{column}" for column in columns)
     copied = (
-        f"INSERT INTO copied_rows VALUES ('{name}', {row}.rowid, row_content({values}));"
+        f"INSERT OR REPLACE INTO copied_rows VALUES ('{name}', {row}.rowid, row_content({values}));"
         if sign > 0
         else f"DELETE FROM copied_rows WHERE place = '{name}' AND row = {row}.rowid;"
     )

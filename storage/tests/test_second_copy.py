@@ -237,6 +237,40 @@ def test_a_repair_that_is_cut_off_is_begun_anew(
     check_equal(file)
 
 
+@pytest.mark.parametrize("stopped_at", ["unlink", "replace", "chmod"])
+def test_a_first_copy_that_is_cut_off_is_made_by_the_next_start(
+    file: Path, stopped_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = fill(file)
+    copy_of(file).unlink()
+    with closing(sqlite3.connect(file)) as database, database:  # as version 0.1 left it
+        database.execute("DROP TABLE checksum")
+
+    def crash(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, stopped_at, crash)
+        with pytest.raises(KeyboardInterrupt):
+            opened(file)
+
+    assert read(file) == (before, [])
+    check_equal(file)
+
+
+def test_a_copy_that_fell_behind_while_it_was_open_is_written_anew(file: Path) -> None:
+    """As after a commit of which only the database's half succeeded."""
+    fill(file)
+    with closing(opened(file)) as database:
+        database.execute("DELETE FROM numbered WHERE number = 3")
+        database.execute("INSERT INTO copied_rows VALUES ('numbered', 3, X'00')")
+        database.execute("INSERT INTO numbered VALUES (3, 'again')")
+        before = content(database)
+
+    assert read(file)[0] == before
+    check_equal(file)
+
+
 def test_a_change_that_the_copy_cannot_take_is_not_made(file: Path) -> None:
     before = fill(file)
     with closing(opened(file)) as database:
