@@ -11,19 +11,20 @@
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
 #   make kill9-archive ROUNDS=20    the same for the archive: the service and its jobs are killed (minutes)
 #   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
-#   make damage ROUNDS=300          flip bits and cut files of a closed folder, then start on it (minutes)
+#   make damage ROUNDS=300          flip bits and cut files of closed and killed folders, then start on it (minutes)
 #   make disk-faults ROUNDS=30      a disk that is full or fails under load; needs root, libfiu (minutes)
 #   make soak MINUTES=20            mixed traffic with faults: memory, descriptors, latency stay flat
 #   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
 #   make fuzz                       the differential fuzz, the models of queues and crashes amid deletions, for minutes
 #   make retention                  messages expire in real time (a minute)
 #   make sdks                       the guide's example of each SDK that the machine can build (minutes)
-#   make bench                      benchmarks (minutes; not a test)
+#   make bench                      beside ElasticMQ (Maven or ELASTICMQ_JAR) and moto (half an hour)
 #   make bench-jobs                 the archive and queue-age jobs beside plain Spark (minutes)
 #   make size                       memory, latency and restarts at up to ten million messages (half an hour)
 #   make lock                       resolve the locks anew (needs uv)
 
-PYTHON ?= python3
+# The interpreter for .venv; by default one built with optimisations, which runs Python code faster.
+PYTHON ?=
 UV ?= uv
 ARGS ?=
 ROUNDS ?= 50
@@ -87,25 +88,27 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# TRAFFIC of the faults: some of standard,fifo,moves,removals; all of them where it is not given.
+FAULT = $(BIN)/python -m compat_tests.faults.
+FAULT_ARGS = $(if $(TRAFFIC),--traffic $(TRAFFIC)) $(ARGS)
+
 kill9: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.kill9 --rounds $(ROUNDS) $(ARGS)
-	$(BIN)/python -m compat_tests.kill9_fifo --rounds $(ROUNDS) $(ARGS)
-	$(BIN)/python -m compat_tests.kill9_moves --rounds $(ROUNDS) $(ARGS)
+	$(FAULT)kill9 --rounds $(ROUNDS) $(FAULT_ARGS)
 
 kill9-archive: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.kill9_archive --rounds $(ROUNDS) $(ARGS)
+	$(FAULT)kill9_archive --rounds $(ROUNDS) $(FAULT_ARGS)
 
 power-loss: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.power_loss --rounds $(ROUNDS) $(ARGS)
+	$(FAULT)power_loss --rounds $(ROUNDS) $(FAULT_ARGS)
 
 damage: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.damage --rounds $(ROUNDS) $(ARGS)
+	$(FAULT)damage --rounds $(ROUNDS) $(FAULT_ARGS)
 
 disk-faults: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.disk_faults --rounds $(ROUNDS) $(ARGS)
+	$(FAULT)disk_faults --rounds $(ROUNDS) $(FAULT_ARGS)
 
 soak: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.soak --minutes $(MINUTES) $(ARGS)
+	$(FAULT)soak --minutes $(MINUTES) $(FAULT_ARGS)
 
 wire-fuzz: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.wire_fuzz --count $(COUNT) $(ARGS)
@@ -119,8 +122,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks $(ARGS)
 
 bench-jobs: $(VENV)/.dev
-	$(BIN)/python -m spark_jobs.benchmarks.archive
-	$(BIN)/python -m spark_jobs.benchmarks.queue_age
+	$(BIN)/python -m spark_jobs.benchmarks.archive_speed
+	$(BIN)/python -m spark_jobs.benchmarks.queue_age_speed
 
 size: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.size $(ARGS)
@@ -137,9 +140,10 @@ clean:
 # -- what is installed ------------------------------------------------------------------------------------------------
 
 $(VENV)/.made:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	    { echo 'Holdfast needs Python 3.11 or newer; name one with make PYTHON=...' >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	@python=$(if $(PYTHON),'$(PYTHON)',$$(python3 -m compat_tests.interpreters --best)) && \
+	{ $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo 'Holdfast needs Python 3.11 or newer; name one with make PYTHON=...' >&2; exit 2; } } && \
+	$$python -m venv $(VENV)
 	@touch $@
 
 $(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/.made

@@ -5,21 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
-from uuid import uuid4
 
 import pyarrow
 import pyarrow.parquet as parquet
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials as BotoCredentials
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from compat_tests import pages
 from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess
-
-_TIMEOUT_S = 60
 
 
 def segments(lake: Path) -> list[Path]:
@@ -46,34 +39,9 @@ def ask(
     headers: dict[str, str] | None = None,
     credentials: Credentials | None = None,
 ) -> tuple[int, Any]:
-    """Status and JSON of a page below /_holdfast/archive; with `content` by POST. The account's root signs, or another."""
-    body = None if content is None else json.dumps(content).encode()
-    url = f"{node.url}/_holdfast/archive{path}"
-    sent = signed(
-        "GET" if body is None else "POST", url, body, credentials or node.credentials, headers
-    )
-    try:
-        with urlopen(Request(url, body, sent), timeout=_TIMEOUT_S) as answer:
-            return answer.status, json.loads(answer.read())
-    except HTTPError as error:
-        with error:
-            said = error.read()
-        return error.code, json.loads(said) if said.startswith(b"{") else said.decode()
-
-
-def signed(
-    method: str,
-    url: str,
-    body: bytes | None,
-    credentials: Credentials,
-    headers: dict[str, str] | None = None,
-) -> dict[str, str]:
-    """The headers of a signed request. The nonce makes it another one than that of the same second."""
-    keys = BotoCredentials(credentials.access_key_id, credentials.secret_access_key)
-    given = {"Content-Type": "application/json", "X-Nonce": uuid4().hex, **(headers or {})}
-    request = AWSRequest(method, url, data=body or b"", headers=given)
-    SigV4Auth(keys, "sqs", credentials.region).add_auth(request)
-    return dict(request.headers.items())
+    """Status and JSON of a page below /_holdfast/archive, as `pages.ask`. The account's root signs, or another."""
+    signer = credentials or node.credentials
+    return pages.ask(node.url, signer, f"archive{path}", content, headers)
 
 
 def waiting(node: NodeProcess) -> dict[str, Any]:

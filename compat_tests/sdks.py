@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from compat_tests import celery_example
-from compat_tests.kill9 import say
+from compat_tests.faults.run import say
 from compat_tests.node_process import NodeProcess
 from compat_tests.sdk_examples import EXAMPLES, NotHere, build, check
 

@@ -1,4 +1,4 @@
-"""Dead letters: the receive beyond maxReceiveCount moves the message instead of handing it out."""
+"""Dead letters: what the message keeps, who is listed, and policies. The moves themselves are in the transcripts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.facade import Client, Members, counts, receive, receive_count, refusal
-from compat_tests.test_receive import waiting_receive
+from compat_tests.facade import Client, Members, receive, receive_count, refusal
 from compat_tests.test_send import TRACE, string
 
 MakeQueue = Callable[..., str]
@@ -21,21 +20,6 @@ def arn(client: Client, url: str) -> str:
 
 def redrive(target_arn: str, receives: object = 1) -> str:
     return json.dumps({"deadLetterTargetArn": target_arn, "maxReceiveCount": receives})
-
-
-def test_message_moves_after_max_receive_count(
-    sqs: Client, queue: str, make_queue: MakeQueue
-) -> None:
-    source = make_queue(RedrivePolicy=redrive(arn(sqs, queue), 2))
-    sent = sqs.call("SendMessage", QueueUrl=source, MessageBody="x")
-
-    for _ in range(2):
-        assert len(receive(sqs, source, VisibilityTimeout=0)) == 1
-    assert receive(sqs, source) == []
-
-    (dead,) = receive_count(sqs, queue, 1)
-    assert dead["MessageId"] == sent["MessageId"]
-    assert counts(sqs, source) == (0, 0, 0)
 
 
 def test_dead_letter_keeps_what_the_message_was(
@@ -67,32 +51,6 @@ def test_dead_letter_keeps_what_the_message_was(
     assert found["SentTimestamp"] == before["Attributes"]["SentTimestamp"]
 
 
-def test_other_messages_come_in_the_receive_that_moves_one(
-    sqs: Client, queue: str, make_queue: MakeQueue
-) -> None:
-    source = make_queue(RedrivePolicy=redrive(arn(sqs, queue)))
-    sqs.call("SendMessage", QueueUrl=source, MessageBody="poison")
-    receive(sqs, source, VisibilityTimeout=0)
-    sqs.call("SendMessage", QueueUrl=source, MessageBody="fine")
-
-    assert [message["Body"] for message in receive(sqs, source)] == ["fine"]
-
-    assert [message["Body"] for message in receive_count(sqs, queue, 1)] == ["poison"]
-
-
-def test_move_wakes_a_poll_on_the_target(
-    current: Client, queue: str, make_queue: MakeQueue
-) -> None:
-    source = make_queue(RedrivePolicy=redrive(arn(current, queue)))
-    current.call("SendMessage", QueueUrl=source, MessageBody="x")
-    receive(current, source, VisibilityTimeout=0)
-
-    with waiting_receive(current, queue, WaitTimeSeconds=20) as answer:
-        assert receive(current, source) == []
-
-        assert answer()["Messages"][0]["Body"] == "x"
-
-
 def test_source_queues_are_listed(sqs: Client, queue: str, make_queue: MakeQueue) -> None:
     assert sqs.call("ListDeadLetterSourceQueues", QueueUrl=queue).get("queueUrls", []) == []
     policy = redrive(arn(sqs, queue))
@@ -108,12 +66,6 @@ def test_source_queues_are_listed(sqs: Client, queue: str, make_queue: MakeQueue
     assert "NextToken" not in answer
     assert sorted(page["queueUrls"] + rest["queueUrls"]) == sources
     assert "NextToken" not in rest
-
-
-def test_queue_may_be_its_own_target(sqs: Client, queue: str) -> None:
-    policy = {"RedrivePolicy": redrive(arn(sqs, queue), 5)}
-
-    assert sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=policy) == {}
 
 
 @pytest.mark.parametrize("receives", [7, "7"])

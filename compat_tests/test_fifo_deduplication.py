@@ -18,13 +18,11 @@ from compat_tests.facade import (
     bodies,
     counts,
     create_fifo_queue,
-    eventually,
     receive,
     receive_count,
     refusal,
     send_to_group,
 )
-from compat_tests.test_dead_letter import arn, redrive
 from compat_tests.test_queues import DEFAULTS, attributes
 from compat_tests.test_send import string
 from compat_tests.test_visibility import delete
@@ -86,26 +84,6 @@ def test_answer_to_a_duplicate_has_the_digest_of_its_own_body(sqs: Client, fifo:
     assert answer["MD5OfMessageBody"] == hashlib.md5(b"second").hexdigest(), "clients check it"
 
 
-def test_duplicate_is_dropped_while_in_flight_and_after_the_delete(sqs: Client, fifo: str) -> None:
-    first = send(sqs, fifo, "g", "x", "d")
-    (got,) = receive(sqs, fifo)
-    assert send(sqs, fifo, "g", "x", "d") == first
-    delete(sqs, fifo, got["ReceiptHandle"])
-
-    assert send(sqs, fifo, "g", "x", "d") == first
-
-    assert counts(sqs, fifo) == (0, 0, 0)
-    assert receive(sqs, fifo) == []
-
-
-def test_same_body_with_another_id_is_another_message(sqs: Client, fifo: str) -> None:
-    first, second = send(sqs, fifo, "g", "x", "d1"), send(sqs, fifo, "g", "x", "d2")
-
-    assert first[0] != second[0]
-    assert first[1] < second[1]
-    assert len(receive(sqs, fifo)) == 2
-
-
 def test_duplicates_within_one_batch_are_one_message(sqs: Client, fifo: str) -> None:
     entries = [
         {"Id": name, "MessageBody": name, "MessageGroupId": "g", "MessageDeduplicationId": identity}
@@ -140,17 +118,6 @@ def test_id_is_accepted(sqs: Client, fifo: str, identity: str) -> None:
     assert got["Attributes"] == {"MessageDeduplicationId": identity}
 
 
-def test_purge_forgets_the_ids(sqs: Client, fifo: str) -> None:
-    first = send(sqs, fifo, "g", "x", "d")
-    sqs.call("PurgeQueue", QueueUrl=fifo)
-
-    second = send(sqs, fifo, "g", "y", "d")
-
-    assert second[0] != first[0]
-    assert second[1] > first[1]
-    assert bodies(receive_count(sqs, fifo, 1)) == "y"
-
-
 def test_queue_made_again_knows_no_ids(sqs: Client, fifo: str) -> None:
     first = send(sqs, fifo, "g", "x", "d")
     sqs.call("DeleteQueue", QueueUrl=fifo)
@@ -163,35 +130,6 @@ def test_queue_made_again_knows_no_ids(sqs: Client, fifo: str) -> None:
 
 
 # -- scope ------------------------------------------------------------------------------------------------------------
-
-
-def test_scope_queue_drops_across_groups(sqs: Client, fifo: str) -> None:
-    first = send(sqs, fifo, "g1", "x", "d")
-
-    assert send(sqs, fifo, "g2", "y", "d") == first
-
-    assert bodies(receive(sqs, fifo)) == "x"
-
-
-def test_scope_queue_drops_the_same_content_across_groups(sqs: Client, make_fifo: MakeFifo) -> None:
-    url = make_fifo(**BY_CONTENT)
-    first = send_to_group(sqs, url, "g1", "x")
-
-    assert send_to_group(sqs, url, "g2", "x")["MessageId"] == first["MessageId"]
-
-    assert counts(sqs, url) == (1, 0, 0)
-
-
-def test_scope_message_group_drops_within_the_group_only(sqs: Client, make_fifo: MakeFifo) -> None:
-    url = make_fifo(**BY_GROUP)
-
-    a = send(sqs, url, "a", "a", "d")
-    b = send(sqs, url, "b", "b", "d")
-    a_again, b_again = send(sqs, url, "a", "a2", "d"), send(sqs, url, "b", "b2", "d")
-
-    assert a != b
-    assert (a_again, b_again) == (a, b)
-    assert sorted(message["Body"] for message in receive(sqs, url)) == ["a", "b"]
 
 
 def test_scope_message_group_with_content(sqs: Client, make_fifo: MakeFifo) -> None:
@@ -211,33 +149,6 @@ def test_scope_message_group_needs_no_throughput_limit(sqs: Client, make_fifo: M
     assert found == {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perQueue"}
 
 
-def test_scope_queue_stays_after_it_is_set_to_message_group(sqs: Client, fifo: str) -> None:
-    before = send(sqs, fifo, "g1", "before", "d1")
-
-    sqs.call("SetQueueAttributes", QueueUrl=fifo, Attributes=BY_GROUP)
-
-    assert attributes(sqs, fifo, "DeduplicationScope") == BY_GROUP, "it is shown as set"
-    assert send(sqs, fifo, "g2", "x", "d1") == before
-    new = send(sqs, fifo, "g1", "new", "d2")
-    assert send(sqs, fifo, "g2", "x", "d2") == new, "ids never seen before, too"
-    assert bodies(receive(sqs, fifo)) == "before new"
-
-
-def test_scope_message_group_stays_after_it_is_set_to_queue(
-    sqs: Client, make_fifo: MakeFifo
-) -> None:
-    url = make_fifo(**BY_GROUP)
-    before = send(sqs, url, "g1", "1", "d1")
-
-    sqs.call("SetQueueAttributes", QueueUrl=url, Attributes={"DeduplicationScope": "queue"})
-
-    assert attributes(sqs, url, "DeduplicationScope") == {"DeduplicationScope": "queue"}
-    assert send(sqs, url, "g2", "2", "d1") != before
-    assert send(sqs, url, "g1", "3", "d2") != send(sqs, url, "g2", "4", "d2")
-    assert send(sqs, url, "g1", "5", "d1") == before
-    assert sorted(message["Body"] for message in receive(sqs, url)) == ["1", "2", "3", "4"]
-
-
 # -- by content -------------------------------------------------------------------------------------------------------
 
 
@@ -253,16 +164,6 @@ def test_content_is_the_body_alone(sqs: Client, make_fifo: MakeFifo) -> None:
     digest = hashlib.sha256("höld fast".encode()).hexdigest()
     assert got["Attributes"]["MessageDeduplicationId"] == digest
     assert "MessageAttributes" not in got
-
-
-def test_explicit_id_wins_over_the_content(sqs: Client, make_fifo: MakeFifo) -> None:
-    url = make_fifo(**BY_CONTENT)
-
-    send(sqs, url, "g", "x", "d1")
-    send(sqs, url, "g", "x", "d2")
-    send(sqs, url, "g", "y", "d1")
-
-    assert bodies(receive(sqs, url)) == "x x"
 
 
 def test_explicit_id_that_equals_a_content_is_a_duplicate(sqs: Client, make_fifo: MakeFifo) -> None:
@@ -288,16 +189,6 @@ def test_content_based_deduplication_is_switched_by_set_attributes(sqs: Client, 
     error = refusal(sqs, "SendMessage", **members)
     assert (error.code, error.message) == ("InvalidParameterValue", NO_ID)
     assert counts(sqs, fifo) == (1, 0, 0)
-
-
-def test_batch_is_deduplicated_by_content(sqs: Client, make_fifo: MakeFifo) -> None:
-    url = make_fifo(**BY_CONTENT)
-    entries = [{"Id": name, "MessageBody": "x", "MessageGroupId": "g"} for name in ("a", "b")]
-
-    first, second = sqs.call("SendMessageBatch", QueueUrl=url, Entries=entries)["Successful"]
-
-    assert first["MessageId"] == second["MessageId"]
-    assert counts(sqs, url) == (1, 0, 0)
 
 
 # -- attributes of the queue ------------------------------------------------------------------------------------------
@@ -378,24 +269,6 @@ def test_create_compares_fifo_attributes(sqs: Client, fresh_name: Names) -> None
 
 
 # -- beyond one queue and one process ---------------------------------------------------------------------------------
-
-
-def test_moves_to_the_dead_letter_queue_are_not_deduplicated(
-    sqs: Client, make_fifo: MakeFifo
-) -> None:
-    target = make_fifo(**BY_CONTENT)
-    source = make_fifo(RedrivePolicy=redrive(arn(sqs, target)), **BY_CONTENT)
-    send_to_group(sqs, target, "g", "x")
-    sent = {"QueueUrl": source, "MessageBody": "x", "MessageGroupId": "g"}
-    for identity in ("d1", "d2"):
-        sqs.call("SendMessage", **sent, MessageDeduplicationId=identity)
-
-    for _ in range(2):
-        receive(sqs, source, VisibilityTimeout=0)
-
-    assert receive(sqs, source) == []
-    eventually(lambda: counts(sqs, target) == (3, 0, 0))
-    assert bodies(receive(sqs, target)) == "x x x"
 
 
 def test_ids_survive_kill(start_node: NodeFactory, fresh_name: Names) -> None:

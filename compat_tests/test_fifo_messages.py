@@ -1,22 +1,22 @@
-"""FIFO queues: refusals, sequence numbers, delays, receipt handles, repeated receives, counters, dead letters."""
+"""FIFO queues: refusals, sequence numbers, delays, receipt handles, repeated receives, dead letters.
+
+Groups, order and long polls are in the transcripts.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
 from compat_tests.facade import (
-    SHORT_S,
     Client,
     ClientError,
     Members,
     bodies,
     counts,
     create_fifo_queue,
-    eventually,
     receive,
     receive_count,
     refusal,
@@ -25,7 +25,7 @@ from compat_tests.facade import (
 )
 from compat_tests.test_dead_letter import arn, redrive
 from compat_tests.test_send import TRACE, string
-from compat_tests.test_visibility import change, delete
+from compat_tests.test_visibility import change
 
 Names = Callable[[], str]
 MakeFifo = Callable[..., str]
@@ -220,31 +220,6 @@ def test_delay_of_zero_leaves_the_queues_delay(sqs: Client, make_fifo: MakeFifo)
     assert receive(sqs, url) == []
 
 
-def test_queues_delay_holds_back_and_keeps_the_order(current: Client, make_fifo: MakeFifo) -> None:
-    url = make_fifo(DelaySeconds=str(SHORT_S))
-    start = time.monotonic()
-    send_in_order(current, url, "g1-m1 g2-m1 g1-m2")
-    assert counts(current, url) == (0, 0, 3)
-
-    got = receive_count(current, url, 3)
-
-    assert bodies(got) == "g1-m1 g1-m2 g2-m1"
-    assert time.monotonic() - start > 0.9 * SHORT_S
-
-
-def test_change_of_the_queues_delay_reaches_waiting_messages(
-    sqs: Client, make_fifo: MakeFifo
-) -> None:
-    url = make_fifo(DelaySeconds="900")
-    send_in_order(sqs, url, "g1-m1 g1-m2")
-    assert receive(sqs, url) == []
-
-    sqs.call("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": "0"})
-
-    eventually(lambda: counts(sqs, url) == (2, 0, 0))
-    assert bodies(receive(sqs, url)) == "g1-m1 g1-m2"
-
-
 # -- receipt handles --------------------------------------------------------------------------------------------------
 
 
@@ -263,49 +238,6 @@ def test_delete_after_the_timeout_ended_is_refused(sqs: Client, fifo: str) -> No
 
     check(sqs, error, expired(handle))
     assert bodies(receive(sqs, fifo)) == "g-m1"
-
-
-def test_handles_expire_by_themselves_unless_extended(current: Client, make_fifo: MakeFifo) -> None:
-    fifo, batch = make_fifo(), make_fifo()
-    send_in_order(current, fifo, "g1-m1 g2-m1")
-    send_in_order(current, batch, "g-m1")
-    left, extended = receive(current, fifo, VisibilityTimeout=SHORT_S)
-    (entry,) = receive(current, batch, VisibilityTimeout=SHORT_S)
-    change(current, fifo, extended["ReceiptHandle"], 60)
-    time.sleep(SHORT_S + 0.3)
-
-    handle = left["ReceiptHandle"]
-    error = refusal(current, "DeleteMessage", QueueUrl=fifo, ReceiptHandle=handle)
-    delete(current, fifo, extended["ReceiptHandle"])
-    entries = [{"Id": "a", "ReceiptHandle": entry["ReceiptHandle"]}]
-    answer = current.call("DeleteMessageBatch", QueueUrl=batch, Entries=entries)
-
-    check(current, error, expired(handle))
-    assert counts(current, fifo) == (1, 0, 0)
-    assert answer["Failed"][0]["Code"] == "InvalidParameterValue"
-    assert counts(current, batch) == (1, 0, 0)
-
-
-def test_deleted_message_is_gone_and_deleting_again_is_fine(sqs: Client, fifo: str) -> None:
-    send_in_order(sqs, fifo, "g-m1")
-    (got,) = receive(sqs, fifo)
-
-    for _ in range(3):
-        delete(sqs, fifo, got["ReceiptHandle"])
-
-    assert counts(sqs, fifo) == (0, 0, 0)
-
-
-def test_change_after_delete_is_refused(sqs: Client, fifo: str) -> None:
-    send_in_order(sqs, fifo, "g-m1")
-    (got,) = receive(sqs, fifo)
-    handle = got["ReceiptHandle"]
-    delete(sqs, fifo, handle)
-
-    members = {"QueueUrl": fifo, "ReceiptHandle": handle, "VisibilityTimeout": 0}
-    error = refusal(sqs, "ChangeMessageVisibility", **members)
-
-    assert error.code == "InvalidParameterValue"
 
 
 # -- receives asked again ---------------------------------------------------------------------------------------------
@@ -333,17 +265,6 @@ def test_same_attempt_gives_the_same_messages_and_handles(sqs: Client, fifo: str
     assert counts(sqs, fifo) == (2, 2, 0)
 
 
-def test_other_attempts_do_not(sqs: Client, fifo: str) -> None:
-    send_in_order(sqs, fifo, "g1-m1 g1-m2")
-    first = attempt(sqs, fifo, "a1")
-    assert len(first) == 2
-
-    assert attempt(sqs, fifo, "a2") == []
-    assert attempt(sqs, fifo, None) == []
-
-    assert handles(attempt(sqs, fifo, "a1")) == handles(first)
-
-
 def test_attempt_is_of_its_queue(sqs: Client, make_fifo: MakeFifo) -> None:
     one, other = make_fifo(), make_fifo()
     send_in_order(sqs, one, "g1-m1")
@@ -351,31 +272,6 @@ def test_attempt_is_of_its_queue(sqs: Client, make_fifo: MakeFifo) -> None:
 
     assert bodies(attempt(sqs, one, "a")) == "g1-m1"
     assert bodies(attempt(sqs, other, "a")) == "g1-m2"
-
-
-def test_attempt_does_not_bring_back_what_was_deleted(sqs: Client, fifo: str) -> None:
-    send_in_order(sqs, fifo, "g1-m1 g1-m2")
-    first, second = attempt(sqs, fifo, "a1")
-
-    delete(sqs, fifo, first["ReceiptHandle"])
-    assert "g1-m1" not in bodies(attempt(sqs, fifo, "a1"))
-
-    delete(sqs, fifo, second["ReceiptHandle"])
-    assert attempt(sqs, fifo, "a1") == []
-    assert counts(sqs, fifo) == (0, 0, 0)
-
-
-def test_attempt_after_a_change_of_visibility_is_a_new_receive(sqs: Client, fifo: str) -> None:
-    send_in_order(sqs, fifo, "g1-m1 g1-m2")
-    first = attempt(sqs, fifo, "a1")
-    for message in first:
-        change(sqs, fifo, message["ReceiptHandle"], 0)
-
-    again = attempt(sqs, fifo, "a1", AttributeNames=["ApproximateReceiveCount"])
-
-    assert bodies(again) == "g1-m1 g1-m2"
-    assert not set(handles(again)) & set(handles(first))
-    assert [message["Attributes"]["ApproximateReceiveCount"] for message in again] == ["2", "2"]
 
 
 def test_attempt_that_found_nothing_is_not_remembered(sqs: Client, fifo: str) -> None:
@@ -390,19 +286,6 @@ def test_attempt_id_is_refused(sqs: Client, fifo: str, identity: str) -> None:
     error = refusal(sqs, "ReceiveMessage", QueueUrl=fifo, ReceiveRequestAttemptId=identity)
 
     assert (error.code, error.status) == ("InvalidParameterValue", 400)
-
-
-# -- counters ---------------------------------------------------------------------------------------------------------
-
-
-def test_rest_of_a_blocked_group_counts_as_visible(sqs: Client, fifo: str) -> None:
-    send_in_order(sqs, fifo, "g1-m1 g1-m2 g2-m1 g2-m2 g3-m1 g3-m2")
-    assert counts(sqs, fifo) == (6, 0, 0)
-
-    for _ in range(2):
-        assert len(receive(sqs, fifo, 1)) == 1
-
-    assert counts(sqs, fifo) == (4, 2, 0)
 
 
 # -- dead letters -----------------------------------------------------------------------------------------------------
@@ -428,19 +311,3 @@ def test_dead_letter_keeps_its_group_and_gets_a_new_deduplication_id(
     assert found["MessageDeduplicationId"] == sent["MessageId"]
     assert found["ApproximateReceiveCount"] == "2"
     assert found["DeadLetterQueueSourceArn"] == arn(sqs, source)
-
-
-def test_group_stays_usable_after_its_messages_died(
-    sqs: Client, fifo: str, make_fifo: MakeFifo
-) -> None:
-    source = make_fifo(RedrivePolicy=redrive(arn(sqs, fifo)))
-    send_in_order(sqs, source, "g1-m1 g1-m2")
-    assert bodies(receive(sqs, source, 1, VisibilityTimeout=0)) == "g1-m1"
-
-    assert bodies(receive_count(sqs, source, 1, VisibilityTimeout=0)) == "g1-m2"
-    assert receive(sqs, source) == []
-    eventually(lambda: counts(sqs, fifo) == (2, 0, 0))
-
-    send_in_order(sqs, source, "g1-m3 g1-m4")
-    assert bodies(receive(sqs, source)) == "g1-m3 g1-m4"
-    assert bodies(receive(sqs, fifo)) == "g1-m1 g1-m2", "in the order of their moves"

@@ -15,7 +15,7 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel, Shape
 
 from sqs_api.protocol.errors import TABLE
-from visibility.contract.operations import ACTIONS
+from visibility.contract.actions import ACTIONS
 from visibility.contract.results import member_name as result_member_name
 
 MODEL = ServiceModel(Loader().load_service_model("sqs", "service-2"), "sqs")

@@ -13,21 +13,17 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.clients.raw import RawClient
-from compat_tests.conftest import NodeFactory
 from compat_tests.facade import (
     Client,
     ClientError,
     Members,
-    bodies,
     counts,
     create_fifo_queue,
     eventually,
     receive,
     receive_count,
     refusal,
-    send_in_order,
 )
 from compat_tests.test_dead_letter import arn, redrive
 
@@ -140,23 +136,6 @@ def test_moved_message_is_a_new_one(sqs: Client, queue: str, source: str) -> Non
     assert "DeadLetterQueueSourceArn" not in found
 
 
-def test_each_message_goes_to_its_own_source(
-    sqs: Client, queue: str, source: str, make_queue: MakeQueue
-) -> None:
-    other = make_queue(RedrivePolicy=redrive(arn(sqs, queue)))
-    let_die(sqs, source, queue, 2, "mine-")
-    let_die(sqs, other, queue, 3, "yours-")
-
-    start(sqs, queue)
-    task = ended(sqs, queue)
-
-    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 5)
-    mine = receive_count(sqs, source, 2)
-    yours = receive_count(sqs, other, 3)
-    assert sorted(message["Body"] for message in mine) == ["mine-0", "mine-1"]
-    assert sorted(message["Body"] for message in yours) == ["yours-0", "yours-1", "yours-2"]
-
-
 def test_named_destination_gets_all(
     sqs: Client, queue: str, source: str, make_queue: MakeQueue
 ) -> None:
@@ -204,26 +183,6 @@ def test_moved_message_wakes_a_poll_and_may_die_again(sqs: Client, queue: str, s
     (dead,) = receive_count(sqs, queue, 1, AttributeNames=["All"])
     assert dead["MessageId"] == got["MessageId"]
     assert dead["Attributes"]["DeadLetterQueueSourceArn"] == arn(sqs, source)
-
-
-def test_fifo_queues_keep_groups_and_order(sqs: Client, fresh_name: Names) -> None:
-    target = create_fifo_queue(sqs, fresh_name())
-    source = create_fifo_queue(sqs, fresh_name(), RedrivePolicy=redrive(arn(sqs, target)))
-    sent = send_in_order(sqs, source, "g1-m1 g2-m1 g1-m2")
-    receive(sqs, source, VisibilityTimeout=0)
-    assert receive(sqs, source) == []
-    eventually(lambda: counts(sqs, target) == (3, 0, 0))
-
-    start(sqs, target)
-    task = ended(sqs, target)
-    got = receive(sqs, source, AttributeNames=["All"])
-
-    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 3)
-    assert bodies([m for m in got if m["Body"].startswith("g1")]) == "g1-m1 g1-m2"
-    assert all(m["Attributes"]["MessageGroupId"] == m["Body"][:2] for m in got)
-    assert len(got) == 3
-    assert not {m["MessageId"] for m in got} & {answer["MessageId"] for answer in sent}
-    assert counts(sqs, target) == (0, 0, 0)
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------------
@@ -342,30 +301,6 @@ def test_task_fails_when_its_destination_is_deleted(
     given = {"DestinationArn", "MaxNumberOfMessagesPerSecond"}
     assert set(task) == SHOWN_ALWAYS | given | {"FailureReason"}
     assert counts(current, queue) == (8 - task["ApproximateNumberOfMessagesMoved"], 0, 0)
-
-
-@pytest.mark.slow
-def test_task_survives_kill(start_node: NodeFactory, fresh_name: Names) -> None:
-    node = start_node("--aws-waits", "off")
-    client = Boto3Client(node.url, node.credentials)
-    queue = client.call("CreateQueue", QueueName=fresh_name())["QueueUrl"]
-    policy = {"RedrivePolicy": redrive(arn(client, queue))}
-    source = client.call("CreateQueue", QueueName=fresh_name(), Attributes=policy)["QueueUrl"]
-    let_die(client, source, queue, 3)
-    start(client, queue, MaxNumberOfMessagesPerSecond=1)
-    eventually(lambda: moved(client, queue) >= 1)
-
-    node.kill()
-    node.start()
-    task = ended(client, queue)
-
-    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 3)
-    assert task["ApproximateNumberOfMessagesToMove"] == 3
-    assert counts(client, queue) == (0, 0, 0)
-    got = receive_count(client, source, 3)
-    assert sorted(message["Body"] for message in got) == ["0", "1", "2"], "none lost, none twice"
-    assert counts(client, source) == (0, 3, 0)
-    client.close()
 
 
 def test_message_without_a_source_fails_the_task(sqs: Client, queue: str, source: str) -> None:

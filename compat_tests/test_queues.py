@@ -9,12 +9,9 @@ from urllib.parse import urlsplit
 
 from compat_tests.clients.raw import exchange
 from compat_tests.facade import (
-    SHORT_S,
     Client,
     counts,
-    eventually,
     receive,
-    receive_count,
     refusal,
 )
 
@@ -222,18 +219,6 @@ def test_kms_key_turns_managed_encryption_off_for_good(sqs: Client, queue: str) 
     assert found["SqsManagedSseEnabled"] == "false"
 
 
-def test_counters_are_exact_and_move_with_time(sqs: Client, queue: str) -> None:
-    for body in ("seen", "hidden"):
-        sqs.call("SendMessage", QueueUrl=queue, MessageBody=body)
-    sqs.call("SendMessage", QueueUrl=queue, MessageBody="delayed", DelaySeconds=SHORT_S)
-    assert counts(sqs, queue) == (2, 0, 1)
-
-    receive(sqs, queue, 1, VisibilityTimeout=SHORT_S)
-
-    assert counts(sqs, queue) == (1, 1, 1)
-    eventually(lambda: counts(sqs, queue) == (3, 0, 0))
-
-
 # -- tags -------------------------------------------------------------------------------------------------------------
 
 
@@ -255,19 +240,6 @@ def test_tags_merge_overwrite_and_go(sqs: Client, fresh_name: Names) -> None:
 
 
 # -- purge and delete -------------------------------------------------------------------------------------------------
-
-
-def test_purge_takes_visible_hidden_and_delayed_messages(sqs: Client, queue: str) -> None:
-    for body in ("seen", "hidden"):
-        sqs.call("SendMessage", QueueUrl=queue, MessageBody=body)
-    sqs.call("SendMessage", QueueUrl=queue, MessageBody="delayed", DelaySeconds=900)
-    receive(sqs, queue, 1)
-
-    assert sqs.call("PurgeQueue", QueueUrl=queue) == {}
-    sqs.call("SendMessage", QueueUrl=queue, MessageBody="afterwards")
-
-    assert counts(sqs, queue) == (1, 0, 0)
-    assert [message["Body"] for message in receive_count(sqs, queue, 1)] == ["afterwards"]
 
 
 def test_deleted_queue_is_gone_at_once(sqs: Client, queue: str) -> None:

@@ -1,17 +1,13 @@
-"""ReceiveMessage: what is shown, and when a long poll wakes."""
+"""ReceiveMessage: the members of a received message. Long polls are in the transcripts."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from compat_tests.facade import Client, Members, eventually, receive, receive_count
+from compat_tests.facade import Client, Members, receive, receive_count
 from compat_tests.test_send import TRACE, string
 
 MakeQueue = Callable[..., str]
@@ -35,16 +31,6 @@ FILTERS: list[tuple[list[str], set[str], str | None]] = [
 ]
 
 
-@contextmanager
-def waiting_receive(client: Client, url: str, **members: Any) -> Iterator[Callable[[], Members]]:
-    """Poll in a thread; yields a function that waits for the answer, when the poll is surely under way."""
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(client.call, "ReceiveMessage", QueueUrl=url, **members)
-        time.sleep(0.15)
-        assert not answer.done()
-        yield lambda: answer.result(timeout=25)
-
-
 def test_bare_receive_shows_only_the_four_members(sqs: Client, queue: str) -> None:
     sqs.call("SendMessage", QueueUrl=queue, MessageBody="x", MessageAttributes={"k": string("v")})
 
@@ -65,13 +51,6 @@ def test_default_is_one_message_and_at_most_ten(sqs: Client, queue: str) -> None
 
     bodies = {message["Body"] for message in receive_count(sqs, queue, 9)}
     assert len(bodies) == 9
-
-
-def test_messages_come_in_the_order_sent(sqs: Client, queue: str) -> None:
-    for body in "abc":
-        sqs.call("SendMessage", QueueUrl=queue, MessageBody=body)
-
-    assert [message["Body"] for message in receive_count(sqs, queue, 3)] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(("names", "shown", "digest"), FILTERS)
@@ -154,104 +133,3 @@ def test_every_receive_counts_and_gives_a_new_handle(sqs: Client, queue: str) ->
     firsts = {m["Attributes"]["ApproximateFirstReceiveTimestamp"] for m in (first, third)}
     assert len(firsts) == 1
     assert third["MessageAttributes"] == first["MessageAttributes"]
-
-
-# -- long polls -------------------------------------------------------------------------------------------------------
-
-
-def test_poll_returns_at_once_with_what_is_there(sqs: Client, queue: str) -> None:
-    sqs.call("SendMessage", QueueUrl=queue, MessageBody="x")
-    start = time.monotonic()
-
-    assert len(receive(sqs, queue, WaitTimeSeconds=20)) == 1
-
-    assert time.monotonic() - start < 20, "it waited although a message was there"
-
-
-def test_poll_wakes_when_a_message_is_sent(sqs: Client, queue: str) -> None:
-    with waiting_receive(sqs, queue, WaitTimeSeconds=20) as answer:
-        sent = sqs.call("SendMessage", QueueUrl=queue, MessageBody="x")
-
-        (got,) = answer()["Messages"]
-
-    assert got["MessageId"] == sent["MessageId"]
-
-
-def test_poll_wakes_when_a_visibility_timeout_ends(current: Client, queue: str) -> None:
-    current.call("SendMessage", QueueUrl=queue, MessageBody="x")
-    start = time.monotonic()
-    receive(current, queue, VisibilityTimeout=1)
-
-    (got,) = receive(current, queue, WaitTimeSeconds=20)
-
-    assert 0.9 < time.monotonic() - start < 20
-    assert got["Body"] == "x"
-
-
-def test_poll_wakes_when_visibility_is_given_back(sqs: Client, queue: str) -> None:
-    sqs.call("SendMessage", QueueUrl=queue, MessageBody="x")
-    (first,) = receive(sqs, queue)
-    with waiting_receive(sqs, queue, WaitTimeSeconds=20) as answer:
-        handle = first["ReceiptHandle"]
-        change = {"QueueUrl": queue, "ReceiptHandle": handle, "VisibilityTimeout": 0}
-        sqs.call("ChangeMessageVisibility", **change)
-
-        (got,) = answer()["Messages"]
-
-    assert got["MessageId"] == first["MessageId"]
-
-
-def test_poll_wakes_when_a_delay_ends(current: Client, queue: str) -> None:
-    start = time.monotonic()
-    current.call("SendMessage", QueueUrl=queue, MessageBody="x", DelaySeconds=1)
-
-    (got,) = receive(current, queue, WaitTimeSeconds=20)
-
-    assert 0.9 < time.monotonic() - start < 20
-    assert got["Body"] == "x"
-
-
-def test_poll_ends_empty_after_its_time(current: Client, queue: str) -> None:
-    start = time.monotonic()
-
-    assert receive(current, queue, WaitTimeSeconds=1) == []
-
-    assert time.monotonic() - start > 0.9
-
-
-def test_queues_wait_time_applies_unless_zero_is_given(
-    current: Client, make_queue: MakeQueue
-) -> None:
-    url = make_queue(ReceiveMessageWaitTimeSeconds="20")
-    start = time.monotonic()
-    assert receive(current, url, WaitTimeSeconds=0) == []
-    assert time.monotonic() - start < 20
-
-    short = {"ReceiveMessageWaitTimeSeconds": "1"}
-    current.call("SetQueueAttributes", QueueUrl=url, Attributes=short)
-    start = time.monotonic()
-    assert receive(current, url) == []
-
-    assert time.monotonic() - start > 0.9
-
-
-def test_one_message_wakes_one_of_three_polls(current: Client, queue: str) -> None:
-    woken: list[str] = []
-
-    def poll() -> None:
-        found = receive(current, queue, 1, WaitTimeSeconds=20)
-        woken.extend(message["MessageId"] for message in found)
-
-    polls = [threading.Thread(target=poll) for _ in range(3)]
-    for each in polls:
-        each.start()
-    time.sleep(0.15)
-
-    sent = current.call("SendMessage", QueueUrl=queue, MessageBody="x")
-
-    eventually(lambda: bool(woken))
-    assert woken == [sent["MessageId"]]
-    others = [current.call("SendMessage", QueueUrl=queue, MessageBody="y") for _ in range(2)]
-    for each in polls:
-        each.join()
-    assert sorted(woken) == sorted(answer["MessageId"] for answer in (sent, *others))

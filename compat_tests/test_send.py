@@ -11,12 +11,8 @@ import pytest
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import (
-    SHORT_S,
     Client,
-    counts,
-    eventually,
     receive,
-    receive_count,
     refusal,
 )
 
@@ -111,26 +107,6 @@ def test_body_comes_back_exactly(sqs: Client, queue: str, body: str) -> None:
 
     assert got["Body"] == body
     assert got["MD5OfBody"] == hashlib.md5(body.encode()).hexdigest()
-
-
-def test_delay_of_the_message_overrides_the_queues(current: Client, make_queue: MakeQueue) -> None:
-    url = make_queue(DelaySeconds="900")
-
-    current.call("SendMessage", QueueUrl=url, MessageBody="at once", DelaySeconds=0)
-    current.call("SendMessage", QueueUrl=url, MessageBody="by the queue")
-    current.call("SendMessage", QueueUrl=url, MessageBody="in a while", DelaySeconds=SHORT_S)
-
-    assert counts(current, url) == (1, 0, 2)
-    bodies = [message["Body"] for message in receive_count(current, url, 2)]
-    assert bodies == ["at once", "in a while"]
-    assert counts(current, url) == (0, 2, 1)
-
-
-def test_delay_ends_on_time(current: Client, queue: str) -> None:
-    current.call("SendMessage", QueueUrl=queue, MessageBody="x", DelaySeconds=SHORT_S)
-
-    assert receive(current, queue) == []
-    eventually(lambda: bool(receive(current, queue)))
 
 
 def test_group_id_is_accepted_on_standard_queues(sqs: Client, queue: str) -> None:

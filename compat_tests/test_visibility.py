@@ -1,17 +1,14 @@
-"""Visibility timeouts, and deleting what was received."""
+"""Receipt handles and their refusals. Visibility timeouts and deletes are in the transcripts."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 
 from compat_tests.facade import (
-    SHORT_S,
     Client,
     counts,
-    eventually,
     receive,
     refusal,
 )
@@ -35,55 +32,6 @@ def loaded(queue: str, current: Client) -> str:
     return queue
 
 
-def test_received_message_is_hidden(sqs: Client, loaded: str) -> None:
-    assert len(receive(sqs, loaded)) == 1
-
-    assert receive(sqs, loaded) == []
-    assert counts(sqs, loaded) == (0, 1, 0)
-
-
-def test_queues_timeout_hides_until_it_ends(current: Client, make_queue: MakeQueue) -> None:
-    url = make_queue(VisibilityTimeout=str(SHORT_S))
-    current.call("SendMessage", QueueUrl=url, MessageBody="x")
-    start = time.monotonic()
-    receive(current, url)
-
-    assert receive(current, url) == []
-    eventually(lambda: bool(receive(current, url)))
-
-    assert time.monotonic() - start > 0.9 * SHORT_S
-
-
-def test_timeout_of_the_receive_overrides_the_queues_once(sqs: Client, loaded: str) -> None:
-    receive(sqs, loaded, VisibilityTimeout=0)
-
-    (again,) = receive(sqs, loaded, AttributeNames=["ApproximateReceiveCount"])
-
-    assert again["Attributes"]["ApproximateReceiveCount"] == "2"
-    assert receive(sqs, loaded) == []
-
-
-def test_change_to_zero_shows_at_once(sqs: Client, loaded: str) -> None:
-    (first,) = receive(sqs, loaded)
-
-    change(sqs, loaded, first["ReceiptHandle"], 0)
-
-    assert counts(sqs, loaded) == (1, 0, 0)
-    (again,) = receive(sqs, loaded)
-    assert again["MessageId"] == first["MessageId"]
-    assert receive(sqs, loaded) == [], "it does not stick to later receives"
-
-
-def test_change_extends_from_now(current: Client, loaded: str) -> None:
-    (first,) = receive(current, loaded, VisibilityTimeout=SHORT_S)
-    change(current, loaded, first["ReceiptHandle"], 60)
-
-    time.sleep(SHORT_S + 0.3)
-
-    assert receive(current, loaded) == []
-    assert counts(current, loaded) == (0, 1, 0)
-
-
 def test_older_handle_changes_visibility(sqs: Client, loaded: str) -> None:
     (first,) = receive(sqs, loaded, VisibilityTimeout=0)
     receive(sqs, loaded)
@@ -91,12 +39,6 @@ def test_older_handle_changes_visibility(sqs: Client, loaded: str) -> None:
     change(sqs, loaded, first["ReceiptHandle"], 0)
 
     assert len(receive(sqs, loaded)) == 1
-
-
-def test_change_after_the_timeout_ended_is_no_error(sqs: Client, loaded: str) -> None:
-    (first,) = receive(sqs, loaded, VisibilityTimeout=0)
-
-    change(sqs, loaded, first["ReceiptHandle"], 30)
 
 
 def test_change_after_delete_is_refused(sqs: Client, loaded: str) -> None:
@@ -126,46 +68,6 @@ def test_total_beyond_twelve_hours_is_refused(sqs: Client, loaded: str) -> None:
 
 
 # -- delete -----------------------------------------------------------------------------------------------------------
-
-
-def test_deleted_message_is_gone_and_deleting_again_is_fine(sqs: Client, loaded: str) -> None:
-    (got,) = receive(sqs, loaded)
-
-    for _ in range(3):
-        delete(sqs, loaded, got["ReceiptHandle"])
-
-    assert counts(sqs, loaded) == (0, 0, 0)
-
-
-def test_old_handle_deletes_after_the_timeout_ended(sqs: Client, loaded: str) -> None:
-    (got,) = receive(sqs, loaded, VisibilityTimeout=0)
-    assert counts(sqs, loaded) == (1, 0, 0)
-
-    delete(sqs, loaded, got["ReceiptHandle"])
-
-    assert counts(sqs, loaded) == (0, 0, 0)
-    assert receive(sqs, loaded) == []
-
-
-def test_older_handle_deletes_nothing_after_a_newer_receive(sqs: Client, loaded: str) -> None:
-    (first,) = receive(sqs, loaded, VisibilityTimeout=0)
-    (second,) = receive(sqs, loaded)
-
-    delete(sqs, loaded, first["ReceiptHandle"])
-
-    assert counts(sqs, loaded) == (0, 1, 0)
-    delete(sqs, loaded, second["ReceiptHandle"])
-    assert counts(sqs, loaded) == (0, 0, 0)
-
-
-def test_returning_message_comes_before_later_ones(sqs: Client, queue: str) -> None:
-    for body in ("first", "second"):
-        sqs.call("SendMessage", QueueUrl=queue, MessageBody=body)
-    (first,) = receive(sqs, queue, 1)
-
-    change(sqs, queue, first["ReceiptHandle"], 0)
-
-    assert receive(sqs, queue, 1)[0]["Body"] == "first"
 
 
 def test_handle_of_another_queue_is_refused(

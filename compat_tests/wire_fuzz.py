@@ -30,8 +30,8 @@ from compat_tests.benchmarks.wire import Endpoint
 from compat_tests.bystander import Bystander, Waits
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import Credentials
+from compat_tests.faults.run import say
 from compat_tests.fuzz_requests import QUEUES, Fuzzed, Fuzzer, Signer
-from compat_tests.kill9 import say
 from compat_tests.node_process import NodeProcess
 
 CONNECTIONS = 32

@@ -1,1 +1,1 @@
-"""Batch analysis of the message archive; comes with a later release."""
+"""Batch jobs over the lake: archive, compact, queue-age, dead-letters and replay."""

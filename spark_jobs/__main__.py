@@ -1,7 +1,8 @@
-"""The command line of the jobs: `holdfast jobs NAME ...`, or this file given to `spark-submit`.
+"""Command line of the jobs: `holdfast jobs NAME ...`, or `spark-submit` with this file.
 
-A job says how far it is on standard error and ends with one line on standard output. Exit status: 0 done, 1 failed (one
-line on standard error says why), 2 wrong use. This is the one place of the jobs that reads the environment.
+A job reports progress on standard error and ends with one line on standard output. Exit status: 0
+done, 1 failed or left something undone (a line on standard error gives the reason), 2 wrong use.
+Only this module reads the environment.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import click
 _FAILED = 1
 _WRONG_USE = 2
 JOBS = {
-    "archive": "spark_jobs.archive",
-    "compact": "spark_jobs.compact",
-    "dead-letters": "spark_jobs.dead_letters",
-    "queue-age": "spark_jobs.queue_age",
-    "replay": "spark_jobs.replay",
+    "archive": "spark_jobs.archive.archive",
+    "compact": "spark_jobs.archive.compact",
+    "dead-letters": "spark_jobs.dead_letters.dead_letters",
+    "queue-age": "spark_jobs.ages.queue_age",
+    "replay": "spark_jobs.replay.replay",
 }
-"""Each job's module has its `command`, and is imported only when it is asked for: Spark takes a while."""
+"""Modules with a `command`, imported on use since Spark takes a while to import."""
 
 
 class _Jobs(click.Group):
@@ -39,25 +40,25 @@ class _Jobs(click.Group):
         return command
 
 
-def _end(number: int, _: FrameType | None) -> None:
+def _exit(number: int, _: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
 def main() -> None:
-    """Run a job. What ends it early also ends its Spark, and takes back its note among the runs."""
-    from spark_jobs.failures import JobFailed
-    from spark_jobs.options import Surroundings
-    from spark_jobs.spark import SparkUnusable
+    """Run a job. SIGTERM exits cleanly: Spark stops, and the run removes its file in LAKE/runs."""
+    from spark_jobs.lib.failures import JobFailed
+    from spark_jobs.lib.options import Environment
+    from spark_jobs.lib.spark import SparkUnusable
     from storage.lake.table import LakeUnusable, ObjectStore
 
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _exit)
     variables = dict(os.environ)
-    # This one names the queue service, and what reads the lake would take it for the object store.
+    # It names the queue service, but S3 clients would take it for the object store.
     os.environ.pop("AWS_ENDPOINT_URL", None)
-    surroundings = Surroundings(ObjectStore.from_environment(variables), variables)
-    jobs = _Jobs(name="jobs", help="Analyse the archive with Spark.")
+    environment = Environment(ObjectStore.from_environment(variables), variables)
+    jobs = _Jobs(name="jobs", help="Run a Spark job over the lake.")
     try:
-        sys.exit(jobs.main(prog_name="holdfast jobs", obj=surroundings, standalone_mode=False))
+        sys.exit(jobs.main(prog_name="holdfast jobs", obj=environment, standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
         sys.exit(_WRONG_USE)

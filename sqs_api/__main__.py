@@ -9,6 +9,7 @@ from importlib import metadata
 import click
 
 from sqs_api.commands.backup import backup
+from sqs_api.commands.convert import convert
 from sqs_api.commands.credentials import credentials
 from sqs_api.commands.jobs import jobs
 from sqs_api.commands.keys import keys
@@ -53,6 +54,7 @@ for command in (
     backup,
     restore,
     verify,
+    convert,
     jobs,
     lake_export,
     lake_archived,

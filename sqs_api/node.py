@@ -23,17 +23,17 @@ from cluster.shards.shard import CatalogOlder
 from sqs_api.admin.admission import AdminSide
 from sqs_api.archiving.service import LakeRefused, archive_limits
 from sqs_api.gateway.audit import AuditUnusable
-from sqs_api.http.server import Front
+from sqs_api.http.server import Server
 from sqs_api.http.tls import TlsUnusable
 from sqs_api.owner import Owner
-from sqs_api.periodic import Watches
+from sqs_api.periodic import Periodic
 from sqs_api.settings.config import Settings
 from sqs_api.settings.declaring import DeclarationRefused
-from sqs_api.worker import RocksStores, Worker
+from sqs_api.worker import Stores, Worker
 from storage.engines.folder import FolderRefused, open_folder, renew_format
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.store import StoreFailed
-from storage.rows.codec import DamagedRecord
+from visibility.state.rows import DamagedRecord
 
 _STOP_S = 10.0
 """Time that a stop waits for periodic work."""
@@ -72,7 +72,7 @@ class Node:
         self._log = structlog.get_logger("node")
         self._ready = False
         self._opened = AsyncExitStack()
-        self._watches: Watches
+        self._periodic: Periodic
         self._admin: AdminSide
 
     def _clock_leapt(self, leap_s: float) -> None:
@@ -112,15 +112,15 @@ class Node:
                 owner.credentials,
                 owner.users,
                 owner.deletions,
-                owner.ledger,
+                owner.accounting,
                 lambda: self._clock_leaps,
             )
         except (SealBroken, sqlite3.Error) as error:
             raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         address = await self._listen()
-        self._watches = Watches()
-        worker.begin(self._watches, owner.catalog)
-        owner.begin(self._watches, worker.metrics, verifier=worker.verifier, access=worker.access)
+        self._periodic = Periodic()
+        worker.begin(self._periodic, owner.catalog)
+        owner.begin(self._periodic, worker.metrics, verifier=worker.verifier, access=worker.access)
         self._ready = True
         gc.collect()
         gc.freeze()
@@ -130,12 +130,12 @@ class Node:
     async def _open(self) -> None:
         """Open files first and shards last, each role with what it needs."""
         settings, clock, entropy = self._settings, self._clock, self._entropy
-        transport = Front(settings, clock.wall_s)
+        transport = Server(settings, clock.wall_s)
         folders = open_folder(settings.data)
         refuse_if_in_use(settings.data, folders.values())
         renew_format(settings.data)
         archive = archive_limits(settings)
-        stores = RocksStores(settings, clock.monotonic_s)
+        stores = Stores(settings, clock.monotonic_s)
         owner = self.owner = Owner(
             settings,
             clock=clock,
@@ -148,11 +148,12 @@ class Node:
             clock=clock,
             entropy=entropy,
             stores=stores,
+            shard_clock=partial(SystemClock, on_leap=self._clock_leapt),
             transport=transport,
             opened=self._opened,
         )
         await owner.open(sorted(folders))
-        worker.load(folders, owner.catalog, owner.keyring, archive)
+        await worker.load(folders, owner.catalog, owner.keyring, archive)
         owner.serve(worker.router, worker.queue_watch, folders, stores.of, worker.disk)
 
     async def _listen(self) -> str:
@@ -184,9 +185,9 @@ class Node:
         self._ready = False
         self.owner.note("stopping")
         self._admin.remove_note()
-        self._watches.begin_to_stop()
+        self._periodic.begin_to_stop()
         self.worker.begin_to_stop()
         await self.owner.stop()
         await self.worker.stop()
-        await self._watches.stop(_STOP_S)
+        await self._periodic.stop(_STOP_S)
         await self._opened.aclose()

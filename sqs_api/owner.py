@@ -30,9 +30,9 @@ from sqs_api.admin.admission import admin_answers
 from sqs_api.admin.backups import Backups
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.pages import Answer
-from sqs_api.archiving.service import LakeSide
+from sqs_api.archiving.service import Archiving
 from sqs_api.gateway.access import Access
-from sqs_api.gateway.accounting import Ledger
+from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.changes import CHANGES_CHECK_S, Changes
@@ -40,11 +40,11 @@ from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.usage import FILE_NAME as USAGE_FILE
 from sqs_api.gateway.usage import Usage
-from sqs_api.periodic import Watches
+from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.settings.declaring import declare_queues, declare_users
 from sqs_api.settings.keys import identities_file, open_keyring
-from storage.engines.rocks import RocksStore
+from storage.engines.durable import DurableStore
 from visibility.contract.errors import ServiceUnavailable
 
 _USAGE_WRITE_S = 60.0
@@ -68,10 +68,10 @@ class Owner:
     users: Identities
     audit: AuditLog | None
     catalog: Catalog
-    ledger: Ledger
+    accounting: Accounting
     deletions: Deletions
     backups: Backups
-    lake: LakeSide | None
+    lake: Archiving | None
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Owner:
         router: Router,
         watch: QueueWatch,
         folders: Mapping[int, Path],
-        store_of: Callable[[int], RocksStore],
+        store_of: Callable[[int], DurableStore],
         disk: DiskSpace,
     ) -> None:
         """Make what works on shards; `store_of` gives the store that a shard uses now."""
@@ -157,8 +157,8 @@ class Owner:
         self._opened.push_async_callback(self.deletions.stop)
         remove_leftovers(settings.data)
         usage = Usage(settings.data / USAGE_FILE, self._clock.wall_s, settings.usage_days)
-        self.ledger = Ledger(usage, self.audit)
-        self._opened.push_async_callback(self.ledger.write)
+        self.accounting = Accounting(usage, self.audit)
+        self._opened.push_async_callback(self.accounting.write)
         self.backups = Backups(
             settings.data,
             folders,
@@ -169,7 +169,7 @@ class Owner:
         )
         self.lake = None
         if settings.lake is not None:
-            self.lake = LakeSide(
+            self.lake = Archiving(
                 settings, router, self.catalog, self._clock, store_of=store_of, disk=disk
             )
 
@@ -178,20 +178,20 @@ class Owner:
         return admin_answers(self.backups, self.catalog, self.deletions, self.lake)
 
     def begin(
-        self, watches: Watches, metrics: Metrics, *, verifier: Verifier, access: Access
+        self, periodic: Periodic, metrics: Metrics, *, verifier: Verifier, access: Access
     ) -> None:
         """Start periodic work. Users and keys that commands change are given to `verifier` and
         `access`."""
         changes = Changes(
             self.identities, self.keyring, verifier=verifier, access=access, note=self.note
         )
-        watches.every(CHANGES_CHECK_S, changes.look_at_identities)
-        watches.every(CHANGES_CHECK_S, changes.look_at_keys)
-        watches.every(_USAGE_WRITE_S, self.ledger.write, first_s=0.0)
-        watches.every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
-        watches.every(_SHORT_DISK_CHECK_S, self._make_room)
+        periodic.every(CHANGES_CHECK_S, changes.look_at_identities)
+        periodic.every(CHANGES_CHECK_S, changes.look_at_keys)
+        periodic.every(_USAGE_WRITE_S, self.accounting.write, first_s=0.0)
+        periodic.every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
+        periodic.every(_SHORT_DISK_CHECK_S, self._make_room)
         if self.lake is not None:
-            self.lake.begin(metrics, watches)
+            self.lake.begin(metrics, periodic)
 
     def note(self, event: str, **fields: object) -> None:
         """Tell the audit log of what happened to the service itself."""
@@ -206,9 +206,9 @@ class Owner:
         """Drop deleted and purged queues that can be restored no more, or that the disk has no
         space for."""
         try:
-            believed_ms = self._clock.believed_ms(self._clock.now_ms())
+            trusted_ms = self._clock.trusted_ms(self._clock.now_ms())
             await self.deletions.look(
-                believed_ms or int(self._clock.wall_s() * 1000),
+                trusted_ms or int(self._clock.wall_s() * 1000),
                 disk_is_short=self._disk.is_shorter_than(_RESERVES_FOR_DELETED),
             )
         except ServiceUnavailable as error:

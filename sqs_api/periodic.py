@@ -1,4 +1,4 @@
-"""Watches: work that a node repeats until it stops. None is cancelled in its work, and a failure does not end one."""
+"""Periodic: work that a node repeats until it stops. None is cancelled in its work, and a failure does not end one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 
-class Watches:
+class Periodic:
     """The repeated work of a node."""
 
     def __init__(self) -> None:

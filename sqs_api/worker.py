@@ -31,22 +31,21 @@ from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.service_metrics import Parts, ServiceMetrics
 from sqs_api.gateway.access import Access
-from sqs_api.gateway.accounting import Ledger
+from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Authenticate, Gateway
 from sqs_api.gateway.metrics import Metrics
-from sqs_api.gateway.payload import Preparer
+from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.sealing import Sealer
 from sqs_api.gateway.stalls import STALL_CHECK_S, StallWatch
-from sqs_api.http.connection import OtherPages
+from sqs_api.http.fallback import OtherPages
 from sqs_api.http.origins import AllowedOrigins
-from sqs_api.http.server import FRONT_CHECK_S, Front
-from sqs_api.periodic import Watches
+from sqs_api.http.server import SERVER_CHECK_S, Server
+from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
-from storage.engines.rocks import RocksStore
-from storage.engines.store import Store, StoreFailed
+from storage.engines.durable import DurableStore, StoreOptions, open_store
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 
 _STOP_S = 10.0
@@ -58,30 +57,32 @@ _DATA_KEY_CHECK_S = 15.0
 """Interval of renewing old data keys; KmsDataKeyReusePeriodSeconds is a minute or more."""
 
 
-class RocksStores:
+class Stores:
     """Opens the stores of shards, and knows the one that each shard opened last."""
 
     def __init__(self, settings: Settings, monotonic_s: Callable[[], float]) -> None:
-        self._settings = settings
-        self._monotonic_s = monotonic_s
-        self._opened: dict[int, RocksStore] = {}
         self.sync_s = Histogram(SYNC_BOUNDS_S)
-
-    def open(self, number: int, folder: Path, on_failure: Callable[[StoreFailed], None]) -> Store:
-        """Open the store of a shard. Raises StoreFailed."""
-        store = self._opened[number] = RocksStore(
-            folder,
-            self._settings.durability,
-            on_failure,
-            accepts_loss=self._settings.accept_loss is Switch.ON,
-            monotonic_s=self._monotonic_s,
+        self._opened: dict[int, DurableStore] = {}
+        self._options = StoreOptions(
+            settings.durability,
+            accepts_loss=settings.accept_loss is Switch.ON,
+            monotonic_s=monotonic_s,
             sync_s=self.sync_s,
         )
+
+    async def open(self, number: int, folder: Path) -> DurableStore:
+        """Open the store of a shard. Raises StoreFailed."""
+        store = await asyncio.to_thread(open_store, folder, self._options)
+        self._opened[number] = store
         return store
 
-    def of(self, number: int) -> RocksStore:
+    def of(self, number: int) -> DurableStore:
         """The store that the shard uses now."""
         return self._opened[number]
+
+    def can_grow(self) -> bool:
+        """False when a log finds no space to go on."""
+        return all(store.can_grow for store in self._opened.values())
 
 
 class Worker:
@@ -94,6 +95,7 @@ class Worker:
     access: Access
     verifier: Verifier
     gateway: Gateway
+    metrics: Metrics
 
     def __init__(
         self,
@@ -101,23 +103,24 @@ class Worker:
         *,
         clock: Clock,
         entropy: Entropy,
-        stores: RocksStores,
-        transport: Front,
+        stores: Stores,
+        shard_clock: Callable[[], Clock],
+        transport: Server,
         opened: AsyncExitStack,
     ) -> None:
-        """`opened` closes, last first, what this opens."""
+        """Each shard has a clock of its own. `opened` closes, last first, what this opens."""
         self._settings = settings
         self._clock = clock
+        self._shard_clock = shard_clock
         self._entropy = entropy
         self._stores = stores
         self._opened = opened
         self._stalls = StallWatch(clock.monotonic_s)
         self._log = structlog.get_logger("worker")
         self.transport = transport
-        self.metrics = Metrics()
-        self.disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
+        self.disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20, stores.can_grow)
 
-    def load(
+    async def load(
         self,
         folders: Mapping[int, Path],
         catalog: Catalog,
@@ -134,7 +137,7 @@ class Worker:
             Shard(
                 number,
                 open_store=partial(self._stores.open, number, folder),
-                clock=self._clock,
+                clock=self._shard_clock(),
                 entropy=self._entropy,
                 definitions=catalog,
                 archive=archive,
@@ -143,7 +146,7 @@ class Worker:
             for number, folder in folders.items()
         )
         for shard in self.router.shards.values():
-            shard.start(catalog.highest_queue_id)
+            await shard.start(catalog.highest_queue_id)
             self._opened.push_async_callback(shard.stop)
         self.queue_watch = QueueWatch(catalog, self.router)
         self.disk.look()
@@ -155,12 +158,13 @@ class Worker:
         credentials: CredentialSet,
         users: Identities,
         deletions: Deletions,
-        ledger: Ledger,
+        accounting: Accounting,
         clock_leaps: Callable[[], int],
     ) -> None:
         """Make the gateway. Raises SealBroken, sqlite3.Error if keys cannot be used."""
         settings = self._settings
         self.sealer.prepare(catalog)
+        self.metrics = Metrics(accounting)
         is_open = settings.auth is AuthMode.OPEN
         self.access = Access(
             catalog, self._clock, keyring, enforced=not is_open, region=settings.region
@@ -171,17 +175,16 @@ class Worker:
             authenticate=self._authenticate(),
             queues=QueueActions(catalog, self.router, deletions, self.queue_watch),
             router=self.router,
-            metrics=self.metrics,
+            accounting=accounting,
             clock=self._clock,
             entropy=self._entropy,
             public_url=settings.public_url,
-            preparer=Preparer(self.sealer),
+            payloads=Payloads(self.sealer),
             access=self.access,
             disk=self.disk,
             waiting_polls_max=settings.waiting_polls_max,
             origins=AllowedOrigins(settings.browser_origins),
         )
-        self.gateway.ledger = ledger
         rates = Rates(
             self._clock.monotonic_s,
             account_rate=settings.account_rate,
@@ -238,7 +241,7 @@ class Worker:
         """Take requests. Returns the address. Raises OSError."""
         return await self.transport.open(self.gateway, pages, self.metrics)
 
-    def begin(self, watches: Watches, catalog: Catalog) -> None:
+    def begin(self, periodic: Periodic, catalog: Catalog) -> None:
         """Start periodic work."""
 
         async def renew_data_keys() -> None:
@@ -248,10 +251,10 @@ class Worker:
             except (SealBroken, sqlite3.Error) as error:
                 self._log.error("data_keys_not_renewed", error=str(error))
 
-        watches.every(_DATA_KEY_CHECK_S, renew_data_keys)
-        watches.every(FRONT_CHECK_S, self.transport.look)
-        watches.every(_DISK_CHECK_S, self.disk.look)
-        watches.every(STALL_CHECK_S, self._stalls.look)
+        periodic.every(_DATA_KEY_CHECK_S, renew_data_keys)
+        periodic.every(SERVER_CHECK_S, self.transport.look)
+        periodic.every(_DISK_CHECK_S, self.disk.look)
+        periodic.every(STALL_CHECK_S, self._stalls.look)
 
     def begin_to_stop(self) -> None:
         """Take no new connections, end long polls early."""

@@ -36,13 +36,14 @@ from storage.copies.manifest import (
     write_manifest,
 )
 from storage.copies.second_copy import copy_sound, first_of, is_there
+from storage.engines.durable import DurableStore, open_replayed
 from storage.engines.folder import FolderRefused, check_folder, open_folder
 from storage.engines.in_use import refuse_if_in_use
-from storage.engines.rocks import Durability, RocksStore
+from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
-from storage.rows.codec import DamagedRecord
 from storage.rows.keys import FORMAT_VERSION
 from storage.rows.stored_rows import StoredRows
+from visibility.state.rows import DamagedRecord
 
 _DRAFT = "backup-draft"
 """The folder in the data folder in which a backup begins that goes to another file system."""
@@ -98,7 +99,7 @@ class BackupDraft:
         probe.unlink()
         return True
 
-    def flush(self, stores: Iterable[RocksStore], times: int) -> None:
+    def flush(self, stores: Iterable[DurableStore], times: int) -> None:
         """Prepare a short `take`. Raises BackupRefused."""
         with _named_errors(f"cannot copy {self._data}"):
             for _ in range(times):
@@ -185,15 +186,15 @@ def back_up_closed(
         refuse_if_in_use(data, shards.values())
     except FolderRefused as error:
         raise BackupRefused(str(error)) from error
-    stores: dict[int, RocksStore] = {}
+    stores: dict[int, RocksRows] = {}
     try:
         with _named_errors(f"cannot back up {data}"):
             for number, folder in shards.items():
-                stores[number] = RocksStore(folder, Durability.FSYNC, lambda error: None)
+                stores[number] = open_replayed(folder)
             draft = BackupDraft(data, target, with_master_key=with_master_key)
             try:
                 last_stamp_ms = max(
-                    (each.row.stamp_ms for s in stores.values() for each in StoredRows(s).load()),
+                    (row.stamp_ms for s in stores.values() for _, row in StoredRows(s).queues()),
                     default=0,
                 )
                 draft.take({shards[n].name: store.checkpoint for n, store in stores.items()})

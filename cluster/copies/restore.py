@@ -22,16 +22,22 @@ from storage.copies.files import FOLDER_MODE, copy_file, sync_folders
 from storage.copies.manifest import BackupRefused, CopiedFile, Manifest, read_manifest
 from storage.copies.second_copy import renew_copy
 from storage.engines.folder import is_unused, write_format
-from storage.engines.rocks import Durability, RocksStore
+from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.rows.appliers import write_archive
-from storage.rows.codec import DamagedRecord, QueueRow, encode_row
-from storage.rows.keys import FORMAT_VERSION, queue_key
+from storage.rows.changes import Changes
+from storage.rows.codec import QueueRow, encode_row
+from storage.rows.keys import APPLIED_KEY, FORMAT_VERSION, queue_key
 from storage.rows.stored_rows import StoredRows, load_archive
+from visibility.state.rows import DamagedRecord
 
 SEQUENCES_SKIPPED = 1 << 40
 """More messages than a queue takes between a backup and its restore: a year of 30,000 a second. Sixteen million restores of
 restores fit into a sequence."""
+
+
+_READABLE_FORMATS = (3, FORMAT_VERSION)
+"""A checkpoint of format 3 holds the same rows: only the log is another."""
 
 
 class BackupDamaged(Exception):
@@ -55,7 +61,7 @@ def restore(backup: Path, data: Path) -> Manifest:
     Raises BackupRefused and BackupDamaged, with nothing left in `data`.
     """
     manifest = read_manifest(backup)
-    if manifest.data_format != FORMAT_VERSION:
+    if manifest.data_format not in _READABLE_FORMATS:
         raise BackupRefused(
             f"{backup} is of data format {manifest.data_format}; this version of holdfast knows {FORMAT_VERSION}"
         )
@@ -119,18 +125,22 @@ def skip_sequences(data: Path, manifest: Manifest) -> None:
     with closing(sqlite3.connect(data / CATALOG_FILE)) as catalog:
         known = queue_ids(catalog)
     for number, name in manifest.shards.items():
-        store = RocksStore(data / name, Durability.OS, lambda error: None)
+        store = RocksRows(data / name)
+        changes = Changes()
         try:
             rows = {queue_id: QueueRow(1, 1, 0, 0) for queue_id in known.get(int(number), [])}
-            rows |= {stored.queue_id: stored.row for stored in StoredRows(store).load()}
+            rows |= dict(StoredRows(store).queues())
             archive, _ = load_archive(store)
             if archive is not None:
-                write_archive(store.batch, msgspec.structs.replace(archive, source=""))
+                write_archive(changes, msgspec.structs.replace(archive, source=""))
             for queue_id, row in rows.items():
                 skipped = msgspec.structs.replace(
                     row, next_sequence=row.next_sequence + SEQUENCES_SKIPPED
                 )
-                store.batch.put(queue_key(queue_id), encode_row(skipped))
+                changes.put(queue_key(queue_id), encode_row(skipped))
+            changes.delete(APPLIED_KEY)  # the log begins anew
+            store.write(changes.ops)
+            store.flush()
         finally:
             store.close()
 

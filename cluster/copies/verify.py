@@ -29,13 +29,14 @@ from storage.copies.checked_database import DatabaseDamaged, check_copy, check_d
 from storage.copies.files import files_below, hash_file
 from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
 from storage.copies.second_copy import Found, copy_of, look
-from storage.engines.answered import answered_of
 from storage.engines.folder import check_folder, damaged_formats, open_folder
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
-from storage.rows.codec import DamagedRecord, QueueRow, decode_row
-from storage.rows.keys import queue_key, queue_of
+from storage.log import Reading
+from storage.rows.codec import QueueRow, decode_row
+from storage.rows.keys import APPLIED_KEY, queue_key, queue_of
 from visibility.state.events import THE_SHARD, ArchivedMessage, StoredMessage
+from visibility.state.rows import DamagedRecord
 
 
 class KnownQueue(NamedTuple):
@@ -75,17 +76,12 @@ class FolderCheck:
             views: dict[int, RocksView] = {}
             for number, folder in self._shard_folders().items():
                 try:
-                    answered = answered_of(
-                        folder
-                    )  # before the view, which may be of a service that goes on
                     views[number] = RocksView(folder)
-                except (StoreFailed, OSError, ValueError) as error:
+                except (StoreFailed, OSError) as error:
                     yield f"shard {number}: {error}"
                 else:
                     opened.callback(views[number].close)
-                    held = views[number].held
-                    if held < answered:
-                        yield f"shard {number}: it holds {held} changes, but answers told of {answered}"
+                    yield from _log_findings(number, views[number].log)
             for database in databases_of(self._folder):
                 yield from self._check_database(database)
             for number, view in views.items():
@@ -180,7 +176,7 @@ class FolderCheck:
                     queue_ids[found.queue_id] = False
                 yield self._line(number, found)
             else:
-                self.rows += 1
+                self.rows += found.key != APPLIED_KEY
                 queue_ids.setdefault(queue_of(found.key), True)
                 says = found.says
                 message = says.message if isinstance(says, ArchivedMessage) else says
@@ -228,6 +224,18 @@ class FolderCheck:
         known = self._known.get(queue_id)
         queue = f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
         return f"shard {number}, {queue}, {finding.table}, {finding.key.hex()}: {finding.what}"
+
+
+def _log_findings(number: int, log: Reading) -> Iterator[str]:
+    """Entries that are missing from a shard's log, and damage without loss."""
+    for lost in log.lost:
+        queues = ", ".join(map(str, sorted(lost.queue_ids))) or "unknown"
+        yield (
+            f"shard {number}: entries {lost.first} to {lost.last} of its log are lost ({lost.reason}); "
+            f"queues: {queues}"
+        )
+    for warning in log.warnings:
+        yield f"shard {number}: {warning}"
 
 
 def _open_unchanged(file: Path) -> sqlite3.Connection:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 LEAP_S = 60.0
 """A difference between two clocks from which on it is a leap."""
-BELIEVE_AFTER_S = 600.0
+TRUST_AFTER_S = 600.0
 """How long a leap must last before retention believes it."""
 _DRIFT = 0.001
 """How much two sound clocks may drift apart: a shard that was idle for days sees all of it at once, and it is no leap."""
@@ -40,7 +40,7 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """The shard's time in epoch milliseconds. Never decreases."""
 
-    def believed_ms(self, now_ms: int) -> int:
+    def trusted_ms(self, now_ms: int) -> int:
         """The time that retention may act on, 0 for `now_ms`: less for ten minutes after a leap of the wall clock."""
 
     def continue_from(self, last_stamp_ms: int) -> None:
@@ -85,7 +85,7 @@ class SystemClock:
         """How far the wall clock was ahead of the shard's time at the latest reading."""
         self._doubted_until_s = 0.0
         """Until then, on the monotonic clock, a leap is not believed."""
-        self._believed_ms = 0
+        self._trusted_ms = 0
         """What retention may act on while a leap is not believed: the time before it."""
         self._was_continued = False
 
@@ -105,14 +105,14 @@ class SystemClock:
         self._now_s += elapsed_s + slewed_s
         return int(self._now_s * 1000)
 
-    def believed_ms(self, now_ms: int) -> int:
-        """See `Clock.believed_ms`."""
+    def trusted_ms(self, now_ms: int) -> int:
+        """See `Clock.trusted_ms`."""
         if not self._doubted_until_s:
             return 0
         if self._read_s >= self._doubted_until_s:
             self._doubted_until_s = 0.0
             return 0
-        return min(self._believed_ms, now_ms)
+        return min(self._trusted_ms, now_ms)
 
     def continue_from(self, last_stamp_ms: int) -> None:
         """See `Clock.continue_from`."""
@@ -131,10 +131,10 @@ class SystemClock:
             self._now_s = last_stamp_ms / 1000
             self._ahead_s += ahead_s
 
-    def _doubt(self, believed_ms: int) -> None:
+    def _doubt(self, trusted_ms: int) -> None:
         if not self._doubted_until_s:
-            self._believed_ms = believed_ms
-        self._doubted_until_s = self._read_s + BELIEVE_AFTER_S
+            self._trusted_ms = trusted_ms
+        self._doubted_until_s = self._read_s + TRUST_AFTER_S
 
 
 class SystemEntropy:

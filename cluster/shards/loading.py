@@ -1,34 +1,63 @@
-"""How an engine begins with what a store holds."""
+"""Loading: a shard's memory as its rows describe it, in slices between which the event loop goes on."""
 
 from __future__ import annotations
 
-from storage.engines.store import Store
-from storage.rows.stored_rows import StoredQueue, StoredRows, load_archive
-from visibility.content.sealing import Sealing
-from visibility.contract.model import Definitions
-from visibility.rules.engine import Engine
+from collections.abc import Generator, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from storage.rows.codec import QueueRow
+from storage.rows.stored_rows import StoredRows
+from visibility.state.advance import restore
 from visibility.state.archive_state import ArchiveState
-from visibility.state.state import SPAN_BITS, QueueState
+from visibility.state.state import SPAN_BITS, QueueState, ShardState
+
+SLICE_ROWS = 1_000
+"""Rows that are read before the event loop may go on."""
+_T = TypeVar("_T")
 
 
-def load_engine(
-    rows: StoredRows, definitions: Definitions, sealing: Sealing | None = None
-) -> tuple[Engine, int]:
-    """The engine as the store left it, and the latest stamp it gave (0: none). Raises DamagedRecord.
+def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
+    """Fill an empty state; yields after each slice and returns the latest stamp (0: none). Raises DamagedRecord.
 
-    O(queues + messages in flight), whatever waits.
+    O(queues + messages in flight + spans), however many messages wait.
     """
-    engine = Engine(rows=rows, definitions=definitions, sealing=sealing)
     last_stamp_ms = 0
-    _load_archive(engine.state.archive, rows.store)
-    for stored in rows.load():
-        engine.restore(_queue_state(stored), stored.leases, stored.tasks)
-        last_stamp_ms = max(last_stamp_ms, stored.row.stamp_ms)
-    return engine, last_stamp_ms
+    _load_archive(state.archive, rows)
+    for place, (queue_id, row) in enumerate(rows.queues()):
+        queue = _queue_state(queue_id, row)
+        spans = yield from _in_slices(rows.spans(queue_id))
+        _place(queue, row, dict(spans))
+        leases = yield from _in_slices(rows.leases(queue_id))
+        restore(state, queue, leases, list(rows.move_tasks(queue_id)))
+        last_stamp_ms = max(last_stamp_ms, row.stamp_ms)
+        if place % SLICE_ROWS == 0:
+            yield
+    return last_stamp_ms
 
 
-def _load_archive(archive: ArchiveState, store: Store) -> None:
-    row, batches = load_archive(store)
+def load_at_once(state: ShardState, rows: StoredRows) -> int:
+    """The same without pauses."""
+    steps = load(state, rows)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return int(end.value)
+
+
+def _in_slices(rows: Iterable[_T]) -> Generator[None, None, list[_T]]:
+    found: list[_T] = []
+    source: Iterator[_T] = iter(rows)
+    while page := list(islice(source, SLICE_ROWS)):
+        found += page
+        if len(page) == SLICE_ROWS:
+            yield
+    return found
+
+
+def _load_archive(archive: ArchiveState, rows: StoredRows) -> None:
+    row, batches = rows.archive()
     if row is None:
         return
     for name in row.__struct_fields__:
@@ -37,13 +66,9 @@ def _load_archive(archive: ArchiveState, store: Store) -> None:
     archive.sealed_size = sum(batch.size for batch in batches)
 
 
-def _queue_state(stored: StoredQueue) -> QueueState:
-    row = stored.row
-    queue = QueueState(stored.queue_id)
+def _queue_state(queue_id: int, row: QueueRow) -> QueueState:
+    queue = QueueState(queue_id)
     queue.next_sequence = row.next_sequence
-    queue.spans = stored.spans
-    first = min(stored.spans) << SPAN_BITS if stored.spans else row.next_sequence
-    queue.low_water = queue.head = max(row.low_water, first)
     queue.waiting = row.waiting
     queue.continues = row.continues
     queue.first_sequence = row.first_sequence
@@ -53,3 +78,9 @@ def _queue_state(stored: StoredQueue) -> QueueState:
     queue.remembered_ms = row.remembered_ms
     queue.fifo = row.fifo
     return queue
+
+
+def _place(queue: QueueState, row: QueueRow, spans: dict[int, int]) -> None:
+    queue.spans = spans
+    first = min(spans) << SPAN_BITS if spans else row.next_sequence
+    queue.low_water = queue.head = max(row.low_water, first)

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from cluster.shards.shard import Shard
-from cluster.shards.turn import OnAnswer, Ticket
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, Request
 from visibility.contract.outcomes import Answer
+from visibility.state.waiters import OnAnswer, Ticket
 
 
 class Router:

@@ -14,8 +14,8 @@ from storage.rows.keys import ARCHIVED, table_range
 from visibility.contract.operations import AcknowledgeArchive, SealArchive
 from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_TAG
 from visibility.rules.archive import the_shard
-from visibility.rules.engine import Engine
 from visibility.state.events import THE_SHARD, ArchivedMessage
+from visibility.state.state import ShardState
 from visibility.tests import prepared
 
 LIMITS = ArchiveLimits(1 << 40, retains=False)
@@ -30,7 +30,7 @@ def waiting(store: MemoryStore) -> list[ArchivedMessage]:
 
 
 def acknowledge(driver: Driver, batch: int) -> None:
-    source = driver.engine.state.archive.source
+    source = driver.state.archive.source
     assert driver.submit(
         prepared.prepared(SHARD, AcknowledgeArchive(source=source, batch=batch))
     ).answers == [None]
@@ -46,7 +46,7 @@ class ArchiveRules:
     driver: Driver
     store: MemoryStore
     model: Any
-    follower: Engine
+    follower: ShardState
 
     @rule()
     def seal(self) -> None:
@@ -55,7 +55,7 @@ class ArchiveRules:
     @rule()
     def acknowledge(self) -> None:
         seal(self.driver)
-        acknowledge(self.driver, self.driver.engine.state.archive.next_batch - 1)
+        acknowledge(self.driver, self.driver.state.archive.next_batch - 1)
         self.archived.clear()
 
     @property
@@ -72,8 +72,8 @@ class ArchiveRules:
 
     @invariant()
     def a_follower_knows_what_waits(self) -> None:
-        ours = self.driver.engine.state.archive
-        theirs = self.follower.state.archive
+        ours = self.driver.state.archive
+        theirs = self.follower.archive
         assert (theirs.next_position, theirs.next_batch, theirs.open_first, theirs.size) == (
             ours.next_position,
             ours.next_batch,

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cluster.shards.loading import load_engine
+from cluster.shards.loading import load_at_once
 from cluster.shards.shard import ArchiveLimits
-from cluster.shards.turn import Ticket, Turn
 from storage.engines.memory import MemoryStore
+from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries, Progress
+from visibility.rules.turn import Notice, run
 from visibility.state.events import Event
 from visibility.state.invariants import check_shard
+from visibility.state.stamp import Stamp
+from visibility.state.state import ShardState
+from visibility.state.waiters import Ticket
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 
@@ -72,6 +76,14 @@ class SteadyEntropy:
         return self._next().to_bytes(16, "big") * (size // 16 + 1)
 
 
+def loaded(store: MemoryStore, queues: KnownQueues) -> ShardState:
+    """Memory as a start makes it from the rows."""
+    rows = StoredRows(store)
+    state = ShardState(rows, queues)
+    load_at_once(state, rows)
+    return state
+
+
 class Driver:
     """One shard, its disk and its time."""
 
@@ -90,14 +102,17 @@ class Driver:
         self.queues = queues
         self.store = store or MemoryStore()
         self.rows = StoredRows(self.store)
-        self.engine, _ = load_engine(self.rows, queues, sealing)
+        self.state = ShardState(self.rows, queues, sealing)
+        load_at_once(self.state, self.rows)
         if archive is not None:
-            state = self.engine.state.archive
-            state.is_on, state.source = True, state.source or "source"
-            state.size_max, state.retains = archive
+            known = self.state.archive
+            known.is_on, known.source = True, known.source or "source"
+            known.size_max, known.retains = archive
         self.now_ms = now_ms
-        self.believed_ms = 0
+        self.trusted_ms = 0
         self.turns = 0
+        self.notices: list[Notice] = []
+        """What a shard would log."""
         self._entropy = SteadyEntropy()
         self._entropy._bits += now_ms + seed
         if on_event is not None:
@@ -105,13 +120,13 @@ class Driver:
         self.turn([])
 
     def _tell(self, on_event: Callable[[Event], None]) -> None:
-        apply = self.engine.apply
+        record = self.rows.record
 
-        def apply_and_tell(event: Event) -> None:
-            apply(event)
+        def record_and_tell(event: Event) -> None:
+            record(event)
             on_event(event)
 
-        self.engine.apply = apply_and_tell  # type: ignore[method-assign]
+        self.rows.record = record_and_tell  # type: ignore[method-assign]
 
     def submit(self, request: Request) -> Reply:
         """One request, and all that follows at once."""
@@ -145,7 +160,7 @@ class Driver:
     def pass_time(self, ms: int) -> None:
         """Let the clock go on, stopping at every deadline as the shard's timer does."""
         end_ms = self.now_ms + ms
-        while (next_ms := self.engine.next_deadline_ms()) is not None and next_ms <= end_ms:
+        while (next_ms := self.state.deadlines.next_at_ms()) is not None and next_ms <= end_ms:
             self.now_ms = max(self.now_ms, next_ms)
             self.turn([])
         self.now_ms = end_ms
@@ -159,26 +174,24 @@ class Driver:
         for _ in range(_TURNS_MAX):
             deferred = self._one_turn(deferred, tickets)
             tickets = []
-            due_ms = self.engine.next_deadline_ms()
-            if not deferred and not self.engine.due and (due_ms is None or due_ms > self.now_ms):
+            due_ms = self.state.deadlines.next_at_ms()
+            if not deferred and not self.state.due and (due_ms is None or due_ms > self.now_ms):
                 return replies
         raise AssertionError("the shard never comes to rest")
 
     def _one_turn(self, deferred: list[Ticket], tickets: list[Ticket]) -> list[Ticket]:
         self.turns += 1
-        turn = Turn(
-            self.engine,
-            self.store,
-            self.rows,
-            self.now_ms,
-            self._entropy,
-            believed_ms=self.believed_ms,
-            parks=True,
-        )
-        turn.run(deferred, tickets)
-        if turn.end_batch():
-            self.store.commit(lambda: None)
-        check_shard(self.engine.state)
-        for ticket, answer in turn.answers:
+        stamp = Stamp(self.now_ms, self._entropy.bits128, self.trusted_ms)
+        decided = run(self.state, stamp, deferred, tickets)
+        changes = self.rows.take_changes()
+        if changes:
+            body = EntryBody(self.now_ms, decided.request_ids, changes.ops)
+            self.store.append(encode_body(body), decided.queue_ids)
+            self.store.sync(lambda failure: None)
+            self.store.apply(changes)
+            self.rows.forget(changes)
+        self.notices += decided.notices
+        check_shard(self.state)
+        for ticket, answer in decided.answers:
             ticket.on_answer(answer)
-        return turn.deferred
+        return decided.deferred

@@ -46,6 +46,7 @@ from visibility.contract.results import (
 )
 from visibility.contract.tags import ARCHIVE_TAG
 from visibility.rules.move_tasks import encode_handle
+from visibility.state.apply import APPLY
 from visibility.state.events import Lease, MessagesReceived, StoredMessage
 from visibility.state.state import SPAN_BITS
 from visibility.tests import prepared
@@ -200,10 +201,7 @@ class Interpreter:
 
     def do_hang_up(self, words: list[str], options: Options) -> list[str]:
         reply = self.pollers.pop(words[0])
-        waits = self.driver.engine.state.waits
-        for wait in waits.all():
-            if wait.ticket is reply.ticket:
-                waits.remove(wait.number)
+        self.driver.state.waits.remove(reply.ticket.number)
         return ["done"]
 
     def do_purge(self, words: list[str], options: Options) -> list[str]:
@@ -232,14 +230,14 @@ class Interpreter:
         return [f"at {(self.driver.now_ms - START_MS) / 1000:g} s"]
 
     def do_believe(self, words: list[str], options: Options) -> list[str]:
-        believed_ms = 0 if words[0] == "all" else START_MS + round(float(words[0]) * 1000)
-        self.driver.believed_ms = believed_ms
+        trusted_ms = 0 if words[0] == "all" else START_MS + round(float(words[0]) * 1000)
+        self.driver.trusted_ms = trusted_ms
         return ["done"]
 
     def do_in_flight(self, words: list[str], options: Options) -> list[str]:
         queue_id = self.queues[words[0]].queue_id
         now_ms = self.driver.now_ms
-        queue = self.driver.engine.state.queue(queue_id)
+        queue = self.driver.state.queue(queue_id)
         first = queue.next_sequence
         until_ms = now_ms + VISIBILITY_TIMEOUT.high * 1000
         sequences = range(first, first + int(words[1]))
@@ -249,7 +247,8 @@ class Interpreter:
         queue.next_sequence = queue.head = first + len(leases)
         queue.waiting += len(leases)
         queue.counts.sent += len(leases)
-        self.driver.engine.apply(MessagesReceived(queue_id, now_ms, leases))
+        received = MessagesReceived(queue_id, now_ms, leases)
+        APPLY[type(received)](self.driver.state, received)
         return ["done"]
 
     def do_move(self, words: list[str], options: Options) -> list[str]:
@@ -277,7 +276,7 @@ class Interpreter:
 
     def do_cancel(self, words: list[str], options: Options) -> list[str]:
         queue = self.queues[words[0]]
-        tasks = self.driver.engine.state.queue(queue.queue_id).tasks
+        tasks = self.driver.state.queue(queue.queue_id).tasks
         handle = encode_handle(tasks[max(tasks)])
         return self._submit(prepared.prepared(queue, CancelMessageMoveTask(task_handle=handle)))
 
@@ -294,7 +293,7 @@ class Interpreter:
                 return lines or ["nothing"]
 
     def do_restart(self, words: list[str], options: Options) -> list[str]:
-        self.driver.store.close()
+        self.driver.store.sync_all()
         self.driver = Driver(self.known, store=self.driver.store, now_ms=self.driver.now_ms)
         self.pollers.clear()
         return ["done"]

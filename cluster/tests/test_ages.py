@@ -24,7 +24,7 @@ def driver() -> Driver:
 
 def _oldest(driver: Driver, queue: QueueDefinition = QUEUE) -> OldestMessages:
     """Since the start of the story."""
-    state = driver.engine.state
+    state = driver.state
     oldest = oldest_messages(state, state.queue(queue.queue_id))
     return OldestMessages(
         *(at_ms and at_ms - START_MS for at_ms in msgspec.structs.astuple(oldest))
@@ -183,8 +183,8 @@ def test_what_came_less_what_left_is_there(driver: Driver) -> None:
     driver.submit(prepared.delete(FAILING, Receipt(2, 1)))
     successor = driver.purge(DEAD)
 
-    failing = driver.engine.state.queue(FAILING.queue_id)
-    dead = driver.engine.state.queue(successor.queue_id)
+    failing = driver.state.queue(FAILING.queue_id)
+    dead = driver.state.queue(successor.queue_id)
 
     counts = failing.counts
     assert (counts.sent, counts.sent_bytes, counts.received) == (5, 5, 4)

@@ -12,6 +12,7 @@ from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World
 from storage.checks.consistency import check_archive
 from storage.engines.memory import MemoryStore
+from storage.rows.changes import Changes
 from storage.rows.keys import ARCHIVED, message_key, row_key
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
@@ -70,7 +71,7 @@ def test_expired_messages_wait_for_the_archive_with_their_history() -> None:
     assert {one.reason, two.reason} == {"expired"}
     assert one.queue_arn == EXPIRING.arn
     assert shard.submit(prepared.counters(EXPIRING)).answer == QueueCounters(0, 0, 0)
-    check_rows(shard.store, shard.engine.state)
+    check_rows(shard.store, shard.state)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_a_batch_stays_what_it_is_while_more_comes_and_over_a_restart() -> None:
     sent(shard, EXPIRING, "one", "two")
     shard.pass_time(MINUTE_MS)
     seal(shard)
-    (first,) = shard.engine.state.archive.batches.values()
+    (first,) = shard.state.archive.batches.values()
     sent(shard, EXPIRING, "three")
     shard.pass_time(MINUTE_MS)
     seal(shard)
@@ -110,11 +111,11 @@ def test_a_batch_stays_what_it_is_while_more_comes_and_over_a_restart() -> None:
 
     again = Driver(queues(), store=shard.store, now_ms=shard.now_ms, archive=LIMITS)
 
-    batches = again.engine.state.archive.batches
-    assert batches == shard.engine.state.archive.batches
+    batches = again.state.archive.batches
+    assert batches == shard.state.archive.batches
     assert batches[1] == first
     assert [(b.number, b.first, b.until) for b in batches.values()] == [(1, 1, 3), (2, 3, 4)]
-    assert again.engine.state.archive.source == shard.engine.state.archive.source
+    assert again.state.archive.source == shard.state.archive.source
 
 
 def test_an_acknowledgement_forgets_its_batches_only_and_may_come_twice() -> None:
@@ -129,9 +130,9 @@ def test_an_acknowledgement_forgets_its_batches_only_and_may_come_twice() -> Non
     acknowledge(shard, 1)
 
     assert bodies(shard) == ["three"]
-    archive = shard.engine.state.archive
+    archive = shard.state.archive
     assert (archive.archived, archive.messages, [*archive.batches]) == (2, 1, [3])
-    check_rows(shard.store, shard.engine.state)
+    check_rows(shard.store, shard.state)
 
 
 @pytest.mark.parametrize(("source", "batch"), [("another", 1), ("source", 2), ("source", 99)])
@@ -154,12 +155,12 @@ def test_above_its_limit_messages_are_discarded_and_counted() -> None:
     sent(shard, ALL, "four")
     shard.submit(prepared.delete(ALL, *received(shard, ALL)))
 
-    archive = shard.engine.state.archive
+    archive = shard.state.archive
     assert (archive.messages + archive.discarded, archive.size <= 450) == (4, True)
     assert shard.submit(prepared.counters(EXPIRING)).answer == QueueCounters(0, 0, 0)
     assert shard.submit(prepared.counters(ALL)).answer == QueueCounters(0, 0, 0)
     again = Driver(queues(), store=shard.store, now_ms=shard.now_ms, archive=LIMITS)
-    assert again.engine.state.archive.discarded == archive.discarded
+    assert again.state.archive.discarded == archive.discarded
 
 
 def test_messages_that_find_no_room_can_be_retained_until_there_is_some() -> None:
@@ -176,7 +177,7 @@ def test_messages_that_find_no_room_can_be_retained_until_there_is_some() -> Non
     shard.pass_time(MINUTE_MS)
 
     assert bodies(shard) == ["two"]
-    assert shard.engine.state.archive.discarded == 0
+    assert shard.state.archive.discarded == 0
 
 
 def test_large_messages_are_handed_over_a_few_at_a_time() -> None:
@@ -192,17 +193,17 @@ def test_large_messages_are_handed_over_a_few_at_a_time() -> None:
 
 @virtual
 async def test_to_the_archive_a_store_that_came_back_shorter_is_another_one() -> None:
-    world = World(archive=LIMITS).start()
+    world = await World(archive=LIMITS).start()
     source = world.shard.archive.source
     await world.shard.stop()
-    again = World(archive=LIMITS, store=world.store).start()
+    again = await World(archive=LIMITS, store=world.store).start()
     assert again.shard.archive.source == source
     await again.shard.stop()
 
     world.store.came_back_shorter = True
     shorter = World(archive=LIMITS, store=world.store)
     shorter.shard._entropy.bits128()
-    shorter.start()
+    await shorter.start()
 
     assert shorter.shard.archive.source not in ("", source)
 
@@ -239,8 +240,9 @@ def test_rows_that_do_not_agree_are_found() -> None:
     seal(shard)
     assert list(check_archive(shard.store)) == []
 
-    shard.store.batch.delete(row_key(THE_SHARD, ARCHIVED, 2))
-    shard.store.write()
+    gone = Changes()
+    gone.delete(row_key(THE_SHARD, ARCHIVED, 2))
+    shard.store.apply(gone)
 
     (found,) = check_archive(shard.store)
     assert found.what == "it is missing"

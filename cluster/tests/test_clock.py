@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.shards.clock import BELIEVE_AFTER_S, LEAP_S, SystemClock, SystemEntropy
+from cluster.shards.clock import LEAP_S, TRUST_AFTER_S, SystemClock, SystemEntropy
 
 START_S = 1_700_000_000.0
 START_MS = 1_700_000_000_000
@@ -50,7 +50,7 @@ class Machine:
     def retained_ms(self) -> int:
         """The instant from which retention counts, as `Stamp.retained_until_ms` has it."""
         now_ms = self.clock.now_ms()
-        return self.clock.believed_ms(now_ms) or now_ms
+        return self.clock.trusted_ms(now_ms) or now_ms
 
 
 # -- never back, never a jump -----------------------------------------------------------------------------------------
@@ -120,9 +120,9 @@ def test_time_never_turns_back_and_its_speed_stays_within_five_percent(
         later_ms = machine.passes(elapsed_s, wall=elapsed_s + leap_s)
         assert 950 * elapsed_s - 1 <= later_ms - now_ms <= 1_050 * elapsed_s + 1
         assert later_ms >= now_ms
-        believed_ms = machine.retained_ms()
-        assert retained_ms <= believed_ms <= later_ms, "what was believed stays believed"
-        now_ms, retained_ms = later_ms, believed_ms
+        trusted_ms = machine.retained_ms()
+        assert retained_ms <= trusted_ms <= later_ms, "what was believed stays believed"
+        now_ms, retained_ms = later_ms, trusted_ms
 
 
 # -- leaps ------------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_a_leap_is_reported_once(leap_s: float) -> None:
     machine.goes_on(10)
 
     machine.passes(1, wall=1 + leap_s)
-    machine.goes_on(2 * BELIEVE_AFTER_S)
+    machine.goes_on(2 * TRUST_AFTER_S)
 
     assert machine.leaps == [pytest.approx(leap_s)]
 
@@ -160,7 +160,7 @@ def test_less_than_a_minute_is_no_leap_and_is_believed(step_s: float) -> None:
     now_ms = machine.passes(1, wall=1 + step_s)
 
     assert machine.leaps == []
-    assert machine.clock.believed_ms(now_ms) == 0
+    assert machine.clock.trusted_ms(now_ms) == 0
 
 
 @pytest.mark.parametrize("leap_s", [-HOUR_S, HOUR_S])
@@ -171,20 +171,20 @@ def test_retention_believes_a_leap_after_ten_minutes(leap_s: float) -> None:
     machine.passes(1, wall=1 + leap_s)
     assert machine.retained_ms() == before_ms
 
-    machine.goes_on(BELIEVE_AFTER_S - 1)
+    machine.goes_on(TRUST_AFTER_S - 1)
     assert machine.retained_ms() == before_ms, "time stands still for retention"
 
     now_ms = machine.goes_on(1)
     assert machine.retained_ms() == now_ms
     assert now_ms - before_ms == pytest.approx(
-        (BELIEVE_AFTER_S + 1) * (1_050 if leap_s > 0 else 950), abs=60
+        (TRUST_AFTER_S + 1) * (1_050 if leap_s > 0 else 950), abs=60
     )
 
 
 def test_the_ten_minutes_are_real_ones_and_not_those_of_the_wall_clock() -> None:
     machine = Machine()
     before_ms = machine.clock.now_ms()
-    machine.passes(0, wall=2 * BELIEVE_AFTER_S)
+    machine.passes(0, wall=2 * TRUST_AFTER_S)
 
     assert machine.retained_ms() == before_ms
     machine.passes(1, wall=30)
@@ -195,10 +195,10 @@ def test_a_second_leap_begins_the_ten_minutes_anew() -> None:
     machine = Machine()
     before_ms = machine.clock.now_ms()
     machine.passes(0, wall=HOUR_S)
-    machine.goes_on(BELIEVE_AFTER_S - 1)
+    machine.goes_on(TRUST_AFTER_S - 1)
 
     machine.passes(1, wall=1 - HOUR_S)
-    machine.goes_on(BELIEVE_AFTER_S - 1)
+    machine.goes_on(TRUST_AFTER_S - 1)
     assert machine.retained_ms() == before_ms
     assert machine.leaps == [pytest.approx(HOUR_S), pytest.approx(-HOUR_S)]
 
@@ -226,7 +226,7 @@ def test_a_drift_that_an_idle_shard_did_not_see_for_a_month_is_no_leap(drift: fl
     now_ms = machine.passes(month_s, wall=month_s * (1 + drift))
 
     assert machine.leaps == []
-    assert machine.clock.believed_ms(now_ms) == 0
+    assert machine.clock.trusted_ms(now_ms) == 0
 
 
 def test_a_machine_that_was_suspended_did_not_age_and_believes_it_later() -> None:
@@ -238,7 +238,7 @@ def test_a_machine_that_was_suspended_did_not_age_and_believes_it_later() -> Non
     assert machine.leaps == [pytest.approx(8 * HOUR_S)]
     assert machine.retained_ms() == before_ms
 
-    machine.goes_on(BELIEVE_AFTER_S)
+    machine.goes_on(TRUST_AFTER_S)
     assert machine.retained_ms() == machine.clock.now_ms()
     assert machine.leaps == [pytest.approx(8 * HOUR_S)]
 
@@ -286,7 +286,7 @@ def test_a_restart_after_a_leap_back_goes_on_from_the_last_stamp_and_reports_it_
     assert machine.goes_on(100) == last_ms + 95_000
     assert machine.retained_ms() == last_ms
     assert machine.leaps == [pytest.approx(-YEAR_S)]
-    machine.goes_on(BELIEVE_AFTER_S - 100)
+    machine.goes_on(TRUST_AFTER_S - 100)
     assert machine.retained_ms() == machine.clock.now_ms()
     assert machine.leaps == [pytest.approx(-YEAR_S)]
 
@@ -312,7 +312,7 @@ def test_after_being_off_time_is_the_wall_clocks_and_retention_waits_ten_minutes
 
     assert machine.clock.now_ms() == last_ms + round(off_s * 1000)
     assert machine.retained_ms() == last_ms
-    machine.goes_on(BELIEVE_AFTER_S - 1)
+    machine.goes_on(TRUST_AFTER_S - 1)
     assert machine.retained_ms() == last_ms
     machine.goes_on(1)
 

@@ -35,7 +35,7 @@ async def returned(world: World, queue: QueueDefinition, batches: int = 1) -> No
 
 @virtual
 async def test_a_damaged_returned_message_does_not_keep_back_its_neighbours() -> None:
-    world = World().start()
+    world = await World().start()
     await returned(world, Q)
     world.store.damage(message_key(1, 4))
 
@@ -49,7 +49,7 @@ async def test_a_damaged_returned_message_does_not_keep_back_its_neighbours() ->
 
 @virtual
 async def test_a_damaged_returned_message_is_counted_and_not_touched() -> None:
-    world = World().start()
+    world = await World().start()
     await returned(world, Q)
     world.store.damage(message_key(1, 4))
     lease = world.store.durable[row_key(1, LEASE, 4)]
@@ -65,7 +65,7 @@ async def test_a_damaged_returned_message_is_counted_and_not_touched() -> None:
 
 @virtual
 async def test_receives_of_one_message_pass_by_the_damaged_one() -> None:
-    world = World().start()
+    world = await World().start()
     await returned(world, Q)
     world.store.damage(message_key(1, 1), message_key(1, 2))
 
@@ -76,7 +76,7 @@ async def test_receives_of_one_message_pass_by_the_damaged_one() -> None:
 
 @virtual
 async def test_a_long_poll_that_finds_only_damage_waits_to_its_end() -> None:
-    world = World().start()
+    world = await World().start()
     await returned(world, Q)
     world.store.damage(*(message_key(1, sequence) for sequence in range(1, 11)))
 
@@ -94,7 +94,7 @@ async def test_a_long_poll_that_finds_only_damage_waits_to_its_end() -> None:
 
 @virtual
 async def test_a_damaged_spent_message_stays_and_the_others_are_moved() -> None:
-    world = World().start()
+    world = await World().start()
     await returned(world, SPENT)
     world.store.damage(message_key(4, 1), message_key(4, 5))
 
@@ -108,7 +108,7 @@ async def test_a_damaged_spent_message_stays_and_the_others_are_moved() -> None:
 
 @virtual
 async def test_damaged_spent_messages_do_not_keep_back_what_is_behind_them() -> None:
-    world = World().start()
+    world = await World().start()
     await returned(world, SPENT)
     world.store.damage(*(message_key(4, sequence) for sequence in range(1, 11)))
     await world.asked(prepared.send(SPENT, "new"))
@@ -120,7 +120,7 @@ async def test_damaged_spent_messages_do_not_keep_back_what_is_behind_them() -> 
 
 @virtual
 async def test_a_queue_full_of_damaged_spent_messages_does_not_hold_the_shard() -> None:
-    world = World().start()
+    world = await World().start()
     batches = 2 * MOVES_MAX // 10 + 1
     await returned(world, SPENT, batches)
     world.store.damage(*(message_key(4, sequence) for sequence in range(1, 10 * batches + 1)))
@@ -142,10 +142,10 @@ async def test_a_queue_full_of_damaged_spent_messages_does_not_hold_the_shard() 
 
 @virtual
 async def test_a_damaged_block_costs_its_own_messages_and_no_others() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send_batch(Q, BODIES), prepared.send(OTHER, "b"))
     world.store.unreadable = {message_key(1, sequence) for sequence in (4, 5, 6)}
-    again = World(store=world.store).start()
+    again = await World(store=world.store).start()
 
     first, second = await again.asked(prepared.receive(Q, 10, timeout_s=9), prepared.receive(Q, 10))
     (counted,) = await again.asked(prepared.counters(Q))
@@ -167,13 +167,13 @@ async def test_a_damaged_block_costs_its_own_messages_and_no_others() -> None:
 async def test_a_shard_with_queues_that_the_catalog_never_made_refuses_and_changes_nothing() -> (
     None
 ):
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(Q, "a"), prepared.send(DEAD, "b"))
     before = dict(world.store.durable)
     behind = World(store=world.store)
 
-    with pytest.raises(CatalogOlder, match="holds queue 3, but the catalog made only 2"):
-        behind.start(highest_queue_id=2)
+    with pytest.raises(CatalogOlder, match="holds queue 3, but the catalog has issued ids up to 2"):
+        await behind.start(highest_queue_id=2)
 
     assert world.store.durable == before
     assert world.store.abandoned == 1
@@ -182,12 +182,12 @@ async def test_a_shard_with_queues_that_the_catalog_never_made_refuses_and_chang
 
 @virtual
 async def test_a_shard_beside_an_empty_catalog_keeps_its_messages_for_the_right_one() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(Q, "a"))
     with pytest.raises(CatalogOlder):
-        World(store=world.store).start(highest_queue_id=0)
+        await World(store=world.store).start(highest_queue_id=0)
 
-    right = World(store=world.store).start(highest_queue_id=1)
+    right = await World(store=world.store).start(highest_queue_id=1)
     (received,) = await right.asked(prepared.receive(Q))
 
     assert received.bodies == ["a"]
@@ -196,10 +196,10 @@ async def test_a_shard_beside_an_empty_catalog_keeps_its_messages_for_the_right_
 @virtual
 async def test_queues_that_the_catalog_does_not_list_stay_where_they_are() -> None:
     """Only a deletion that the catalog noted takes messages away."""
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(Q, "a"), prepared.send(OTHER, "b"), prepared.send(DEAD, "c"))
 
-    again = World(store=world.store).start(highest_queue_id=3)
+    again = await World(store=world.store).start(highest_queue_id=3)
     (received,) = await again.asked(prepared.receive(OTHER))
 
     assert {queue_of(key) for key in world.store.durable} == {1, 2, 3}

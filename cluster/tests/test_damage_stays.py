@@ -25,7 +25,7 @@ BODIES = [str(number) for number in range(10)]
 
 async def restarted(world: World) -> World:
     await world.shard.stop()
-    return World(store=world.store, definitions=world.queues).start()
+    return await World(store=world.store, definitions=world.queues).start()
 
 
 # -- standard queues ----------------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ async def restarted(world: World) -> World:
 
 @virtual
 async def test_a_message_passed_by_before_a_restart_is_passed_by_after_it() -> None:
-    world = World().start()
+    world = await World().start()
     for _ in range(3):
         await world.asked(prepared.send_batch(Q, BODIES))
     world = await restarted(world)
@@ -52,7 +52,7 @@ async def test_a_message_passed_by_before_a_restart_is_passed_by_after_it() -> N
 
 @virtual
 async def test_a_block_passed_by_is_found_again_when_it_can_be_read_again() -> None:
-    world = World().start()
+    world = await World().start()
     for _ in range(3):
         await world.asked(prepared.send_batch(Q, BODIES))
     world = await restarted(world)
@@ -70,7 +70,7 @@ async def test_a_block_passed_by_is_found_again_when_it_can_be_read_again() -> N
 
 @virtual
 async def test_a_message_whose_row_went_bad_while_memory_held_it() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send_batch(SHORT, BODIES[:3]))
     world.store.damage(message_key(2, 1))
     await pass_time(50)
@@ -87,7 +87,7 @@ async def test_a_message_whose_row_went_bad_while_memory_held_it() -> None:
 
 @virtual
 async def test_a_row_found_bad_before_its_message_is_received_from_memory() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send_batch(SHORT, BODIES[:1]))
     world.store.damage(message_key(2, 1))
     await pass_time(61)  # retention looks at it
@@ -106,7 +106,7 @@ async def test_a_row_found_bad_before_its_message_is_received_from_memory() -> N
 
 @virtual
 async def test_the_ages_of_a_queue_of_which_nothing_can_be_read_are_not_known() -> None:
-    world = await restarted(World().start())
+    world = await restarted(await World().start())
     await world.asked(prepared.send_batch(Q, ["a", "b"]))
     world.store.damage(message_key(1, 1), message_key(1, 2))
     again = await restarted(world)
@@ -122,7 +122,7 @@ async def test_the_ages_of_a_queue_of_which_nothing_can_be_read_are_not_known() 
 
 @virtual
 async def test_messages_expire_beside_one_that_cannot_be_read() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send_batch(SHORT, BODIES))
     world = await restarted(world)
     world.store.damage(message_key(2, 3))
@@ -139,7 +139,7 @@ async def test_messages_expire_beside_one_that_cannot_be_read() -> None:
 
 @virtual
 async def test_messages_with_a_clock_of_their_own_expire_beside_one_that_cannot_be_read() -> None:
-    world = World().start()
+    world = await World().start()
     for body in BODIES:
         await world.asked(prepared.send(SHORT, body, delay_s=1))
     await pass_time(2)
@@ -156,7 +156,7 @@ async def test_messages_with_a_clock_of_their_own_expire_beside_one_that_cannot_
 
 @virtual
 async def test_a_quiet_group_is_served_beside_its_message_that_cannot_be_read() -> None:
-    world = World().start()
+    world = await World().start()
     for _ in range(4):
         await world.asked(prepared.send_batch(Q, BODIES, groups=["noisy"] * 10))
     for _ in range(IN_FLIGHT_MIN // 10):
@@ -171,7 +171,7 @@ async def test_a_quiet_group_is_served_beside_its_message_that_cannot_be_read() 
 
 @virtual
 async def test_memory_does_not_grow_behind_a_returned_message_that_cannot_be_read() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(Q, "bad"))
     await world.asked(prepared.receive(Q, timeout_s=1))
     await pass_time(1.1)
@@ -196,7 +196,7 @@ async def test_memory_does_not_grow_behind_a_returned_message_that_cannot_be_rea
 
 @virtual
 async def test_a_fifo_queue_goes_on_beside_a_delayed_message_that_cannot_be_read() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(SLOW, "0", group="g"), prepared.send(SLOW, "1", group="h"))
     world.store.damage(pair_key(3, DELAYED, 0, 1))
     await pass_time(6)
@@ -213,7 +213,7 @@ async def test_a_fifo_queue_goes_on_beside_a_delayed_message_that_cannot_be_read
 @virtual
 @pytest.mark.parametrize("table", [GROUP, GROUP_LINE])
 async def test_a_fifo_group_whose_index_cannot_be_read_keeps_back_no_other(table: bytes) -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(*[prepared.send(QUICK, group, group=group) for group in "ghi"])
     world = await restarted(world)
     keys = [key for key in world.store.durable if key[8:9] == table]
@@ -232,7 +232,7 @@ async def test_a_fifo_group_whose_index_cannot_be_read_keeps_back_no_other(table
 
 @virtual
 async def test_leases_of_a_fifo_queue_end_beside_a_group_whose_index_cannot_be_read() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(*[prepared.send(QUICK, group, group=group) for group in "gh"])
     (first,) = await world.asked(prepared.receive(QUICK, 10, timeout_s=5))
     assert first.bodies == ["g", "h"]
@@ -252,7 +252,7 @@ async def test_leases_of_a_fifo_queue_end_beside_a_group_whose_index_cannot_be_r
 async def test_a_move_task_goes_on_beside_a_group_whose_index_cannot_be_read(
     damaged: QueueDefinition,
 ) -> None:
-    world = World().start()
+    world = await World().start()
     for queue in (DEAD, OTHER):
         sends = [prepared.send(queue, f"{queue.name} {g}", group=g) for g in "ghi"]
         await world.asked(*sends)

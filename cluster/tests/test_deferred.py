@@ -85,7 +85,7 @@ both = pytest.mark.parametrize("case", [DEFERRED, MOVED], ids=["deferred", "serv
 @both
 @virtual
 async def test_a_woken_long_poll_gets_its_message(case: Waking) -> None:
-    world = World().start()
+    world = await World().start()
     poll = await case.begin(world)
 
     await world.asked(case.wake)
@@ -104,7 +104,7 @@ async def test_a_woken_long_poll_is_refused_once_when_the_turn_fails(case: Wakin
                 raise RuntimeError("a bug behind the one that was deferred")
             return request
 
-    world = World(definitions=Unlucky(DEAD, SPENT, SELF)).start()
+    world = await World(definitions=Unlucky(DEAD, SPENT, SELF)).start()
     poll = await case.begin(world, "ab")
     unlucky.append(case.poll(7))
     (second,) = await world.asked(*unlucky)
@@ -121,7 +121,7 @@ async def test_a_woken_long_poll_is_refused_once_when_the_turn_fails(case: Wakin
 @both
 @virtual
 async def test_everybody_is_refused_once_when_a_store_has_a_bug(case: Waking) -> None:
-    world = World().start()
+    world = await World().start()
     poll = await case.begin(world)
     world.store.has_bug = True
 
@@ -135,7 +135,7 @@ async def test_everybody_is_refused_once_when_a_store_has_a_bug(case: Waking) ->
 @both
 @virtual
 async def test_a_woken_long_poll_is_refused_once_when_the_commit_fails(case: Waking) -> None:
-    world = World().start()
+    world = await World().start()
     poll = await case.begin(world)
     world.store.fails = True
 
@@ -149,7 +149,7 @@ async def test_a_woken_long_poll_is_refused_once_when_the_commit_fails(case: Wak
 @both
 @virtual
 async def test_a_woken_long_poll_is_refused_once_when_the_sync_fails(case: Waking) -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     poll = await case.begin(world)
     (waking,) = await world.asked(case.wake)
     assert poll.answers == waking.answers == []
@@ -165,7 +165,7 @@ async def test_a_woken_long_poll_is_refused_once_when_the_sync_fails(case: Wakin
 @both
 @virtual
 async def test_a_woken_long_poll_is_decided_before_receives_that_came_later(case: Waking) -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     poll = await case.begin(world)
 
     await world.asked(case.wake)
@@ -177,7 +177,7 @@ async def test_a_woken_long_poll_is_decided_before_receives_that_came_later(case
 
 @virtual
 async def test_a_stop_answers_a_woken_long_poll() -> None:
-    world = World().start()
+    world = await World().start()
     poll = await MOVED.begin(world)
     moving = world.ask(MOVED.wake)
 
@@ -188,7 +188,7 @@ async def test_a_stop_answers_a_woken_long_poll() -> None:
 
 @virtual
 async def test_a_stop_answers_a_deferred_receive() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(SELF, "a"))
     await world.asked(prepared.receive(SELF, dead_letter_queue=SELF))
     deferred = world.ask(prepared.receive(SELF, wait_s=20, dead_letter_queue=SELF))
@@ -216,13 +216,13 @@ async def with_many_spent(world: World) -> None:
 
 @virtual
 async def test_a_receive_goes_on_in_the_next_turns_until_it_has_moved_all() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     await with_many_spent(world)
 
     (received,) = await world.asked(prepared.receive(SPENT, 10, dead_letter_queue=DEAD))
     moved = []
     while not received.answers:
-        world.store.sync()
+        world.store.sync_all()
         await settled()
         moved += [queue.visible for queue in world.shard.queues() if queue.queue_id == 3]
 
@@ -232,16 +232,16 @@ async def test_a_receive_goes_on_in_the_next_turns_until_it_has_moved_all() -> N
 
 @virtual
 async def test_a_request_between_two_turns_of_a_deferred_receive_is_not_kept_back() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     await with_many_spent(world)
     (received,) = await world.asked(prepared.receive(SPENT, 10, dead_letter_queue=DEAD))
     (counted,) = await world.asked(prepared.counters(DEAD))
 
-    world.store.sync()
+    world.store.sync_all()
     await settled()
     assert received.answers == counted.answers == []
 
-    world.store.sync()
+    world.store.sync_all()
     await settled()
     assert counted.answers == [QueueCounters(2 * MOVES_MAX, 0, 0)]
     await world.sync()
@@ -250,7 +250,7 @@ async def test_a_request_between_two_turns_of_a_deferred_receive_is_not_kept_bac
 
 @virtual
 async def test_a_stop_lets_a_deferred_receive_end() -> None:
-    world = World().start()
+    world = await World().start()
     await with_many_spent(world)
     deferred = world.ask(prepared.receive(SPENT, 10, wait_s=20, dead_letter_queue=DEAD))
 
@@ -261,7 +261,7 @@ async def test_a_stop_lets_a_deferred_receive_end() -> None:
 
 @virtual
 async def test_a_deferred_receive_that_finds_nothing_waits_for_the_rest_of_its_time() -> None:
-    world = World().start()
+    world = await World().start()
     await with_many_spent(world)
     await world.asked(prepared.delete(SPENT, Receipt(1, 1)))
     first, poll = await world.asked(
@@ -281,7 +281,7 @@ async def test_a_deferred_receive_that_finds_nothing_waits_for_the_rest_of_its_t
 
 @virtual
 async def test_a_long_poll_gets_the_message_that_it_moved_to_its_own_queue() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(SELF, "a"))
     await world.asked(prepared.receive(SELF, dead_letter_queue=SELF))
 
@@ -292,7 +292,7 @@ async def test_a_long_poll_gets_the_message_that_it_moved_to_its_own_queue() -> 
 
 @virtual
 async def test_a_parked_long_poll_gets_what_moves_to_its_own_queue_when_a_timeout_ends() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(SELF, "a"))
     await world.asked(prepared.receive(SELF, timeout_s=3, dead_letter_queue=SELF))
     (poll,) = await world.asked(prepared.receive(SELF, wait_s=20, dead_letter_queue=SELF))
@@ -305,7 +305,7 @@ async def test_a_parked_long_poll_gets_what_moves_to_its_own_queue_when_a_timeou
 
 @virtual
 async def test_a_short_poll_moves_a_message_to_its_own_queue_and_loses_nothing() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(SELF, "a"))
     await world.asked(prepared.receive(SELF, dead_letter_queue=SELF))
 

@@ -72,7 +72,7 @@ class FairQueue(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 10), timeout_s=timeouts_s)
     def receive(self, most: int, timeout_s: int) -> None:
-        state = self.driver.engine.state.queue(QUEUE_ID)
+        state = self.driver.state.queue(QUEUE_ID)
         noisy = set(state.fairness.noisy_now(self.driver.now_ms))
         visible = [message.body for message in self.model.visible(QUEUE_ID)]
         quiet = [body for body in visible if not self.is_noisy(body, noisy)]
@@ -130,7 +130,7 @@ class FairQueue(RuleBasedStateMachine):
     @rule(is_clean=st.booleans())
     def restart(self, is_clean: bool) -> None:
         if is_clean:
-            self.store.close()
+            self.store.sync_all()
         else:
             self.store.crash()
             now_ms = self.model.now_ms
@@ -143,7 +143,7 @@ class FairQueue(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        self.store.sync()
+        self.store.sync_all()
         self.durable = self.model.copy()
 
     @invariant()
@@ -153,7 +153,7 @@ class FairQueue(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_sound(self) -> None:
-        check_rows(self.store, self.driver.engine.state)
+        check_rows(self.store, self.driver.state)
 
 
 QUICK = (Phase.explicit, Phase.generate)
@@ -189,7 +189,7 @@ class Fair:
     def make_noise(self, queue: QueueDefinition | None = None) -> None:
         self.send(*(f"loud-{number}" for number in range(10)), queue=queue)
         self.receive(4, queue=queue)
-        state = self.driver.engine.state.queue((queue or self.queue).queue_id)
+        state = self.driver.state.queue((queue or self.queue).queue_id)
         assert group_digest("loud") in state.fairness.noisy
 
     def receive(
@@ -211,7 +211,7 @@ class Fair:
 def sent_in_one_batch_behind_noise(fair: Fair) -> None:
     fair.send("loud-0", "loud-1", "loud-2", "loud-3")
     fair.receive(4)
-    assert fair.driver.engine.state.queue(1).fairness.noisy
+    assert fair.driver.state.queue(1).fairness.noisy
     fair.send("loud-4", "x", "loud-5")
 
 
@@ -274,7 +274,7 @@ def test_noisy_group_without_messages_does_not_hide_a_quiet_one() -> None:
         bodies = [f"{group}{number}" for number in range(4)]
         driver.submit(prepared.send_batch(queue, bodies, groups=[group] * 4))
     fair.receive(8)
-    state = driver.engine.state.queue(1)
+    state = driver.state.queue(1)
     assert len(state.fairness.noisy) == 2
     driver.submit(prepared.send_batch(queue, ["one5", "one6"], groups=["one"] * 2))
     driver.submit(prepared.send_batch(queue, ["q"], groups=["quiet"]))
@@ -296,7 +296,7 @@ def test_receive_goes_on_behind_many_that_become_dead_letters() -> None:
     driver.pass_time(5000)
     for _ in range(8):
         driver.submit(receive)
-    assert group_digest("loud") in driver.engine.state.queue(1).fairness.noisy
+    assert group_digest("loud") in driver.state.queue(1).fairness.noisy
     driver.pass_time(5000)
 
     reply = driver.submit(prepared.receive(queue, 10, wait_s=20, dead_letter_queue=dead))
@@ -339,7 +339,7 @@ def test_quiet_messages_behind_a_large_backlog_are_found_with_few_reads() -> Non
     driver.submit(prepared.send_batch(queue, ["q1", "q2", "q3"], groups=["p", "q", None]))
     for _ in range(3):
         driver.submit(prepared.receive(queue, 10, timeout_s=600))
-    assert group_digest("noisy") in driver.engine.state.queue(1).fairness.noisy
+    assert group_digest("noisy") in driver.state.queue(1).fairness.noisy
     store.reads = 0
 
     deliveries = driver.submit(prepared.receive(queue, 10)).deliveries
@@ -364,5 +364,5 @@ def test_messages_deleted_while_they_wait_at_the_back_make_no_noise() -> None:
     for receipt in receipts:
         fair.driver.submit(prepared.delete(fair.queue, receipt))
 
-    queue = fair.driver.engine.state.queue(1)
+    queue = fair.driver.state.queue(1)
     assert (queue.stored, queue.fairness.noisy) == (0, {})

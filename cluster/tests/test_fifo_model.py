@@ -9,13 +9,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cluster.shards.loading import load_engine
 from cluster.tests.archive_rules import LIMITS, TAGS, ArchiveRules
 from cluster.tests.consistency import check_rows
-from cluster.tests.driver import Driver
+from cluster.tests.driver import Driver, loaded
 from cluster.tests.fifo_model import FifoHandle, FifoModel, Taken
 from storage.engines.memory import MemoryStore
-from storage.rows.stored_rows import StoredRows
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Receipt
 from visibility.contract.operations import (
@@ -29,9 +27,11 @@ from visibility.contract.results import (
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
-from visibility.rules.engine import Engine
+from visibility.state.advance import advance
 from visibility.state.ages import oldest_messages
+from visibility.state.apply import APPLY
 from visibility.state.invariants import check_shard
+from visibility.state.state import ShardState
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
 
@@ -52,7 +52,7 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = MemoryStore(auto_sync=False)
-        self.follower = Engine()
+        self.follower = ShardState()
         self.known = prepared.KnownQueues()
         self.ids = {SOURCE_ID: SOURCE_ID, TARGET_ID: TARGET_ID}
         """Queue ids as they are now, since a purge gives a new one."""
@@ -87,7 +87,7 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
         self.driver = Driver(
             self.known,
             store=self.store,
-            on_event=self.follower.apply,
+            on_event=lambda event: APPLY[type(event)](self.follower, event),
             archive=LIMITS,
             sealing=self.sealing,
         )
@@ -312,12 +312,12 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        self.store.sync()
+        self.store.sync_all()
         self.durable = self.model.copy()
 
     @rule()
     def stop_and_start(self) -> None:
-        self.store.close()
+        self.store.sync_all()
         self.durable = self.model.copy()
         self.restart()
 
@@ -331,12 +331,12 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
         self.restart()
 
     def restart(self) -> None:
-        self.follower, _ = load_engine(StoredRows(self.store), self.known)
+        self.follower = loaded(self.store, self.known)
         self.driver = Driver(
             self.known,
             store=self.store,
             now_ms=self.model.now_ms,
-            on_event=self.follower.apply,
+            on_event=lambda event: APPLY[type(event)](self.follower, event),
             archive=LIMITS,
             sealing=self.sealing,
         )
@@ -346,8 +346,8 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
 
     @invariant()
     def memory_and_rows_are_sound(self) -> None:
-        check_shard(self.driver.engine.state)
-        check_rows(self.store, self.driver.engine.state)
+        check_shard(self.driver.state)
+        check_rows(self.store, self.driver.state)
 
     @invariant()
     def counters_are_exact(self) -> None:
@@ -357,7 +357,7 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
 
     @invariant()
     def ages_are_exact(self) -> None:
-        state, model = self.driver.engine.state, self.model
+        state, model = self.driver.state, self.model
         for queue_id in (SOURCE_ID, TARGET_ID):
             queue = state.queue(self.ids[queue_id])
             oldest = oldest_messages(state, queue)
@@ -374,10 +374,10 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
 
     @invariant()
     def a_follower_knows_the_same(self) -> None:
-        self.follower.advance(self.model.now_ms)
-        check_shard(self.follower.state)
-        for queue_id, queue in self.driver.engine.state.queues.items():
-            followed = self.follower.state.queue(queue_id)
+        advance(self.follower, self.model.now_ms)
+        check_shard(self.follower)
+        for queue_id, queue in self.driver.state.queues.items():
+            followed = self.follower.queue(queue_id)
             assert followed.counters() == queue.counters()
             assert followed.next_sequence == queue.next_sequence
             assert followed.entries.keys() == queue.entries.keys()

@@ -42,7 +42,7 @@ class Traffic:
     def some(self, steps: int) -> None:
         for _ in range(steps):
             self.step()
-            check_rows(self.store, self.driver.engine.state)
+            check_rows(self.store, self.driver.state)
 
     def step(self) -> None:
         choice = self.random.random()
@@ -86,7 +86,7 @@ class Traffic:
             del self.living[body], self.received[body]
 
     def stored(self) -> int:
-        return sum(queue.stored for queue in self.driver.engine.state.queues.values())
+        return sum(queue.stored for queue in self.driver.state.queues.values())
 
     def purge(self) -> QueueDefinition:
         purged = self.queue
@@ -100,11 +100,11 @@ class Traffic:
 
     def restore(self, purged: QueueDefinition) -> None:
         while not (step := self.driver.restore(purged, self.queue)).is_done:
-            check_rows(self.store, self.driver.engine.state)
+            check_rows(self.store, self.driver.state)
             assert step.again_in_ms
             self.driver.pass_time(step.again_in_ms)
         assert not step.left
-        assert self.driver.engine.state.queue(purged.queue_id).stored == 0
+        assert self.driver.state.queue(purged.queue_id).stored == 0
 
     def drained(self) -> list[str]:
         """Every message, in the order in which it comes, each deleted at once."""
@@ -135,7 +135,7 @@ def test_a_restored_queue_has_every_message_that_was_not_deleted_once(
     traffic.some(10)
 
     traffic.restore(purged)
-    check_rows(traffic.store, traffic.driver.engine.state)
+    check_rows(traffic.store, traffic.driver.state)
     traffic.restart()
     bodies = traffic.drained()
 
@@ -161,7 +161,7 @@ def test_dropping_a_purged_queue_hands_every_message_to_the_archive_once(
     archived = [row.message.data.decode() for row in waiting(traffic.store)][before:]
     assert sorted(archived) == sorted(traffic.living)
     assert {row.reason for row in waiting(traffic.store)} <= {"deleted"}
-    assert purged.queue_id not in traffic.driver.engine.state.queues
+    assert purged.queue_id not in traffic.driver.state.queues
     assert not [key for key in traffic.store.rows if key[:8] == purged.queue_id.to_bytes(8, "big")]
 
 
@@ -177,7 +177,7 @@ def test_what_was_received_before_a_purge_is_deleted_by_its_handle() -> None:
     parts = [traffic.received[body][0] for body in bodies[:2]]
     traffic.driver.submit(prepared.delete_batch(traffic.queue, parts))
 
-    assert traffic.driver.engine.state.queue(first.queue_id).stored == 1
+    assert traffic.driver.state.queue(first.queue_id).stored == 1
     assert len(waiting(traffic.store)) == 2, "the archive takes over what was deleted"
 
 
@@ -193,9 +193,9 @@ def test_a_move_task_goes_on_with_nothing_left_to_move() -> None:
 
     driver.pass_time(10_000)
 
-    (task,) = driver.engine.state.queue(successor.queue_id).tasks.values()
+    (task,) = driver.state.queue(successor.queue_id).tasks.values()
     assert task.status == "COMPLETED"
-    assert driver.engine.state.queue(dead.queue_id).tasks == {}
+    assert driver.state.queue(dead.queue_id).tasks == {}
 
 
 def test_a_damaged_message_does_not_keep_the_others_from_being_restored() -> None:
@@ -221,7 +221,7 @@ def test_an_archive_without_room_keeps_what_it_is_to_retain() -> None:
     reply = driver.submit(prepared.drop(queue))
 
     assert getattr(reply.answer, "again_in_ms", 0) > 0
-    assert driver.engine.state.queue(1).stored == 1
+    assert driver.state.queue(1).stored == 1
 
 
 # -- receipts, delays and groups across purges and restores ------------------------------------------------------------
@@ -235,7 +235,7 @@ def driver_of(queue: QueueDefinition) -> tuple[KnownQueues, Driver]:
 def take(driver: Driver, queue: QueueDefinition, timeout_s: int) -> dict[str, Receipt]:
     """Receive up to ten messages: their receipts by body."""
     found = driver.submit(prepared.receive(queue, 10, timeout_s=timeout_s)).deliveries
-    check_rows(driver.store, driver.engine.state)
+    check_rows(driver.store, driver.state)
     return {
         message.data.decode(): Receipt(
             message.handle_sequence or lease.sequence, lease.receive_count

@@ -13,12 +13,13 @@ from cluster.copies.lake_export import ExportFailed, export
 from cluster.keys.keyring import Keyring
 from cluster.shards.clock import SystemClock, SystemEntropy
 from storage.copies.export_task import Export, Exported, ShardExport
-from storage.engines.rocks import Durability, RocksStore
+from storage.engines.rocks import RocksRows
 from storage.lake.archive_schema import FLOWS, QUEUE_AGE_LATEST
 from storage.lake.table import Lake
 from storage.rows.appliers import write_archive
 from storage.rows.codec import ArchiveRow, encode_row
 from storage.rows.keys import BATCH, row_key
+from storage.tests.on_disk import changing
 from visibility.state.events import THE_SHARD, SealedBatch
 
 FLOW: dict[str, Any] = {"from_at": 1_000, "until_at": 61_000, "queue": "q", "sent": 1}
@@ -30,7 +31,7 @@ def no_keyring() -> Keyring:
 
 def test_flows_are_written_once_all_else_is(tmp_path: Path) -> None:
     there, away = tmp_path / "there", tmp_path / "away"
-    RocksStore(there, Durability.MEMORY, lambda error: None).close()
+    RocksRows(there).close()
     lake = Lake(str(tmp_path / "lake"))
 
     def wanted() -> Export:
@@ -44,7 +45,7 @@ def test_flows_are_written_once_all_else_is(tmp_path: Path) -> None:
         export(wanted(), lake, no_keyring)
     assert lake.list(FLOWS) == []
 
-    RocksStore(away, Durability.MEMORY, lambda error: None).close()
+    RocksRows(away).close()
     export(wanted(), lake, no_keyring)
     assert len(lake.list(FLOWS)) == 2
 
@@ -74,10 +75,9 @@ def test_nothing_is_archived_sealed_for_want_of_a_key_that_was_named_wrongly(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "shard"
-    store = RocksStore(folder, Durability.MEMORY, lambda error: None)
-    write_archive(store.batch, ArchiveRow("source", 2, 2, 0, 2, 0, 0, 0))
-    store.batch.put(row_key(THE_SHARD, BATCH, 1), encode_row(SealedBatch(1, 1, 2, 0, 0)))
-    store.close()
+    with changing(folder) as changes:
+        write_archive(changes, ArchiveRow("source", 2, 2, 0, 2, 0, 0, 0))
+        changes.put(row_key(THE_SHARD, BATCH, 1), encode_row(SealedBatch(1, 1, 2, 0, 0)))
     lake = Lake(str(tmp_path / "lake"))
 
     def keyring() -> Keyring:

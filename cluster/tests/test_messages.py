@@ -23,7 +23,7 @@ from cluster.messages import (
     encode_answer,
     encode_request,
 )
-from visibility.contract import errors, operations, outcomes, results
+from visibility.contract import actions, errors, operations, outcomes, results
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.model import Content, QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.operations import Operation
@@ -90,8 +90,8 @@ def same(one: Any, other: Any) -> bool:
 
 
 def test_no_operation_and_no_answer_is_left_out() -> None:
-    assert {action.request for action in operations.ACTIONS.values()} < set(OPERATIONS)
-    assert {action.result for action in operations.ACTIONS.values()} <= {None, *RESULTS}
+    assert {action.request for action in actions.ACTIONS.values()} < set(OPERATIONS)
+    assert {action.result for action in actions.ACTIONS.values()} <= {None, *RESULTS}
     listed = {results.Result, type(None), Deduplicated, *OTHERS}
     assert set(typing.get_args(outcomes.Answer)) == listed
 

@@ -22,10 +22,10 @@ class Halting(MemoryStore):
         super().__init__()
         self.syncs = syncs
 
-    def sync(self) -> None:
+    def sync_all(self) -> None:
         if self.syncs:
             self.syncs -= 1
-            super().sync()
+            super().sync_all()
 
 
 @pytest.mark.parametrize("suffix", ["", ".fifo"])
@@ -52,14 +52,14 @@ def test_power_loss_at_every_commit_of_a_task_loses_and_doubles_nothing(
         store.crash()
         store.syncs = 1 << 31
         driver = Driver(known, store=store)
-        check_rows(store, driver.engine.state)
+        check_rows(store, driver.state)
         found = [
             decode_row(StoredMessage, key, value).data.decode()
             for key, value in store.rows.items()
             if key[8:9] == MESSAGE
         ]
         assert sorted(found) == bodies + ["without a source"] * stays
-        queue = driver.engine.state.queue(1)
+        queue = driver.state.queue(1)
         if syncs > 3:
             (task,) = queue.tasks.values()
             assert task.status == ("FAILED" if stays else "COMPLETED")

@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import ClassVar
 
 import pytest
-import structlog
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -142,7 +141,7 @@ class MoveTasks(RuleBasedStateMachine):
 
     def without_a_source(self) -> int:
         """Visible messages of the dead-letter queue that have none."""
-        entries = self.driver.engine.state.queue(DEAD_ID).entries
+        entries = self.driver.state.queue(DEAD_ID).entries
         return sum(
             self.home[body] == DEAD_ID and not (sequence in entries and entries[sequence].hidden)
             for sequence, body in self.stored(DEAD_ID)
@@ -162,7 +161,7 @@ class MoveTasks(RuleBasedStateMachine):
         target = other if to_other else None
         request = prepared.start_move_task(dead, target, rate)
         before = self.counted()
-        visible = self.driver.engine.state.queue(DEAD_ID).visible
+        visible = self.driver.state.queue(DEAD_ID).visible
         stay = 0 if to_other else self.without_a_source()
         reply = self.driver.submit(request)
         if running:
@@ -196,7 +195,7 @@ class MoveTasks(RuleBasedStateMachine):
     @rule()
     def cancel(self) -> None:
         newest = self.listed()[:1]
-        tasks = self.driver.engine.state.queue(DEAD_ID).tasks
+        tasks = self.driver.state.queue(DEAD_ID).tasks
         if newest and newest[0].status == "RUNNING":
             handle = newest[0].task_handle
             assert handle == move_tasks.encode_handle(tasks[max(tasks)])
@@ -242,13 +241,13 @@ class MoveTasks(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        self.store.sync()
+        self.store.sync_all()
         self.durable = set(self.bodies)
 
     @rule(is_clean=st.booleans())
     def restart(self, is_clean: bool) -> None:
         if is_clean:
-            self.store.close()
+            self.store.sync_all()
             self.durable = set(self.bodies)
         else:
             self.store.crash()
@@ -286,7 +285,7 @@ class MoveTasks(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_sound(self) -> None:
-        check_rows(self.store, self.driver.engine.state)
+        check_rows(self.store, self.driver.state)
 
     @invariant()
     def tasks_are_told_right(self) -> None:
@@ -341,10 +340,10 @@ def test_what_stayed_is_logged_at_the_end() -> None:
     driver = Driver(KnownQueues(dead, one))
     driver.submit(prepared.send_batch(dead, ["a", "b"]))
 
-    with structlog.testing.capture_logs() as logs:
-        driver.submit(prepared.start_move_task(dead, None, 0))
+    driver.submit(prepared.start_move_task(dead, None, 0))
 
-    (ended,) = logs
-    assert ended["event"] == "move_task_ended"
-    assert ended["source_arn"] == dead.arn
-    assert (ended["reason"], ended["moved"], ended["stayed"]) == (REASONS[1], 0, 2)
+    (ended,) = driver.notices
+    assert ended.event == "move_task_ended"
+    assert ended.fields["source_arn"] == dead.arn
+    told = [ended.fields[name] for name in ("reason", "moved", "stayed")]
+    assert told == [REASONS[1], 0, 2]

@@ -15,7 +15,7 @@ from visibility.tests.prepared import KnownQueues
 
 
 def received(driver: Driver, queue: QueueDefinition, most: int = 10) -> list[bytes]:
-    check_rows(driver.store, driver.engine.state)
+    check_rows(driver.store, driver.state)
     deliveries = driver.submit(prepared.receive(queue, most)).deliveries
     for lease in deliveries.leases:
         receipt = Receipt(lease.sequence, lease.receive_count)
@@ -39,7 +39,7 @@ def test_move_task_waits_for_a_purge_of_its_destination(suffix: str, is_used: bo
     driver._one_turn([], [Reply(prepared.purge(other, successor)).ticket])
     driver.pass_time(10)
 
-    state = driver.engine.state
+    state = driver.state
     assert [state.queue(q.queue_id).stored for q in (dead, other)] == [0, 2 * is_used]
     assert received(driver, successor) == [b"a", b"b"]
     assert state.queue(successor.queue_id).stored == 0
@@ -67,8 +67,8 @@ def test_dead_letters_wait_for_a_purge_of_their_queue(suffix: str) -> None:
     driver.pass_time(30_000)
     driver.submit(prepared.receive(source, 10, dead_letter_queue=successor))
 
-    there = driver.engine.state.queue(successor.queue_id).stored
-    assert there == 210 - driver.engine.state.queue(dead.queue_id).stored
+    there = driver.state.queue(successor.queue_id).stored
+    assert there == 210 - driver.state.queue(dead.queue_id).stored
     found = 0
     while some := received(driver, successor):
         found += len(some)

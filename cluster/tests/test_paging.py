@@ -40,7 +40,7 @@ def drained(driver: Driver) -> list[bytes]:
     bodies: list[bytes] = []
     while got := received(driver):
         bodies += got
-        assert driver.engine.state.window_bytes <= WINDOW_BYTES_MAX + PAGE_OVERHEAD_BYTES
+        assert driver.state.window_bytes <= WINDOW_BYTES_MAX + PAGE_OVERHEAD_BYTES
     return bodies
 
 
@@ -55,7 +55,7 @@ def test_a_backlog_larger_than_the_window_is_received_whole_and_in_order() -> No
 
     for body in bodies:
         driver.submit(prepared.send(Q, body.ljust(MIB)))
-        assert driver.engine.state.window_bytes <= WINDOW_BYTES_MAX
+        assert driver.state.window_bytes <= WINDOW_BYTES_MAX
 
     assert counted(driver) == QueueCounters(count, 0, 0)
     copy = MemoryStore()
@@ -74,7 +74,7 @@ def test_a_window_holds_so_many_messages_and_the_others_wait_on_disk(
     bodies = [b"%04d" % number for number in range(count)]
     for at in range(0, count, 10):
         driver.submit(prepared.send_batch(Q, [body.decode() for body in bodies[at : at + 10]]))
-        assert len(driver.engine.state.queue(1).window) == min(most, at + 10, count)
+        assert len(driver.state.queue(1).window) == min(most, at + 10, count)
 
     assert counted(driver) == QueueCounters(count, 0, 0)
     assert drained(driver) == bodies
@@ -103,7 +103,7 @@ def test_a_page_holds_few_large_messages_and_many_small_ones() -> None:
 
     driver = restarted(driver)
     received(driver, 1)
-    assert driver.engine.state.window_bytes <= PAGE_BYTES
+    assert driver.state.window_bytes <= PAGE_BYTES
 
     assert len(drained(driver)) == 2 * PAGE_BYTES // MIB - 1 + (PAGE_MESSAGES // 10 + 1) * 10
 
@@ -124,13 +124,13 @@ def test_a_page_of_delayed_messages_neither_ends_the_queue_nor_its_order() -> No
 
 @virtual
 async def test_messages_that_the_disk_lost_are_reported_and_never_written_off() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send_batch(Q, ["1st", "2nd", "3rd", "4th"]))
     for sequence in (1, 2, 4):
         del world.store.rows[message_key(1, sequence)]
         del world.store.durable[message_key(1, sequence)]
 
-    world = World(store=world.store).start()
+    world = await World(store=world.store).start()
     missing, counted = await world.asked(prepared.receive(Q, 10), prepared.counters(Q))
     assert missing.refusal is InternalError
     assert counted.answers == [QueueCounters(4, 0, 0)]
@@ -147,6 +147,6 @@ async def test_messages_that_the_disk_lost_are_reported_and_never_written_off() 
     assert counted.answers == [QueueCounters(3, 1, 0)]
     assert new.bodies == ["new"]
 
-    world = World(store=world.store).start()
+    world = await World(store=world.store).start()
     (counted,) = await world.asked(prepared.counters(Q))
     assert counted.answers == [QueueCounters(3, 2, 0)]

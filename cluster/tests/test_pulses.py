@@ -6,16 +6,16 @@ from collections import Counter
 
 import pytest
 
-from cluster.shards.turn import PULSE_MESSAGES_MAX, PULSES_MAX
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
-from storage.rows.codec import DamagedRecord
 from storage.rows.keys import DELAYED, pair_key
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.results import SendMessageResult
 from visibility.rules.pulse import STEPS
+from visibility.rules.turn import PULSE_MESSAGES_MAX, PULSES_MAX
 from visibility.state.events import Event, MessagesMoved
+from visibility.state.rows import DamagedRecord
 from visibility.state.stamp import Stamp
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
@@ -41,7 +41,7 @@ def damaged_key(queue: QueueDefinition) -> bytes:
 @virtual
 async def test_a_step_that_cannot_read_costs_nothing_else() -> None:
     short = prepared.queue_named("short", 6, MessageRetentionPeriod="60")
-    world = World().start()
+    world = await World().start()
     await with_damaged_delay(world, short)
     await world.asked(prepared.send(short, "old"), prepared.send(OTHER, "late", delay_s=60))
 
@@ -71,8 +71,8 @@ async def test_a_step_that_could_not_read_is_tried_again_a_minute_later(
             raise DamagedRecord(b"a key that is no message's", "cannot be read")
         return (), None
 
-    monkeypatch.setattr("cluster.shards.turn.STEPS", (step,))
-    world = World().start()
+    monkeypatch.setattr("visibility.rules.turn.STEPS", (step,))
+    world = await World().start()
 
     await world.asked(prepared.send(Q, "a", delay_s=3))
     await pass_time(200)
@@ -91,8 +91,8 @@ async def test_a_step_with_a_bug_costs_nothing_else(monkeypatch: pytest.MonkeyPa
             raise RuntimeError("a bug in a step")
         return (), None
 
-    monkeypatch.setattr("cluster.shards.turn.STEPS", (step, *STEPS))
-    world = World().start()
+    monkeypatch.setattr("visibility.rules.turn.STEPS", (step, *STEPS))
+    world = await World().start()
 
     await world.asked(prepared.send(Q, "a", delay_s=3), prepared.send(OTHER, "b", delay_s=3))
     await pass_time(3.01)
@@ -132,7 +132,7 @@ def test_many_due_queues_are_spread_over_several_turns() -> None:
 async def test_a_shard_goes_on_at_once_until_no_queue_is_due() -> None:
     count = 5 * PULSES_MAX + 1
     queues = [prepared.queue_named(f"q{number}", number) for number in range(1, count + 1)]
-    world = World().start()
+    world = await World().start()
     await world.asked(*[prepared.send(queue, "a", delay_s=3) for queue in queues])
     assert {queue.counters() for queue in world.shard.queues()} == {QueueCounters(0, 0, 1)}
 
@@ -143,7 +143,7 @@ async def test_a_shard_goes_on_at_once_until_no_queue_is_due() -> None:
 
 @virtual
 async def test_messages_of_many_queues_that_expire_together_do_not_hold_one_turn() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     queues = [
         prepared.queue_named(f"q{number}", number, MessageRetentionPeriod="60")
         for number in range(1, 21)

@@ -39,7 +39,7 @@ async def counted(world: World, queue: QueueDefinition) -> QueueCounters:
 
 @virtual
 async def test_a_spent_message_goes_where_the_policy_points_as_long_as_nothing_changed() -> None:
-    world = World(definitions=known()).start()
+    world = await World(definitions=known()).start()
     poll = await spent_with_a_poll(world)
 
     await pass_time(4)
@@ -51,7 +51,7 @@ async def test_a_spent_message_goes_where_the_policy_points_as_long_as_nothing_c
 @virtual
 async def test_nothing_is_lost_when_the_dead_letter_queue_is_deleted_under_a_long_poll() -> None:
     definitions = known()
-    world = World(definitions=definitions).start()
+    world = await World(definitions=definitions).start()
     poll = await spent_with_a_poll(world)
     del definitions.queues[DEAD.queue_id]
     await world.asked(prepared.drop(DEAD))
@@ -66,7 +66,7 @@ async def test_nothing_is_lost_when_the_dead_letter_queue_is_deleted_under_a_lon
 @virtual
 async def test_a_policy_that_was_removed_under_a_long_poll_moves_nothing() -> None:
     definitions = known()
-    world = World(definitions=definitions).start()
+    world = await World(definitions=definitions).start()
     poll = await spent_with_a_poll(world)
     definitions.define(WITHOUT_POLICY)
 
@@ -80,7 +80,7 @@ async def test_a_policy_that_was_removed_under_a_long_poll_moves_nothing() -> No
 async def test_a_policy_that_was_set_under_a_long_poll_moves_what_is_spent() -> None:
     definitions = known()
     definitions.define(WITHOUT_POLICY)
-    world = World(definitions=definitions).start()
+    world = await World(definitions=definitions).start()
     await world.asked(prepared.send(WITHOUT_POLICY, "a"))
     await world.asked(prepared.receive(WITHOUT_POLICY, timeout_s=3))
     (poll,) = await world.asked(prepared.receive(WITHOUT_POLICY, wait_s=20))
@@ -95,7 +95,7 @@ async def test_a_policy_that_was_set_under_a_long_poll_moves_what_is_spent() -> 
 @virtual
 async def test_a_long_poll_of_a_queue_that_is_gone_is_told_so_and_takes_nothing() -> None:
     definitions = known()
-    world = World(definitions=definitions).start()
+    world = await World(definitions=definitions).start()
     poll = await spent_with_a_poll(world)
     del definitions.queues[SPENT.queue_id]
 
@@ -109,7 +109,7 @@ async def test_a_long_poll_of_a_queue_that_is_gone_is_told_so_and_takes_nothing(
 @virtual
 async def test_a_deferred_receive_moves_nothing_more_once_the_dead_letter_queue_is_gone() -> None:
     definitions = known()
-    world = World(auto_sync=False, definitions=definitions).start()
+    world = await World(auto_sync=False, definitions=definitions).start()
     for _ in range(MOVES_MAX // 10 + 1):
         await world.asked(prepared.send_batch(SPENT, ["a"] * 10))
         await world.asked(prepared.receive(SPENT, 10, timeout_s=1))

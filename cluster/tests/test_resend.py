@@ -37,7 +37,7 @@ class Repair:
             destination=to,
         )
         reply = self.driver.submit(request)
-        check_rows(self.driver.store, self.driver.engine.state)
+        check_rows(self.driver.store, self.driver.state)
         return reply
 
     def received(self, queue: QueueDefinition, most: int = 10) -> list[tuple[str, Receipt]]:

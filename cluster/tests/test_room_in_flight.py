@@ -9,7 +9,8 @@ import pytest
 from cluster.tests.driver import Driver
 from visibility.contract.errors import OverLimit
 from visibility.contract.model import Receipt
-from visibility.rules import engine, receive
+from visibility.rules import receive
+from visibility.state import waiters
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -19,7 +20,7 @@ QUEUE = prepared.queue_named("queue", 1, MessageRetentionPeriod="60")
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     """Two messages are in flight, which is all that may be, and a third waits."""
-    for module in (engine, receive):
+    for module in (waiters, receive):
         monkeypatch.setattr(module, "IN_FLIGHT_MAX", 2)
     driver = Driver(KnownQueues(QUEUE))
     driver.submit(prepared.send_batch(QUEUE, ["a", "b"]))

@@ -30,7 +30,7 @@ def poll(wait_s: int = 20, most: int = 1) -> Request:
 
 @virtual
 async def test_an_answer_is_held_until_its_turn_is_durable() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
 
     (sent,) = await world.asked(prepared.send(Q, "a"))
     assert sent.answers == []
@@ -41,7 +41,7 @@ async def test_an_answer_is_held_until_its_turn_is_durable() -> None:
 
 @virtual
 async def test_a_read_is_held_until_what_it_saw_is_durable() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     _, counted = await world.asked(prepared.send(Q, "a"), prepared.counters(Q))
     (later,) = await world.asked(prepared.counters(Q))
     assert counted.answers == later.answers == []
@@ -53,7 +53,7 @@ async def test_a_read_is_held_until_what_it_saw_is_durable() -> None:
 
 @virtual
 async def test_a_refusal_is_held_like_any_answer() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     _, refused = await world.asked(
         prepared.send(Q, "a"), prepared.change(Q, Receipt(1, 1), timeout_s=5)
     )
@@ -66,7 +66,7 @@ async def test_a_refusal_is_held_like_any_answer() -> None:
 
 @virtual
 async def test_what_changes_nothing_needs_no_disk() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
 
     counted, received, deleted = await world.asked(
         prepared.counters(Q), prepared.receive(Q), prepared.delete(Q, Receipt(1, 1))
@@ -79,10 +79,10 @@ async def test_what_changes_nothing_needs_no_disk() -> None:
 
 @virtual
 async def test_the_next_turn_fills_while_one_is_on_its_way_to_the_disk() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     await world.asked(prepared.send(Q, "a"))
     (received,) = await world.asked(prepared.receive(Q, 10))
-    world.store.sync()
+    world.store.sync_all()
     await settled()
     assert received.answers == []
 
@@ -93,7 +93,7 @@ async def test_the_next_turn_fills_while_one_is_on_its_way_to_the_disk() -> None
 
 @virtual
 async def test_every_request_of_a_burst_is_answered_once_and_in_order() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     count = 2 * TURN_REQUESTS_MAX + 1
 
     burst = await world.asked(*[prepared.send(Q, "a") for _ in range(count)])
@@ -105,7 +105,7 @@ async def test_every_request_of_a_burst_is_answered_once_and_in_order() -> None:
 
 @virtual
 async def test_one_pass_of_the_loop_decides_no_more_than_one_turn() -> None:
-    world = World(auto_sync=True).start()
+    world = await World(auto_sync=True).start()
 
     for _ in range(4 * TURN_REQUESTS_MAX):
         world.ask(prepared.send(Q, "a"))
@@ -116,7 +116,7 @@ async def test_one_pass_of_the_loop_decides_no_more_than_one_turn() -> None:
 
 @virtual
 async def test_an_answer_that_cannot_be_taken_does_not_concern_the_others() -> None:
-    world = World().start()
+    world = await World().start()
 
     def refuse(answer: object) -> None:
         raise ConnectionResetError
@@ -132,7 +132,7 @@ async def test_an_answer_that_cannot_be_taken_does_not_concern_the_others() -> N
 
 @virtual
 async def test_long_polls_wake_longest_waiting_first() -> None:
-    world = World().start()
+    world = await World().start()
     first, second, third = await world.asked(poll(), poll(), poll())
 
     await world.asked(prepared.send(Q, "a"), prepared.send(Q, "b"))
@@ -143,7 +143,7 @@ async def test_long_polls_wake_longest_waiting_first() -> None:
 
 @virtual
 async def test_a_long_poll_ends_with_nothing_when_its_time_is_up() -> None:
-    world = World().start()
+    world = await World().start()
     (asked,) = await world.asked(poll(wait_s=5))
 
     await pass_time(4.99)
@@ -155,7 +155,7 @@ async def test_a_long_poll_ends_with_nothing_when_its_time_is_up() -> None:
 
 @virtual
 async def test_a_long_poll_wakes_when_a_delay_and_when_a_timeout_ends() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(Q, "a", delay_s=3))
     first, second = await world.asked(poll(), poll())
 
@@ -168,7 +168,7 @@ async def test_a_long_poll_wakes_when_a_delay_and_when_a_timeout_ends() -> None:
 
 @virtual
 async def test_a_long_poll_is_held_until_its_receive_is_durable() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     (asked,) = await world.asked(poll())
     await world.asked(prepared.send(Q, "a"))
     assert asked.answers == []
@@ -180,7 +180,7 @@ async def test_a_long_poll_is_held_until_its_receive_is_durable() -> None:
 
 @virtual
 async def test_a_poller_that_hung_up_is_out_of_the_line() -> None:
-    world = World().start()
+    world = await World().start()
     gone, waiting = await world.asked(poll(), poll())
 
     assert world.shard.cancel(gone.ticket)
@@ -193,7 +193,7 @@ async def test_a_poller_that_hung_up_is_out_of_the_line() -> None:
 
 @virtual
 async def test_hanging_up_says_false_once_the_answer_is_on_its_way() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     (ended,) = await world.asked(poll(wait_s=1))
     await asyncio.sleep(1)
     await world.asked(prepared.send(OTHER, "a"))
@@ -207,7 +207,7 @@ async def test_hanging_up_says_false_once_the_answer_is_on_its_way() -> None:
 
 @virtual
 async def test_the_move_of_a_waiting_receive_wakes_the_one_that_waits_for_dead_letters() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(SPENT, "a"))
     await world.asked(prepared.receive(SPENT, timeout_s=3, dead_letter_queue=DEAD))
     dead, source = await world.asked(
@@ -222,7 +222,7 @@ async def test_the_move_of_a_waiting_receive_wakes_the_one_that_waits_for_dead_l
 
 @virtual
 async def test_ending_long_polls_answers_all_of_them_and_parks_none() -> None:
-    world = World().start()
+    world = await World().start()
     waiting = await world.asked(poll(), prepared.receive(OTHER, wait_s=20))
 
     world.shard.end_long_polls()
@@ -234,7 +234,7 @@ async def test_ending_long_polls_answers_all_of_them_and_parks_none() -> None:
 
 @virtual
 async def test_dropping_a_queue_ends_its_long_polls_and_no_others() -> None:
-    world = World().start()
+    world = await World().start()
     waiting, other = await world.asked(poll(), prepared.receive(OTHER, wait_s=20))
 
     (dropped,) = await world.asked(prepared.drop(Q))
@@ -248,10 +248,10 @@ async def test_dropping_a_queue_ends_its_long_polls_and_no_others() -> None:
 
 @virtual
 async def test_a_page_passes_by_the_messages_that_cannot_be_read() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send_batch(Q, ["a", "b", "c"]))
     world.store.damage(message_key(1, 2))
-    restarted = World(store=world.store).start()
+    restarted = await World(store=world.store).start()
 
     received, none, counted = await restarted.asked(
         prepared.receive(Q, 10), prepared.receive(Q), prepared.counters(Q)
@@ -264,7 +264,7 @@ async def test_a_page_passes_by_the_messages_that_cannot_be_read() -> None:
 
 @virtual
 async def test_a_damaged_message_holds_back_neither_retention_nor_delays() -> None:
-    world = World().start()
+    world = await World().start()
     queue = prepared.queue_named("q", 1, MessageRetentionPeriod="60")
     await world.asked(prepared.send_batch(queue, ["a", "b", "c"]))
     await world.asked(prepared.send_batch(queue, ["d", "e"], delay_s=5))
@@ -281,7 +281,7 @@ async def test_a_damaged_message_holds_back_neither_retention_nor_delays() -> No
 
 @virtual
 async def test_a_damaged_spent_message_does_not_stop_the_shard() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(SPENT, "a"), prepared.send(OTHER, "b"))
     await world.asked(prepared.receive(SPENT, dead_letter_queue=DEAD))
     world.store.rows[message_key(4, 1)] = world.store.durable[message_key(4, 1)] = b"\x01rubbish"
@@ -299,7 +299,7 @@ async def test_a_damaged_spent_message_does_not_stop_the_shard() -> None:
 
 @virtual
 async def test_a_restarted_shard_goes_on_where_the_disk_was() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(
         prepared.send_batch(Q, ["a", "b", "c", ReceiptHandleIsInvalid()]),
         prepared.send(Q, "d", delay_s=10),
@@ -307,7 +307,7 @@ async def test_a_restarted_shard_goes_on_where_the_disk_was() -> None:
     )
     await world.shard.stop()
 
-    restarted = World(store=world.store).start()
+    restarted = await World(store=world.store).start()
     counted, received = await restarted.asked(prepared.counters(Q), prepared.receive(Q, 10))
     await pass_time(10.1)
     (later,) = await restarted.asked(prepared.receive(Q, 10))
@@ -319,7 +319,7 @@ async def test_a_restarted_shard_goes_on_where_the_disk_was() -> None:
 
 @virtual
 async def test_a_dropped_queue_leaves_nothing_when_it_is_answered() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     await world.asked(prepared.send(Q, "a"), prepared.send(OTHER, "b"))
     await world.sync()
 
@@ -333,7 +333,7 @@ async def test_a_dropped_queue_leaves_nothing_when_it_is_answered() -> None:
 
 @virtual
 async def test_stopping_finishes_what_was_submitted() -> None:
-    world = World().start()
+    world = await World().start()
     (waiting,) = await world.asked(poll())
     sent = world.ask(prepared.send(OTHER, "a"))
 

@@ -10,13 +10,15 @@ import pytest
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.engines.rocks import Durability, RocksStore
-from storage.rows.codec import DamagedRecord
+from storage.engines.durable import DurableStore, open_store
+from storage.engines.rocks import RocksRows
 from storage.rows.keys import queue_key
+from storage.tests.on_disk import changing
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, Request
 from visibility.contract.operations import SendMessage
 from visibility.contract.results import SendMessageResult
+from visibility.state.rows import DamagedRecord
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -36,7 +38,7 @@ def is_ready(world: World) -> bool:
 
 @virtual
 async def test_a_failed_sync_refuses_everybody_once_and_nothing_of_it_remains() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     kept, parked = await world.asked(prepared.send(Q, "kept"), prepared.receive(OTHER, wait_s=20))
     await world.sync()
     held, inbox = await world.asked(prepared.send(Q, "lost"), prepared.counters(Q))
@@ -60,7 +62,7 @@ async def test_a_failed_sync_refuses_everybody_once_and_nothing_of_it_remains() 
 
 @virtual
 async def test_a_refused_write_refuses_the_turn_and_the_shard_serves_again() -> None:
-    world = World().start()
+    world = await World().start()
     world.store.fails = True
 
     sent, counted = await world.asked(prepared.send(Q, "a"), prepared.counters(OTHER))
@@ -74,7 +76,7 @@ async def test_a_refused_write_refuses_the_turn_and_the_shard_serves_again() -> 
 
 @virtual
 async def test_opening_anew_is_tried_until_it_works() -> None:
-    world = World().start()
+    world = await World().start()
     world.store.fails = True
     world.refuse_opening = 3
     await world.asked(prepared.send(Q, "a"))
@@ -88,7 +90,7 @@ async def test_opening_anew_is_tried_until_it_works() -> None:
 
 @virtual
 async def test_timers_go_on_after_the_shard_was_loaded_anew() -> None:
-    world = World().start()
+    world = await World().start()
     await world.asked(prepared.send(Q, "a", delay_s=10))
     world.store.fails = True
     await world.asked(prepared.send(Q, "b"))
@@ -102,7 +104,7 @@ async def test_timers_go_on_after_the_shard_was_loaded_anew() -> None:
 
 @virtual
 async def test_a_bug_in_a_decision_loses_no_request() -> None:
-    world = World().start()
+    world = await World().start()
     (parked,) = await world.asked(prepared.receive(OTHER, wait_s=20))
 
     all_asked = await world.asked(
@@ -120,7 +122,7 @@ async def test_a_bug_in_a_decision_loses_no_request() -> None:
 
 @virtual
 async def test_the_request_that_met_the_bug_gets_an_internal_error() -> None:
-    world = World().start()
+    world = await World().start()
 
     (asked,) = await world.asked(impossible())
 
@@ -129,7 +131,7 @@ async def test_the_request_that_met_the_bug_gets_an_internal_error() -> None:
 
 @virtual
 async def test_a_store_that_is_ready_too_late_after_a_bug_releases_nothing() -> None:
-    world = World(auto_sync=False).start()
+    world = await World(auto_sync=False).start()
     (sent,) = await world.asked(prepared.send(Q, "a"))
     await world.asked(impossible())
 
@@ -140,7 +142,7 @@ async def test_a_store_that_is_ready_too_late_after_a_bug_releases_nothing() -> 
 
 @virtual
 async def test_stopping_ends_although_the_store_failed_while_polls_were_parked() -> None:
-    world = World().start()
+    world = await World().start()
     (parked,) = await world.asked(prepared.receive(OTHER, wait_s=20))
     world.store.fails = True
     await world.asked(prepared.send(Q, "a"))
@@ -152,7 +154,7 @@ async def test_stopping_ends_although_the_store_failed_while_polls_were_parked()
 
 @virtual
 async def test_a_stopped_shard_is_not_opened_again() -> None:
-    world = World().start()
+    world = await World().start()
     world.store.fails = True
     await world.asked(prepared.send(Q, "a"))
     await world.shard.stop()
@@ -163,26 +165,30 @@ async def test_a_stopped_shard_is_not_opened_again() -> None:
 
 
 async def test_a_start_that_meets_damage_lets_go_of_the_folder(tmp_path: Path) -> None:
-    store = RocksStore(tmp_path, Durability.OS, lambda error: None)
-    store.batch.put(queue_key(1), b"\x01rubbish")
-    store.close()
+    folder = tmp_path / "shard-0"
+    with changing(folder) as changes:
+        changes.put(queue_key(1), b"\x01rubbish")
+
+    async def opened() -> DurableStore:
+        return open_store(folder)
+
     shard = Shard(
         0,
-        open_store=lambda on_failure: RocksStore(tmp_path, Durability.OS, on_failure),
+        open_store=opened,
         clock=LoopClock(),
         entropy=CountingEntropy(),
         definitions=KnownQueues(Q),
     )
 
     with pytest.raises(DamagedRecord):
-        shard.start()
+        await shard.start()
 
-    RocksStore(tmp_path, Durability.OS, lambda error: None).close()
+    RocksRows(folder).close()
 
 
 @virtual
 async def test_a_shard_whose_backup_is_not_done_when_it_fails_is_opened_after_it() -> None:
-    world = World().start()
+    world = await World().start()
     world.store.copied_for = 2
     world.store.fails = True
     (lost,) = await world.asked(prepared.send(Q, "a"))

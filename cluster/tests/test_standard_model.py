@@ -13,13 +13,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cluster.shards.loading import load_engine
 from cluster.tests.archive_rules import LIMITS, TAGS, ArchiveRules
 from cluster.tests.consistency import check_rows
-from cluster.tests.driver import Driver
+from cluster.tests.driver import Driver, loaded
 from cluster.tests.standard_model import Handle, Model, Taken
 from storage.engines.memory import MemoryStore
-from storage.rows.stored_rows import StoredRows
 from visibility.content.receipts import ReceiptKey
 from visibility.contract.errors import (
     InvalidMessageContents,
@@ -33,10 +31,12 @@ from visibility.contract.results import (
     DeleteMessageBatchResult,
     SendMessageBatchResult,
 )
-from visibility.rules.engine import Engine
 from visibility.state import fairness
+from visibility.state.advance import advance
 from visibility.state.ages import oldest_messages
+from visibility.state.apply import APPLY
 from visibility.state.invariants import check_shard
+from visibility.state.state import ShardState
 from visibility.state.window import PAGE_MESSAGES
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
@@ -61,12 +61,15 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
         self._thresholds.setattr(fairness, "IN_FLIGHT_MIN", 1 << 31)
         self._thresholds.setattr(fairness, "FINISHED_MIN", float("inf"))
         self.store = MemoryStore(auto_sync=False)
-        self.follower = Engine()
+        self.follower = ShardState()
         """Knows events only, as a follower does: no requests, no pages."""
         self.target = prepared.queue_named("target", TARGET_ID, VisibilityTimeout="3")
         self.queues = prepared.KnownQueues(self.target)
         self.driver = Driver(
-            self.queues, store=self.store, on_event=self.follower.apply, archive=LIMITS
+            self.queues,
+            store=self.store,
+            on_event=lambda event: APPLY[type(event)](self.follower, event),
+            archive=LIMITS,
         )
         self.model = Model(START_MS)
         self.durable = self.model.copy()
@@ -83,7 +86,7 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
     def define_queue(
         self, max_receives: int | None, queue_delay_s: int, retention_s: int, refuses: str
     ) -> None:
-        self.sealing = self.driver.engine.state.sealing = prepared.Keys(refuses)
+        self.sealing = self.driver.state.sealing = prepared.Keys(refuses)
         if refuses == "some":
             self.model.keeps = prepared.is_odd
         self.queue_delay_s = queue_delay_s
@@ -288,12 +291,12 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        self.store.sync()
+        self.store.sync_all()
         self.durable = self.model.copy()
 
     @rule()
     def stop_and_start(self) -> None:
-        self.store.close()
+        self.store.sync_all()
         self.durable = self.model.copy()
         self.restart()
 
@@ -307,12 +310,12 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
         self.restart()
 
     def restart(self) -> None:
-        self.follower, _ = load_engine(StoredRows(self.store), self.queues)
+        self.follower = loaded(self.store, self.queues)
         self.driver = Driver(
             self.queues,
             store=self.store,
             now_ms=self.model.now_ms,
-            on_event=self.follower.apply,
+            on_event=lambda event: APPLY[type(event)](self.follower, event),
             archive=LIMITS,
             sealing=self.sealing,
         )
@@ -325,7 +328,7 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
 
     @invariant()
     def memory_is_sound(self) -> None:
-        check_shard(self.driver.engine.state)
+        check_shard(self.driver.state)
 
     @invariant()
     def counters_are_exact(self) -> None:
@@ -335,7 +338,7 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
 
     @invariant()
     def ages_are_what_they_say(self) -> None:
-        state = self.driver.engine.state
+        state = self.driver.state
         for queue_id in (SOURCE_ID, TARGET_ID):
             queue = state.queue(self.queue(queue_id).queue_id)
             oldest = oldest_messages(state, queue)
@@ -361,17 +364,17 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
 
     @invariant()
     def a_follower_knows_the_same(self) -> None:
-        self.follower.advance(self.model.now_ms)
-        check_shard(self.follower.state)
-        for queue_id, queue in self.driver.engine.state.queues.items():
-            followed = self.follower.state.queue(queue_id)
+        advance(self.follower, self.model.now_ms)
+        check_shard(self.follower)
+        for queue_id, queue in self.driver.state.queues.items():
+            followed = self.follower.queue(queue_id)
             assert followed.counters() == queue.counters()
             assert followed.next_sequence == queue.next_sequence
             assert followed.entries.keys() == queue.entries.keys()
 
     @invariant()
     def rows_are_sound(self) -> None:
-        check_rows(self.store, self.driver.engine.state)
+        check_rows(self.store, self.driver.state)
 
     @invariant()
     def what_was_deleted_stays_deleted(self) -> None:

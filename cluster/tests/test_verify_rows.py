@@ -12,7 +12,7 @@ from cluster.tests.driver import Driver
 from storage.checks.consistency import check_queue
 from storage.checks.damage import TABLES, Finding, check_row, check_rows, walk_rows
 from storage.engines.memory import MemoryStore
-from storage.rows.codec import DamagedRecord, QueueRow, decode_row, encode_row
+from storage.rows.codec import QueueRow, decode_row, encode_row
 from storage.rows.keys import (
     ALIAS,
     CLOCK,
@@ -31,6 +31,7 @@ from storage.rows.keys import (
     row_key,
 )
 from visibility.state.events import GroupRow, Lease, StoredMessage
+from visibility.state.rows import DamagedRecord
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -85,7 +85,7 @@ class LoopClock:
     def now_ms(self) -> int:
         return START_MS + round(asyncio.get_running_loop().time() * 1000)
 
-    def believed_ms(self, now_ms: int) -> int:
+    def trusted_ms(self, now_ms: int) -> int:
         return 0
 
     def continue_from(self, last_stamp_ms: int) -> None:
@@ -107,7 +107,7 @@ class SettableClock:
     def now_ms(self) -> int:
         return self.at_ms
 
-    def believed_ms(self, now_ms: int) -> int:
+    def trusted_ms(self, now_ms: int) -> int:
         return 0
 
     def continue_from(self, last_stamp_ms: int) -> None:

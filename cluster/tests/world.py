@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 
 from cluster.shards.shard import ArchiveLimits, Shard
-from cluster.shards.turn import Ticket
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
-from storage.rows.codec import DamagedRecord
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Definitions, Request
 from visibility.contract.outcomes import Answer, Deliveries
+from visibility.state.rows import DamagedRecord
+from visibility.state.waiters import Ticket
 from visibility.tests.prepared import KnownQueues
 
 
@@ -22,13 +22,8 @@ class FragileStore(MemoryStore):
 
     def __init__(self, *, auto_sync: bool) -> None:
         super().__init__(auto_sync=auto_sync)
-        self.on_failure: Callable[[StoreFailed], None] = lambda error: None
         self.fails = False
         self.has_bug = False
-        self.refuses_to_write = False
-        """Whether a write in the middle of a turn is refused, after so many that are not."""
-        self.writes_before_refusal = 0
-        self._is_committing = False
         self.abandoned = 0
         self.copied_for = 0
         """How often it cannot be let go, since a backup copies from it."""
@@ -37,25 +32,14 @@ class FragileStore(MemoryStore):
         self.reads = 0
         """How often messages were read by name."""
 
-    def commit(self, release: Callable[[], None]) -> None:
+    def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
         if self.has_bug:
             self.has_bug = False
             raise RuntimeError("a store that does not report its failure")
         if self.fails:
             self.fails = False
-            self.on_failure(StoreFailed("cannot write: no space left on device"))
-        else:
-            self._is_committing = True
-            super().commit(release)
-            self._is_committing = False
-
-    def write(self) -> None:
-        if self.refuses_to_write and self.batch.changes and not self._is_committing:
-            if not self.writes_before_refusal:
-                self.refuses_to_write = False
-                raise StoreFailed("cannot write: no space left on device")
-            self.writes_before_refusal -= 1
-        super().write()
+            raise StoreFailed("cannot write: no space left on device")
+        super().append(body, queue_ids)
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         for key, value in super().scan(begin, end):
@@ -74,11 +58,13 @@ class FragileStore(MemoryStore):
             self.rows[key] = self.durable[key] = b"\x01rubbish"
 
     def fail_to_sync(self) -> None:
-        """What was committed and not synced is lost."""
+        """What was appended and not synced is lost."""
+        waiting = self._waiting
         self.crash()
-        self.on_failure(StoreFailed("cannot sync: input/output error"))
+        for done in waiting:
+            done(StoreFailed("cannot sync: input/output error"))
 
-    def abandon(self) -> None:
+    async def abandon(self) -> None:
         if self.copied_for:
             self.copied_for -= 1
             raise StoreFailed("a backup is just copying from it")
@@ -141,16 +127,15 @@ class World:
             archive=archive,
         )
 
-    def start(self, highest_queue_id: int | None = None) -> World:
-        self.shard.start(highest_queue_id)
+    async def start(self, highest_queue_id: int | None = None) -> World:
+        await self.shard.start(highest_queue_id)
         return self
 
-    def _open(self, on_failure: Callable[[StoreFailed], None]) -> FragileStore:
+    async def _open(self) -> FragileStore:
         if self.refuse_opening:
             self.refuse_opening -= 1
             raise StoreFailed("cannot open: no such device")
         self.opened += 1
-        self.store.on_failure = on_failure
         return self.store
 
     def ask(self, request: Request) -> Asked:
@@ -173,7 +158,7 @@ class World:
     async def sync(self) -> None:
         """Make everything durable, turn after turn."""
         for _ in range(10):
-            self.store.sync()
+            self.store.sync_all()
             await settled()
 
 

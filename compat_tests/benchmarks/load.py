@@ -44,6 +44,8 @@ class _Queue(_Members, frozen=True):
 class _Send(_Members, frozen=True):
     queue_url: str
     message_body: str
+    message_group_id: str | msgspec.UnsetType = msgspec.UNSET
+    message_deduplication_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class _SendEntry(_Entry, frozen=True):
@@ -111,7 +113,6 @@ class Tally:
     """What happened between two moments."""
 
     def __init__(self) -> None:
-        self.requests = 0
         self.messages = 0
         self.seconds: defaultdict[str, list[float]] = defaultdict(list)
         """How long each took, by action and by what else a scenario times."""
@@ -127,7 +128,8 @@ class Tally:
 class Load:
     """Calls for one queue and their account. `running` tells the workers when to end."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, groups: int = 0) -> None:
+        """`run` names the queue; it is FIFO with this many groups, or standard if that is 0."""
         self.running = True
         self.tally = Tally()
         """Counts what happens now; whoever measures puts a fresh one here."""
@@ -140,6 +142,7 @@ class Load:
         self.duplicates = 0
         self.errors: list[str] = []
         self._run = run
+        self._groups = groups
         self._queue_url = ""
         self._begun: dict[int, float] = {}
         """When the send of each message began that has not come yet."""
@@ -152,14 +155,19 @@ class Load:
     async def create_queue(self, connection: Connection) -> None:
         """Make the queue that the other calls use."""
         attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS)}
-        body = _encode(_CreateQueue(self._run, attributes))
+        name = self._run
+        if self._groups:
+            attributes["FifoQueue"] = "true"
+            name += ".fifo"
+        body = _encode(_CreateQueue(name, attributes))
         self._queue_url = _decode_queue(await connection.call("CreateQueue", body)).queue_url
 
     async def send(self, connection: Connection) -> None:
         """Send one message."""
         number = self._take_numbers(1)[0]
         self._begun[number] = time.perf_counter()
-        body = _encode(_Send(self._queue_url, self._body(number)))
+        fifo = (f"group-{number % self._groups}", str(number)) if self._groups else ()
+        body = _encode(_Send(self._queue_url, self._body(number), *fifo))
         _decode_sent(await self._call(connection, "SendMessage", body))
         self.acknowledged.add(number)
 
@@ -206,9 +214,7 @@ class Load:
     async def _call(self, connection: Connection, action: str, body: bytes) -> bytes:
         begin = time.perf_counter()
         answer = await connection.call(action, body)
-        tally = self.tally
-        tally.requests += 1
-        tally.seconds[action].append(time.perf_counter() - begin)
+        self.tally.seconds[action].append(time.perf_counter() - begin)
         return answer
 
     def _take_numbers(self, count: int) -> range:

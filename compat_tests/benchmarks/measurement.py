@@ -16,11 +16,9 @@ from compat_tests.benchmarks.server_cost import Cost, read_cost
 from compat_tests.benchmarks.wire import Connection, Endpoint, Refused, connect
 
 _WARM_UP_SECONDS = 0.5
-_FILLING_CONNECTIONS = 32  # also for the check
+_CHECKING_CONNECTIONS = 32
 _GRACE_SECONDS = 60.0  # on top of what a run should take
-_SLOWEST_PER_SECOND = (
-    500.0  # messages filled, drained or checked; a slower server fails by the time limit
-)
+_SLOWEST_PER_SECOND = 500.0  # messages checked; a slower server fails by the time limit
 
 _FAILURES = (Refused, OSError, msgspec.DecodeError, ValueError, TimeoutError)
 """What a server may do wrong. The first one ends the work of its connection."""
@@ -33,14 +31,12 @@ class Measurement(msgspec.Struct, frozen=True):
     connections: int
     endpoint: str
     seconds: float
-    requests_per_second: float
     messages_per_second: float
     """A message counts once: where it is sent, or where it is deleted in scenarios that delete."""
 
     latency_of: str
     p50_ms: float
     p99_ms: float
-    cpu_us_per_request: float
     cpu_us_per_message: float
     resident_mib: float
     client_busy: float
@@ -64,14 +60,14 @@ class Measurement(msgspec.Struct, frozen=True):
 
 
 async def measure(
-    name: str, endpoint: Endpoint, connections: int, *, seconds: float, backlog: int
+    name: str, endpoint: Endpoint, connections: int, *, seconds: float
 ) -> Measurement:
     """Run the scenario once."""
-    load = Load(f"bench-{name}-{secrets.token_hex(4)}")
+    load = Load(f"bench-{name}-{secrets.token_hex(4)}", SCENARIOS[name].groups)
     run = _Run(SCENARIOS[name], endpoint, load)
     try:
-        async with asyncio.timeout(seconds + _GRACE_SECONDS + backlog / _SLOWEST_PER_SECOND):
-            await run.play(connections, seconds, backlog)
+        async with asyncio.timeout(seconds + _GRACE_SECONDS):
+            await run.play(connections, seconds)
     except _FAILURES as failure:
         load.errors.append(repr(failure))
     errors_before = len(load.errors)
@@ -94,45 +90,27 @@ class _Run:
         self._endpoint = endpoint
         self._load = load
 
-    async def play(self, connections: int, seconds: float, backlog: int) -> None:
+    async def play(self, connections: int, seconds: float) -> None:
         """Put the load on, and measure a window of it."""
         load, window = self._load, self.window
         opened = await connect(self._endpoint, connections)
         tasks: list[asyncio.Task[None]] = []
         try:
             await load.create_queue(opened[0])
-            if self._scenario.drains_backlog:
-                await self._fill(backlog)
-                window.begin(load)
-                tasks = self._start(self._scenario.work, opened)
-            else:
-                tasks = self._start(self._scenario.work, opened)
-                await asyncio.sleep(_WARM_UP_SECONDS)
-                window.begin(load)
-                await asyncio.sleep(seconds)
-                window.end(load)
-                load.running = False
-            await asyncio.gather(*tasks)
+            tasks = self._start(self._scenario.work, opened)
+            await asyncio.sleep(_WARM_UP_SECONDS)
+            window.begin(load)
+            await asyncio.sleep(seconds)
             window.end(load)
+            load.running = False
+            await asyncio.gather(*tasks)
         finally:
             await _close(opened, tasks)
 
     async def check(self) -> None:
         """Receive what the load left in the queue, so that what is lost shows."""
-        opened = await connect(self._endpoint, _FILLING_CONNECTIONS)
+        opened = await connect(self._endpoint, _CHECKING_CONNECTIONS)
         tasks = self._start(drain, opened)
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            await _close(opened, tasks)
-
-    async def _fill(self, backlog: int) -> None:
-        async def send_until_full(load: Load, connection: Connection, lane: int) -> None:
-            while load.numbers_given < backlog:
-                await load.send_batch(connection)
-
-        opened = await connect(self._endpoint, _FILLING_CONNECTIONS)
-        tasks = self._start(send_until_full, opened)
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -162,22 +140,16 @@ class _Window:
         self.client_seconds = math.nan
         self.resident_mib = math.nan
         self._pid = pid
-        self._open = False
 
     def begin(self, load: Load) -> None:
         """Count from now."""
-        assert not self._open
-        self._open = True
         load.tally = self.tally = Tally()
         self._cost = self._read()
         self._client_began = time.process_time()
         self._began = time.perf_counter()
 
     def end(self, load: Load) -> None:
-        """Count until now. Another end changes nothing."""
-        if not self._open:
-            return
-        self._open = False
+        """Count until now."""
         self.seconds = time.perf_counter() - self._began
         self.client_seconds = time.process_time() - self._client_began
         cost = self._read()
@@ -215,12 +187,10 @@ def _conclude(
         connections=connections,
         endpoint=endpoint.name,
         seconds=window.seconds,
-        requests_per_second=_ratio(tally.requests, window.seconds),
         messages_per_second=_ratio(tally.messages, window.seconds),
         latency_of=scenario.latency_of,
         p50_ms=tally.quantile_ms(scenario.latency_of, 0.5),
         p99_ms=tally.quantile_ms(scenario.latency_of, 0.99),
-        cpu_us_per_request=_ratio(1e6 * window.server_seconds, tally.requests),
         cpu_us_per_message=_ratio(1e6 * window.server_seconds, tally.messages),
         resident_mib=window.resident_mib,
         client_busy=_ratio(window.client_seconds, window.seconds),

@@ -1,9 +1,9 @@
-"""What the runs showed, as one aligned table of medians and as JSON."""
+"""Groups of runs, paired ratios of two groups, one aligned table of medians, and JSON."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -13,23 +13,35 @@ import msgspec
 from compat_tests.benchmarks.measurement import Measurement
 
 
-class _Column(NamedTuple):
+class Column(NamedTuple):
+    """A figure of a run."""
+
     title: str
     value: Callable[[Measurement], float]
     decimals: int = 0
     compared: bool = True
     """Has a meaning as a ratio."""
 
+    def median(self, runs: Sequence[Measurement]) -> float:
+        """The median over the runs that have the figure; not a number if none has."""
+        return _median(self.value(run) for run in runs)
 
+    def written(self, runs: Sequence[Measurement]) -> str:
+        """The median as a text."""
+        return written(self.median(runs), self.decimals)
+
+
+CPU = Column("cpu us/message", lambda one: one.cpu_us_per_message, 1)
+RATE = Column("messages/s", lambda one: one.messages_per_second)
+P50 = Column("p50 ms", lambda one: one.p50_ms, 2)
+P99 = Column("p99 ms", lambda one: one.p99_ms, 2)
 _COLUMNS = (
-    _Column("requests/s", lambda one: one.requests_per_second),
-    _Column("messages/s", lambda one: one.messages_per_second),
-    _Column("p50 ms", lambda one: one.p50_ms, 2),
-    _Column("p99 ms", lambda one: one.p99_ms, 2),
-    _Column("cpu us/request", lambda one: one.cpu_us_per_request, 1),
-    _Column("cpu us/message", lambda one: one.cpu_us_per_message, 1),
-    _Column("rss MiB", lambda one: one.resident_mib),
-    _Column("client busy %", lambda one: 100 * one.client_busy, compared=False),
+    CPU,
+    RATE,
+    P50,
+    P99,
+    Column("rss MiB", lambda one: one.resident_mib, compared=False),
+    Column("client busy %", lambda one: 100 * one.client_busy, compared=False),
 )
 _TOTALS: tuple[tuple[str, Callable[[Measurement], int | None]], ...] = (
     ("errors", lambda one: one.errors),
@@ -37,15 +49,28 @@ _TOTALS: tuple[tuple[str, Callable[[Measurement], int | None]], ...] = (
     ("lost", lambda one: one.lost),
 )
 _LEFT_ALIGNED = ("scenario", "connections", "endpoint", "latency of")
+_LEGEND = """\
+Figures are medians over the rounds. "A / B": A's figure divided by B's in the same round, the
+median, and in brackets the number of rounds in which A's was lower."""
 
 
 class Group(NamedTuple):
-    """The runs of one scenario with one number of connections on one endpoint."""
+    """The runs of one scenario and number of connections on one endpoint, in order of rounds."""
 
     scenario: str
     connections: int
     endpoint: str
     runs: list[Measurement]
+
+
+class Ratio(NamedTuple):
+    """A figure of one endpoint divided by another's, taken round by round."""
+
+    median: float
+    lower: int
+    """Rounds in which the first was lower."""
+
+    rounds: int
 
 
 def group(measurements: Sequence[Measurement]) -> list[Group]:
@@ -56,8 +81,23 @@ def group(measurements: Sequence[Measurement]) -> list[Group]:
     return [Group(*key, runs) for key, runs in groups.items()]
 
 
+def paired(first: Group, second: Group, column: Column) -> Ratio:
+    """The first's figure divided by the second's; rounds without one of them do not count."""
+    values = [column.value(run) for run in first.runs], [column.value(run) for run in second.runs]
+    pairs = [
+        (ours, theirs)
+        for ours, theirs in zip(*values, strict=True)
+        if not math.isnan(ours) and theirs > 0
+    ]
+    return Ratio(
+        _median(ours / theirs for ours, theirs in pairs),
+        sum(ours < theirs for ours, theirs in pairs),
+        len(pairs),
+    )
+
+
 def table(measurements: Sequence[Measurement]) -> str:
-    """Medians over the rounds, sums of errors, duplicates and losses, and below each pair of endpoints their ratio."""
+    """Medians, sums of errors and losses, and the first's ratio to each further endpoint."""
     titles = (
         *_LEFT_ALIGNED,
         *(column.title for column in _COLUMNS),
@@ -71,23 +111,18 @@ def table(measurements: Sequence[Measurement]) -> str:
             rows.append(_ratios(first, one))
         else:
             first = one
-    return _align(rows)
+    return f"{_align(rows)}\n{_LEGEND}"
 
 
 def write_json(path: Path, settings: dict[str, str], measurements: Sequence[Measurement]) -> None:
-    """Every run and the medians; what could not be measured is null."""
-    medians = [
-        {
-            "scenario": one.scenario,
-            "connections": one.connections,
-            "endpoint": one.endpoint,
-            **{column.title: _median(one, column) for column in _COLUMNS},
-            **{name: _total(one, count) for name, count in _TOTALS},
-        }
-        for one in group(measurements)
-    ]
-    content = {"settings": settings, "medians": medians, "runs": measurements}
+    """Every run; what could not be measured is null."""
+    content = {"settings": settings, "runs": measurements}
     path.write_bytes(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
+
+
+def written(value: float, decimals: int) -> str:
+    """The figure with so many decimals; a dash where there is none."""
+    return "-" if math.isnan(value) else f"{value:,.{decimals}f}"
 
 
 def _row(one: Group) -> tuple[str, ...]:
@@ -96,25 +131,25 @@ def _row(one: Group) -> tuple[str, ...]:
         str(one.connections),
         one.endpoint,
         one.runs[0].latency_of,
-        *(_written(_median(one, column), column.decimals) for column in _COLUMNS),
+        *(column.written(one.runs) for column in _COLUMNS),
         *("?" if (total := _total(one, count)) is None else str(total) for _, count in _TOTALS),
     )
 
 
 def _ratios(first: Group, second: Group) -> tuple[str, ...]:
-    ratios = [
-        _written(_median(first, column) / (_median(second, column) or math.nan), 2)
-        if column.compared
-        else ""
-        for column in _COLUMNS
-    ]
+    ratios = [_ratio(first, second, column) if column.compared else "" for column in _COLUMNS]
     return ("", "", f"{first.endpoint} / {second.endpoint}", "", *ratios, *("" for _ in _TOTALS))
 
 
-def _median(one: Group, column: _Column) -> float:
-    """Over the runs that have the figure; not a number if none has."""
-    values = [value for run in one.runs if not math.isnan(value := column.value(run))]
-    return median(values) if values else math.nan
+def _ratio(first: Group, second: Group, column: Column) -> str:
+    ratio = paired(first, second, column)
+    return f"{written(ratio.median, 2)} ({ratio.lower} of {ratio.rounds})"
+
+
+def _median(values: Iterable[float]) -> float:
+    """Of those that are numbers; not a number if none is."""
+    numbers = [value for value in values if not math.isnan(value)]
+    return median(numbers) if numbers else math.nan
 
 
 def _total(one: Group, count: Callable[[Measurement], int | None]) -> int | None:
@@ -126,10 +161,6 @@ def _total(one: Group, count: Callable[[Measurement], int | None]) -> int | None
             return None
         total += counted
     return total
-
-
-def _written(value: float, decimals: int) -> str:
-    return "-" if math.isnan(value) else f"{value:,.{decimals}f}"
 
 
 def _align(rows: Sequence[Sequence[str]]) -> str:

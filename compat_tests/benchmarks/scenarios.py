@@ -11,9 +11,8 @@ from compat_tests.benchmarks.load import BATCH, SEND_TO_ARRIVAL, Load
 from compat_tests.benchmarks.wire import Connection
 
 RECEIVERS = 8  # of the long polls
-SENDS_PER_SECOND = (
-    200  # to the long polls: far below what any server can do, so that nothing queues
-)
+SENDS_PER_SECOND = 500  # to the long polls
+GROUPS = 1_000
 _POLL_SECONDS = 20
 _LIFE = "life"
 _EMPTY_MAX = 200  # empty receives in a row before a drain gives up; what is missing then is judged by the check
@@ -26,14 +25,20 @@ class Scenario(NamedTuple):
     work: Callable[[Load, Connection, int], Awaitable[None]]
     """Runs on every connection; the last argument numbers the connections from 0."""
 
+    title: str
+    """The work, as the table of results calls it."""
+
     latency_of: str
     """Whose latency the table shows."""
 
-    connections: int | None = None
-    """None: as many as the command line says."""
+    connections: tuple[int, ...] = (32,)
+    """Each is a run of its own."""
 
-    drains_backlog: bool = False
-    """The queue is filled first, and the run lasts until it is empty instead of a given time."""
+    fixed: bool = False
+    """The command line does not change the number of connections."""
+
+    groups: int = 0
+    """Message groups of the FIFO queue; 0: the queue is a standard one."""
 
 
 async def _send(load: Load, connection: Connection, lane: int) -> None:
@@ -105,10 +110,16 @@ async def drain(load: Load, connection: Connection, lane: int) -> None:
 
 
 SCENARIOS = {
-    "send": Scenario(_send, "SendMessage"),
-    "sendbatch10": Scenario(_send_batch, "SendMessageBatch"),
-    "life-single": Scenario(_live_single, _LIFE),
-    "life-batch": Scenario(_live_in_batches, _LIFE),
-    "long-poll": Scenario(_poll_long, SEND_TO_ARRIVAL, connections=1 + RECEIVERS),
-    "drain": Scenario(drain, "ReceiveMessage", drains_backlog=True),
+    "send": Scenario(_send, "SendMessage", "SendMessage", connections=(32, 256, 1)),
+    "sendbatch10": Scenario(_send_batch, "SendMessageBatch of 10", "SendMessageBatch"),
+    "life-single": Scenario(_live_single, "send, receive, delete", _LIFE),
+    "life-batch": Scenario(_live_in_batches, "the same, in batches of 10", _LIFE),
+    "life-fifo": Scenario(_live_single, f"the same, FIFO, {GROUPS:,} groups", _LIFE, groups=GROUPS),
+    "long-poll": Scenario(
+        _poll_long,
+        f"long polls, {SENDS_PER_SECOND} sends a second",
+        SEND_TO_ARRIVAL,
+        connections=(1 + RECEIVERS,),
+        fixed=True,
+    ),
 }

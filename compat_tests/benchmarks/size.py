@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from compat_tests.benchmarks.__main__ import MeasuredNode
 from compat_tests.benchmarks.server_cost import read_cost
 from compat_tests.benchmarks.wire import Connection, Endpoint, connect
+from compat_tests.node_process import NodeProcess
 
 SIZES = (10_000, 1_000_000, 10_000_000)
 MEMORY_MIB_MAX = 500
@@ -165,7 +165,7 @@ class _Run:
 
     def __init__(self, case: Case, folder: Path, durability: str) -> None:
         self._case = case
-        self._node = MeasuredNode(folder, "--durability", durability)
+        self._node = NodeProcess(folder, "--durability", durability)
         self.rows: list[Row] = []
 
     def run(self) -> list[Row]:

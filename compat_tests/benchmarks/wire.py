@@ -1,7 +1,9 @@
-"""A small and cheap SQS client: one keep-alive connection, signed requests, the JSON protocol.
+"""A small and cheap SQS client: one connection, signed or open requests, the JSON protocol.
 
-An SDK would spend several times what the server spends on a request, so the figures would be its own. This client
-signs every request (SigV4, with the day's key kept) and understands answers with a Content-Length only.
+An SDK would spend several times what the server spends on a request, so the figures would be its
+own. This client signs every request if it has credentials (SigV4, with the day's key kept) and
+understands only answers with a Content-Length. Where the server closes the connection after an
+answer, it opens another for the next call.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 _CONTENT_TYPE = "application/x-amz-json-1.0"
 _SIGNED_HEADERS = "content-type;host;x-amz-date;x-amz-target"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_CLOSES = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 _CONNECTING_AT_ONCE = 32  # fewer than the accept queue of any server holds
 
 
@@ -28,7 +31,9 @@ class Endpoint(NamedTuple):
 
     name: str
     url: str
-    credentials: Credentials
+    credentials: Credentials | None
+    """None: requests are not signed."""
+
     pid: int | None
     """The server's process, None where its cost is not measured."""
 
@@ -38,10 +43,11 @@ class Refused(Exception):
 
 
 class Signer:
-    """Makes the head of signed requests to one endpoint."""
+    """Makes the head of requests to one endpoint, signed where it has credentials."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         parts = urlsplit(endpoint.url)
+        self.address = (parts.hostname or "", parts.port or 80)
         self._host = parts.netloc
         self._path = parts.path or "/"
         self._credentials = endpoint.credentials
@@ -55,43 +61,49 @@ class Signer:
 
     def head(self, action: str, body: bytes) -> bytes:
         """The request line and headers of a call of `action` with this body."""
+        if self._credentials is None:
+            return f"{self._open_start(action)}Content-Length: {len(body)}\r\n\r\n".encode()
         second = int(time.time())
         if second != self._second:
-            self._begin_second(second)
+            self._begin_second(second, self._credentials)
         start = self._starts.get(action)
         if start is None:
-            start = self._starts[action] = self._start(action)
+            start = self._starts[action] = self._start(action, self._credentials.access_key_id)
         canonical = start[0] + hashlib.sha256(body).hexdigest().encode()
         digest = hashlib.sha256(canonical).hexdigest()
         text = f"{_ALGORITHM}\n{self._stamp}\n{self._scope}\n{digest}"
         signature = hmac.digest(self._key, text.encode(), "sha256").hex()
         return f"{start[1]}{signature}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
 
-    def _begin_second(self, second: int) -> None:
+    def _begin_second(self, second: int, credentials: Credentials) -> None:
         self._second = second
         self._stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
         self._starts.clear()
         if self._stamp[:8] != self._day:
             self._day = self._stamp[:8]
-            key = b"AWS4" + self._credentials.secret_access_key.encode()
-            for part in (self._day, self._credentials.region, "sqs", "aws4_request"):
+            key = b"AWS4" + credentials.secret_access_key.encode()
+            for part in (self._day, credentials.region, "sqs", "aws4_request"):
                 key = hmac.digest(key, part.encode(), "sha256")
             self._key = key
-            self._scope = f"{self._day}/{self._credentials.region}/sqs/aws4_request"
+            self._scope = f"{self._day}/{credentials.region}/sqs/aws4_request"
 
-    def _start(self, action: str) -> tuple[bytes, str]:
+    def _start(self, action: str, access_key_id: str) -> tuple[bytes, str]:
         target = f"AmazonSQS.{action}"
         canonical = (
             f"POST\n{self._path}\n\ncontent-type:{_CONTENT_TYPE}\nhost:{self._host}\n"
             f"x-amz-date:{self._stamp}\nx-amz-target:{target}\n\n{_SIGNED_HEADERS}\n"
         )
-        credential = f"{self._credentials.access_key_id}/{self._scope}"
         head = (
-            f"POST {self._path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: {_CONTENT_TYPE}\r\n"
-            f"X-Amz-Target: {target}\r\nX-Amz-Date: {self._stamp}\r\nAuthorization: {_ALGORITHM} "
-            f"Credential={credential}, SignedHeaders={_SIGNED_HEADERS}, Signature="
+            f"{self._open_start(action)}X-Amz-Date: {self._stamp}\r\nAuthorization: {_ALGORITHM} "
+            f"Credential={access_key_id}/{self._scope}, SignedHeaders={_SIGNED_HEADERS}, Signature="
         )
         return canonical.encode(), head
+
+    def _open_start(self, action: str) -> str:
+        return (
+            f"POST {self._path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: {_CONTENT_TYPE}\r\n"
+            f"X-Amz-Target: AmazonSQS.{action}\r\n"
+        )
 
 
 class Connection(asyncio.Protocol):
@@ -106,9 +118,19 @@ class Connection(asyncio.Protocol):
         self._expected = 0
         """Bytes of the whole answer, 0 until its head has come."""
 
+        self._closes = False
+        """The server closes the connection after the answer."""
+
+        self._lost = asyncio.Event()
+
     async def call(self, action: str, body: bytes) -> bytes:
         """The body of the answer; raises Refused, or ConnectionError when the connection is or gets lost."""
         assert self._answer is None, "one call at a time"
+        if self._closes:
+            self.close()
+            await self._lost.wait()
+            await self._loop.create_connection(lambda: self, *self._signer.address)
+            self._closes = False
         if self._transport is None:
             raise ConnectionError("the server has closed the connection")
         self._answer = self._loop.create_future()
@@ -125,6 +147,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
+        self._lost.clear()
         self._transport = cast(
             asyncio.Transport, transport
         )  # by behaviour: uvloop's has no such base
@@ -132,6 +155,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone; a call that waits fails."""
         self._transport = None
+        self._lost.set()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionError(f"connection lost: {exc or 'closed'}"))
 
@@ -147,6 +171,7 @@ class Connection(asyncio.Protocol):
                 self._finish_with(Refused(f"an answer without length: {self._received[:end]!r}"))
                 return
             self._expected = end + 4 + int(length[1])
+            self._closes = _CLOSES.search(self._received, 0, end) is not None
         if len(self._received) >= self._expected:
             self._finish(self._received)
 
@@ -171,15 +196,12 @@ class Connection(asyncio.Protocol):
 
 async def connect(endpoint: Endpoint, count: int) -> list[Connection]:
     """`count` connections to the endpoint, in an order that means nothing; the caller closes them."""
-    parts = urlsplit(endpoint.url)
     signer = Signer(endpoint)
     loop = asyncio.get_running_loop()
     made: list[Connection] = []
     while len(made) < count:
         group = [
-            loop.create_connection(
-                lambda: Connection(signer), parts.hostname or "", parts.port or 80
-            )
+            loop.create_connection(lambda: Connection(signer), *signer.address)
             for _ in range(min(_CONNECTING_AT_ONCE, count - len(made)))
         ]
         made += [connection for _, connection in await asyncio.gather(*group)]

@@ -1,1 +1,1 @@
-"""Benchmarks of the jobs: commands of their own, each beside plain Spark doing the same reading and writing."""
+"""Benchmarks of the jobs: each compares a job with plain Spark on the same files."""

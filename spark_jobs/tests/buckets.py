@@ -23,8 +23,11 @@ threading.Event().wait()
 
 @contextmanager
 def bucket() -> Iterator[Lake]:
-    """A lake in an empty bucket. In a process of its own: `DeltaTable.is_deltatable` waits for the store with the
-    interpreter's lock held, so a server in a thread could not answer it."""
+    """A lake in an empty bucket of a server in a process of its own.
+
+    `DeltaTable.is_deltatable` holds the interpreter's lock while it waits for the store, so a
+    server in a thread could not answer it.
+    """
     server = subprocess.Popen(
         [sys.executable, "-c", _SERVER],
         stdout=subprocess.PIPE,

@@ -11,10 +11,11 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from spark_jobs.spark import OpenSession, spark_session
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.node_process import NodeProcess
+from spark_jobs.lib.spark import OpenSession, spark_session
 from spark_jobs.tests import faults
-from spark_jobs.tests.jobs import ArchiveJob
-from spark_jobs.tests.services import FakeService
+from spark_jobs.tests.services import ArchiveJob, FakeService
 from storage.lake.table import Lake
 
 # Starts in half the time; long jobs would be slower.
@@ -50,3 +51,18 @@ def service() -> Iterator[FakeService]:
 @pytest.fixture
 def job(lake: Lake, service: FakeService, open_session: OpenSession) -> ArchiveJob:
     return ArchiveJob(lake, service, open_session)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A service in a process of its own."""
+    node = NodeProcess(tmp_path_factory.mktemp("node")).start()
+    yield node
+    node.stop()
+
+
+@pytest.fixture(scope="module")
+def sqs(node: NodeProcess) -> Iterator[Boto3Client]:
+    client = Boto3Client(node.url, node.credentials)
+    yield client
+    client.close()

@@ -1,4 +1,4 @@
-"""Lakes whose first tasks meet with an accident when they are about to finish a file of the table."""
+"""Lakes whose first task attempts fail while they finish a file of the table."""
 
 from __future__ import annotations
 

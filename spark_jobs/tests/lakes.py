@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.table import load_table, removed_files, table_files
+from spark_jobs.archive.table import removed_files, table_files
+from spark_jobs.lib.delta import load_table
 from storage.lake.archive_schema import (
     ARCHIVE,
     CHECKSUM_MODULUS,
@@ -36,7 +37,7 @@ BEGUN = datetime(2026, 11, 20, 23, 59, 30, tzinfo=UTC)
 def message(
     position: int, *, batch: int = 1, source: str = SOURCE, shard: int = 0, **given: Any
 ) -> Row:
-    """A row of a segment: an expired message, every third with attributes; `given` columns replace others."""
+    """A row of a segment: an expired message, every third with attributes, or as `given`."""
     body = given.get("body", f"body {position}")
     attributes = [
         ("tenant", {"data_type": "String", "string_value": "Ü", "binary_value": None}),
@@ -72,13 +73,13 @@ def message(
 
 
 def messages(count: int, *, batch: int = 1, **given: Any) -> list[Row]:
-    """Rows of a batch of so many; positions go on from batch to batch of that size."""
+    """Rows of a batch of this size; positions continue from batch to batch."""
     first = (batch - 1) * count + 1
     return [message(position, batch=batch, **given) for position in range(first, first + count)]
 
 
 def write_segment(lake: Lake, rows: Sequence[Row], **said: Any) -> str:
-    """Write the rows as the segment of their batch; `said` replaces what the footer says. Its path."""
+    """Write the rows as the segment of their batch; `said` replaces footer fields. Its path."""
     batch = rows[0]
     footer = {
         "format": 1,
@@ -101,7 +102,7 @@ def write_segment(lake: Lake, rows: Sequence[Row], **said: Any) -> str:
 
 
 def write_batches(lake: Lake, batches: int, count: int, **given: Any) -> list[Row]:
-    """Write so many batches of so many rows, and return the rows."""
+    """Write batches of `count` rows each, and return the rows."""
     rows: list[Row] = []
     for batch in range(1, batches + 1):
         written = messages(count, batch=batch, **given)
@@ -120,7 +121,7 @@ def archived_rows(lake: Lake) -> list[Row]:
 
 
 def name_of(row: Row) -> tuple[str, int, int]:
-    """What names a message for good."""
+    """The permanent name of a message."""
     return row["source"], row["shard"], row["position"]
 
 
@@ -133,7 +134,7 @@ def orphans(lake: Lake) -> list[str]:
     """Files in the archive's folder that no version of the table has, drafts included."""
     table = load_table(lake)
     assert table is not None
-    kept = {*table_files(table)["path"].to_pylist(), *removed_files(table)}
+    kept = {*(file.path for file in table_files(table)), *removed_files(table)}
     files = [*lake.list(ARCHIVE), *lake.list_drafts(ARCHIVE)]
     paths = [file.path.removeprefix(f"{ARCHIVE}/") for file in files]
     return [path for path in paths if not path.startswith("_delta_log/") and path not in kept]

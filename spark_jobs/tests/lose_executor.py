@@ -9,9 +9,9 @@ import sys
 
 from pyspark import cloudpickle
 
-from spark_jobs.archive import archive
-from spark_jobs.runs import Run
-from spark_jobs.spark import spark_session
+from spark_jobs.archive.archive import archive
+from spark_jobs.archive.runs import Run
+from spark_jobs.lib.spark import spark_session
 from spark_jobs.tests import faults
 
 

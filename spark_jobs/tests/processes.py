@@ -1,4 +1,4 @@
-"""The jobs as their user starts them, in processes of their own, and a Spark cluster of this machine."""
+"""Jobs in processes of their own, as users start them, and a Spark cluster on this machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pyspark
 
-from spark_jobs.spark import find_java
+from spark_jobs.lib.spark import set_java_home
 
 _WAIT_S = 300.0
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
 def environment() -> dict[str, str]:
-    """This one, but for settings of the person who runs the tests; Spark stays on loopback and starts quickly."""
+    """This environment without the user's settings; Spark stays on loopback and starts quickly."""
     dropped = ("AWS_", "SPARK_CONF_DIR")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return kept | {
@@ -96,7 +96,7 @@ def standalone_cluster(folder: Path, workers: int) -> Iterator[str]:
             )
         return log
 
-    find_java(folder)
+    set_java_home(folder)
     try:
         log = start("master", "--port", "0")
         wait(lambda: "I have been elected leader" in log.read_text())

@@ -1,4 +1,4 @@
-"""What a replay does after Spark has chosen and sorted, as a process that a test can kill: LAKE URL ARN COUNT.
+"""The sending part of a replay as a process that a test can kill: LAKE URL ARN COUNT.
 
 The archive has the messages m-0, m-1 and so on, in five groups.
 """
@@ -9,10 +9,10 @@ import sys
 
 import boto3
 
-from spark_jobs.claim import Claim
-from spark_jobs.replay import Sending, Tally, new_run, send_all
-from spark_jobs.replay_ledger import Ledger, Named
-from spark_jobs.sending import Destination, Message, Rate
+from spark_jobs.replay.claim import Claim
+from spark_jobs.replay.ledger import Ledger, Named
+from spark_jobs.replay.replay import Sending, Tally, new_run, send_all
+from spark_jobs.replay.sending import Destination, Message, Rate
 from storage.lake.archive_schema import row_checksum
 from storage.lake.table import Lake
 
@@ -27,7 +27,7 @@ def message(position: int) -> Message:
 
 
 def remembered(lake: Lake) -> set[Named]:
-    """What the ledger has."""
+    """The content of the ledger."""
     return {Named(*row.values()) for row in Ledger(lake, FOLDER, "reader").read().to_pylist()}
 
 

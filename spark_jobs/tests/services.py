@@ -1,4 +1,4 @@
-"""A stand-in for the service's admin endpoint: it knows what it sealed, and believes what it is told is archived."""
+"""A stand-in for the service's archive pages, and the archive job with its output."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import threading
 import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
 
+from spark_jobs.archive.archive import Summary, run_archive
+from spark_jobs.archive.service_client import Service
+from spark_jobs.lib.spark import OpenSession
 from sqs_api.admin.service_place import Place
+from storage.lake.table import Lake
 
 
 def place_of(url: str) -> Place:
@@ -53,12 +56,7 @@ class FakeService:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -93,3 +91,25 @@ class FakeService:
 
     def _shards(self, name: str, batches: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
         return [{"source": s, "shard": n, name: batch} for (s, n), batch in batches.items()]
+
+
+class ArchiveJob:
+    """The job on a lake, and what it said."""
+
+    def __init__(self, lake: Lake, service: FakeService, open_session: OpenSession) -> None:
+        self.lake = lake
+        self.service = service
+        self.open_session = open_session
+        self.warnings: list[str] = []
+        self.told: list[str] = []
+
+    def run(self, *, seal: bool = True) -> Summary:
+        self.warnings, self.told = [], []
+        return run_archive(
+            self.lake,
+            Service(self.service.place),
+            self.open_session,
+            seal=seal,
+            warn=self.warnings.append,
+            tell=self.told.append,
+        )

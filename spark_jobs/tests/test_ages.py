@@ -1,4 +1,4 @@
-"""What queue-age says of a queue and an hour, against the messages themselves."""
+"""Statistics of a queue and hour, compared with the messages themselves."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.ages import queue_hours
-from spark_jobs.counting import buckets_of
-from spark_jobs.histograms import histogram, ranked
-from spark_jobs.snapshots import count_cells, find_hours, movements
-from spark_jobs.tests.snapshots import HOUR, at, flow, stored, write_flows, write_snapshot
+from spark_jobs.ages.counting import buckets_of
+from spark_jobs.ages.snapshots import count_cells, find_hours, movements
+from spark_jobs.ages.statistics import histogram, queue_hours, ranked
+from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
 from storage.lake.archive_schema import bucket_of, bucket_upper_ms
 from storage.lake.table import Lake
 
@@ -37,11 +36,11 @@ def hours_of(spark: SparkSession, lake: Lake) -> dict[tuple[str, int], Row]:
 
 
 def exact_percentile(values: list[float], percent: int) -> float:
-    """The smallest value that so many percent do not exceed."""
+    """The smallest value that this percentage does not exceed."""
     return sorted(values)[ceil(len(values) * percent / 100) - 1]
 
 
-# -- histograms -------------------------------------------------------------------------------------------------------
+# -- histograms ------------------------------------------------------------------------------------
 
 
 def test_buckets_are_those_of_the_service_at_every_boundary() -> None:
@@ -73,7 +72,7 @@ def test_percentiles_are_the_exact_ones_or_nine_percent_more(
 
 
 def test_executors_need_pyarrow_and_numpy_only() -> None:
-    program = "import sys, spark_jobs.counting; print(*sys.modules)"
+    program = "import sys, spark_jobs.ages.counting; print(*sys.modules)"
 
     said = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -82,7 +81,7 @@ def test_executors_need_pyarrow_and_numpy_only() -> None:
     assert not {"pyspark", "pandas", "deltalake", "boto3", "click"} & set(said.split())
 
 
-# -- stored messages --------------------------------------------------------------------------------------------------
+# -- stored messages -------------------------------------------------------------------------------
 
 
 def test_ages_are_those_of_all_snapshots_of_the_hour(spark: SparkSession, lake: Lake) -> None:
@@ -207,7 +206,7 @@ def test_shards_with_the_same_queue_are_as_one(
     assert hours_of(spark, apart) == hours_of(spark, together)
 
 
-# -- what came and left -----------------------------------------------------------------------------------------------
+# -- what came and left ----------------------------------------------------------------------------
 
 
 def test_rates_are_counts_by_the_time_that_was_watched(spark: SparkSession, lake: Lake) -> None:

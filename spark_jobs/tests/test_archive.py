@@ -7,19 +7,19 @@ import sys
 from datetime import date
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.admin import Service
-from spark_jobs.archive import archive, plan, run_archive, take, write
-from spark_jobs.failures import JobFailed
-from spark_jobs.runs import Run
-from spark_jobs.segments import Segment
-from spark_jobs.spark import OpenSession
-from spark_jobs.sweep import sweep
-from spark_jobs.table import load_or_create, load_table, table_files
+from spark_jobs.archive.archive import archive, commit_parts, plan, run_archive, write
+from spark_jobs.archive.runs import Run, sweep
+from spark_jobs.archive.segments import Segment
+from spark_jobs.archive.service_client import Service
+from spark_jobs.archive.table import open_archive
+from spark_jobs.lib.delta import load_table
+from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.faults import FailingAlways, FailingOnce, KilledOnce
-from spark_jobs.tests.jobs import ArchiveJob
 from spark_jobs.tests.lakes import (
     ACCOUNT,
     SOURCE,
@@ -31,7 +31,7 @@ from spark_jobs.tests.lakes import (
     write_batches,
     write_segment,
 )
-from spark_jobs.tests.services import place_of
+from spark_jobs.tests.services import ArchiveJob, place_of
 from storage.lake.archive_schema import DELETED, SEGMENT, SEGMENTS
 from storage.lake.table import Lake
 
@@ -43,7 +43,7 @@ def no_session() -> Any:
     raise AssertionError("Spark is not started when there is nothing to do")
 
 
-# -- what the table has -----------------------------------------------------------------------------------------------
+# -- what the table has ----------------------------------------------------------------------------
 
 
 def test_each_message_is_in_the_table_once_with_all_its_columns(job: ArchiveJob) -> None:
@@ -77,7 +77,7 @@ def test_table_is_partitioned_and_says_what_its_files_span(job: ArchiveJob) -> N
 
     table = load_table(job.lake)
     assert table is not None
-    files = table_files(table).to_pylist()
+    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     assert table.metadata().partition_columns == ["account", "queue", "day"]
     assert sum(file["num_records"] for file in files) == 40
     assert {file["partition.day"] for file in files} == {date(2026, 11, 20), date(2026, 11, 21)}
@@ -92,7 +92,7 @@ def test_spark_reads_the_files_of_the_table_by_itself(job: ArchiveJob, spark: Sp
     rows = write_batches(job.lake, 2, 20)
     job.run()
 
-    files = load_or_create(job.lake).file_uris()
+    files = open_archive(job.lake).file_uris()
     frame = spark.read.option("basePath", job.lake.uri("archive")).parquet(*files)
 
     found = {row["position"]: row for row in frame.collect()}
@@ -122,14 +122,14 @@ def test_rows_of_many_queues_and_days_go_into_their_own_files(job: ArchiveJob) -
 def test_second_run_changes_nothing_and_needs_no_spark(job: ArchiveJob) -> None:
     rows = write_batches(job.lake, 3, 5)
     job.run(seal=False)
-    version = load_or_create(job.lake).version()
+    version = open_archive(job.lake).version()
     job.open_session = no_session
 
     summary = job.run(seal=False)
 
     assert str(summary).startswith("nothing to archive")
     assert names(archived_rows(job.lake)) == names(rows)
-    assert load_or_create(job.lake).version() == version
+    assert open_archive(job.lake).version() == version
 
 
 def test_later_batches_are_added(job: ArchiveJob) -> None:
@@ -143,7 +143,7 @@ def test_later_batches_are_added(job: ArchiveJob) -> None:
     assert names(archived_rows(job.lake)) == names(rows)
 
 
-# -- acknowledging ----------------------------------------------------------------------------------------------------
+# -- acknowledging ---------------------------------------------------------------------------------
 
 
 def test_service_is_told_the_table_and_version_and_the_segments_go(job: ArchiveJob) -> None:
@@ -160,7 +160,7 @@ def test_service_is_told_the_table_and_version_and_the_segments_go(job: ArchiveJ
             "shard": 0,
             "batch": 3,
             "table": job.lake.uri("archive"),
-            "table_id": str(load_or_create(job.lake).metadata().id),
+            "table_id": str(open_archive(job.lake).metadata().id),
             "version": 1,
         }
     ]
@@ -192,7 +192,7 @@ def test_refused_acknowledgement_keeps_the_segments(job: ArchiveJob) -> None:
     assert summary.acknowledged == 0
     assert len(job.lake.list(SEGMENTS)) == 2
     assert job.warnings == [
-        "the service does not take it that batches are archived: there is no such batch"
+        "the service refuses the acknowledgement of archived batches: there is no such batch"
     ]
 
 
@@ -225,18 +225,18 @@ def test_service_that_is_away_does_not_keep_the_lake_from_being_archived(
     )
 
     assert names(archived_rows(lake)) == names(rows)
-    assert "all the same" in warnings[0]
+    assert "archiving the segments that are in the lake" in warnings[0]
     assert "the next run acknowledges" in warnings[1]
 
 
-# -- ended at every step ----------------------------------------------------------------------------------------------
+# -- ended at every step ---------------------------------------------------------------------------
 
 
 def test_run_that_ended_before_its_commit_leaves_orphans_that_the_next_one_sweeps(
     job: ArchiveJob,
 ) -> None:
     rows = write_batches(job.lake, 3, 5)
-    load_or_create(job.lake)
+    open_archive(job.lake)
     with job.open_session() as session:
         write(session, job.lake, RUN, plan(job.lake, {}, {}, print).segments)
     assert archived_rows(job.lake) == []
@@ -290,7 +290,7 @@ def test_task_that_fails_again_and_again_ends_the_job_with_its_reason(job: Archi
 
 def test_of_two_runs_that_write_the_same_batches_one_commits(job: ArchiveJob) -> None:
     rows = write_batches(job.lake, 3, 5)
-    load_or_create(job.lake)
+    open_archive(job.lake)
     plans = [plan(job.lake, {}, {}, print) for _ in range(2)]
     with job.open_session() as session:
         parts = [
@@ -298,7 +298,7 @@ def test_of_two_runs_that_write_the_same_batches_one_commits(job: ArchiveJob) ->
             for i, p in enumerate(plans)
         ]
 
-    versions = [take(job.lake, *both) for both in zip(plans, parts, strict=True)]
+    versions = [commit_parts(job.lake, *both) for both in zip(plans, parts, strict=True)]
 
     assert versions == [1, None]
     assert plan(job.lake, {}, {}, print).segments == []
@@ -310,7 +310,7 @@ def test_of_two_runs_that_write_the_same_batches_one_commits(job: ArchiveJob) ->
 
 def test_runs_with_different_batches_both_commit(job: ArchiveJob) -> None:
     rows = write_batches(job.lake, 1, 5)
-    load_or_create(job.lake)
+    open_archive(job.lake)
     first = plan(job.lake, {}, {}, print)
     rows += write_batches(job.lake, 1, 5, shard=1)
     both = plan(job.lake, {}, {}, print)
@@ -318,8 +318,8 @@ def test_runs_with_different_batches_both_commit(job: ArchiveJob) -> None:
     with job.open_session() as session:
         parts = [write(session, job.lake, RUN, each.segments).parts for each in (first, second)]
 
-    assert take(job.lake, first, parts[0]) == 1
-    assert take(job.lake, second, parts[1]) == 2
+    assert commit_parts(job.lake, first, parts[0]) == 1
+    assert commit_parts(job.lake, second, parts[1]) == 2
     assert names(archived_rows(job.lake)) == names(rows)
 
 
@@ -337,7 +337,7 @@ def test_plan_reads_no_more_than_what_is_not_in_the_table(job: ArchiveJob) -> No
 
 def test_executors_need_no_package_but_pyarrow() -> None:
     ours = {"boto3", "botocore", "click", "deltalake", "pandas"}
-    program = "import sys, spark_jobs.executor; print(*sys.modules)"
+    program = "import sys, spark_jobs.archive.executor; print(*sys.modules)"
 
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.claim import Claim, Timing
-from spark_jobs.failures import JobFailed
+from spark_jobs.lib.failures import JobFailed
+from spark_jobs.replay.claim import Claim, Timing
 from storage.lake.table import Lake
 
 FOLDER = "replays/orders/default/claims"
@@ -106,7 +106,7 @@ def test_run_that_stood_still_looks_before_it_goes_on(lake: Lake) -> None:
             first.check()
 
 
-def test_run_that_only_asks_disturbs_nobody(lake: Lake) -> None:
+def test_run_that_only_asks_disturbs_no_other(lake: Lake) -> None:
     with Claim(lake, FOLDER, "first", Timing(beat_s=3_600, fresh_s=-1)) as first:
         put_claim(lake, "second", state="asking")
 

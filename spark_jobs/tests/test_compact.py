@@ -1,4 +1,4 @@
-"""The compact job makes the lake smaller, and loses neither messages nor what was archived up to where."""
+"""The compact job shrinks the lake and loses neither messages nor the highest batches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive import archive, plan, take, write
-from spark_jobs.compact import Keep, bins, files_of, first_wave, run_compact
-from spark_jobs.executor import TableFile
-from spark_jobs.runs import Run
-from spark_jobs.spark import OpenSession
-from spark_jobs.sweep import sweep
-from spark_jobs.table import archived_batch, load_or_create, removed_files
+from spark_jobs.archive.archive import archive, commit_parts, plan, write
+from spark_jobs.archive.compact import Keep, bins, first_wave, run_compact
+from spark_jobs.archive.reading import TableFile
+from spark_jobs.archive.runs import Run, sweep
+from spark_jobs.archive.table import archived_batch, open_archive, removed_files, table_files
+from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.lakes import (
     SOURCE,
     archived_rows,
@@ -76,7 +75,7 @@ def test_small_files_become_one_for_each_partition(compaction: Compaction) -> No
     summary = compaction.run()
 
     assert summary.startswith("10 files merged into 2, 0 dropped by age, 0 vacuumed, 0 orphans")
-    assert len(files_of(load_or_create(compaction.lake))) == 2
+    assert len(table_files(open_archive(compaction.lake))) == 2
     assert archived_rows(compaction.lake) == before
     assert names(before) == names(compaction.rows)
     compaction.open_session = no_session
@@ -87,7 +86,7 @@ def test_what_was_archived_up_to_where_outlives_checkpoints_and_the_log(
     compaction: Compaction,
 ) -> None:
     lake = compaction.lake
-    load_or_create(lake).alter.set_table_properties(
+    open_archive(lake).alter.set_table_properties(
         {
             "delta.logRetentionDuration": "interval 0 seconds",
             "delta.deletedFileRetentionDuration": "interval 0 seconds",
@@ -98,7 +97,7 @@ def test_what_was_archived_up_to_where_outlives_checkpoints_and_the_log(
     log = [file.name for file in lake.list(f"{ARCHIVE}/_delta_log")]
 
     assert "00000000000000000001.json" not in log
-    assert archived_batch(load_or_create(lake), (SOURCE, 0)) == 5
+    assert archived_batch(open_archive(lake), (SOURCE, 0)) == 5
     assert plan(lake, {}, {}, print).segments == []
     compaction.archive(6)
     assert names(archived_rows(lake)) == names(compaction.rows)
@@ -107,7 +106,7 @@ def test_what_was_archived_up_to_where_outlives_checkpoints_and_the_log(
 def test_replaced_files_stay_for_readers_until_they_are_vacuumed(compaction: Compaction) -> None:
     lake = compaction.lake
     compaction.run()
-    assert len(removed_files(load_or_create(lake))) == 10
+    assert len(removed_files(open_archive(lake))) == 10
     with Run(lake, "archive") as run:
         assert sweep(lake, run) == 0
 
@@ -138,7 +137,7 @@ def test_only_days_that_are_too_old_are_dropped(compaction: Compaction) -> None:
 
     kept = [row for row in compaction.rows if row["sent_at"].day == 21]
     assert names(archived_rows(compaction.lake)) == names(kept)
-    assert archived_batch(load_or_create(compaction.lake), (SOURCE, 0)) == 5
+    assert archived_batch(open_archive(compaction.lake), (SOURCE, 0)) == 5
 
 
 def test_archive_run_that_began_before_a_compaction_still_commits(
@@ -152,7 +151,7 @@ def test_archive_run_that_began_before_a_compaction_still_commits(
     with Run(lake, "archive"):
         assert compaction.run().startswith("10 files merged into 2")
 
-        assert take(lake, planned, parts) is not None
+        assert commit_parts(lake, planned, parts) is not None
 
     assert names(archived_rows(lake)) == names(compaction.rows + rows)
 
@@ -169,14 +168,14 @@ def test_compaction_that_another_one_overtook_changes_nothing(compaction: Compac
     # The first reads its table before it opens its session.
     assert compaction.run().startswith("0 files merged into 0")
 
-    assert len(files_of(load_or_create(lake))) == 2
+    assert len(table_files(open_archive(lake))) == 2
     assert names(archived_rows(lake)) == names(compaction.rows)
     assert orphans(lake) == []
 
 
 def test_damaged_file_of_the_table_is_named_and_left_as_it_is(compaction: Compaction) -> None:
     lake = compaction.lake
-    damaged = files_of(load_or_create(lake))[0].path
+    damaged = table_files(open_archive(lake))[0].path
     path = Path(lake.path(f"{ARCHIVE}/{damaged}"))
     table = pq.ParquetFile(path).read()
     bodies = pa.array(["something else"] * table.num_rows)
@@ -187,7 +186,7 @@ def test_damaged_file_of_the_table_is_named_and_left_as_it_is(compaction: Compac
     assert summary.startswith("9 files merged into 2")
     assert len(compaction.warnings) == 1
     assert damaged in compaction.warnings[0]
-    assert damaged in {file.path for file in files_of(load_or_create(lake))}
+    assert damaged in {file.path for file in table_files(open_archive(lake))}
 
 
 def test_old_days_of_snapshots_and_flows_are_removed(lake: Lake, open_session: OpenSession) -> None:
@@ -203,7 +202,7 @@ def test_old_days_of_snapshots_and_flows_are_removed(lake: Lake, open_session: O
 
 
 def file(path: str, size: int, queue: str = "q") -> TableFile:
-    return TableFile(path, size, 1, ("1", queue, "2026-11-21"))
+    return TableFile(path, size, 1, "1", queue, date(2026, 11, 21))
 
 
 def test_bins_hold_small_files_of_one_partition_up_to_a_full_one() -> None:

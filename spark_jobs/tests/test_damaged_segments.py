@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive import plan, verify, write
-from spark_jobs.failures import JobFailed
-from spark_jobs.tests.jobs import ArchiveJob
+from spark_jobs.archive.archive import plan, verify, write
+from spark_jobs.lib.failures import JobFailed
 from spark_jobs.tests.lakes import (
     SOURCE,
     archived_rows,
@@ -23,6 +22,7 @@ from spark_jobs.tests.lakes import (
     write_batches,
     write_segment,
 )
+from spark_jobs.tests.services import ArchiveJob
 from storage.lake.archive_schema import SEGMENTS
 from storage.lake.table import Lake
 
@@ -38,7 +38,7 @@ def test_missing_batch_holds_back_its_own_shard_only(job: ArchiveJob) -> None:
 
     assert names(archived_rows(job.lake)) == names(kept)
     assert job.warnings == [
-        f"batches 3 to 4 of {SOURCE}, shard 0, missing in the lake: later ones must wait"
+        f"batches 3 to 4 of {SOURCE}, shard 0, missing in the lake: later ones wait"
     ]
 
 
@@ -62,7 +62,7 @@ def test_table_that_has_forgotten_batches_is_noticed(job: ArchiveJob) -> None:
 
     assert job.run().archived.batches == 1
     assert job.warnings == [
-        f"batches 2 to 7 of {SOURCE} were archived once, and are not in this table"
+        f"batches 2 to 7 of {SOURCE} were archived before, but are not in this table"
     ]
 
 
@@ -74,7 +74,7 @@ def test_segments_that_another_run_archived_and_removed_meanwhile_are_no_damage(
     warnings: list[str] = []
 
     class Overtaken(Lake):
-        """Another run does it all when this one has looked at the table, and is about to read footers."""
+        """Another run archives all segments just before this one reads footers."""
 
         @contextmanager
         def open(self, path: str) -> Iterator[pa.NativeFile]:
@@ -169,12 +169,12 @@ def unsafe_queue(lake: Lake) -> str:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (changed_body, f"message {SOURCE}-0-34 does not have its checksum"),
-        (changed_checksum, f"message {SOURCE}-0-40 does not have its checksum"),
+        (changed_body, f"message {SOURCE}-0-34 has a wrong checksum"),
+        (changed_checksum, f"message {SOURCE}-0-40 has a wrong checksum"),
         (missing_row, "20 rows with checksum"),
         (other_sum, "20 rows with checksum"),
-        (other_identity, "it says that it is {"),
-        (later_format, "it says that it is {"),
+        (other_identity, "it has an unexpected footer: {"),
+        (later_format, "it has an unexpected footer: {"),
         (rows_of_another_batch, "it has rows of another batch"),
         (cut_file, "its footer cannot be read"),
         (zeroed_page, "batch-000000000002.parquet: "),

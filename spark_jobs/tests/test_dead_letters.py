@@ -1,4 +1,4 @@
-"""The dead-letters job: which groups messages are in, and which rows of the table a run replaces."""
+"""The dead-letters job: groups of messages, and rows of the table that a run replaces."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.archived import archived_files
-from spark_jobs.dead_letters import REPORT, command, commit, compute, run_dead_letters
-from spark_jobs.error_shapes import NO_ERROR, REPLACED, SEALED, SHAPE_MAX, shape
-from spark_jobs.failures_grouped import LETTERS, Asked
-from spark_jobs.result_tables import load
-from spark_jobs.spark import OpenSession
+from spark_jobs.archive.table import archived_files
+from spark_jobs.dead_letters.dead_letters import REPORT, command, commit, compute, run_dead_letters
+from spark_jobs.dead_letters.error_shapes import NO_ERROR, REPLACED, SEALED, SHAPE_MAX, shape
+from spark_jobs.dead_letters.groups import GROUPS, Grouping
+from spark_jobs.lib.delta import open_table
+from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.archives import BEGINNING, Row, archived, attributes, write_archive
 from storage.lake.archive_schema import DEAD_LETTERS
 from storage.lake.table import Lake
@@ -46,20 +46,20 @@ def groups(
     spark: SparkSession,
     lake: Lake,
     rows: list[Row],
-    asked: Asked = Asked(),  # noqa: B008
+    asked: Grouping = Grouping(),  # noqa: B008
 ) -> dict[tuple[str, str, str], int]:
-    """How many messages are in each (kind, name, value)."""
+    """The number of messages of each (kind, name, value)."""
     write_archive(lake, rows)
     found = compute(spark, lake, archived_files(lake), asked).to_pylist()
     return {(row["kind"], row["name"], row["value"]): row["count"] for row in found}
 
 
-def run(lake: Lake, open_session: OpenSession, asked: Asked = Asked()) -> str:  # noqa: B008
+def run(lake: Lake, open_session: OpenSession, asked: Grouping = Grouping()) -> str:  # noqa: B008
     return run_dead_letters(lake, open_session, asked, *SPAN)
 
 
 def contents(lake: Lake) -> list[Row]:
-    rows = load(lake, DEAD_LETTERS, LETTERS).to_pyarrow_dataset().to_table().to_pylist()
+    rows = open_table(lake, DEAD_LETTERS, GROUPS).to_pyarrow_dataset().to_table().to_pylist()
     return sorted(rows, key=lambda row: [str(value) for value in row.values()])
 
 
@@ -67,7 +67,7 @@ def no_spark() -> AbstractContextManager[SparkSession]:
     raise AssertionError("there is nothing to do for Spark")
 
 
-# -- error shapes -----------------------------------------------------------------------------------------------------
+# -- error shapes ----------------------------------------------------------------------------------
 
 SHAPES = {
     "Timeout after 3000 ms": "Timeout after <n> ms",
@@ -79,7 +79,7 @@ SHAPES = {
     "mail to <ann.b+c@mail.example.com> bounced": "mail to <<email>> bounced",
     "GET https://api.example.com/v1/orders?id=7 failed": "GET <url> failed",
     "expired at 2026-11-20T08:15:00.123Z, now 2026-11-21": "expired at <time>, now <time>",
-    "no key 'a b', \"c\" or `d`; can't and won't": "no key <text>, <text> or <text>; can't and won't",
+    "key 'a b', \"c\" or `d`; can't and won't": "key <text>, <text> or <text>; can't and won't",
     "  first line  \n at Foo.java:12\n": "first line",
     'Traceback (most recent call last):\n  File "a.py", line 7\nKeyError: 42\n': "KeyError: <n>",
     "a\t b   c": "a b c",
@@ -134,7 +134,7 @@ def test_shapes_are_what_python_makes_of_the_same_patterns(
     assert shapes_of(spark, texts) == [model(text) for text in texts]
 
 
-# -- groups -----------------------------------------------------------------------------------------------------------
+# -- groups ----------------------------------------------------------------------------------------
 
 
 def test_only_messages_of_a_redrive_policy_count(spark: SparkSession, lake: Lake) -> None:
@@ -219,7 +219,7 @@ def test_what_is_asked_for_is_grouped_by_however_many_values(
         for number in range(25)
     ]
 
-    found = groups(spark, lake, rows, Asked(("trace",), ("a.b",)))
+    found = groups(spark, lake, rows, Grouping(("trace",), ("a.b",)))
 
     assert {(kind, name) for kind, name, _ in found} == {
         ("all", ""),
@@ -234,7 +234,7 @@ def test_rare_values_are_others(spark: SparkSession, lake: Lake) -> None:
     rows = [letter(n, attributes=named(trace=f"t{n}")) for n in range(203)]
     rows += [letter(300 + n, attributes=named(trace="t202")) for n in range(5)]
 
-    found = groups(spark, lake, rows, Asked(("trace",)))
+    found = groups(spark, lake, rows, Grouping(("trace",)))
 
     of_trace = {value: count for (kind, _, value), count in found.items() if kind == "attribute"}
     assert (len(of_trace), of_trace["t202"], of_trace["(other)"]) == (201, 6, 3)
@@ -244,7 +244,7 @@ def test_rare_values_are_others(spark: SparkSession, lake: Lake) -> None:
 def test_groups_say_when_and_name_an_example(spark: SparkSession, lake: Lake) -> None:
     write_archive(lake, [letter(number) for number in (3700, 10, 90_000)])
 
-    rows = compute(spark, lake, archived_files(lake), Asked(by_hour=True)).to_pylist()
+    rows = compute(spark, lake, archived_files(lake), Grouping(by_hour=True)).to_pylist()
 
     everything = [row for row in rows if row["kind"] == "all"]
     assert [(str(row["day"]), row["hour"].hour, row["count"]) for row in everything] == [
@@ -269,7 +269,7 @@ def test_groups_say_when_and_name_an_example(spark: SparkSession, lake: Lake) ->
     }
 
 
-# -- the table and the report -----------------------------------------------------------------------------------------
+# -- the table and the report ----------------------------------------------------------------------
 
 
 def test_rerun_leaves_the_same_rows(lake: Lake, open_session: OpenSession) -> None:
@@ -297,7 +297,7 @@ def test_days_that_the_archive_has_no_longer_stay(
     run(lake, open_session)
     files = [file for file in archived_files(lake) if file.day == BEGINNING.date()]
 
-    asked = Asked(("none",))
+    asked = Grouping(("none",))
     commit(lake, files, compute(spark, lake, files, asked).slice(0, 1))
 
     assert [str(row["day"]) for row in contents(lake)] == ["2026-11-20"] + ["2026-11-21"] * 2
@@ -306,7 +306,7 @@ def test_days_that_the_archive_has_no_longer_stay(
 def test_days_outside_the_range_are_left_alone(lake: Lake, open_session: OpenSession) -> None:
     write_archive(lake, [letter(1), letter(100_000)])
 
-    run_dead_letters(lake, open_session, Asked(), SPAN[0], BEGINNING)
+    run_dead_letters(lake, open_session, Grouping(), SPAN[0], BEGINNING)
 
     assert {str(row["day"]) for row in contents(lake)} == {"2026-11-20"}
 
@@ -321,7 +321,7 @@ def test_archive_without_dead_letters_is_no_failure(lake: Lake, open_session: Op
 def test_range_without_files_needs_no_spark(lake: Lake) -> None:
     write_archive(lake, [letter(1)])
 
-    said = run_dead_letters(lake, no_spark, Asked(), SPAN[1], SPAN[1])
+    said = run_dead_letters(lake, no_spark, Grouping(), SPAN[1], SPAN[1])
 
     assert said == "dead-letters: the archive has no messages of these days"
 

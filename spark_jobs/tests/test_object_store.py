@@ -14,11 +14,12 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.admin import Service
-from spark_jobs.archive import plan, run_archive, take, write
-from spark_jobs.compact import Keep, run_compact
-from spark_jobs.spark import OpenSession
-from spark_jobs.table import NotCommitted, commit_to, fence, load_or_create
+from spark_jobs.archive.archive import commit_parts, plan, run_archive, write
+from spark_jobs.archive.compact import Keep, run_compact
+from spark_jobs.archive.service_client import Service
+from spark_jobs.archive.table import commit_to, fence, open_archive
+from spark_jobs.lib.delta import NotCommitted
+from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.lakes import (
     SOURCE,
     archived_rows,
@@ -114,15 +115,15 @@ def test_one_of_two_runs_commits_and_the_others_files_are_swept(
     s3: Lake, service: FakeService, open_session: OpenSession, spark: SparkSession
 ) -> None:
     rows = write_batches(s3, 2, 5)
-    load_or_create(s3)
+    open_archive(s3)
     plans = [plan(s3, {}, {}, print) for _ in range(2)]
     parts = [
         write(spark, s3, RUN[:-1] + str(number), each.segments).parts
         for number, each in enumerate(plans)
     ]
-    stale = load_or_create(s3)
+    stale = open_archive(s3)
 
-    assert [take(s3, *both) for both in zip(plans, parts, strict=True)] == [1, None]
+    assert [commit_parts(s3, *both) for both in zip(plans, parts, strict=True)] == [1, None]
     with pytest.raises(NotCommitted):
         commit_to(stale, [], plans[1].after, fence(stale))
 

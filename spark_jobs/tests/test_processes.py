@@ -37,7 +37,7 @@ LARGE = "x" * 500_000
 
 
 def forget_runs(lake: Lake) -> None:
-    """What ten minutes do: runs that were killed are known to be dead."""
+    """Age the files of killed runs by ten minutes, so that they count as dead."""
     at = time.time() - 700
     for note in lake.list(RUNS):
         os.utime(lake.path(note.path), (at, at))
@@ -159,7 +159,7 @@ def test_job_that_is_asked_to_end_leaves_no_note_and_no_java(
 
 
 def is_alive(group: int) -> bool:
-    """Whether any process of the group is left."""
+    """True if a process of the group is left."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -174,7 +174,7 @@ def test_service_that_is_away_is_said_in_one_line_and_by_the_exit_status(lake: L
     assert status == 1
     assert output == "archive: nothing to archive, 0 segments acknowledged, 0 orphans removed\n"
     assert [line.split(";")[1] for line in error.splitlines()] == [
-        " what lies in the lake is archived all the same"
+        " archiving the segments that are in the lake"
     ]
 
 

@@ -15,32 +15,31 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from spark_jobs.charts import amounts_chart, times_chart
-from spark_jobs.counting import ShardHour
-from spark_jobs.failures import JobFailed
-from spark_jobs.queue_age import (
+from spark_jobs.ages.counting import ShardHour
+from spark_jobs.ages.queue_age import (
     HOURLY,
     REPORT,
     command,
     commit,
     compute,
-    loads,
     plan,
+    portions,
     publish,
     run_queue_age,
 )
-from spark_jobs.report import duration, number, signed
-from spark_jobs.result_tables import load
-from spark_jobs.snapshots import HOUR_MS, Hour
-from spark_jobs.spark import OpenSession
-from spark_jobs.table import NotCommitted
-from spark_jobs.tests.snapshots import HOUR, at, flow, stored, write_flows, write_snapshot
+from spark_jobs.ages.snapshots import HOUR_MS, Hour
+from spark_jobs.lib.charts import amounts_chart, times_chart
+from spark_jobs.lib.delta import NotCommitted, open_table
+from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.report import duration, number, signed
+from spark_jobs.lib.spark import OpenSession
+from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
 from storage.lake.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST
 from storage.lake.table import Lake, LakeFile
 
 
 def table_of(lake: Lake) -> DeltaTable:
-    return load(lake, QUEUE_AGE, HOURLY)
+    return open_table(lake, QUEUE_AGE, HOURLY)
 
 
 def contents(lake: Lake) -> list[dict[str, Any]]:
@@ -56,7 +55,7 @@ def no_spark() -> AbstractContextManager[SparkSession]:
     raise AssertionError("there is nothing to do for Spark")
 
 
-# -- reruns -----------------------------------------------------------------------------------------------------------
+# -- reruns ----------------------------------------------------------------------------------------
 
 
 def test_rerun_changes_nothing_and_needs_no_spark(lake: Lake, open_session: OpenSession) -> None:
@@ -68,7 +67,7 @@ def test_rerun_changes_nothing_and_needs_no_spark(lake: Lake, open_session: Open
     second = run_queue_age(lake, no_spark)
 
     assert first == (
-        "queue-age: 2 queues, 1 hour, 2 messages looked at; worst orders (oldest 3 h 12 min)"
+        "queue-age: 2 queues, 1 hour, 2 messages counted; worst orders (oldest 3 h 12 min)"
     )
     assert second == "queue-age: nothing new; worst orders (oldest 3 h 12 min)"
     assert (contents(lake), table_of(lake).version()) == (before, version)
@@ -86,7 +85,7 @@ def test_hour_with_new_files_is_computed_from_all_its_files(
     said = run_queue_age(lake, open_session)
 
     after = contents(lake)
-    assert said.startswith("queue-age: 2 queues, 1 hour, 3 messages looked at")
+    assert said.startswith("queue-age: 2 queues, 1 hour, 3 messages counted")
     assert after[0] == before[0]
     assert [(row["queue"], row["messages"], row["files"]) for row in after[1:]] == [
         ("new", 1, 2),
@@ -129,7 +128,7 @@ def test_since_leaves_earlier_hours_alone(lake: Lake, open_session: OpenSession)
     assert [row["hour"] for row in contents(lake)] == [at(60), at(120)]
 
 
-# -- crashes and others -----------------------------------------------------------------------------------------------
+# -- crashes and others ----------------------------------------------------------------------------
 
 
 def test_run_that_dies_before_its_commit_has_changed_nothing(
@@ -184,7 +183,7 @@ def test_run_that_was_overtaken_begins_anew_with_what_is_left(
 
     said = run_queue_age(lake, overtaken)
 
-    assert said.startswith("queue-age: 1 queue, 1 hour, 1 message looked at")
+    assert said.startswith("queue-age: 1 queue, 1 hour, 1 message counted")
     assert [(row["hour"], row["messages"]) for row in contents(lake)] == [(HOUR, 1), (at(60), 1)]
 
 
@@ -205,11 +204,11 @@ def test_large_lakes_are_taken_in_portions_of_whole_days() -> None:
 
     hours = {number * HOUR_MS: hour(number) for number in range(60)}
 
-    assert [sorted(some)[0] // HOUR_MS for some in loads(hours)] == [0, 24, 48]
-    assert {ms: each for some in loads(hours) for ms, each in some.items()} == hours
+    assert [sorted(some)[0] // HOUR_MS for some in portions(hours)] == [0, 24, 48]
+    assert {ms: each for some in portions(hours) for ms, each in some.items()} == hours
 
 
-# -- what shows it ----------------------------------------------------------------------------------------------------
+# -- what shows it ---------------------------------------------------------------------------------
 
 
 def test_newest_hour_is_what_the_service_reads(lake: Lake, open_session: OpenSession) -> None:
@@ -308,7 +307,7 @@ def test_numbers_read_well() -> None:
     assert [signed(value) for value in (None, -3, 0, 4)] == ["–", "-3", "0", "+4"]
 
 
-# -- the command ------------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 
 def test_hours_and_since_exclude_each_other(tmp_path: Path) -> None:
@@ -316,7 +315,7 @@ def test_hours_and_since_exclude_each_other(tmp_path: Path) -> None:
 
     result = CliRunner().invoke(command, arguments)
 
-    assert (result.exit_code, "both say where to begin" in result.output) == (2, True)
+    assert (result.exit_code, "exclude each other" in result.output) == (2, True)
 
 
 def test_publishing_needs_no_more_than_two_days(lake: Lake) -> None:

@@ -12,33 +12,20 @@ from pyspark.sql import SparkSession
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import Members, create_fifo_queue, receive
 from compat_tests.node_process import NodeProcess
-from spark_jobs.archived import Selection, read_archive, selected_files
-from spark_jobs.claim import Claim, Timing
-from spark_jobs.failures import JobFailed
-from spark_jobs.replay import Plan, Sending, Tally, dry_run, in_order, run_replay, send_all
-from spark_jobs.replay_ledger import Ledger
-from spark_jobs.sending import Destination, Message, Rate, find_destination
-from spark_jobs.spark import OpenSession
+from spark_jobs.archive.table import read_archive
+from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.spark import OpenSession
+from spark_jobs.replay.claim import Claim, Timing
+from spark_jobs.replay.ledger import Ledger
+from spark_jobs.replay.replay import Plan, Sending, Tally, dry_run, run_replay, send_all
+from spark_jobs.replay.selection import Selection, in_order, selected_files
+from spark_jobs.replay.sending import Destination, Message, Rate, find_destination
 from spark_jobs.tests import replaying
 from spark_jobs.tests.archives import BEGINNING, Row, archived, attributes, write_archive
 from spark_jobs.tests.buckets import bucket
 from storage.lake.table import Lake
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    node = NodeProcess(tmp_path_factory.mktemp("node")).start()
-    yield node
-    node.stop()
-
-
-@pytest.fixture(scope="module")
-def sqs(node: NodeProcess) -> Iterator[Boto3Client]:
-    client = Boto3Client(node.url, node.credentials)
-    yield client
-    client.close()
 
 
 def destination_of(sqs: Boto3Client, url: str) -> Destination:
@@ -60,7 +47,7 @@ def fifo(sqs: Boto3Client) -> Destination:
 
 
 class Run(NamedTuple):
-    """What a run said and did. The summary is that of a queue `orders`."""
+    """The output and result of a run. The summary is that of a queue `orders`."""
 
     summary: str
     tally: Tally
@@ -138,7 +125,7 @@ def test_messages_come_back_as_they_were(
     summary = replay(orders).summary
 
     first, second = sorted(take_all(sqs, orders), key=lambda message: str(message["Body"]))
-    assert summary == "2 sent to orders, 0 refused, 0 were there already, 0 sealed"
+    assert summary == "2 sent to orders, 0 refused, 0 sent before, 0 sealed"
     assert first["Body"] == 'body "ä" \U0001f600\n'
     assert first["MessageAttributes"] == {
         "kind": {"DataType": "String.foo", "StringValue": "karte ü"},
@@ -165,8 +152,8 @@ def test_second_run_sends_what_the_first_did_not(
 
     assert set(first) == {f"m-{position}" for position in range(12)}
     assert set(second) == {f"m-{position}" for position in range(12, 25)}
-    assert "13 sent to orders, 0 refused, 12 were there already" in second_run.summary
-    assert "0 sent to orders, 0 refused, 25 were there already" in third_run.summary
+    assert "13 sent to orders, 0 refused, 12 sent before" in second_run.summary
+    assert "0 sent to orders, 0 refused, 25 sent before" in third_run.summary
     assert third_run.tally.requests == 0
     assert take_all(sqs, orders) == []
 
@@ -232,7 +219,7 @@ def test_message_that_sqs_refuses_holds_back_what_follows_in_its_group(
 
     assert bodies(take_all(sqs, fifo)) == ["m-1", "m-4"]
     assert tally.refused == 1
-    assert "2 sent to orders, 1 refused, 1 held back behind them, 0 were there" in summary
+    assert "2 sent to orders, 1 refused, 1 held back behind them, 0 sent before" in summary
     (warning,) = warnings
     assert warning.startswith("id-2 (position 2) is refused: InvalidParameterValue")
 
@@ -252,7 +239,7 @@ def test_sealed_and_damaged_messages_are_not_sent(
 
     summary, tally, warnings = replay(orders)
 
-    assert summary == "2 sent to orders, 1 refused, 0 were there already, 1 sealed"
+    assert summary == "2 sent to orders, 1 refused, 0 sent before, 1 sealed"
     assert tally.refused == 1
     assert sorted(bodies(take_all(sqs, orders))) == ["m-1", "m-4"]
     assert warnings == ["id-3 (position 3) is refused: its checksum in the archive is wrong"]
@@ -289,11 +276,11 @@ def test_dry_run_counts_and_leaves_everything_alone(
 
     assert summary == (
         f"dry run: 3 would be sent to {orders.arn}, 0.0 MB, 6 s at 0.5 a second, "
-        "1 were there already, 1 sealed"
+        "1 sent before, 1 sealed"
     )
     assert said == [
-        "orders 2026-11-20: 0 to send, 0.0 MB, 1 were there already, 1 sealed",
-        "orders 2026-11-21: 3 to send, 0.0 MB, 0 were there already, 0 sealed",
+        "orders 2026-11-20: 0 to send, 0.0 MB, 1 sent before, 1 sealed",
+        "orders 2026-11-21: 3 to send, 0.0 MB, 0 sent before, 0 sealed",
     ]
     assert lake.list("") == files_before
     assert take_all(sqs, orders) == []
@@ -329,7 +316,7 @@ def test_run_beside_another_of_the_same_name_is_refused(
     plan = plan_of(lake, orders)
 
     with Claim(lake, f"{plan.folder}/claims", "first", Timing(beat_s=0.05)):
-        with pytest.raises(JobFailed, match="another run is at work there"):
+        with pytest.raises(JobFailed, match="another run is active"):
             replay(orders)
 
         assert replay(orders, name="another").tally.sent == 1
@@ -359,7 +346,7 @@ def test_queue_that_is_gone_stops_the_run_in_one_line(
     write_archive(lake, [archived(1)])
     sqs.call("DeleteQueue", QueueUrl=orders.url)
 
-    with pytest.raises(JobFailed, match=r"takes no more: .*NonExistentQueue.* \(0 were sent"):
+    with pytest.raises(JobFailed, match=r"accepts no more: .*NonExistentQueue.* \(0 sent"):
         replay(orders)
 
 

@@ -14,7 +14,7 @@ import pytest
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import Members, counts, create_fifo_queue, receive
 from compat_tests.node_process import NodeProcess, environment
-from spark_jobs.replay_ledger import Ledger
+from spark_jobs.replay.ledger import Ledger
 from spark_jobs.tests import replaying
 from spark_jobs.tests.archives import archived, write_archive
 from storage.lake.table import Lake
@@ -23,20 +23,6 @@ pytestmark = pytest.mark.slow
 
 CHECKOUT = Path(__file__).parent.parent.parent
 ENTRIES_MAX = 10
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    node = NodeProcess(tmp_path_factory.mktemp("node")).start()
-    yield node
-    node.stop()
-
-
-@pytest.fixture(scope="module")
-def sqs(node: NodeProcess) -> Iterator[Boto3Client]:
-    client = Boto3Client(node.url, node.credentials)
-    yield client
-    client.close()
 
 
 @pytest.fixture
@@ -91,7 +77,7 @@ def take_all(sqs: Boto3Client, url: str) -> list[Members]:
 
 
 def wait_for_more(in_queue: Callable[[], int], count: int, process: subprocess.Popen[str]) -> None:
-    """Wait until the process has sent so many messages."""
+    """Wait until the process has sent this many messages."""
     goal = in_queue() + count
     deadline_s = time.monotonic() + 300
     while in_queue() < goal:
@@ -101,7 +87,7 @@ def wait_for_more(in_queue: Callable[[], int], count: int, process: subprocess.P
 
 
 def finished(process: subprocess.Popen[str]) -> str:
-    """What it said on standard output; it must succeed."""
+    """Its standard output; it must succeed."""
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     return said
@@ -181,7 +167,7 @@ def test_killed_job_goes_on_by_the_command_that_started_it(
 
     assert 50 <= known < 400
     assert second == (
-        f"replay: {400 - known} sent to orders, 0 refused, {known} were there already, 0 sealed\n"
+        f"replay: {400 - known} sent to orders, 0 refused, {known} sent before, 0 sealed\n"
     )
     bodies = [each["Body"] for each in take_all(sqs, url)]
     assert set(bodies) == {f"m-{position}" for position in range(400)}

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.dead_letters import REPORT as DEAD_LETTERS_REPORT
-from spark_jobs.dead_letters import run_dead_letters
-from spark_jobs.failures_grouped import Asked
-from spark_jobs.queue_age import HOURLY, REPORT, run_queue_age
-from spark_jobs.result_tables import load
-from spark_jobs.spark import OpenSession
+from spark_jobs.ages.queue_age import HOURLY, REPORT, run_queue_age
+from spark_jobs.dead_letters.dead_letters import REPORT as DEAD_LETTERS_REPORT
+from spark_jobs.dead_letters.dead_letters import run_dead_letters
+from spark_jobs.dead_letters.groups import Grouping
+from spark_jobs.lib.delta import open_table
+from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.archives import BEGINNING, archived, write_archive
 from spark_jobs.tests.buckets import bucket
 from spark_jobs.tests.processes import ended, job, kill, wait
-from spark_jobs.tests.snapshots import at, flow, stored, write_flows, write_snapshot
+from spark_jobs.tests.snapshot_files import at, flow, stored, write_flows, write_snapshot
 from storage.lake.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST
 from storage.lake.table import Lake
 
@@ -24,7 +24,7 @@ ARN = "arn:aws:sqs:us-east-1:000000000000:orders"
 
 
 def rows_of(lake: Lake) -> int:
-    return int(load(lake, QUEUE_AGE, HOURLY).to_pyarrow_dataset().count_rows())
+    return int(open_table(lake, QUEUE_AGE, HOURLY).to_pyarrow_dataset().count_rows())
 
 
 def test_both_jobs_work_in_an_object_store(open_session: OpenSession) -> None:
@@ -38,10 +38,10 @@ def test_both_jobs_work_in_an_object_store(open_session: OpenSession) -> None:
 
         ages = run_queue_age(lake, open_session)
         again = run_queue_age(lake, open_session)
-        failed = run_dead_letters(lake, open_session, Asked(), BEGINNING, BEGINNING)
+        failed = run_dead_letters(lake, open_session, Grouping(), BEGINNING, BEGINNING)
 
         worst = "worst orders (oldest 2 h)"
-        assert ages == f"queue-age: 2 queues, 1 hour, 2 messages looked at; {worst}"
+        assert ages == f"queue-age: 2 queues, 1 hour, 2 messages counted; {worst}"
         assert again == f"queue-age: nothing new; {worst}"
         assert failed.startswith("dead-letters: 3 messages of 1 queue")
         assert rows_of(lake) == 2

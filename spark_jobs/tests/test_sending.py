@@ -1,4 +1,4 @@
-"""What goes into a request, at which rate, and what comes of it."""
+"""Sending: entries of a request, rate, and outcome."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.replay_ledger import Named
-from spark_jobs.sending import (
+from spark_jobs.replay.ledger import Named
+from spark_jobs.replay.sending import (
     BATCH_BYTES_MAX,
     ENTRIES_MAX,
     Attributes,
@@ -56,7 +56,7 @@ def binary(value: bytes, kind: str = "Binary") -> dict[str, Any]:
     return {"data_type": kind, "string_value": None, "binary_value": value}
 
 
-# -- what goes into a request -----------------------------------------------------------------------------------------
+# -- what goes into a request ----------------------------------------------------------------------
 
 _SIZES = st.one_of(
     st.integers(1, 2_000), st.integers(90_000, 120_000), st.integers(1_000_000, BATCH_BYTES_MAX)
@@ -161,7 +161,7 @@ def test_damage_is_named(damaged: Message, what: str | None) -> None:
     assert damaged.damage is None if what is None else what in str(damaged.damage)
 
 
-# -- rate -------------------------------------------------------------------------------------------------------------
+# -- rate ------------------------------------------------------------------------------------------
 
 
 class Time:
@@ -206,7 +206,7 @@ def test_slow_rate_sends_single_messages() -> None:
     assert Rate(None).entries_max == ENTRIES_MAX
 
 
-# -- what comes of a request ------------------------------------------------------------------------------------------
+# -- what comes of a request -----------------------------------------------------------------------
 
 Answer = Callable[[list[dict[str, Any]]], dict[str, Any]]
 

@@ -1,4 +1,4 @@
-"""The sweep takes nothing that a table version within reach has, or that a run could still commit."""
+"""The sweep removes no file that a table version has or that a run could still commit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive import Plan, plan, take, write
-from spark_jobs.parts import Part
-from spark_jobs.runs import Run
-from spark_jobs.sweep import sweep
-from spark_jobs.table import NotCommitted, commit_to, fence, load_or_create
+from spark_jobs.archive.archive import Plan, commit_parts, plan, write
+from spark_jobs.archive.parts import Part
+from spark_jobs.archive.runs import Run, sweep
+from spark_jobs.archive.table import commit_to, fence, open_archive
+from spark_jobs.lib.delta import NotCommitted
 from spark_jobs.tests.lakes import archived_rows, names, orphans, write_batches
 from storage.lake.archive_schema import ARCHIVE, RUNS
 from storage.lake.table import Lake
@@ -24,7 +24,7 @@ PAUSED = "archive-" + "0" * 32
 @pytest.fixture
 def written(lake: Lake, spark: SparkSession) -> tuple[Plan, list[Part]]:
     """A run that wrote its parts, and has not committed them yet; to others it looks dead."""
-    load_or_create(lake)
+    open_archive(lake)
     write_batches(lake, 2, 5)
     planned = plan(lake, {}, {}, print)
     return planned, write(spark, lake, PAUSED, planned.segments).parts
@@ -41,7 +41,7 @@ def test_run_whose_parts_were_swept_cannot_commit_them(
     with Run(lake, "archive") as run:
         assert sweep(lake, run) == len(written[1]) > 0
 
-    assert take(lake, *written) is None
+    assert commit_parts(lake, *written) is None
     assert archived_rows(lake) == []
     assert len(plan(lake, {}, {}, print).segments) == 2
 
@@ -49,9 +49,9 @@ def test_run_whose_parts_were_swept_cannot_commit_them(
 def test_run_that_commits_while_the_sweep_looks_keeps_its_parts(
     lake: Lake, written: tuple[Plan, list[Part]]
 ) -> None:
-    seen_by_sweep = load_or_create(lake)
+    seen_by_sweep = open_archive(lake)
 
-    assert take(lake, *written) is not None
+    assert commit_parts(lake, *written) is not None
     with pytest.raises(NotCommitted):
         commit_to(seen_by_sweep, [], {}, fence(seen_by_sweep) + 1)
 
@@ -63,7 +63,7 @@ def test_run_that_commits_while_the_sweep_looks_keeps_its_parts(
 def test_run_that_looked_before_a_sweep_is_refused_by_delta_itself(
     lake: Lake, written: tuple[Plan, list[Part]]
 ) -> None:
-    seen_by_run = load_or_create(lake)
+    seen_by_run = open_archive(lake)
     with Run(lake, "archive") as run:
         sweep(lake, run)
 
@@ -77,7 +77,7 @@ def test_parts_stay_while_another_run_lives(lake: Lake, written: tuple[Plan, lis
         assert sweep(lake, run) == 0
 
     assert len(orphans(lake)) == len(written[1])
-    assert take(lake, *written) is not None
+    assert commit_parts(lake, *written) is not None
 
 
 def test_run_without_a_heartbeat_for_ten_minutes_is_dead(
@@ -96,7 +96,7 @@ def test_run_without_a_heartbeat_for_ten_minutes_is_dead(
 def test_drafts_of_killed_writers_go_and_what_is_not_ours_stays(
     lake: Lake, written: tuple[Plan, list[Part]]
 ) -> None:
-    assert take(lake, *written) is not None
+    assert commit_parts(lake, *written) is not None
     folder = Path(lake.path(ARCHIVE)) / "account=1/queue=q/day=2026-11-21"
     folder.mkdir(parents=True)
     (folder / ".draft-abc").write_bytes(b"half")

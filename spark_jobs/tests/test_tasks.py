@@ -1,4 +1,4 @@
-"""How work is cut into tasks, and what is said when they fail."""
+"""Splitting work into tasks, and the message when a task fails."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from spark_jobs.failures import JobFailed
-from spark_jobs.progress import Done
-from spark_jobs.tasks import cut, run_tasks
+from spark_jobs.archive.tasks import run_tasks, split_work
+from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.progress import Work
 
 MB = 1 << 20
 
 
 @given(st.lists(st.integers(0, 500 * MB), max_size=60), st.integers(1, 64))
 def test_tasks_hold_all_work_in_order_and_none_is_empty(sizes: list[int], processors: int) -> None:
-    tasks = cut(sizes, lambda size: size, processors)
+    tasks = split_work(sizes, lambda size: size, processors)
 
     assert [size for task in tasks for size in task] == sizes
     assert all(tasks)
@@ -26,7 +26,7 @@ def test_tasks_hold_all_work_in_order_and_none_is_empty(sizes: list[int], proces
 
 def test_processors_share_what_is_worth_sharing() -> None:
     def count(work: list[int], processors: int) -> int:
-        return len(cut(work, lambda size: size, processors))
+        return len(split_work(work, lambda size: size, processors))
 
     assert count([MB] * 20, 8) == 1
     assert count([MB] * 64, 8) == 4
@@ -35,7 +35,7 @@ def test_processors_share_what_is_worth_sharing() -> None:
 
 
 def test_results_come_in_the_order_of_the_tasks(spark: SparkSession) -> None:
-    tasks = [(letter, Done(1, 1, 1)) for letter in "abc"]
+    tasks = [(letter, Work(1, 1, 1)) for letter in "abc"]
 
     assert run_tasks(spark, "job", tasks, lambda task: task) == [(0, "a"), (1, "b"), (2, "c")]
 
@@ -45,6 +45,6 @@ def test_failure_of_a_task_is_said_in_its_own_words(spark: SparkSession) -> None
         raise RuntimeError("the disk\nis full")
 
     with pytest.raises(JobFailed, match=r"^the disk") as failed:
-        run_tasks(spark, "job", [("a", Done(1, 1, 1))], fail)
+        run_tasks(spark, "job", [("a", Work(1, 1, 1))], fail)
 
     assert "\n" not in str(failed.value)

@@ -24,7 +24,7 @@ from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
 from sqs_api.admin.actions import AdminPage
 from sqs_api.gateway.access import Access
-from sqs_api.http.known_hosts import KnownHosts
+from sqs_api.http.origins import KnownHosts
 
 _PASSED_ON = re.compile(rb"forwarded|via|x-real-ip|x-forwarded-.*")
 """Headers of proxies."""

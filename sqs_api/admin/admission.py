@@ -24,11 +24,11 @@ from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.pages import AdminPages, Answer
 from sqs_api.admin.queue_pages import list_deleted, remove_queue, restore_deleted
 from sqs_api.admin.service_note import local_url, make_local_key, remove_note, write_note
-from sqs_api.archiving.service import LakeSide
+from sqs_api.archiving.service import Archiving
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.metrics import Metrics
-from sqs_api.http.known_hosts import KnownHosts
+from sqs_api.http.origins import KnownHosts
 from sqs_api.settings.config import Audience, AuthMode, Settings
 
 
@@ -85,7 +85,7 @@ class AdminSide:
 
 
 def admin_answers(
-    backups: Backups, catalog: Catalog, deletions: Deletions, lake: LakeSide | None
+    backups: Backups, catalog: Catalog, deletions: Deletions, lake: Archiving | None
 ) -> dict[str, Answer]:
     """The answers of the pages in `admin_actions.PAGES`, by action; those of the archive need a lake."""
     answers: dict[str, Answer] = {

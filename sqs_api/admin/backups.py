@@ -12,7 +12,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.copies.backup import BackupDraft
 from cluster.shards.clock import Clock
 from storage.copies.manifest import BackupRefused, Manifest
-from storage.engines.rocks import RocksStore
+from storage.engines.durable import DurableStore
 
 _FLUSHES = 2
 """The first writes out what waits in memory, the second what came meanwhile: so much less for the checkpoint, during which
@@ -28,7 +28,7 @@ class Backups:
         shards: Mapping[int, Path],
         *,
         catalog: Catalog,
-        store_of: Callable[[int], RocksStore],
+        store_of: Callable[[int], DurableStore],
         clock: Clock,
         version: str,
     ) -> None:

@@ -1,4 +1,4 @@
-"""HandOver: brings messages that left their queues to the lake, and snapshots of what waits.
+"""Exporter: brings messages that left their queues to the lake, and snapshots of what waits.
 
 The shard decides (`visibility/rules/archive.py`): it seals batches and forgets those that are archived. What is on
 disk is then written to the lake by a process of its own, so that no request waits for it. One at a time; a failure
@@ -33,14 +33,14 @@ from storage.copies.export_task import (
     ShardExport,
     readable_keys,
 )
-from storage.engines.rocks import RocksStore
+from storage.engines.durable import DurableStore
 from storage.engines.store import StoreFailed
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.operations import AcknowledgeArchive, SealArchive
 from visibility.rules.archive import the_shard
 
-HAND_OVER_CHECK_S = 1.0
+EXPORT_CHECK_S = 1.0
 BATCH_BYTES = 64 << 20
 """What waits is sealed once it takes so much on disk, or once it has waited for `archive_seal_s`."""
 _SNAPSHOT_SHARE = 10
@@ -69,7 +69,7 @@ class InLake(NamedTuple):
     batch: int
 
 
-class HandOver:
+class Exporter:
     """Belongs to the event loop's thread."""
 
     def __init__(
@@ -79,7 +79,7 @@ class HandOver:
         catalog: QueueView,
         clock: Clock,
         *,
-        store_of: Callable[[int], RocksStore],
+        store_of: Callable[[int], DurableStore],
         disk: DiskSpace,
     ) -> None:
         """`store_of` gives the store that a shard uses now. The settings name a lake."""

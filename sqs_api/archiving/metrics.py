@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from cluster.shards.router import Router
-from sqs_api.archiving.exporter import HandOver
+from sqs_api.archiving.exporter import Exporter
 from sqs_api.archiving.schedule import Schedule
 
 _QUEUE_LABELS = ("account", "region", "queue")
@@ -26,12 +26,12 @@ class ArchiveMetrics:
 
     def __init__(
         self,
-        hand_over: HandOver,
+        exporter: Exporter,
         router: Router,
         schedule: Schedule | None,
         now_ms: Callable[[], int],
     ) -> None:
-        self._hand_over = hand_over
+        self._exporter = exporter
         self._router = router
         self._schedule = schedule
         self._now_ms = now_ms
@@ -49,7 +49,7 @@ class ArchiveMetrics:
             ),
             default=self._now_ms(),
         )
-        done = self._hand_over
+        done = self._exporter
         for name, text, gauge in (
             ("waiting_messages", "Messages that wait for the archive.", sum(a.messages for a in archives)),
             ("waiting_bytes", "About what they take on disk.", sum(a.size for a in archives)),

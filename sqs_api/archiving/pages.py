@@ -20,7 +20,7 @@ from sqs_api.admin.access import AdminRequest
 from sqs_api.admin.actions import ACKNOWLEDGE_ARCHIVE, READ_ARCHIVE, SEAL_ARCHIVE
 from sqs_api.admin.pages import Answer, error_page
 from sqs_api.archiving.archived_table import ArchivedTable, NotInTable, TableUnreadable
-from sqs_api.archiving.exporter import ExportFailed, HandOver, InLake
+from sqs_api.archiving.exporter import Exporter, ExportFailed, InLake
 from storage.lake.archived_batch import Claimed
 from visibility.contract.errors import InvalidParameterValue, QueueError
 
@@ -50,10 +50,8 @@ class _Waiting:
 class ArchivePages:
     """Answers these pages."""
 
-    def __init__(
-        self, hand_over: HandOver, router: Router, lake: str, table: ArchivedTable
-    ) -> None:
-        self._hand_over = hand_over
+    def __init__(self, exporter: Exporter, router: Router, lake: str, table: ArchivedTable) -> None:
+        self._exporter = exporter
         self._router = router
         self._lake = lake
         self._table = table
@@ -73,7 +71,7 @@ class ArchivePages:
 
     async def seal(self, sent: AdminRequest) -> web.Response:
         """The highest batch of each shard in the lake. Raises ExportFailed, QueueError."""
-        places = await self._hand_over.seal()
+        places = await self._exporter.seal()
         return web.json_response({"shards": [place._asdict() for place in places]})
 
     async def acknowledge(self, sent: AdminRequest) -> web.Response:
@@ -87,7 +85,7 @@ class ArchivePages:
         claimed = Claimed(said.source, said.shard, said.batch, said.table_id, said.version)
         try:
             await self._table.check(claimed)
-            removed = await self._hand_over.acknowledge(InLake(said.source, said.shard, said.batch))
+            removed = await self._exporter.acknowledge(InLake(said.source, said.shard, said.batch))
         except NotInTable as refusal:
             return error_page(409, str(refusal))
         except TableUnreadable as error:

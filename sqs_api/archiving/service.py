@@ -1,4 +1,4 @@
-"""LakeSide: what a node with a lake has beside one without: the hand-over, scheduled jobs, their pages and metrics."""
+"""Archiving: what a node with a lake has beside one without: the hand-over, scheduled jobs, their pages and metrics."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from cluster.shards.router import Router
 from cluster.shards.shard import ArchiveLimits
 from sqs_api.admin.pages import Answer
 from sqs_api.archiving.archived_table import ArchivedTable
-from sqs_api.archiving.exporter import HAND_OVER_CHECK_S, HandOver
+from sqs_api.archiving.exporter import EXPORT_CHECK_S, Exporter
 from sqs_api.archiving.metrics import ArchiveMetrics
 from sqs_api.archiving.pages import ArchivePages
 from sqs_api.archiving.schedule import Schedule
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
-from sqs_api.periodic import Watches
+from sqs_api.periodic import Periodic
 from sqs_api.settings.config import Settings, WhenFull, seconds_of
 from storage.copies.files import FOLDER_MODE
-from storage.engines.rocks import RocksStore
+from storage.engines.durable import DurableStore
 
 
 class LakeRefused(Exception):
@@ -53,7 +53,7 @@ def archive_limits(settings: Settings) -> ArchiveLimits | None:
     return ArchiveLimits(settings.archive_max_mib << 20, retains)
 
 
-class LakeSide:
+class Archiving:
     """Belongs to the event loop's thread."""
 
     def __init__(
@@ -63,33 +63,33 @@ class LakeSide:
         catalog: QueueView,
         clock: Clock,
         *,
-        store_of: Callable[[int], RocksStore],
+        store_of: Callable[[int], DurableStore],
         disk: DiskSpace,
     ) -> None:
         """The settings name a lake; `store_of` gives the store that a shard uses now."""
         self._settings = settings
         self._router = router
         self._clock = clock
-        self._hand_over = HandOver(settings, router, catalog, clock, store_of=store_of, disk=disk)
+        self._exporter = Exporter(settings, router, catalog, clock, store_of=store_of, disk=disk)
         self._schedule: Schedule | None = None
 
-    def begin(self, metrics: Metrics, watches: Watches) -> None:
+    def begin(self, metrics: Metrics, periodic: Periodic) -> None:
         """Start periodic work. The node's note must be in its data folder, since jobs read it."""
         every, lake = self._settings.archive_every, self._settings.lake
-        watches.every(HAND_OVER_CHECK_S, self._hand_over.look)
+        periodic.every(EXPORT_CHECK_S, self._exporter.look)
         if every is not None and lake is not None:
             schedule = self._schedule = Schedule(lake, self._settings.data, self._clock)
-            watches.every(seconds_of(every), schedule.run)
+            periodic.every(seconds_of(every), schedule.run)
         now_ms = self._clock.now_ms
-        metrics.attach(ArchiveMetrics(self._hand_over, self._router, self._schedule, now_ms))
+        metrics.attach(ArchiveMetrics(self._exporter, self._router, self._schedule, now_ms))
 
     def answers(self) -> Mapping[str, Answer]:
         """The pages of the archive by action."""
         lake = self._settings.lake or ""
-        return ArchivePages(self._hand_over, self._router, lake, ArchivedTable(lake)).answers()
+        return ArchivePages(self._exporter, self._router, lake, ArchivedTable(lake)).answers()
 
     async def stop(self) -> None:
         """End the processes that work for the node."""
-        await self._hand_over.stop()
+        await self._exporter.stop()
         if self._schedule is not None:
             await self._schedule.stop()

@@ -30,8 +30,8 @@ from sqs_api.commands.options import (
     user_of,
 )
 from sqs_api.settings.config import Settings
+from visibility.contract.actions import ACTIONS
 from visibility.contract.naming import parse_arn
-from visibility.contract.operations import ACTIONS
 
 _REFUSED = 1
 _KEY_ACTIONS = frozenset(f"kms:{operation}" for operation in OPERATIONS)
@@ -143,7 +143,7 @@ def _asked_for(settings: Settings, action: str, queue: str | None) -> _AskedFor:
     parsed = parse_arn(resource)
     if parsed is None:
         raise Refused(f"--queue: {queue} names no queue")
-    single = action if action in _KEY_ACTIONS else f"sqs:{name.removesuffix('Batch')}"
+    single = action if action in _KEY_ACTIONS else ACTIONS[name].permission
     return _AskedFor(single, resource, parsed.account, parsed.region, parsed.name)
 
 

@@ -33,14 +33,13 @@ from sqs_api.gateway.key_access import (
     said_to_key,
 )
 from visibility.contract import operations as op
+from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import KmsAccessDenied, QueueDoesNotExist
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import parse_arn, queue_address
-from visibility.contract.operations import ACTIONS, Operation
+from visibility.contract.operations import Operation
 from visibility.rules.move_tasks import decode_handle
 
-PERMISSIONS = {row.request: f"sqs:{name.removesuffix('Batch')}" for name, row in ACTIONS.items()}
-"""The permission that each action needs: a batch needs that of its single action."""
 _MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """What StartMessageMoveTask needs on its source, beside itself."""
 _MOVE_DESTINATION = "sqs:SendMessage"
@@ -103,7 +102,7 @@ class Access:
             caller.user is not None or account != caller.account or "Policy" in queue.attributes
         ):
             request = _Request(self, caller, sender, headers, operation)
-            request.check(PERMISSIONS[type(operation)], queue.arn, account, queue)
+            request.check(_permission(operation), queue.arn, account, queue)
         if self._enforced and "KmsMasterKeyId" in queue.attributes:
             needs = NEEDS.get(type(operation))
             if needs is not None and not is_own_key(queue, caller):
@@ -136,7 +135,7 @@ class Access:
         if self._enforced and (caller.user is not None or account != caller.account):
             arn = f"arn:aws:sqs:{caller.region}:{account}:{name}"
             request = _Request(self, caller, sender, headers, operation)
-            request.check(PERMISSIONS[type(operation)], arn, account)
+            request.check(_permission(operation), arn, account)
 
     def admit(
         self,
@@ -350,6 +349,10 @@ def _request_tags(operation: Operation | None) -> Iterator[tuple[str, tuple[str,
     for key, value in tags.items():
         yield f"aws:requesttag/{key.lower()}", (value,)
     yield "aws:tagkeys", tuple(tags) or keys
+
+
+def _permission(operation: Operation) -> str:
+    return ACTIONS[type(operation).__name__].permission
 
 
 _DENIES_ALL = read_policy(

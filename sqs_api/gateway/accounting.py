@@ -1,48 +1,145 @@
-"""Ledger: what the gateway tells of each answered request, to the usage of accounts and to the audit log."""
+"""Accounting: one count of each answered request, for metrics and the usage of accounts, and its line in the audit log."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Protocol
 
 import structlog
 
+from auth.caller import Caller
 from auth.errors import AuthError
-from sqs_api.gateway.audit import AUDITED, AuditLog
-from sqs_api.gateway.usage import Usage, UsageRow
-from visibility.contract.errors import KmsAccessDenied
+from sqs_api.gateway.access import Sender
+from sqs_api.gateway.audit import AuditLog
+from sqs_api.gateway.usage import CHUNK_BYTES, Counters, Usage, UsageRow
+from storage.histogram import Histogram
+from visibility.contract.actions import Action
+from visibility.contract.errors import KmsAccessDenied, QueueError
+from visibility.contract.model import QueueDefinition
+from visibility.contract.operations import Operation
 
-if TYPE_CHECKING:
-    from sqs_api.gateway.gateway import Exchange
+LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0)
+NOT_READ = "-"
+"""The action of a request that could not be read."""
+_KEYS_MAX = 50_000
+
+_Key = tuple[str, int, str, int]
+"""Account (empty if none is known), queue id (0 if it is about no queue's messages), action, status."""
 
 
-class Ledger:
+class Answered(Protocol):
+    """An answered request, as far as it is accounted for; what could not be read is None."""
+
+    request_id: str
+    bytes_in: int
+    action: Action | None
+    operation: Operation | None
+    queue: QueueDefinition | None
+    caller: Caller | None
+    refusal: QueueError | AuthError | None
+
+    @property
+    def client(self) -> Sender:
+        """The origin of the request."""
+
+
+class Accounting:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, usage: Usage, audit: AuditLog | None) -> None:
+    def __init__(self, usage: Usage | None = None, audit: AuditLog | None = None) -> None:
+        """Without a usage nothing outlives the process."""
         self._usage = usage
-        self.audit = audit
+        self._audit = audit
+        self._counted: dict[_Key, tuple[Counters, Histogram]] = {}
+        """Since the last `write`; latencies are those of the action, since the start."""
+        self._requests: dict[tuple[str, int], int] = {}
+        """Requests by action and status, up to the last `write`."""
+        self.latencies: dict[str, Histogram] = {}
+        """Time from a request's last byte to its answer, by action."""
+        self.refusals: dict[str, int] = {}
+        """Refused requests by error code."""
         self._unwritten: list[UsageRow] = []
         self._log = structlog.get_logger("usage")
 
-    def answered(self, exchange: Exchange, bytes_out: int) -> None:
-        """A request was answered."""
-        caller, operation, audit = exchange.caller, exchange.operation, self.audit
-        if caller is not None:
-            self._usage.count(caller.account, exchange.queue, exchange.bytes_in, bytes_out)
-        if audit is None:
+    def answered(self, exchange: Answered, status: int, bytes_out: int, taken_s: float) -> None:
+        """Count a request that is about to be answered."""
+        caller, queue, action = exchange.caller, exchange.queue, exchange.action
+        key = (
+            "" if caller is None else caller.account,
+            0 if queue is None else queue.queue_id,
+            NOT_READ if action is None else action.name,
+            status,
+        )
+        counters, latencies = self._counted.get(key) or self._begin(key, queue)
+        bytes_in = exchange.bytes_in
+        payload = bytes_in if bytes_in > bytes_out else bytes_out
+        counters[0] += 1
+        counters[1] += 1 if payload <= CHUNK_BYTES else -(-payload // CHUNK_BYTES)
+        counters[2] += bytes_in
+        counters[3] += bytes_out
+        latencies.buckets[bisect_left(LATENCY_BOUNDS_S, taken_s)] += 1
+        latencies.total += taken_s
+        if exchange.refusal is not None:
+            self._refused(exchange)
+        elif action is not None and action.audited and self._audit is not None:
+            self._note(exchange, "")
+
+    def _begin(self, key: _Key, queue: QueueDefinition | None) -> tuple[Counters, Histogram]:
+        account, _, action, status = key
+        arn = "" if queue is None else queue.arn
+        if len(self._counted) >= _KEYS_MAX:
+            key, arn = (account, 0, action, status), ""  # more queues than a minute should name
+        found = self._counted.get(key)
+        if found is None:
+            counters: Counters = [0, 0, 0, 0]
+            if account and self._usage is not None:
+                counters = self._usage.counters(account, arn, f"{action} {status}")
+            latencies = self.latencies.setdefault(action, Histogram(LATENCY_BOUNDS_S))
+            found = self._counted[key] = (counters, latencies)
+        return found
+
+    def _refused(self, exchange: Answered) -> None:
+        refusal, action = exchange.refusal, exchange.action
+        assert refusal is not None
+        self.refusals[refusal.code] = self.refusals.get(refusal.code, 0) + 1
+        if self._audit is None:
             return
-        if isinstance(exchange.refusal, AuthError | KmsAccessDenied):
-            ip, code = exchange.client.source_ip, exchange.refusal.code
-            audit.denied(exchange.action, caller, ip, exchange.request_id, code)
-        elif type(operation) in AUDITED and operation is not None and caller is not None:
-            code = "" if exchange.refusal is None else exchange.refusal.code
-            ip = exchange.client.source_ip
-            audit.action(operation, exchange.action, caller, ip, exchange.request_id, code)
+        if isinstance(refusal, AuthError | KmsAccessDenied):
+            name = NOT_READ if action is None else action.name
+            source_ip = exchange.client.source_ip
+            self._audit.denied(name, exchange.caller, source_ip, exchange.request_id, refusal.code)
+        elif action is not None and action.audited:
+            self._note(exchange, refusal.code)
+
+    def _note(self, exchange: Answered, refusal: str) -> None:
+        """An administrative action for the audit log; `refusal` is an error code, empty if it was done."""
+        caller, operation, action = exchange.caller, exchange.operation, exchange.action
+        assert caller is not None
+        assert operation is not None
+        assert action is not None
+        assert self._audit is not None
+        source_ip = exchange.client.source_ip
+        self._audit.action(operation, action.name, caller, source_ip, exchange.request_id, refusal)
+
+    def requests(self) -> dict[tuple[str, int], int]:
+        """Answered requests since the start, by action and status."""
+        found = dict(self._requests)
+        for (action, status), count in self._by_action():
+            found[action, status] = found.get((action, status), 0) + count
+        return found
+
+    def _by_action(self) -> Iterator[tuple[tuple[str, int], int]]:
+        for (_, _, action, status), (counters, _) in self._counted.items():
+            yield (action, status), counters[0]
 
     async def write(self) -> None:
-        """Add what was counted to the file; what cannot be written now comes with the next call."""
+        """Add what was counted to the usage; what cannot be written now comes with the next call."""
+        if self._usage is None:
+            return
+        self._requests, self._counted = self.requests(), {}
         journals, rows = self._usage.take()
         rows, self._unwritten = self._unwritten + rows, []
         if not journals and not rows:

@@ -20,7 +20,6 @@ from typing import Any
 import structlog
 
 from auth.caller import Caller
-from visibility.contract import operations as op
 from visibility.contract.operations import Operation
 
 FILE_NAME = "audit.log"
@@ -30,22 +29,6 @@ _WAITING_MAX = 10_000
 _DENIED_PER_S_MAX = 50
 _DETAIL_CHARACTERS_MAX = 32 << 10
 """Of one line: more than any policy SQS takes. A request that is refused may say megabytes."""
-
-AUDITED: frozenset[type[Operation]] = frozenset(
-    (
-        op.CreateQueue,
-        op.DeleteQueue,
-        op.SetQueueAttributes,
-        op.AddPermission,
-        op.RemovePermission,
-        op.TagQueue,
-        op.UntagQueue,
-        op.PurgeQueue,
-        op.StartMessageMoveTask,
-        op.CancelMessageMoveTask,
-    )
-)
-"""What changes more than messages one by one."""
 
 
 def audit_line(wall_s: float, event: str, **fields: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -14,8 +15,11 @@ _ENOUGH_AGAIN = 1.1
 class DiskSpace:
     """Watches the file system of the data folder."""
 
-    def __init__(self, folder: Path, reserve_bytes: int) -> None:
-        """`reserve_bytes` 0: there is always enough."""
+    def __init__(
+        self, folder: Path, reserve_bytes: int, can_grow: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`reserve_bytes` 0: there is always enough. `can_grow` is false when a log finds no space to go on."""
+        self._can_grow = can_grow
         self._folder = folder
         self._reserve_bytes = reserve_bytes
         self._log = structlog.get_logger("disk")
@@ -38,7 +42,7 @@ class DiskSpace:
             return
         self.free_bytes = there.f_bavail * there.f_frsize
         needed = self._reserve_bytes * (_ENOUGH_AGAIN if self.is_short else 1.0)
-        is_short = self.free_bytes < needed
+        is_short = self.free_bytes < needed or not self._can_grow()
         if is_short is not self.is_short:
             self.is_short = is_short
             say = self._log.error if is_short else self._log.warning

@@ -20,12 +20,10 @@ from auth.caller import Caller
 from auth.errors import AuthError, MissingAuthenticationToken
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.router import Router
-from cluster.shards.turn import Ticket
 from sqs_api.gateway.access import Access, Sender
-from sqs_api.gateway.accounting import Ledger
+from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.metrics import Metrics
-from sqs_api.gateway.payload import PREPARE, Preparer, receipts_of
+from sqs_api.gateway.payload import PAYLOADS, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.rates import Rates
 from sqs_api.http.origins import AllowedOrigins
@@ -39,9 +37,9 @@ from sqs_api.protocol.codec import (
     encode_result,
 )
 from sqs_api.protocol.json_codec import encode_json
-from sqs_api.protocol.reply import HeaderLines, Reply, date_line
-from sqs_api.protocol.request import RawRequest
+from sqs_api.protocol.reply import HeaderLines, date_line, reply
 from sqs_api.protocol.wire import CONTENT_TYPE_AWS_JSON
+from visibility.contract.actions import ACTIONS, Action
 from visibility.contract.errors import (
     InternalError,
     QueueError,
@@ -49,35 +47,14 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import (
-    ACTIONS,
-    CreateQueue,
-    Operation,
-    ReceiveMessage,
-    ReturnMessages,
-    Route,
-    SendMessage,
-    SendMessageBatch,
-    StartMessageMoveTask,
-    TagQueue,
-)
+from visibility.contract.operations import Operation, ReceiveMessage, ReturnMessages
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
 from visibility.contract.results import Result
-from visibility.contract.validate import check
 from visibility.rules.receive import wait_ms
+from visibility.state.waiters import Ticket
 
 _HOST = re.compile(rb"[A-Za-z0-9._~:\[\]-]{1,255}")
 _TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."
-_TO_SHARD = frozenset(
-    row.request
-    for row in ACTIONS.values()
-    if row.route is Route.SHARD and "queue_url" in row.required
-)
-
-_TAKE_SPACE = frozenset(
-    (CreateQueue, SendMessage, SendMessageBatch, StartMessageMoveTask, TagQueue)
-)
-"""What is refused below the disk reserve."""
 _DISK_SHORT = "The service has no space for more messages. Please try again."
 
 
@@ -98,25 +75,29 @@ class Authenticate(Protocol):
 class Client(Sender, Protocol):
     """Where a request came from and its answer goes."""
 
-    def write_reply(self, reply: Reply) -> bool:
-        """Write the answer; False if the client is gone and did not get it."""
+    def write_reply(self, written: bytes) -> bool:
+        """Write a reply after which the connection may stay open; False if the client is gone and did not get it."""
 
 
 class Exchange(msgspec.Struct):
-    """One request that waits for its answer. A msgspec Struct since those are made fastest."""
+    """One request that waits for its answer. A msgspec Struct since those are made fastest.
+
+    Its headers and body are not kept: a long poll waits for seconds.
+    """
 
     gateway: Gateway
     client: Client
     request_id: str
     started_s: float
+    bytes_in: int
     wire: Wire = Wire.JSON
-    action: str = "-"
+    action: Action | None = None
+    """None until the request is read."""
     answered: bool = False
     operation: Operation | None = None
     queue: QueueDefinition | None = None
     caller: Caller | None = None
     ticket: Ticket | None = None
-    bytes_in: int = 0
     refusal: QueueError | AuthError | None = None
     does_not_wait: bool = False
     """A long poll that is answered at once, since too many wait."""
@@ -126,18 +107,17 @@ class Exchange(msgspec.Struct):
     def on_answer(self, answer: Answer | QueueError) -> None:
         """The shard released the answer."""
         ticket, self.ticket = self.ticket, None
-        gateway = self.gateway
+        gateway, kind = self.gateway, type(answer)
         try:
-            if isinstance(answer, QueueError):
-                gateway.refuse(self, answer)
-            elif type(answer) is Deliveries:
-                if (
-                    ticket is not None
-                ):  # a purge may have given the queue another id while it waited
+            if kind is Deliveries:
+                if ticket is not None:
+                    # A purge may have given the queue another id while it waited.
                     self.queue = ticket.request.queue
-                gateway.hand_out(self, answer)
-            elif type(answer) is Deduplicated:
-                gateway.count_duplicates(self, answer)
+                gateway.hand_out(self, answer)  # type: ignore[arg-type]
+            elif kind is Deduplicated:
+                gateway.count_duplicates(self, answer)  # type: ignore[arg-type]
+            elif isinstance(answer, QueueError):
+                gateway.refuse(self, answer)
             else:
                 gateway.succeed(self, answer)
         except Exception:
@@ -153,11 +133,11 @@ class Gateway:
         authenticate: Authenticate,
         queues: QueueActions,
         router: Router,
-        metrics: Metrics,
+        accounting: Accounting,
         clock: Clock,
         entropy: Entropy,
         public_url: str | None,
-        preparer: Preparer,
+        payloads: Payloads,
         access: Access,
         disk: DiskSpace,
         waiting_polls_max: int = 100_000,
@@ -166,10 +146,11 @@ class Gateway:
         self._authenticate = authenticate
         self._queues = queues
         self._router = router
-        self._metrics = metrics
-        self._clock = clock
+        self._accounting = accounting
+        self._monotonic_s = clock.monotonic_s
+        self._wall_s = clock.wall_s
         self._public_url = public_url
-        self._preparer = preparer
+        self._payloads = payloads
         self._waiting_polls_max = waiting_polls_max
         self.polls_not_waited = 0
         """Long polls that were answered at once, since too many wait."""
@@ -187,8 +168,6 @@ class Gateway:
         self._id_prefix = f"{bits >> 96:08x}-{bits >> 80 & 0xFFFF:04x}-4{bits >> 68 & 0xFFF:03x}-8"
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
-        self.ledger: Ledger | None = None
-        """Who is told of each answered request."""
         self.empty_receives: dict[int, int] = {}
         """Receives that returned nothing, by queue id."""
         self.duplicates: dict[int, int] = {}
@@ -200,33 +179,44 @@ class Gateway:
         """Refuse what comes above these rates from now on."""
         self._rates = rates if rates.is_needed else None
 
-    def begin(self, raw: RawRequest, client: Client) -> Exchange:
-        """Answer a request through `client`: at once if it is refused, else when its outcome is known."""
-        self.outstanding += 1
-        exchange = self._exchange(client, raw.headers)
+    def begin(
+        self, client: Client, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes
+    ) -> Exchange:
+        """Answer a request through `client`: at once if it is refused, else when its outcome is known.
+
+        `target` is the raw path and query, `headers` maps lower-case names to values.
+        """
+        exchange = self._exchange(client, headers, body)
         try:
-            self._dispatch(raw, exchange)
+            self._dispatch(exchange, method, target, headers, body)
         except (QueueError, AuthError) as refusal:
-            if exchange.action == "-":
-                exchange.wire = detect_wire(raw.method, raw.target, raw.headers)
+            if exchange.action is None:
+                exchange.wire = detect_wire(method, target, headers)
             self.refuse(exchange, refusal)
         except Exception:
-            if exchange.action == "-":
-                exchange.wire = detect_wire(raw.method, raw.target, raw.headers)
+            if exchange.action is None:
+                exchange.wire = detect_wire(method, target, headers)
             self.fail(exchange)
         return exchange
 
-    def refuse_unread(self, client: Client, head: RawRequest, refusal: QueueError) -> None:
+    def refuse_unread(
+        self,
+        client: Client,
+        method: bytes,
+        target: bytes,
+        headers: dict[bytes, bytes],
+        refusal: QueueError,
+    ) -> None:
         """Answer a request whose body is not read."""
-        self.outstanding += 1
-        exchange = self._exchange(client, head.headers)
-        exchange.wire = detect_wire(head.method, head.target, head.headers)
+        exchange = self._exchange(client, headers, b"")
+        exchange.wire = detect_wire(method, target, headers)
         self._write_refusal(exchange, refusal)
 
-    def _exchange(self, client: Client, headers: dict[bytes, bytes]) -> Exchange:
+    def _exchange(self, client: Client, headers: dict[bytes, bytes], body: bytes) -> Exchange:
+        self.outstanding += 1
         self._ids += 1
-        request_id = self._id_prefix + f"{self._ids:012x}"
-        exchange = Exchange(self, client, request_id, self._clock.monotonic_s())
+        request_id = f"{self._id_prefix}{self._ids:012x}"
+        exchange = Exchange(self, client, request_id, self._monotonic_s(), len(body))
         if self._origins is not None:
             exchange.letting = self._origins.headers_of_answer(headers)
         return exchange
@@ -245,32 +235,42 @@ class Gateway:
 
     # -- down -------------------------------------------------------------------------------------------------------------
 
-    def _dispatch(self, raw: RawRequest, exchange: Exchange) -> None:
-        headers = raw.headers
-        now_s = self._clock.wall_s()
+    def _dispatch(
+        self,
+        exchange: Exchange,
+        method: bytes,
+        target: bytes,
+        headers: dict[bytes, bytes],
+        body: bytes,
+    ) -> None:
+        now_s = self._wall_s()
         if now_s >= self._next_second:
             self._next_second = int(now_s) + 1
             self._date = date_line(now_s)
         try:
-            caller = self._authenticate(raw.method, raw.target, headers, raw.body, now_s)
-            decoded = decode_request(raw.method, raw.target, headers, raw.body)
+            caller = self._authenticate(method, target, headers, body, now_s)
+            decoded = decode_request(method, target, headers, body)
         except MissingAuthenticationToken as unsigned:
-            caller, decoded = self._admit_unsigned(raw, exchange.client, unsigned)
+            try:
+                decoded = decode_request(method, target, headers, body)
+                caller = self._admit_unsigned(decoded, exchange.client, headers)
+            except (QueueError, AuthError):
+                raise unsigned from None
         operation = decoded.operation
         exchange.wire = decoded.wire
-        exchange.action = decoded.action
+        exchange.action = action = ACTIONS[decoded.action]
         exchange.operation = operation
         exchange.caller = caller
-        exchange.bytes_in = len(raw.body)
-        check(operation)
+        action.check(operation)
         if self._rates is not None:
             self._rates.check_account(caller)
-        if self._disk.is_short and type(operation) in _TAKE_SPACE:
+        if self._disk.is_short and action.takes_space:
             self._disk.refused += 1
             raise ServiceUnavailable(_DISK_SHORT)
-        if type(operation) not in _TO_SHARD:
+        make_payload = PAYLOADS.get(action.request)
+        if make_payload is None:
             self._access.admit(operation, caller, exchange.client, headers)
-            self._start_task(self._answer_queue_action(exchange, decoded, caller, headers))
+            self._start_task(self._answer_queue_action(exchange, operation, caller, headers))
             return
         url: str = operation.queue_url  # type: ignore[attr-defined]
         queue = self._access.queue(operation, url, caller, exchange.client, headers)
@@ -279,25 +279,24 @@ class Gateway:
         exchange.queue = queue
         if self._rates is not None:
             self._rates.check_queue(operation, queue)
-        parts = PREPARE[type(operation)](self._preparer, operation, queue, caller, headers)
+        payload = make_payload(self._payloads, operation, queue, caller, headers)
         if self._rates is not None:
-            self._rates.check_groups(queue, parts)
+            self._rates.check_groups(queue, payload)
         target_queue = None
         if queue.settings.redrive_policy is not None:
             target_queue = self._queues.dead_letter_queue(queue)
-        request = Request(operation, queue, caller, exchange.request_id, parts, target_queue)
+        request = Request(operation, queue, caller, exchange.request_id, payload, target_queue)
         exchange.ticket = self._router.submit(request, exchange.on_answer)
 
     def _admit_unsigned(
-        self, raw: RawRequest, client: Client, unsigned: MissingAuthenticationToken
-    ) -> tuple[Caller, Decoded]:
-        """A request that nobody signed, if a queue's policy lets everyone make it. Raises `unsigned` if it does not."""
-        try:
-            decoded = decode_request(raw.method, raw.target, raw.headers, raw.body)
-            check(decoded.operation)
-            return self._access.nobody_may(decoded.operation, client, raw.headers), decoded
-        except (QueueError, AuthError):
-            raise unsigned from None
+        self, decoded: Decoded, client: Client, headers: dict[bytes, bytes]
+    ) -> Caller:
+        """The caller of a request that nobody signed, if a queue's policy lets everyone make it.
+
+        Raises QueueError, AuthError.
+        """
+        ACTIONS[decoded.action].check(decoded.operation)
+        return self._access.nobody_may(decoded.operation, client, headers)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -305,14 +304,16 @@ class Gateway:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer_queue_action(
-        self, exchange: Exchange, decoded: Decoded, caller: Caller, headers: dict[bytes, bytes]
+        self,
+        exchange: Exchange,
+        operation: Operation,
+        caller: Caller,
+        headers: dict[bytes, bytes],
     ) -> None:
         """A task of its own, which a client that hangs up does not interrupt."""
         try:
             base_url = self._base_url(headers, exchange.client)
-            result = await self._queues.answer(
-                decoded.operation, caller, base_url, exchange.request_id
-            )
+            result = await self._queues.answer(operation, caller, base_url, exchange.request_id)
             self.succeed(exchange, result)
         except (QueueError, AuthError) as refusal:
             self.refuse(exchange, refusal)
@@ -344,7 +345,7 @@ class Gateway:
         assert exchange.caller is not None
         admit = partial(self._access.check_opening, queue, exchange.caller, exchange.client)
         try:
-            received = self._preparer.received(operation, queue, deliveries, admit)
+            received = self._payloads.received(operation, queue, deliveries, admit)
             written = self.succeed(exchange, received)
         except QueueError as refusal:  # a key was disabled meanwhile, or is not for this caller
             self._give_back(exchange, deliveries)
@@ -375,20 +376,21 @@ class Gateway:
 
     def succeed(self, exchange: Exchange, result: Answer) -> bool:
         """Answer with a result; False if the client did not get it."""
-        assert result is None or isinstance(result, Result)
         if exchange.wire is Wire.JSON:
             return self._write(exchange, 200, CONTENT_TYPE_AWS_JSON, encode_json(result))
-        body = encode_result(exchange.action, exchange.wire, result, exchange.request_id)
+        assert exchange.action is not None
+        assert result is None or isinstance(result, Result)
+        body = encode_result(exchange.action.name, exchange.wire, result, exchange.request_id)
         return self._write(exchange, 200, content_type(exchange.wire), body)
 
     def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
         """Answer with an error."""
         if isinstance(refusal, ServiceUnavailable):
-            self._log.error("unavailable", request_id=exchange.request_id, action=exchange.action)
+            action = "-" if exchange.action is None else exchange.action.name
+            self._log.error("unavailable", request_id=exchange.request_id, action=action)
         self._write_refusal(exchange, refusal)
 
     def _write_refusal(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
-        self._metrics.refused(refusal.code)
         exchange.refusal = refusal
         error = encode_error(refusal, exchange.wire, exchange.request_id)
         self._write(exchange, error.status, error.content_type, error.body, error.headers)
@@ -409,13 +411,13 @@ class Gateway:
     ) -> bool:
         self.outstanding -= 1
         exchange.answered = True
-        taken_s = self._clock.monotonic_s() - exchange.started_s
-        self._metrics.observe(exchange.action, status, taken_s)
-        if self.ledger is not None:
-            self.ledger.answered(exchange, len(body))
-        headers += exchange.letting
-        reply = Reply(status, kind, exchange.request_id, self._date, body, headers)
-        return exchange.client.write_reply(reply)
+        taken_s = self._monotonic_s() - exchange.started_s
+        self._accounting.answered(exchange, status, len(body), taken_s)
+        if exchange.letting:
+            headers += exchange.letting
+        return exchange.client.write_reply(
+            reply(status, kind, exchange.request_id, self._date, body, headers)
+        )
 
 
 def _without_wait(

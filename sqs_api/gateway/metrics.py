@@ -1,7 +1,7 @@
 """What the service counts, and its page for Prometheus.
 
-The hot path only adds to plain numbers; prometheus-client writes the exposition when it is asked for. Parts of the service
-that count something are named in `service_metrics.py` and `queue_metrics.py`, which read them then.
+The hot path only adds to numbers (`accounting.py`); prometheus-client writes the exposition when it is asked for. Parts of
+the service that count something are named in `service_metrics.py` and `queue_metrics.py`, which read them then.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sqs_api.gateway.accounting import Accounting
 from storage.histogram import Histogram
-
-LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0)
 
 
 class Source(Protocol):
@@ -46,30 +45,15 @@ class _Only(Collector):
 
 
 class Metrics:
-    """What the gateway counts, and the page of all sources."""
+    """The page of all sources, and of answered requests."""
 
-    def __init__(self) -> None:
-        self._requests: dict[tuple[str, int], int] = {}
-        self._latencies: dict[str, Histogram] = {}
-        self._refusals: dict[str, int] = {}
+    def __init__(self, accounting: Accounting) -> None:
+        self._accounting = accounting
         self._sources: list[Source] = []
         self._reading = asyncio.Lock()
         self._process = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._process)
-
-    def observe(self, action: str, status: int, duration_s: float) -> None:
-        """Count one answered request."""
-        key = (action, status)
-        self._requests[key] = self._requests.get(key, 0) + 1
-        latencies = self._latencies.get(action)
-        if latencies is None:
-            latencies = self._latencies[action] = Histogram(LATENCY_BOUNDS_S)
-        latencies.observe(duration_s)
-
-    def refused(self, code: str) -> None:
-        """Count a refusal by its error code."""
-        self._refusals[code] = self._refusals.get(code, 0) + 1
 
     def attach(self, *sources: Source) -> None:
         """Show these too."""
@@ -90,13 +74,13 @@ class Metrics:
         requests = CounterMetricFamily(
             "holdfast_requests", "Answered requests.", labels=("action", "status")
         )
-        for (action, status), count in self._requests.items():
+        for (action, status), count in self._accounting.requests().items():
             requests.add_metric((action, str(status)), count)
         yield requests
         refusals = CounterMetricFamily(
             "holdfast_refusals", "Refused requests by error code.", labels=("code",)
         )
-        for code, count in self._refusals.items():
+        for code, count in self._accounting.refusals.items():
             refusals.add_metric((code,), count)
         yield refusals
         latencies = HistogramMetricFamily(
@@ -104,7 +88,7 @@ class Metrics:
             "Time from a request's last byte to its answer, the waiting of long polls included.",
             labels=("action",),
         )
-        for action, histogram in self._latencies.items():
+        for action, histogram in self._accounting.latencies.items():
             add_histogram(latencies, (action,), histogram)
         yield latencies
         for source in self._sources:

@@ -11,7 +11,14 @@ from typing import Any
 
 from auth.caller import Caller
 from sqs_api.gateway.sealing import Admit, Sealer
-from visibility.content.content import Delivery, contents_of, message_of, selection_of
+from visibility.content.content import (
+    NOTHING,
+    Delivery,
+    contents_of,
+    message_of,
+    plain_message_of,
+    selection_of,
+)
 from visibility.content.receipts import ReceiptKey
 from visibility.content.sequence_numbers import sequence_number
 from visibility.contract.errors import QueueError
@@ -31,12 +38,12 @@ from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import Message, ReceiveMessageResult
 from visibility.contract.validate import check_visibility_timeout
 
-Parts = tuple[Content | Receipt | QueueError, ...]
+Payload = tuple[Content | Receipt | QueueError, ...]
 _TRACE_HEADER = b"x-amzn-trace-id"
 _RECEIPT_KEYS_MAX = 50_000
 
 
-class Preparer:
+class Payloads:
     """Knows the keys that messages and receipt handles are made with."""
 
     def __init__(self, sealer: Sealer) -> None:
@@ -64,9 +71,13 @@ class Preparer:
             data = self._sealer.open(message, admit)
             if data is None:
                 continue
+            handle = key.handle(lease.handle_sequence or lease.sequence, lease.receive_count)
+            if selection is NOTHING:
+                messages.append(plain_message_of(message.message_id, handle, data))
+                continue
             delivery = Delivery(
                 message.message_id,
-                key.handle(lease.handle_sequence or lease.sequence, lease.receive_count),
+                handle,
                 message.sent_at_ms,
                 lease.receive_count,
                 lease.first_received_at_ms,
@@ -93,15 +104,10 @@ class Preparer:
         queue: QueueDefinition,
         caller: Caller,
         headers: Mapping[bytes, bytes],
-    ) -> Parts:
+    ) -> Payload:
         trace = headers.get(_TRACE_HEADER)
         trace_text = None if trace is None else trace.decode("latin-1")
-        sealer = self._sealer
-        contents = contents_of(operation, queue, caller.principal, trace_text, sealer.digest_key)
-        return tuple(
-            sealer.seal(content, queue) if type(content) is Content else content
-            for content in contents
-        )
+        return contents_of(operation, queue, caller.principal, trace_text, self._sealer)
 
     def _receive(
         self,
@@ -109,7 +115,7 @@ class Preparer:
         queue: QueueDefinition,
         caller: Caller,
         headers: Mapping[bytes, bytes],
-    ) -> Parts:
+    ) -> Payload:
         self._sealer.check(queue)
         return ()
 
@@ -119,7 +125,7 @@ class Preparer:
         queue: QueueDefinition,
         caller: Caller,
         headers: Mapping[bytes, bytes],
-    ) -> Parts:
+    ) -> Payload:
         return (self._receipt_key(queue).receipt(operation.receipt_handle or ""),)
 
     def _receipts(
@@ -128,7 +134,7 @@ class Preparer:
         queue: QueueDefinition,
         caller: Caller,
         headers: Mapping[bytes, bytes],
-    ) -> Parts:
+    ) -> Payload:
         key = self._receipt_key(queue)
         parts: list[Receipt | QueueError] = []
         for entry in operation.entries or ():
@@ -149,15 +155,15 @@ def receipts_of(deliveries: Deliveries) -> tuple[Receipt, ...]:
     )
 
 
-Prepare = Callable[[Preparer, Any, QueueDefinition, Caller, Mapping[bytes, bytes]], Parts]
+MakePayload = Callable[[Payloads, Any, QueueDefinition, Caller, Mapping[bytes, bytes]], Payload]
 
-PREPARE: dict[type[Operation], Prepare] = {
-    SendMessage: Preparer._contents,
-    SendMessageBatch: Preparer._contents,
-    ReceiveMessage: Preparer._receive,
-    DeleteMessage: Preparer._receipt,
-    DeleteMessageBatch: Preparer._receipts,
-    ChangeMessageVisibility: Preparer._receipt,
-    ChangeMessageVisibilityBatch: Preparer._receipts,
+PAYLOADS: dict[type[Operation], MakePayload] = {
+    SendMessage: Payloads._contents,
+    SendMessageBatch: Payloads._contents,
+    ReceiveMessage: Payloads._receive,
+    DeleteMessage: Payloads._receipt,
+    DeleteMessageBatch: Payloads._receipts,
+    ChangeMessageVisibility: Payloads._receipt,
+    ChangeMessageVisibilityBatch: Payloads._receipts,
 }
 """What the shard needs beside the operation."""

@@ -1,6 +1,7 @@
-"""TABLE: the actions on queues, which the catalog answers.
+"""TABLE: the actions that the catalog answers, alone or with shards: those on queues and on message move tasks.
 
-Each is a coroutine of the operation, its caller and the base of queue URLs; none is in the hot path.
+Each is a coroutine of the operation, its caller and the base of queue URLs; none is in the hot path. Move tasks name queues
+by ARN and live in the shard of their source.
 """
 
 from __future__ import annotations
@@ -15,18 +16,24 @@ from cluster.catalog.catalog import Catalog
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from sqs_api.admin.deletions import Deletions
-from sqs_api.gateway.move_actions import MoveOperation, move_request
 from visibility.contract import operations as op
 from visibility.contract import results
 from visibility.contract.attributes import checked_tags, needs_counters, shown_attributes
-from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 from visibility.contract.limits import LIST_RESULTS
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.naming import queue_address, queue_url
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
+from visibility.rules.move_tasks import check_start, decode_handle
 
 _NO_COUNTERS = QueueCounters(0, 0, 0)
+_SOURCE_GONE = "The resource that you specified for the SourceArn parameter doesn't exist."
+_DESTINATION_GONE = (
+    "The resource that you specified for the DestinationArn parameter doesn't exist."
+)
+
+MoveOperation = op.StartMessageMoveTask | op.CancelMessageMoveTask | op.ListMessageMoveTasks
 
 
 class QueueActions:
@@ -167,7 +174,38 @@ class QueueActions:
     async def _move_task(
         self, operation: MoveOperation, caller: Caller, base_url: str, request_id: str
     ) -> Answer:
-        return await self._router.ask(move_request(operation, self._catalog, caller, request_id))
+        return await self._router.ask(_move_request(operation, self._catalog, caller, request_id))
+
+
+def _move_request(
+    operation: MoveOperation, catalog: Catalog, caller: Caller, request_id: str
+) -> Request:
+    """The request to the shard that holds the source and its tasks. Raises ResourceNotFound, InvalidParameterValue."""
+    destination = targets = None
+    if isinstance(operation, op.CancelMessageMoveTask):
+        source_arn = decode_handle(operation.task_handle or "").source_arn
+    else:
+        source_arn = operation.source_arn or ""
+    source = _queue(catalog, source_arn, caller, _SOURCE_GONE)
+    if isinstance(operation, op.StartMessageMoveTask):
+        if operation.destination_arn is not None:
+            destination = _queue(catalog, operation.destination_arn, caller, _DESTINATION_GONE)
+        sources = catalog.dead_letter_sources(source)
+        refusal = check_start(source, destination, is_dead_letter_queue=bool(sources))
+        if refusal is not None:
+            raise refusal
+        if caller.user is not None or caller.account != source.account:
+            # Only these were checked: a message may come from a queue that names another dead-letter queue by now.
+            targets = tuple(queue.arn for queue in sources)
+    return Request(operation, source, caller, request_id, destination=destination, targets=targets)
+
+
+def _queue(catalog: Catalog, arn: str, caller: Caller, refusal: str) -> QueueDefinition:
+    """The queue; those of other regions are out of a request's reach, as at AWS's endpoints."""
+    queue = catalog.queue_of_arn(arn)
+    if queue is None or queue.region != caller.region:
+        raise ResourceNotFound(refusal)
+    return queue
 
 
 def _page(

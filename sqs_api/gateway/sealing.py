@@ -20,7 +20,7 @@ from cluster.keys.keyring import Keyring
 from cluster.shards.clock import Clock
 from visibility.content.sealing import SealingFailed
 from visibility.contract.errors import KmsDisabled, KmsNotFound
-from visibility.contract.model import Content, QueueDefinition
+from visibility.contract.model import QueueDefinition
 from visibility.state.events import StoredMessage
 
 Admit = Callable[[NamedKey], None]
@@ -70,22 +70,10 @@ class Sealer:
         if reference is not None:
             self._current(reference, queue.account)
 
-    def seal(self, content: Content, queue: QueueDefinition) -> Content:
-        """The message as it is stored. Raises KmsNotFound, KmsDisabled."""
+    def key_of(self, queue: QueueDefinition) -> DataKey | None:
+        """See `visibility.content.sealing.SendSealing`."""
         reference = queue.settings.encryption
-        if reference is None:
-            return content
-        key = self._current(reference, queue.account).key
-        return Content(
-            key.seal(content.data),
-            content.size,
-            content.md5_of_message_body,
-            content.md5_of_message_attributes,
-            content.md5_of_message_system_attributes,
-            content.group,
-            content.deduplication,
-            key.number,
-        )
+        return None if reference is None else self._current(reference, queue.account).key
 
     def open(self, message: StoredMessage, admit: Admit | None = None) -> bytes | None:
         """The message's content; None, and a line in the log, if it is damaged.

@@ -20,12 +20,10 @@ import structlog
 
 from sqs_api.gateway.usage_journal import UsageJournal, journals_in, read_journal
 from storage.engines.folder import sync_folder
-from visibility.contract.model import QueueDefinition
 
 FILE_NAME = "usage.sqlite"
-_CHUNK_BYTES = 64 * 1024
-_KEYS_MAX = 50_000
-_Counters: TypeAlias = "list[int] | memoryview[int]"
+CHUNK_BYTES = 64 * 1024
+Counters: TypeAlias = "list[int] | memoryview[int]"
 """Requests, billed requests, bytes in, bytes out."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS usage (
@@ -61,46 +59,26 @@ class Usage:
         self._file = file
         self._wall_s = wall_s
         self._days_kept = days_kept
-        self._counters: dict[tuple[str, int], _Counters] = {}
         self._journal: UsageJournal | None = None
         """Begins with the first request."""
         self._unjournaled: list[tuple[str, str, list[int]]] = []
         """Account, queue and counters of what could not be put into the journal, as on a full disk."""
         self._log = structlog.get_logger("usage")
 
-    def count(
-        self, account: str, queue: QueueDefinition | None, bytes_in: int, bytes_out: int
-    ) -> None:
-        """A request is about to be answered; `queue` is None for one that is not about the messages of a queue."""
-        counters = self._counters.get((account, 0 if queue is None else queue.queue_id))
-        if counters is None:
-            counters = self._new_counters(account, queue)
-        counters[0] += 1
-        payload = bytes_in if bytes_in > bytes_out else bytes_out
-        counters[1] += 1 if payload <= _CHUNK_BYTES else -(-payload // _CHUNK_BYTES)
-        counters[2] += bytes_in
-        counters[3] += bytes_out
+    def counters(self, account: str, queue_arn: str, kind: str) -> Counters:
+        """New counters of a kind of requests, in the journal, or in memory if that has no room.
 
-    def _new_counters(self, account: str, queue: QueueDefinition | None) -> _Counters:
-        queue_id, arn = (0, "") if queue is None else (queue.queue_id, queue.arn)
-        if len(self._counters) >= _KEYS_MAX:
-            queue_id, arn = 0, ""  # more queues than a minute should name
-        counters = self._counters.get((account, queue_id))
-        if counters is None:
-            counters = self._counters[account, queue_id] = self._journaled(account, arn)
-        return counters
-
-    def _journaled(self, account: str, arn: str) -> _Counters:
-        """Counters in the journal, or in memory if there is no room for it."""
+        They are added to in place, before each answer, until the next `take`.
+        """
         try:
             if self._journal is None:
                 self._journal = UsageJournal(self._file.parent, _day(self._wall_s()))
-            return self._journal.counters(account, arn)
+            return self._journal.counters(account, queue_arn, kind)
         except OSError as error:
             if not self._unjournaled:
                 self._log.error("usage_not_journaled", error=error.strerror)
             counters = [0, 0, 0, 0]
-            self._unjournaled.append((account, arn, counters))
+            self._unjournaled.append((account, queue_arn, counters))
             return counters
 
     def take(self) -> tuple[list[Path], list[UsageRow]]:
@@ -112,7 +90,7 @@ class Usage:
         rows = [
             UsageRow(day, account, arn, *counted) for account, arn, counted in self._unjournaled
         ]
-        self._journal, self._counters, self._unjournaled = None, {}, []
+        self._journal, self._unjournaled = None, []
         return journals_in(self._file.parent), rows
 
     def write(self, journals: list[Path], rows: list[UsageRow]) -> None:

@@ -2,7 +2,10 @@
 
     chunks of 64 KiB
       first        day the counters belong to, 10 bytes of text, padded to 64
-      each         records: 4 counters of 8 bytes, length of the key in 8 bytes, `account queue-arn`, padded to 8
+      each         records: 4 counters of 8 bytes, length of the key in 8 bytes, the key, padded to 8
+
+A key is `account queue-arn kind`, without a queue `account  kind`; version 0.1 wrote no kind. Records may share account and
+queue, and are added up.
 
 A store into a mapped file costs no system call, and `kill -9` cannot take it back: the page is the system's. When it
 reaches the disk is up to the system, so a power failure may lose a journal. A chunk is written with zeros before it is
@@ -60,9 +63,9 @@ class UsageJournal:
         """Set the day that the counters belong to, such as "2026-11-22"."""
         self._first[: len(day)] = day.encode()
 
-    def counters(self, account: str, queue: str) -> memoryview[int]:
+    def counters(self, account: str, queue: str, kind: str) -> memoryview[int]:
         """New counters, to be added to in place: requests, billed requests, bytes in, bytes out. Raises OSError."""
-        key = f"{account} {queue}".encode()
+        key = f"{account} {queue} {kind}".encode()
         size = _RECORD.size + -(-len(key) // 8) * 8
         if self._at + size > _CHUNK:
             self._chunk, self._at = self._add_chunk(), 0
@@ -103,10 +106,10 @@ def _records(chunk: bytes, at: int) -> Iterator[Counted]:
     while at + _RECORD.size <= len(chunk):
         *numbers, length = _RECORD.unpack_from(chunk, at)
         key = chunk[at + _RECORD.size : at + _RECORD.size + length]
-        account, separator, queue = key.decode("ascii", errors="replace").partition(" ")
+        account, separator, rest = key.decode("ascii", errors="replace").partition(" ")
         if not separator or max(numbers) > _COUNTER_MAX:
             return
-        yield Counted(account, queue, *numbers)
+        yield Counted(account, rest.partition(" ")[0], *numbers)
         at += _RECORD.size + -(-length // 8) * 8
 
 

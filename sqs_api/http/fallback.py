@@ -1,78 +1,156 @@
-"""A request on aiohttp's way: its headers, its body, and the answer that is written past aiohttp's own machinery."""
+"""Fallback: requests that aiohttp reads, with replies that are written past aiohttp's own machinery."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import cast
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
 from aiohttp.web_request import BaseRequest
 
-from sqs_api.protocol.reply import Reply
+from sqs_api.gateway.gateway import Gateway
+from sqs_api.http.connection import SqsConnection
+from sqs_api.http.limits import ServerState, TooLarge
+from sqs_api.http.origins import AllowedOrigins
+from sqs_api.protocol.reply import HeaderLines, closing, with_connection
 from visibility.contract.errors import RequestTooLarge
-
-if TYPE_CHECKING:
-    from sqs_api.http.connection import SqsConnection, SqsServer
 
 BODY_BYTES_MAX = 4 << 20
 """No valid request is larger: a message of 1 MiB takes three times that in form encoding."""
-
 _TOO_LARGE = f"The request is larger than {BODY_BYTES_MAX} bytes."
+_LARGE_BYTES = 256 << 10
+_LINGER_S = 2
+"""Time for a client whose body is dropped to read the reason; it hangs up when it has."""
+_METHODS = ("GET", "POST")
+"""SQS knows no others; in particular a HEAD must not change anything."""
+_VERSIONS = (HttpVersion10, HttpVersion11)
+
+OtherPages = Callable[[BaseRequest], Awaitable[web.StreamResponse | None]]
+"""Answers requests that are not SQS's; None for those that are."""
 
 
-class SlowClient:
-    """A client whose answer aiohttp waits for."""
+class FallbackClient:
+    """A client whose reply aiohttp waits for."""
 
-    def __init__(self, request: BaseRequest, connection: SqsConnection, server: SqsServer) -> None:
-        self.connection = connection
+    def __init__(self, request: BaseRequest, connection: SqsConnection, state: ServerState) -> None:
         self.source_ip = connection.source_ip
         self.is_secure = connection.is_secure
         self.keep_alive = request.keep_alive
         self._request = request
-        self._server = server
+        self._state = state
         self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def write_reply(self, reply: Reply) -> bool:
+    def write_reply(self, written: bytes) -> bool:
         """See `Client.write_reply`."""
         transport = self._request.transport
         if self.written.done() or transport is None or transport.is_closing():
             return False
-        if self._server.is_stopping:
+        if self._state.is_stopping:
             self.keep_alive = False
         if not self.keep_alive:
-            transport.write(reply.closing())
+            transport.write(closing(written))
         elif self._request.version < HttpVersion11:
-            transport.write(reply.with_header(b"Connection", b"keep-alive").keeping_alive())
+            transport.write(with_connection(written, b"keep-alive"))
         else:
-            transport.write(reply.keeping_alive())
+            transport.write(written)
         self.written.set_result(None)
         return True
 
 
-class LastClient:
-    """A client that is told one thing more and is not listened to."""
+class Fallback:
+    """aiohttp's handler of requests."""
 
-    def __init__(self, connection: SqsConnection) -> None:
-        self.source_ip = connection.source_ip
-        self.is_secure = connection.is_secure
-        self._transport = connection.transport
+    def __init__(
+        self, gateway: Gateway, other_pages: OtherPages, origins: AllowedOrigins, state: ServerState
+    ) -> None:
+        self._gateway = gateway
+        self._other_pages = other_pages
+        self._origins = origins
+        self._state = state
+        self._one_large = asyncio.Lock()
+        """Hashing and decoding a large body takes milliseconds: one at a time, with others in between."""
 
-    def write_reply(self, reply: Reply) -> bool:
-        """See `Client.write_reply`."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return False
-        transport.write(reply.closing())
-        if transport.can_write_eof():
-            transport.write_eof()
-        return True
+    async def answer(self, request: BaseRequest) -> web.StreamResponse:
+        """Answer a request of which aiohttp has read the head."""
+        connection = cast(SqsConnection, request.protocol)
+        try:
+            return await self._answer_from(connection, request)
+        finally:
+            connection.request_ends()
+
+    async def _answer_from(
+        self, connection: SqsConnection, request: BaseRequest
+    ) -> web.StreamResponse:
+        client = FallbackClient(request, connection, self._state)
+        if connection.is_refused:
+            return await _lingering(client)
+        if request.version not in _VERSIONS:
+            return _last_answer(400)  # a fault of the client: 505 would say it was ours
+        if request.version == HttpVersion10 and "Transfer-Encoding" in request.headers:
+            return _last_answer(400)  # a proxy of that version sees another end of the body
+        headers = headers_of(request)
+        if connection.origin_of is not None:
+            client.source_ip, client.is_secure = connection.origin_of(headers)
+            scheme = "https" if client.is_secure else "http"
+            request = request.clone(remote=client.source_ip, scheme=scheme)
+        other = await self._other_pages(request)
+        if other is not None:
+            return other
+        if request.method not in _METHODS:
+            return self._answer_other_method(request, headers)
+        return await self._answer_sqs(client, connection, request, headers)
+
+    def _answer_other_method(
+        self, request: BaseRequest, headers: dict[bytes, bytes]
+    ) -> web.Response:
+        if request.method == "OPTIONS":
+            letting = self._origins.headers_of_preflight(headers)
+            if letting:
+                return web.Response(status=204, headers=_as_text(letting))
+        letting = self._origins.headers_of_answer(headers)
+        return web.Response(status=405, headers={"Allow": ", ".join(_METHODS), **_as_text(letting)})
+
+    async def _answer_sqs(
+        self,
+        client: FallbackClient,
+        connection: SqsConnection,
+        request: BaseRequest,
+        headers: dict[bytes, bytes],
+    ) -> web.StreamResponse:
+        method = request.method.encode()
+        target = request.raw_path.encode("utf-8", "surrogateescape")
+        body = await read_body(request)
+        if connection.is_refused:
+            del body
+            return await _lingering(client)
+        if isinstance(body, RequestPayloadError):
+            return _last_answer(400)
+        if isinstance(body, RequestTooLarge):
+            self._state.counters.too_large[TooLarge.BODY] += 1
+            client.keep_alive = False
+            self._gateway.refuse_unread(client, method, target, headers, body)
+            return Written(client)
+        connection.request_is_read()
+        if len(body) > _LARGE_BYTES:
+            async with self._one_large:
+                await asyncio.sleep(0)  # requests that wait meanwhile come first
+                exchange = self._gateway.begin(client, method, target, headers, body)
+        else:
+            exchange = self._gateway.begin(client, method, target, headers, body)
+        try:
+            await client.written
+        except asyncio.CancelledError:
+            self._gateway.cancel(exchange)
+            raise
+        return Written(client)
 
 
 class Written(web.StreamResponse):
-    """An answer that was written already: aiohttp makes neither its head nor its body."""
+    """A reply that was written already: aiohttp makes neither its head nor its body."""
 
-    def __init__(self, client: SlowClient) -> None:
+    def __init__(self, client: FallbackClient) -> None:
         super().__init__()
         self._keep_alive = client.keep_alive
 
@@ -81,12 +159,29 @@ class Written(web.StreamResponse):
         await request.writer.drain()
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing is left to write."""
+        """Write nothing more."""
         self._eof_sent = True
 
 
+def _as_text(headers: HeaderLines) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in headers}
+
+
+def _last_answer(status: int) -> web.Response:
+    answer = web.Response(status=status)
+    answer.force_close()
+    return answer
+
+
+async def _lingering(client: FallbackClient) -> Written:
+    """The reply is already sent; keep the socket open so that the client can read it."""
+    client.keep_alive = False
+    await asyncio.sleep(_LINGER_S)
+    return Written(client)
+
+
 async def read_body(request: BaseRequest) -> bytes | RequestTooLarge | RequestPayloadError:
-    """The whole body, or why it is not read further."""
+    """The whole body, or the reason to read no further."""
     if (request.content_length or 0) > BODY_BYTES_MAX:
         return RequestTooLarge(_TOO_LARGE)
     if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
 
-from sqs_api.http.connection import SqsServer
 from sqs_api.http.handshakes import handshake
-from sqs_api.http.shedding import Refused, TimedOut
+from sqs_api.http.limits import ListenerCounters, Refused, TimedOut
 from sqs_api.http.tls import Tls
 
 _BACKLOG = 1024
@@ -42,9 +42,17 @@ _NOT_TLS = (
 class Listener:
     """The open ports. Belongs to the event loop's thread."""
 
-    def __init__(self, server: SqsServer, *, connections_max: int, tls: Tls | None = None) -> None:
-        self._server = server
-        self._counters = server.counters
+    def __init__(
+        self,
+        connect: Callable[[], asyncio.Protocol],
+        counters: ListenerCounters,
+        *,
+        connections_max: int,
+        tls: Tls | None = None,
+    ) -> None:
+        """`connect` makes the protocol of a connection."""
+        self._connect = connect
+        self._counters = counters
         self._connections_max = connections_max
         self._tls = tls
         self._loop = asyncio.get_running_loop()
@@ -133,7 +141,7 @@ class Listener:
         is_made = False
         try:
             if self._tls is None:
-                await self._loop.connect_accepted_socket(self._server, client)
+                await self._loop.connect_accepted_socket(self._connect, client)
                 is_made = True
             elif await self._speaks_tls(client):
                 await self._begin_tls(client, self._tls)
@@ -153,7 +161,7 @@ class Listener:
         with handshake(client) as begun:
             try:
                 await self._loop.connect_accepted_socket(
-                    self._server,
+                    self._connect,
                     client,
                     ssl=tls.context,
                     ssl_handshake_timeout=_HANDSHAKE_S,

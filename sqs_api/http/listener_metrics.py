@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from sqs_api.http.shedding import ListenerCounters, RequestMemory
+from sqs_api.http.limits import ListenerCounters, RequestMemory
 from sqs_api.http.tls import Tls
 
 _Reason = TypeVar("_Reason", bound=str)

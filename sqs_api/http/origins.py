@@ -1,4 +1,4 @@
-"""Origins: web pages that may use the service from a browser, and the headers by which it lets them (CORS). Pure.
+"""Origins and hosts: web pages that may use the service from a browser (CORS), valid Host headers of its own pages. Pure.
 
 Nothing here depends on who signed: a page that is let in needs a signature as any client does. Cookies are never asked for.
 Source: the Fetch standard, "HTTP-response" of its CORS protocol.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import urlsplit
 
 from sqs_api.protocol.reply import HeaderLines
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _DEFAULT_PORT = re.compile(r"(?<=^http:)(.*):80$|(?<=^https:)(.*):443$")
 _HEADER_NAMES = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z, -]{1,4096}")
 _READABLE = b"x-amzn-RequestId, x-amzn-query-error, x-amzn-ErrorType, x-amz-crc32, Date"
@@ -60,3 +63,35 @@ class AllowedOrigins:
         if _HEADER_NAMES.fullmatch(names):
             return (*lines, (b"Access-Control-Allow-Headers", names))
         return lines
+
+
+class KnownHosts:
+    """Valid Host headers of the administrative pages, as a protection against DNS rebinding.
+
+    These are the host listened on, localhost, and the host of the public URL. Ports are ignored.
+    """
+
+    def __init__(self, host: str, public_url: str | None) -> None:
+        """`host` is the one listened on."""
+        public = urlsplit(public_url or "").hostname or ""
+        self._names = {"localhost", host.lower(), public} - {""}
+        address = _address(host)
+        self._any_address = not host or address is None or address.is_unspecified
+
+    def __contains__(self, header: bytes) -> bool:
+        """True if a Host header names this service. On a wildcard address any IP address does: only names can be rebound."""
+        match = _HOST.fullmatch(header.decode("latin-1"))
+        if match is None:
+            return False
+        name = match[1].strip("[]").lower().rstrip(".")
+        address = _address(name)
+        if address is None:
+            return name in self._names
+        return self._any_address or address.is_loopback or name in self._names
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None

@@ -1,10 +1,12 @@
-"""Front: the listener and all that belongs to it, made from the settings."""
+"""Server: the listener and all that belongs to it, made from the settings."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from typing import Any, cast
 
 import structlog
 from aiohttp import web
@@ -12,25 +14,78 @@ from aiohttp.web_request import BaseRequest
 
 from sqs_api.gateway.gateway import Gateway
 from sqs_api.gateway.metrics import Metrics
-from sqs_api.http.connection import OtherPages, SqsConnection, SqsServer
-from sqs_api.http.descriptors import for_connections, raise_limit
+from sqs_api.http.connection import SqsConnection
+from sqs_api.http.fallback import Fallback, OtherPages
+from sqs_api.http.limits import (
+    ListenerLimits,
+    ServerState,
+    descriptors_for_connections,
+    raise_descriptor_limit,
+)
 from sqs_api.http.listener import Listener
 from sqs_api.http.listener_metrics import ListenerMetrics
 from sqs_api.http.origins import AllowedOrigins
 from sqs_api.http.proxies import TrustedProxies
-from sqs_api.http.shedding import ListenerLimits
 from sqs_api.http.tls import Tls, TlsUnusable
 from sqs_api.settings.config import Settings
 
+_SWEPT_AT_ONCE = 1000
+"""About a millisecond's; then other work gets its turn."""
 _LOCAL_MAX = 64
 """Limit of connections to the local port."""
 _LOCAL_IDLE_S = 5
 """Its idle limit, so that nobody on the machine keeps commands out; each of their requests has a connection of its own."""
-FRONT_CHECK_S = 1.0
+SERVER_CHECK_S = 1.0
 """How often connections and certificates are looked at; the unit of the listener's time limits."""
 
 
-class Front:
+class SqsServer(web.Server):
+    """Makes an SqsConnection for each client."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        other_pages: OtherPages,
+        limits: ListenerLimits | None = None,
+        proxies: TrustedProxies | None = None,
+        origins: AllowedOrigins | None = None,
+    ) -> None:
+        self.limits = limits or ListenerLimits()
+        self._state = state = ServerState(self.limits, proxies or TrustedProxies())
+        fallback = Fallback(gateway, other_pages, origins or AllowedOrigins(), state)
+        # A body is signed as it was sent, so it is not unpacked here.
+        super().__init__(
+            fallback.answer, handler_cancellation=True, access_log=None, auto_decompress=False
+        )
+        self._gateway = gateway
+        self.counters, self.memory = state.counters, state.memory
+
+    def __call__(self) -> SqsConnection:
+        """The protocol of a new connection."""
+        return SqsConnection(self, self._state, self._gateway, loop=self._loop, **self._kwargs)
+
+    async def sweep(self) -> None:
+        """Hang up on clients that take too long; to be called once a second."""
+        self._state.seconds += 1
+        for number, (connection, transport) in enumerate(list(self._connections.items()), 1):
+            cast(SqsConnection, connection).end_if_overdue(transport)
+            if number % _SWEPT_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def begin_to_stop(self) -> None:
+        """Begin no more requests: idle connections end now, the others with their reply."""
+        self._state.is_stopping = True
+        for connection in self.connections:
+            if isinstance(connection, SqsConnection):
+                connection.close_if_idle()
+
+    def _make_request(self, *parts: Any) -> BaseRequest:
+        request = super()._make_request(*parts)
+        cast(SqsConnection, request.protocol).request_begins(request)
+        return request
+
+
+class Server:
     """What clients connect to. Belongs to the event loop's thread."""
 
     def __init__(self, settings: Settings, wall_s: Callable[[], float]) -> None:
@@ -50,7 +105,9 @@ class Front:
         """Listen. Returns the address. Raises OSError."""
         settings, tls = self._settings, self._tls
         limits = ListenerLimits(
-            connections_max=for_connections(settings.connections_max, raise_limit()),
+            connections_max=descriptors_for_connections(
+                settings.connections_max, raise_descriptor_limit()
+            ),
             request_timeout_s=settings.request_timeout_s,
             idle_timeout_s=settings.idle_timeout_s,
             client_bytes_per_s_min=settings.client_bytes_per_s_min,
@@ -83,7 +140,9 @@ class Front:
 
     async def _listen(self, server: SqsServer, host: str, port: int, tls: Tls | None) -> int:
         """The port. Raises OSError, with nothing left open."""
-        listener = Listener(server, connections_max=server.limits.connections_max, tls=tls)
+        listener = Listener(
+            server, server.counters, connections_max=server.limits.connections_max, tls=tls
+        )
         try:
             port = await listener.open(host, port)
         except OSError:
@@ -94,7 +153,7 @@ class Front:
         return port
 
     async def look(self) -> None:
-        """Hang up on clients that let the service wait, and take over a new certificate. Call it every `FRONT_CHECK_S`."""
+        """Hang up on clients that let the service wait, and take over a new certificate. Call it every `SERVER_CHECK_S`."""
         for server in self._servers:
             await server.sweep()
         try:
@@ -137,7 +196,7 @@ class PagesServer(SqsServer):
     def __call__(self) -> SqsConnection:
         """The protocol of a new connection."""
         connection = super().__call__()
-        connection.take_no_short_cut()
+        connection.fall_back()
         return connection
 
 

@@ -1,7 +1,10 @@
-"""What a connection is not allowed: to let us wait, and to send heads without end.
+"""Timeouts and size limits of a connection, over what aiohttp reads of it.
 
 No timer runs for a connection or a request. Each notes when something began, in seconds that the server counts, and the
 server asks all of them once a second (`SqsServer.sweep`).
+
+Private names of aiohttp's RequestHandler that are used, here and in `connection.py`: `_messages` (heads that it has read
+and not begun), `_request_count` (all heads that it has read), `_paused` (whether writing is), `_request_in_progress`.
 """
 
 from __future__ import annotations
@@ -11,27 +14,24 @@ import fcntl
 import sys
 import termios
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from aiohttp import StreamReader
+from aiohttp import StreamReader, web
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 from aiohttp.web_request import BaseRequest
 
-from sqs_api.http.shedding import TimedOut, TooLarge
-
-if TYPE_CHECKING:
-    from sqs_api.http.connection import SqsServer
+from sqs_api.http.limits import ServerState, TimedOut, TooLarge
 
 _HEAD_BYTES_MAX = 64 << 10
-"""Of a request's head. aiohttp bounds a line and their number, which makes 1 MiB for each connection."""
+"""Limit of a request's head. aiohttp bounds a line and their number, which makes 1 MiB for each connection."""
 _BUFFER_BYTES = 64 << 10
-"""What aiohttp keeps of a body that nobody reads yet; twice that stops reading."""
+"""Bytes of an unread body that aiohttp keeps; at twice that it stops reading."""
 _NEVER_S = 1e9
 """aiohttp's own timer of each connection does not end it: `SqsServer.sweep` does."""
 
 
 class BoundedConnection(RequestHandler):
-    """aiohttp's connection, within bounds."""
+    """aiohttp's connection with limits."""
 
     __slots__ = (
         "_active_at",
@@ -41,49 +41,50 @@ class BoundedConnection(RequestHandler):
         "_body",
         "_is_cut",
         "_request",
-        "_server",
+        "_state",
         "_unread_bytes",
         "_unread_since",
     )
 
-    def __init__(self, server: SqsServer, **options: Any) -> None:
-        super().__init__(server, keepalive_timeout=_NEVER_S, read_bufsize=_BUFFER_BYTES, **options)
-        self._server = server
-        # The following count in the server's seconds; 0 is never.
+    def __init__(self, manager: web.Server, state: ServerState, **options: Any) -> None:
+        super().__init__(manager, keepalive_timeout=_NEVER_S, read_bufsize=_BUFFER_BYTES, **options)
+        self._state = state
+        # Instants are in the server's seconds; 0 is never.
         self._active_at = 0
-        """When the last answer was written."""
+        """Time of the last answer."""
         self._begun_at = 0
-        """When the first byte of a request came that is not complete."""
+        """Arrival of the first byte of the request that is not complete."""
         self._begun_bytes = 0
-        """How much of that request has come."""
+        """Bytes of that request so far."""
         self._begun_count = 0
-        """How many heads aiohttp had read when it began."""
+        """Heads that aiohttp had read when it began."""
         self._body: StreamReader | None = None
         """The body of aiohttp's last request."""
         self._request: BaseRequest | None = None
         """aiohttp's request that is not answered yet."""
         self._unread_since = 0
-        """When the client was first seen not to read its answers."""
+        """Time at which answers were first seen to stay unread."""
         self._unread_bytes = 0
+        """Bytes of them at that time."""
         self._is_cut = False
-        """Whether it was ended without ceremony; its transport cannot be asked any more."""
+        """True after an abort: the transport cannot be asked any more."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it."""
+        """Count the connection."""
         super().connection_made(transport)
-        self._server.counters.connections += 1
-        self._server.counters.accepted += 1
-        self._active_at = self._server.seconds
+        self._state.counters.connections += 1
+        self._state.counters.accepted += 1
+        self._active_at = self._state.seconds
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Count it no more."""
-        self._server.counters.connections -= 1
+        """Count the connection no more."""
+        self._state.counters.connections -= 1
         super().connection_lost(exc)
 
     def feed_aiohttp(self, data: bytes) -> None:
-        """aiohttp reads on; nothing, if it was paused."""
+        """Have aiohttp read; without data, what it kept while it was paused."""
         if data and not self._begun_at:
-            self._begun_at = self._server.seconds
+            self._begun_at = self._state.seconds
             self._begun_bytes = 0
             self._begun_count = self._request_count
         self._begun_bytes += len(data)
@@ -96,27 +97,27 @@ class BoundedConnection(RequestHandler):
             self._body.set_exception(RequestPayloadError("malformed body"))
         is_in_head = not was_in_body and self._request_count == self._begun_count
         if self._begun_at and is_in_head and self._begun_bytes > _HEAD_BYTES_MAX:
-            self._server.counters.too_large[TooLarge.HEAD] += 1
+            self._state.counters.too_large[TooLarge.HEAD] += 1
             self._end_with(b"431 Request Header Fields Too Large")
 
     def _is_in_body(self) -> bool:
-        """Whether more of the body of aiohttp's last request must come."""
+        """True while the body of aiohttp's last request is incomplete."""
         return self._body is not None and not self._body.is_eof()
 
     def request_begins(self, request: BaseRequest) -> None:
-        """aiohttp read a head, and its turn has come."""
+        """Note that aiohttp begins a request whose head it has read."""
         self._request = request
         self._body = request.content
 
     def request_is_read(self) -> None:
-        """aiohttp read a request to its end."""
+        """Note that aiohttp read a request to its end."""
         self._begun_at = 0
 
     def request_ends(self) -> None:
-        """The answer was written, or will be at once."""
+        """Note that the answer was written, or will be at once."""
         self._request = None
         self._begun_at = 0
-        self._active_at = self._server.seconds
+        self._active_at = self._state.seconds
 
     def _end_with(self, status: bytes) -> None:
         """Answer a request that is not complete, and hang up."""
@@ -127,28 +128,28 @@ class BoundedConnection(RequestHandler):
         self.force_close()
 
     def _is_our_turn(self) -> bool:
-        """Whether the client waits for an answer."""
+        """True while the client waits for an answer."""
         if self._request is not None:
             return not self._is_in_body()
         return bool(self._messages)
 
     def _may_have_answer(self) -> bool:
-        """Whether the request that is being read was perhaps answered."""
+        """True if the request that is being read may have been answered."""
         return self._is_in_body() or self._request is not None
 
     def end_if_overdue(self, transport: asyncio.Transport) -> None:
-        """Hang up on a client that lets us wait; the server asks once a second.
+        """Hang up on a client that takes too long; the server calls this once a second.
 
-        A request must be complete in time, and its answer must be read: each within a fixed time, and longer as long as
-        the bytes come or go at the least rate. While it is us who are waited for, nothing is overdue.
+        A request must be complete in time, and its answer must be read: each within a fixed time, and longer while bytes
+        come or go at the least rate. Nothing is overdue while the client waits for its answer.
         """
         if self._is_cut:
             return
-        server = self._server
-        now, limits = server.seconds, server.limits
+        state = self._state
+        now, limits = state.seconds, state.limits
         if self._paused or transport.is_closing():
             if self._does_not_read(_unread_bytes(transport)):
-                server.counters.timeouts[TimedOut.ANSWER] += 1
+                state.counters.timeouts[TimedOut.ANSWER] += 1
                 self._is_cut = True
                 transport.abort()
             return
@@ -159,18 +160,18 @@ class BoundedConnection(RequestHandler):
             allowed_s = limits.request_timeout_s
             allowed_s += self._begun_bytes // limits.client_bytes_per_s_min
             if now - self._begun_at > allowed_s:
-                server.counters.timeouts[TimedOut.REQUEST] += 1
+                state.counters.timeouts[TimedOut.REQUEST] += 1
                 if self._may_have_answer():
                     self.force_close()
                 else:
                     self._end_with(b"408 Request Timeout")
         elif now - self._active_at > limits.idle_timeout_s:
-            server.counters.timeouts[TimedOut.IDLE] += 1
+            state.counters.timeouts[TimedOut.IDLE] += 1
             self.force_close()
 
     def _does_not_read(self, unread_bytes: int) -> bool:
-        """Whether too little of what waits to be sent went out since it was looked at first."""
-        now, limits = self._server.seconds, self._server.limits
+        """True if less than the least rate of what waits to be sent went out since it was first seen."""
+        now, limits = self._state.seconds, self._state.limits
         waited_s = now - self._unread_since
         if self._unread_since and waited_s <= limits.request_timeout_s:
             return False
@@ -183,12 +184,14 @@ class BoundedConnection(RequestHandler):
 
 
 def _unread_bytes(transport: asyncio.Transport) -> int:
-    """What was written and not received by the client. The system's part is asked too: it may take minutes of a slow client
-    in one go, in which the transport's part does not shrink."""
+    """Bytes that were written and not received by the client.
+
+    The system's buffer counts too: it may take minutes of a slow client's in one go, while the transport's does not shrink.
+    """
     size: int = transport.get_write_buffer_size()
     sock = transport.get_extra_info("socket")
     if sock is None:
-        return size  # it is over
+        return size  # the connection is over
     with suppress(OSError, ValueError):  # not on every system, and not of every kind of socket
         queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
         size += int.from_bytes(queued, sys.byteorder)

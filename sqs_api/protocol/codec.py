@@ -15,8 +15,9 @@ import msgspec
 from auth.errors import AuthError
 from sqs_api.protocol import json_codec, query_codec, wire
 from sqs_api.protocol.errors import error_row
+from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidAction, QueueError, UnknownOperation
-from visibility.contract.operations import ACTIONS, Operation
+from visibility.contract.operations import Operation
 from visibility.contract.results import Result
 
 __all__ = [

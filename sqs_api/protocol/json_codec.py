@@ -12,9 +12,10 @@ import re
 import msgspec
 
 from sqs_api.protocol.wire import TARGET_PREFIX
+from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidRequest
-from visibility.contract.operations import ACTIONS, Operation
-from visibility.contract.results import Result
+from visibility.contract.operations import Operation
+from visibility.contract.outcomes import Answer
 
 _MISMATCH = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<given>[^`]*)`")
 _HALF_A_PAIR = "A string of the request has half of a UTF-16 surrogate pair, which is no character."
@@ -94,6 +95,6 @@ def _wording(failure: msgspec.MsgspecError) -> str:
     )
 
 
-def encode_json(result: Result | None) -> bytes:
+def encode_json(result: Answer) -> bytes:
     """Write one answer; an action without a result answers the empty object."""
     return b"{}" if result is None else _encode(result)

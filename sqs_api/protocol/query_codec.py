@@ -19,8 +19,9 @@ from sqs_api.protocol.fields import (
     xml_writer,
 )
 from sqs_api.protocol.wire import XML_NAMESPACE
+from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidRequest
-from visibility.contract.operations import ACTIONS, Operation
+from visibility.contract.operations import Operation
 from visibility.contract.results import Result
 
 _DECLARATION = '<?xml version="1.0"?>'

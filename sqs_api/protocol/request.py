@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-import msgspec
-
 HEAD_BYTES_MAX = 8000
 """Just below aiohttp's limit for one line, so a head that is read here would be read there."""
 HEADERS_MAX = 100
@@ -26,7 +24,12 @@ _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 _TARGET = re.compile(rb"/[!-\"$-~]*")
 _LENGTH_DIGITS_MAX = 6
 _KEPT_MAX = 1000
-_KEPT_TARGET_BYTES_MAX = 200
+_KEPT_BYTES_MAX = 200
+"""Longer lines are read each time."""
+_CHANGING = frozenset(
+    (b"amz-sdk-invocation-id", b"authorization", b"traceparent", b"x-amzn-trace-id")
+)
+"""Headers that differ from request to request."""
 
 # What changes how a request is framed or answered is aiohttp's business.
 _LEFT_TO_AIOHTTP = frozenset(
@@ -45,30 +48,41 @@ _LEFT_TO_AIOHTTP = frozenset(
 )
 
 
-class _Names(dict[bytes, bytes]):
-    """Header names as sent to lower case; KeyError for one that may not be read here. Keeps a bounded number."""
+class _Lines(dict[bytes, tuple[bytes, bytes]]):
+    """Header lines as sent to lower-case name and value; KeyError for one that may not be read here. Bounded.
 
-    def __missing__(self, sent_name: bytes) -> bytes:
-        name = sent_name.lower()
-        if _TOKEN.fullmatch(sent_name) is None or name in _LEFT_TO_AIOHTTP:
-            raise KeyError(sent_name)
-        if len(self) < _KEPT_MAX:
-            self[sent_name] = name
-        return name
+    Clients repeat most of their lines, so reading a head is mostly looking up.
+    """
+
+    def __missing__(self, line: bytes) -> tuple[bytes, bytes]:
+        sent_name, separator, value = line.partition(b": ")
+        name = _names.get(sent_name)
+        if name is None:
+            name = sent_name.lower()
+            if _TOKEN.fullmatch(sent_name) is None or name in _LEFT_TO_AIOHTTP:
+                raise KeyError(line)
+            if len(_names) < _KEPT_MAX:
+                _names[sent_name] = name
+        if not separator or line.translate(None, _PRINTABLE):
+            raise KeyError(line)
+        read = (name, value.strip(b" "))
+        if len(line) <= _KEPT_BYTES_MAX and name not in _CHANGING:
+            if len(self) >= _KEPT_MAX:
+                self.clear()
+            self[line] = read
+        return read
 
 
-_names = _Names()
+_names: dict[bytes, bytes] = {}
+"""Header names as sent to lower case; only names that may be read here. Bounded."""
+_lines = _Lines()
+_line = _lines.__getitem__
 _targets: dict[bytes, bytes] = {}
 """Request lines to targets; only lines that may be read here. Bounded."""
 
 
-class RawRequest(msgspec.Struct, frozen=True, gc=False):
-    """A request as it came. `target` is the raw path and query, `headers` maps lower-case names to values."""
-
-    method: bytes
-    target: bytes
-    headers: dict[bytes, bytes]
-    body: bytes
+PlainRequest = tuple[bytes, dict[bytes, bytes], bytes]
+"""Of a POST: raw path and query, lower-case header names to values, body."""
 
 
 class NotPlain(Enum):
@@ -78,7 +92,7 @@ class NotPlain(Enum):
     SHORT = "the body is not complete"
 
 
-def read_plain_request(data: bytes) -> RawRequest | NotPlain:
+def read_plain_request(data: bytes) -> PlainRequest | NotPlain:
     """The one request that `data` consists of.
 
     SHORT means that head and body length are plain and more of the body must come; UNUSUAL that these bytes, and all that
@@ -86,27 +100,23 @@ def read_plain_request(data: bytes) -> RawRequest | NotPlain:
     """
     head, blank_line, body = data.partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")
-    header_count = len(lines) - 1
-    target = _targets.get(lines[0]) or _readable_target(lines[0])
-    if not blank_line or target is None or len(head) > HEAD_BYTES_MAX or header_count > HEADERS_MAX:
+    request_line = lines.pop(0)
+    target = _targets.get(request_line) or _readable_target(request_line)
+    if not blank_line or target is None or len(head) > HEAD_BYTES_MAX or len(lines) > HEADERS_MAX:
         return NotPlain.UNUSUAL
-    if len(head.translate(None, _PRINTABLE)) != 2 * header_count:
-        return NotPlain.UNUSUAL  # something unprintable beside the line ends
-    del lines[0]
     try:
-        pairs = [line.split(b": ", 1) for line in lines]
-        headers = {_names[sent_name]: value.strip(b" ") for sent_name, value in pairs}
-    except (KeyError, ValueError):
-        return NotPlain.UNUSUAL  # a name that may not be read here, or no colon and space
+        headers = dict(map(_line, lines))
+    except KeyError:
+        return NotPlain.UNUSUAL
     length = headers.get(b"content-length", b"")
-    if len(headers) != header_count or b"host" not in headers:
+    if len(headers) != len(lines) or b"host" not in headers:
         return NotPlain.UNUSUAL  # a header came twice
     if not length.isdigit() or len(length) > _LENGTH_DIGITS_MAX:
         return NotPlain.UNUSUAL
-    missing = int(length) - len(body)
-    if missing == 0:
-        return RawRequest(b"POST", target, headers, body)
-    if missing < 0 or int(length) > BODY_BYTES_MAX:
+    size = int(length)
+    if size == len(body):
+        return target, headers, body
+    if size < len(body) or size > BODY_BYTES_MAX:
         return NotPlain.UNUSUAL
     return NotPlain.SHORT
 
@@ -119,6 +129,6 @@ def _readable_target(request_line: bytes) -> bytes | None:
         return None
     if target.startswith(OTHER_PATHS):
         return None
-    if len(_targets) < _KEPT_MAX and len(target) < _KEPT_TARGET_BYTES_MAX:
+    if len(_targets) < _KEPT_MAX and len(target) < _KEPT_BYTES_MAX:
         _targets[request_line] = target
     return target

@@ -23,7 +23,7 @@ from sqs_api.http.origins import AllowedOrigins
 from sqs_api.http.proxies import TrustedProxies
 from sqs_api.settings.declarations import DeclaredQueue, DeclaredUser, in_order
 from sqs_api.settings.logs import LogFormat
-from storage.engines.rocks import Durability
+from storage.engines.durable import Durability
 from visibility.contract.limits import DAY
 from visibility.contract.naming import is_account
 

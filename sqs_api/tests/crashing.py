@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
@@ -12,13 +11,13 @@ from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from cluster.shards.turn import OnAnswer, Ticket
 from cluster.tests.archive_rules import LIMITS
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, some_secrets
 from cluster.tests.world import FragileStore
 from sqs_api.admin.deletions import Deletions
-from storage.engines.store import StoreFailed
+from storage.tests.on_disk import opener
 from visibility.contract.model import Request
+from visibility.state.waiters import OnAnswer, Ticket
 
 _FOREVER_MS = 10**12
 
@@ -82,22 +81,18 @@ class Process:
         )
         self.shard = Shard(
             0,
-            open_store=self._open_store,
+            open_store=opener(self.store),
             clock=self.clock,
             entropy=self._entropy,
             definitions=self.catalog,
             archive=LIMITS if self._archives else None,
         )
-        self.shard.start(self.catalog.highest_queue_id)
+        await self.shard.start(self.catalog.highest_queue_id)
         self.router = Router([self.shard])
         self.stopping = StoppingRouter(self.shard)
         watch = QueueWatch(self.catalog, self.stopping)
         self.deletions = Deletions(self.catalog, self.stopping, watch)
         await self.deletions.look(self.clock.now_ms())
-
-    def _open_store(self, on_failure: Callable[[StoreFailed], None]) -> FragileStore:
-        self.store.on_failure = on_failure
-        return self.store
 
     async def stop(self) -> None:
         await self.deletions.stop()

@@ -8,10 +8,10 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sqs_api.http.connection import SqsServer
+from sqs_api.http.limits import ListenerCounters, ListenerLimits
 from sqs_api.http.listener import Listener
 from sqs_api.http.proxies import TrustedProxies
-from sqs_api.http.shedding import ListenerCounters, ListenerLimits
+from sqs_api.http.server import SqsServer
 from sqs_api.http.tls import Tls
 from sqs_api.tests.serving import AiohttpServer, Client, Service, settled
 
@@ -78,7 +78,9 @@ async def listening(
     kind = SqsServer if with_short_cut else AiohttpServer
     server = kind(service.gateway, service.pages, limits, TrustedProxies(proxies))
     service.servers.append(server)
-    listener = Listener(server, connections_max=server.limits.connections_max, tls=tls)
+    listener = Listener(
+        server, server.counters, connections_max=server.limits.connections_max, tls=tls
+    )
     port = Port(server, await listener.open("127.0.0.1", 0))
     try:
         yield port

@@ -41,6 +41,14 @@ def queue_of(
     return prepared.queue_named(name, number, dead_letters_to=dead, KmsMasterKeyId=key)
 
 
+def sealed(sealer: Sealer, content: Content, queue: QueueDefinition) -> Content:
+    """The content as a send stores it."""
+    key = sealer.key_of(queue)
+    if key is None:
+        return content
+    return msgspec.structs.replace(content, data=key.seal(content.data), sealed=key.number)
+
+
 class World:
     """A shard with a real sealer: queue `source` and its dead-letter queue `dead`."""
 
@@ -73,7 +81,7 @@ class World:
                 group="g" if self.suffix else None,
                 deduplication_id=f"{queue.name} {number} {self.driver.turns}",
             )
-            content = self.sealer.seal(plain, queue)
+            content = sealed(self.sealer, plain, queue)
             request = prepared.send(queue, BODY, group="g" if self.suffix else None)
             assert isinstance(content, Content)
             self.driver.submit(msgspec.structs.replace(request, parts=(content,)))
@@ -92,7 +100,7 @@ class World:
 
     def stored(self, queue: QueueDefinition) -> list[StoredMessage]:
         """What lies on disk, in order."""
-        check_rows(self.store, self.driver.engine.state)
+        check_rows(self.store, self.driver.state)
         rows = rows_by_queue(self.store).get(queue.queue_id)
         found = {} if rows is None else rows.of_kind(MESSAGE, StoredMessage)
         return [m for _, m in sorted(found.items()) if isinstance(m, StoredMessage)]

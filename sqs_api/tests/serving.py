@@ -20,30 +20,29 @@ from cluster.keys.keyring import Keyring
 from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
-from cluster.shards.shard import Shard
+from cluster.shards.shard import OpenStore, Shard
 from sqs_api.admin.access import AdminAccess
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.pages import AdminPages
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.gateway.access import Access
+from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Authenticate, Gateway
 from sqs_api.gateway.metrics import Metrics
-from sqs_api.gateway.payload import Preparer
+from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealing import Sealer
-from sqs_api.http.connection import SqsConnection, SqsServer
-from sqs_api.http.known_hosts import KnownHosts
-from sqs_api.http.origins import AllowedOrigins
+from sqs_api.http.connection import SqsConnection
+from sqs_api.http.origins import AllowedOrigins, KnownHosts
+from sqs_api.http.server import SqsServer
 from storage.engines.memory import MemoryStore
-from storage.engines.store import Store, StoreFailed
+from storage.tests.on_disk import opener
 
 ACCOUNT = "000000000000"
 REGION = "us-east-1"
 WAIT_S = 60.0
 """Bound of every wait; nothing comes near it unless something hangs."""
-
-OpenStore = Callable[[Callable[[StoreFailed], None]], Store]
 
 
 class AiohttpConnection(SqsConnection):
@@ -51,7 +50,7 @@ class AiohttpConnection(SqsConnection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._left_to_aiohttp = True
+        self.fall_back()
 
 
 class AiohttpServer(SqsServer):
@@ -59,7 +58,7 @@ class AiohttpServer(SqsServer):
 
     def __call__(self) -> SqsConnection:
         """A connection."""
-        return AiohttpConnection(self, self._gateway, loop=self._loop, **self._kwargs)
+        return AiohttpConnection(self, self._state, self._gateway, loop=self._loop, **self._kwargs)
 
 
 class Answer(NamedTuple):
@@ -220,6 +219,7 @@ async def running(
     makes_keys: bool = False,
     waiting_polls_max: int = 1000,
     browser_origins: str = "",
+    accounting: Accounting | None = None,
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
     clock, entropy = SystemClock(), SystemEntropy()
@@ -235,7 +235,7 @@ async def running(
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
         0,
-        open_store=open_store or (lambda on_failure: MemoryStore()),
+        open_store=open_store or opener(MemoryStore()),
         clock=clock,
         entropy=entropy,
         definitions=catalog,
@@ -244,8 +244,9 @@ async def running(
     router = Router([shard])
     watch = QueueWatch(catalog, router)
     deletions = Deletions(catalog, router, watch)
-    shard.start()
-    metrics = Metrics()
+    await shard.start()
+    accounting = accounting or Accounting()
+    metrics = Metrics(accounting)
     disk = DiskSpace(Path("/"), 0)
     access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
     origins = AllowedOrigins(browser_origins)
@@ -253,13 +254,13 @@ async def running(
         authenticate=authenticate,
         queues=QueueActions(catalog, router, deletions, watch),
         router=router,
-        metrics=metrics,
+        accounting=accounting,
         clock=clock,
         entropy=entropy,
         public_url=public_url,
         access=access,
         disk=disk,
-        preparer=Preparer(sealer),
+        payloads=Payloads(sealer),
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )

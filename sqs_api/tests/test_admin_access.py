@@ -18,7 +18,7 @@ from compat_tests.certificates import Authority
 from sqs_api.admin.access import AdminRequest
 from sqs_api.admin.actions import ADMIN_ACTIONS, PAGES, RESERVED, AdminPage
 from sqs_api.admin.service_note import ServiceNote, read_note
-from sqs_api.http.known_hosts import KnownHosts
+from sqs_api.http.origins import KnownHosts
 from sqs_api.http.server import loopback_of
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import Said, run

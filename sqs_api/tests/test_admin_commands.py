@@ -17,7 +17,7 @@ import pytest
 from auth.signing import SigningKey
 from compat_tests.certificates import Authority
 from sqs_api.admin.service_note import read_note
-from sqs_api.http.shedding import TimedOut
+from sqs_api.http.limits import TimedOut
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import Served, serving

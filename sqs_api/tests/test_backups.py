@@ -23,7 +23,7 @@ from sqs_api.tests.serving import until
 from storage.copies import files as copies
 from storage.copies.files import files_below
 from storage.copies.manifest import read_manifest
-from storage.engines.rocks import RocksStore
+from storage.engines.durable import DurableStore
 
 
 @pytest.fixture
@@ -242,14 +242,14 @@ class Gate:
 
     def __init__(self, patch: pytest.MonkeyPatch, method: str) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
-        original: Callable[..., None] = getattr(RocksStore, method)
+        original: Callable[..., None] = getattr(DurableStore, method)
 
-        def held(store: RocksStore, *arguments: object) -> None:
+        def held(store: DurableStore, *arguments: object) -> None:
             self.reached.set()
             assert self.opened.wait(60)
             original(store, *arguments)
 
-        patch.setattr(RocksStore, method, held)
+        patch.setattr(DurableStore, method, held)
 
 
 async def test_messages_flow_while_queues_wait_for_the_copy(

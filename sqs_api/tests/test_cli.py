@@ -23,11 +23,11 @@ from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import Settings
 from sqs_api.tests.commands import Said, run
 from storage.engines.folder import open_folder
-from storage.engines.rocks import Durability, RocksStore
 from storage.rows.appliers import write_queue
 from storage.rows.codec import QueueRow, encode_row
 from storage.rows.keys import message_key
 from storage.rows.stored_rows import StoredRows
+from storage.tests.on_disk import changing, rows_of
 from visibility.state.events import StoredMessage
 
 CHECKOUT = Path(__file__).parents[2]
@@ -281,10 +281,9 @@ def _with_damaged_catalog(folder: Path) -> Path:
 def _without_catalog(folder: Path) -> Path:
     """A data folder whose shard holds a queue with a message, and whose catalog is missing."""
     shard = open_folder(folder)[0]
-    store = RocksStore(shard, Durability.MEMORY, lambda error: None)
-    store.batch.put(message_key(1, 1), encode_row(StoredMessage("id", 1, 1, b"x")))
-    write_queue(store.batch, 1, QueueRow(2, 1, 1, 0), {0: 1})
-    store.close()
+    with changing(shard) as changes:
+        changes.put(message_key(1, 1), encode_row(StoredMessage("id", 1, 1, b"x")))
+        write_queue(changes, 1, QueueRow(2, 1, 1, 0), {0: 1})
     return folder
 
 
@@ -299,11 +298,10 @@ async def test_a_missing_catalog_costs_no_message_however_often_it_is_tried(
     for _ in range(2):
         assert CATALOGS[1] in await _refusal(data)
 
-    store = RocksStore(open_folder(data)[0], Durability.OS, lambda error: None)
-    rows = StoredRows(store)
-    assert [(queue.queue_id, queue.row.waiting) for queue in rows.load()] == [(1, 1)]
-    assert rows.messages(1, [1]) != [None]
-    store.close()
+    with rows_of(open_folder(data)[0]) as found:
+        rows = StoredRows(found)
+        assert [(queue_id, row.waiting) for queue_id, row in rows.queues()] == [(1, 1)]
+        assert rows.messages(1, [1]) != [None]
 
 
 # -- in processes -----------------------------------------------------------------------------------------------------

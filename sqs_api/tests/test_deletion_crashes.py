@@ -243,7 +243,7 @@ class Traffic:
     def check(self) -> None:
         """The shard holds every message that is not deleted, once, in rows that agree."""
         if self.process.shard.ready:
-            check_rows(self.process.store, self.process.shard._engine.state)
+            check_rows(self.process.store, self.process.shard._state)
             stored = sum(queue.stored for queue in self.process.shard.queues())
             assert stored == len(self.living)
 

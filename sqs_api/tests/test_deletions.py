@@ -15,16 +15,17 @@ from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from cluster.shards.turn import OnAnswer, Ticket
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from sqs_api.admin.deletions import Deletions
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.tests.serving import settled
 from storage.engines.memory import MemoryStore
+from storage.tests.on_disk import opener
 from visibility.contract import operations as op
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Answer, Deliveries
+from visibility.state.waiters import OnAnswer, Ticket
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, CALLER, REGION
 
@@ -41,12 +42,11 @@ class Kept:
         self.store = MemoryStore()
         self.shard = Shard(
             0,
-            open_store=lambda on_failure: self.store,
+            open_store=opener(self.store),
             clock=clock,
             entropy=CountingEntropy(),
             definitions=catalog,
         )
-        self.shard.start()
         self.router = Router([self.shard])
         watch = QueueWatch(catalog, self.router)
         self.deletions = Deletions(catalog, self.router, watch)
@@ -94,6 +94,7 @@ async def kept() -> AsyncIterator[Kept]:
         restore_window_ms=HOUR_MS,
     )
     parts = Kept(catalog, clock)
+    await parts.shard.start()
     yield parts
     await parts.shard.stop()
     await catalog.close()
@@ -161,7 +162,7 @@ async def test_what_a_stopped_shard_could_not_drop_is_tried_again(kept: Kept) ->
 
     await kept.look()
     assert kept.catalog.restorable_queues() == []
-    kept.shard.start()
+    await kept.shard.start()
     assert kept.stored() == {1}
     await kept.look()
 
@@ -296,7 +297,7 @@ async def test_a_purge_that_a_crash_kept_from_the_shard_is_finished_by_the_start
     await kept.catalog.purge_queue(queue)
     await kept.shard.stop()
 
-    kept.shard.start()
+    await kept.shard.start()
 
     await kept.router.ask(prepared.send(kept.queue(), "new"))
     successor = kept.shard.queue(kept.queue().queue_id)
@@ -329,7 +330,7 @@ async def test_what_changed_while_the_shard_was_away_it_finds_out_when_it_loads(
 
     await kept.purge()
     await kept.catalog.set_attributes(kept.queue(), {"DelaySeconds": "9"})
-    kept.shard.start()
+    await kept.shard.start()
 
     assert await kept.received() == []
     await kept.router.ask(prepared.send(kept.queue(), "new"))

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import pytest
 
-from sqs_api.http.connection import SqsServer
+from sqs_api.http.server import SqsServer
 from sqs_api.tests import wires
 from sqs_api.tests.serving import AiohttpServer, json_request, query_request, request_bytes
 

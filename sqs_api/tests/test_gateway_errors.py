@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
@@ -15,9 +15,9 @@ from botocore.model import ServiceModel
 from botocore.parsers import create_parser
 
 from auth.caller import Caller
+from cluster.shards.shard import OpenStore
 from sqs_api.tests.serving import (
     Answer,
-    OpenStore,
     Service,
     json_request,
     query_request,
@@ -49,21 +49,19 @@ def log() -> Iterator[Log]:
 class FailingStore(MemoryStore):
     """A disk that fails once it is told to."""
 
-    def __init__(self, on_failure: Callable[[StoreFailed], None]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.on_failure = on_failure
         self.is_failing = False
 
-    def commit(self, release: Callable[[], None]) -> None:
+    def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
         if self.is_failing:
-            self.on_failure(StoreFailed("no space left on device"))
-        else:
-            super().commit(release)
+            raise StoreFailed("no space left on device")
+        super().append(body, queue_ids)
 
 
 def _opening(stores: list[FailingStore]) -> OpenStore:
-    def open_store(on_failure: Callable[[StoreFailed], None]) -> FailingStore:
-        stores.append(FailingStore(on_failure))
+    async def open_store() -> FailingStore:
+        stores.append(FailingStore())
         return stores[-1]
 
     return open_store
@@ -156,11 +154,9 @@ async def test_bug_on_the_way_up_is_500_and_leaves_nothing_outstanding(port: str
         await client.send(json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
         await until(lambda: service.gateway.outstanding == 1)
         await settled()
-        (wait,) = service.shard._engine.state.waits.all()
-        ticket: Any = wait.ticket
+        (ticket,) = service.shard._state.waits.take_all()
 
         # A shard that answers with what is no answer.
-        service.shard._engine.state.waits.remove(wait.number)
         service.shard._answer_all([(ticket, SimpleNamespace())])  # type: ignore[list-item]
 
         answer = await client.answer()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from sqs_api.http.shedding import ListenerLimits
+from sqs_api.http.limits import ListenerLimits
 from sqs_api.tests.listening import Port, listening
 from sqs_api.tests.serving import (
     WAIT_S,

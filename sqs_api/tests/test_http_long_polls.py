@@ -18,6 +18,8 @@ from sqs_api.tests.serving import (
     until,
 )
 from storage.engines.memory import MemoryStore
+from storage.engines.store import Done, StoreFailed
+from storage.tests.on_disk import opener
 
 _COUNT = "ApproximateReceiveCount"
 PORTS = ("port", "aiohttp_port")
@@ -79,19 +81,19 @@ class _Store(MemoryStore):
     before: Callable[[], None] | None = None
     after: Callable[[], None] | None = None
 
-    def commit(self, release: Callable[[], None]) -> None:
-        """See `Store.commit`. Each of the two is called once."""
+    def sync(self, done: Done) -> None:
+        """See `Store.sync`. Each of the two is called once."""
 
-        def told() -> None:
+        def told(failure: StoreFailed | None) -> None:
             if self.before is not None:
                 before, self.before = self.before, None
                 before()
-            release()
+            done(failure)
             if self.after is not None:
                 after, self.after = self.after, None
                 after()
 
-        super().commit(told)
+        super().sync(told)
 
 
 @pytest.mark.parametrize("port", PORTS)
@@ -100,7 +102,7 @@ async def test_message_whose_answer_meets_the_end_of_the_connection_goes_to_the_
     port: str, moment: str
 ) -> None:
     store = _Store()
-    async with running(open_store=lambda _: store) as service:
+    async with running(open_store=opener(store)) as service:
         url = await service.make_queue()
         client = await _parked(service, port, url)
         (end,) = (end for server in service.servers for end in server.connections if end.transport)
@@ -118,7 +120,7 @@ async def test_message_whose_answer_meets_the_end_of_the_connection_goes_to_the_
 async def test_message_of_a_purged_queue_whose_poller_is_gone_goes_to_the_next() -> None:
     """The purge gave the queue another id while the poll waited: it is there that the message is given back."""
     store = _Store()
-    async with running(open_store=lambda _: store) as service:
+    async with running(open_store=opener(store)) as service:
         url = await service.make_queue()
         await service.call("SendMessage", QueueUrl=url, MessageBody="purged")
         assert len(await _receive(service, url)) == 1

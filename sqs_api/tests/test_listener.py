@@ -12,11 +12,9 @@ import pytest
 
 from compat_tests.certificates import Authority
 from sqs_api.gateway.gateway import Client, Exchange
-from sqs_api.http.descriptors import for_connections
+from sqs_api.http.limits import ListenerLimits, Refused, descriptors_for_connections
 from sqs_api.http.listener import Listener
-from sqs_api.http.shedding import ListenerLimits, Refused
 from sqs_api.http.tls import Tls
-from sqs_api.protocol.request import RawRequest
 from sqs_api.tests.listening import listening
 from sqs_api.tests.serving import Service, json_request, settled, until
 
@@ -87,7 +85,7 @@ async def test_accept_without_descriptors_pauses_and_goes_on(
 ) -> None:
     monkeypatch.setattr("sqs_api.http.listener._PAUSE_S", 3600)
     async with listening(service) as port:
-        listener = Listener(port.server, connections_max=9)
+        listener = Listener(port.server, port.counters, connections_max=9)
         port.number = await listener.open("127.0.0.1", 0)
         poor = _WithoutDescriptors(listener._sockets[0], 2)
         asyncio.get_running_loop().remove_reader(poor)
@@ -117,7 +115,7 @@ async def test_accept_without_descriptors_pauses_and_goes_on(
     ],
 )
 def test_some_descriptors_are_kept_for_the_stores(wanted: int, limit: int, expected: int) -> None:
-    assert for_connections(wanted, limit) == expected
+    assert descriptors_for_connections(wanted, limit) == expected
 
 
 # -- whose request ----------------------------------------------------------------------------------------------------
@@ -140,9 +138,9 @@ async def test_a_trusted_proxy_tells_the_clients_address_and_scheme(
     seen: list[tuple[str, bool]] = []
     begin = service.gateway.begin
 
-    def begin_noting(raw: RawRequest, client: Client) -> Exchange:
+    def begin_noting(client: Client, *request: Any) -> Exchange:
         seen.append((client.source_ip, client.is_secure))
-        return begin(raw, client)
+        return begin(client, *request)
 
     monkeypatch.setattr(service.gateway, "begin", begin_noting)
     told = {"X-Forwarded-For": "198.51.100.1, 192.0.2.7", "X-Forwarded-Proto": "https"}

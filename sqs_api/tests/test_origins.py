@@ -16,8 +16,8 @@ from auth.credentials import CredentialSet
 from auth.sigv4 import Verifier
 from auth.tests.signing import KEY, NOW_S, sign_header
 from auth.unverified import refuse_browsers
+from sqs_api.http.limits import ListenerLimits
 from sqs_api.http.origins import AllowedOrigins
-from sqs_api.http.shedding import ListenerLimits
 from sqs_api.tests.listening import listening
 from sqs_api.tests.serving import (
     Answer,

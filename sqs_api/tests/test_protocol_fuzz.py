@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sqs_api.protocol import codec
 from sqs_api.protocol.fields import escape_xml
+from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import QueueError
-from visibility.contract.operations import ACTIONS
 
 _SETTINGS = settings(
     max_examples=400,

@@ -19,7 +19,7 @@ from botocore.serialize import create_serializer
 
 from sqs_api.protocol import codec, fields, wire
 from visibility.contract import operations, results
-from visibility.contract.operations import ACTIONS
+from visibility.contract.actions import ACTIONS
 
 LIST_ELEMENTS = {
     "AWSAccountIdList": "AWSAccountId",

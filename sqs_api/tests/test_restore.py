@@ -14,8 +14,8 @@ from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.serving import Client, Service, json_request
 from storage.engines.folder import open_folder
-from storage.engines.rocks import Durability, RocksStore
 from storage.rows.stored_rows import StoredRows
+from storage.tests.on_disk import rows_of
 
 
 @asynccontextmanager
@@ -79,9 +79,8 @@ async def test_messages_of_deleted_queues_go_when_the_window_is_taken_away(
         assert (await _restore(address, "q")).err == "no deleted queue q can be restored"
 
     (shard,) = open_folder(tmp_path / "data").values()
-    store = RocksStore(shard, Durability.OS, lambda error: None)
-    assert list(StoredRows(store).load()) == []
-    store.close()
+    with rows_of(shard) as rows:
+        assert list(StoredRows(rows).queues()) == []
 
 
 async def test_queue_whose_name_was_taken_is_not_restored(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_move_between_queues_with_one_requirement_costs_nothing(
     (back,) = world.stored(world.source)
     assert (back.data, back.sealed) == (sent.data, sent.sealed)
     moves = [move for event in world.moves for move in event.moves]
-    assert [(move.resealed, move.envelope.data) for move in moves] == [(False, b"")] * 2
+    assert [(move.resealed, move.message.data) for move in moves] == [(False, sent.data)] * 2
 
 
 def test_message_of_before_the_queue_was_sealed_is_sealed_by_its_move(
@@ -252,7 +252,7 @@ def test_no_turn_moves_more_than_a_few_large_messages(way: str, make_world: Make
         request = Request(operation, world.dead, prepared.CALLER, "r", destination=sealed)
         world.driver.submit(request)
 
-    sizes = [sum(len(m.envelope.data) for m in event.moves) for event in world.moves]
+    sizes = [sum(len(m.message.data) for m in event.moves) for event in world.moves]
 
     assert sum(len(event.moves) for event in world.moves) == 9
     assert max(sizes) <= (5 << 20)
@@ -264,7 +264,7 @@ def test_power_loss_at_every_commit_loses_and_doubles_nothing(make_world: MakeWo
         sealed = world.define("sealed", 3, BILLS)
         world.send(world.source, count=10)
         world.store.auto_sync = False
-        world.store.sync()
+        world.store.sync_all()
         left = syncs
         for _ in range(4):
             world.receive(world.source)
@@ -281,7 +281,7 @@ def test_power_loss_at_every_commit_loses_and_doubles_nothing(make_world: MakeWo
 
 def sync(store: MemoryStore, left: int) -> int:
     if left:
-        store.sync()
+        store.sync_all()
     return max(0, left - 1)
 
 

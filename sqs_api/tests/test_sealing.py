@@ -16,6 +16,7 @@ from cluster.keys.keyring import Keyring
 from cluster.shards.clock import SystemEntropy
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.sealing import Sealer
+from sqs_api.tests.sealed_world import sealed
 from sqs_api.tests.serving import ACCOUNT, Service, json_request, running
 from visibility.contract.attributes import initial_attributes, settings_of
 from visibility.contract.errors import KmsDisabled, KmsNotFound
@@ -34,8 +35,8 @@ class Sealing:
         self.sealer = Sealer(self.keyring, self.clock, makes_keys=makes_keys)
 
     def seal(self, queue: QueueDefinition) -> StoredMessage:
-        sealed = self.sealer.seal(Content(BODY, len(BODY), "md5"), queue)
-        return StoredMessage("id", 0, sealed.size, sealed.data, sealed.sealed)
+        stored = sealed(self.sealer, Content(BODY, len(BODY), "md5"), queue)
+        return StoredMessage("id", 0, stored.size, stored.data, stored.sealed)
 
     def close(self) -> None:
         self.keyring.close()

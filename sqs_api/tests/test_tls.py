@@ -14,9 +14,9 @@ import uvloop
 from structlog.testing import capture_logs
 
 from compat_tests.certificates import Authority, Pair
+from sqs_api.http.limits import Refused, TimedOut
 from sqs_api.http.listener_metrics import ListenerMetrics
-from sqs_api.http.server import Front
-from sqs_api.http.shedding import Refused, TimedOut
+from sqs_api.http.server import Server
 from sqs_api.http.tls import Tls, TlsUnusable
 from sqs_api.settings.config import Settings
 from sqs_api.tests.listening import Port, listening
@@ -369,7 +369,7 @@ async def test_a_front_reports_an_expired_certificate_at_start_and_while_it_runs
     settings = Settings(port=0, tls_certificate=pair.certificate, tls_key=pair.key)
     for late in (True, False):
         now_s = [at_s if late else at_s - 1]
-        front = Front(settings, partial(now_s.__getitem__, 0))
+        front = Server(settings, partial(now_s.__getitem__, 0))
         async with running() as service:
             with capture_logs() as lines:
                 await front.open(service.gateway, service.pages, service.metrics)
@@ -426,7 +426,9 @@ def test_a_port_that_is_taken_is_an_error() -> None:
             from sqs_api.http.listener import Listener
 
             with pytest.raises(OSError, match="in use"):
-                await Listener(port.server, connections_max=1).open("127.0.0.1", port.number)
+                await Listener(port.server, port.counters, connections_max=1).open(
+                    "127.0.0.1", port.number
+                )
 
     asyncio.run(story())
 
@@ -436,7 +438,7 @@ def test_localhost_listens_on_every_address_of_it() -> None:
         async with running() as service, listening(service) as port:
             from sqs_api.http.listener import Listener
 
-            listener = Listener(port.server, connections_max=9)
+            listener = Listener(port.server, port.counters, connections_max=9)
             number = await listener.open("localhost", 0)
             names = {entry[4][0] for entry in socket.getaddrinfo("localhost", number)}
             for name in names:

@@ -19,9 +19,8 @@ from sqs_api.tests.served import filled, names, serving
 from storage.copies.files import files_below
 from storage.copies.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest
 from storage.copies.second_copy import open_with_copy, tables
-from storage.engines.answered import AnsweredMark
-from storage.engines.rocks import Durability, RocksStore
 from storage.rows.keys import message_key
+from storage.tests.on_disk import changing, note_more, rows_of
 
 
 @pytest.fixture
@@ -142,11 +141,11 @@ def test_verify_changes_nothing_of_a_folder_at_rest(closed: Path) -> None:
 
 def test_verify_names_queue_and_message_of_a_damaged_row(closed: Path) -> None:
     key = message_key(1, 1)
-    store = RocksStore(closed / "shard-0", Durability.OS, lambda error: None)
-    value = store.get(key)
+    with rows_of(closed / "shard-0") as rows:
+        value = rows.get(key)
     assert value is not None
-    store.batch.put(key, value[:-1] + bytes([value[-1] ^ 1]))
-    store.close()
+    with changing(closed / "shard-0") as changes:
+        changes.put(key, value[:-1] + bytes([value[-1] ^ 1]))
 
     said = run("verify", closed)
 
@@ -247,16 +246,9 @@ def test_backup_of_another_version_or_with_strange_paths_is_refused(
 
 
 def test_a_folder_that_came_back_shorter_is_named(closed: Path) -> None:
-    note = AnsweredMark(closed / "shard-0")
-    noted = note.read()
-    assert noted
-    assert run("verify", closed).status == 0
-    note.write(noted + 5)
+    note_more(closed / "shard-0", 5)
 
     verified = run("verify", closed)
 
     assert verified.status == 1
-    assert f"shard 0: it holds {noted} changes, but answers told of {noted + 5}" in verified.out
-    note.file.write_bytes(b"x")
-    assert "is damaged" in run("verify", closed).out
-    note.close()
+    assert "of its log are lost" in verified.out

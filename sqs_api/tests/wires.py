@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sqs_api.gateway.gateway import Client, Exchange, Gateway
-from sqs_api.http.connection import SqsConnection, SqsServer
-from sqs_api.protocol.reply import Reply
-from sqs_api.protocol.request import RawRequest
+from sqs_api.http.connection import SqsConnection
+from sqs_api.http.server import SqsServer
+from sqs_api.protocol.reply import reply
 from sqs_api.tests.serving import AiohttpServer
 
 _DATE = re.compile(rb"\r\nDate: [^\r]*\r\n")
@@ -56,6 +56,15 @@ class Wire(asyncio.Transport):
         return 0
 
 
+class RawRequest(NamedTuple):
+    """A request as the gateway got it."""
+
+    method: bytes
+    target: bytes
+    headers: dict[bytes, bytes]
+    body: bytes
+
+
 class Outcome(NamedTuple):
     """What a connection made of its reads."""
 
@@ -82,10 +91,13 @@ class EchoGateway(Gateway):
         self.is_answering = True
         self.waiting: list[Exchange] = []
 
-    def begin(self, raw: RawRequest, client: Client) -> Exchange:
+    def begin(
+        self, client: Client, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes
+    ) -> Exchange:
+        raw = RawRequest(method, target, headers, body)
         self.seen.append(raw)
         self.short_cuts += isinstance(client, SqsConnection)
-        exchange = Exchange(self, client, str(len(self.seen)), 0.0)
+        exchange = Exchange(self, client, str(len(self.seen)), 0.0, len(body))
         exchange.operation = raw  # type: ignore[assignment]  # what `answer` echoes
         if self.is_answering:
             self.answer(exchange)
@@ -97,9 +109,8 @@ class EchoGateway(Gateway):
         """Echo the request."""
         exchange.answered = True
         body = repr(exchange.operation).encode()
-        return exchange.client.write_reply(
-            Reply(200, b"text/plain", exchange.request_id, b"now", body)
-        )
+        written = reply(200, b"text/plain", exchange.request_id, b"now", body)
+        return exchange.client.write_reply(written)
 
     def cancel(self, exchange: Exchange) -> None:
         if exchange in self.waiting:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import TypeVar
 
-from storage.checks.damage import Finding, Rows
+from storage.checks.damage import Finding
 from storage.rows.codec import ArchiveRow, QueueRow, decode_row
 from storage.rows.keys import (
     ALIAS,
@@ -36,6 +36,7 @@ from storage.rows.keys import (
     row_key,
     table_range,
 )
+from storage.rows.overlay import RowReader
 from visibility.state.events import THE_SHARD, GroupRow, Lease, SealedBatch, StoredMessage
 from visibility.state.state import SPAN_BITS
 
@@ -44,17 +45,19 @@ Expect = Callable[[StoredMessage, int], bytes | None]
 """The key of the row in another table that a message, by its sequence, must have; None if it must have none there."""
 
 
-def check_queue(rows: Rows, queue_id: int) -> Iterator[Finding]:
+def check_queue(rows: RowReader, queue_id: int) -> Iterator[Finding]:
     """What does not agree. O(rows of the queue). Raises DamagedRecord."""
     return _QueueCheck(rows, queue_id).findings()
 
 
-def check_archive(rows: Rows) -> Iterator[Finding]:
+def check_archive(rows: RowReader) -> Iterator[Finding]:
     """Whether every position that waits for the archive has its message. O(messages). Raises DamagedRecord."""
     own = row_key(THE_SHARD, ARCHIVE, 0)
     value = rows.get(own)
     if value is None:
-        yield Finding(own, "messages wait for the archive, but its row is missing")
+        waiting = rows.scan(*table_range(THE_SHARD, ARCHIVED)[:1], own)
+        if next(waiting, None) is not None:
+            yield Finding(own, "messages wait for the archive, but its row is missing")
         return
     archive = decode_row(ArchiveRow, own, value)
     batches = [decode_row(SealedBatch, k, v) for k, v in rows.scan(*table_range(THE_SHARD, BATCH))]
@@ -80,7 +83,7 @@ def check_archive(rows: Rows) -> Iterator[Finding]:
 
 
 class _QueueCheck:
-    def __init__(self, rows: Rows, queue_id: int) -> None:
+    def __init__(self, rows: RowReader, queue_id: int) -> None:
         self._rows = rows
         self._id = queue_id
         self._row = QueueRow(1, 1, 0, 0)

@@ -6,11 +6,12 @@ Whether rows agree with each other is `consistency.py`'s.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from storage.rows.codec import ArchiveRow, DamagedRecord, QueueRow, decode_row
+from storage.rows.codec import AppliedRow, ArchiveRow, QueueRow, decode_row
 from storage.rows.keys import (
     ALIAS,
+    APPLIED,
     ARCHIVE,
     ARCHIVED,
     BATCH,
@@ -28,6 +29,7 @@ from storage.rows.keys import (
     number_of,
     queue_of,
 )
+from storage.rows.overlay import RowReader
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     ArchivedMessage,
@@ -38,21 +40,12 @@ from visibility.state.events import (
     SealedBatch,
     StoredMessage,
 )
+from visibility.state.rows import DamagedRecord
 
 GROUP_BYTES = 16
 _KEY_BYTES_MAX = 33
 _FIRST = b""
 _END = b"\xff" * _KEY_BYTES_MAX
-
-
-class Rows(Protocol):
-    """What is needed of a store, or of a view of one."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """See `Store.get`."""
-
-    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `Store.scan`."""
 
 
 class Table(NamedTuple):
@@ -81,6 +74,7 @@ TABLES = {
     ARCHIVED: Table("archived", 17, ArchivedMessage),
     BATCH: Table("batch", 17, SealedBatch),
     ARCHIVE: Table("archive", 17, ArchiveRow),
+    APPLIED: Table("applied", 17, AppliedRow),
 }
 
 
@@ -103,7 +97,7 @@ class Finding(NamedTuple):
 
 
 def walk_rows(
-    rows: Rows, begin: bytes = _FIRST, end: bytes = _END
+    rows: RowReader, begin: bytes = _FIRST, end: bytes = _END
 ) -> Iterator[tuple[bytes, bytes] | DamagedRecord]:
     """Every row from `begin` to before `end`, in order, and a DamagedRecord for each stretch that cannot be read."""
     at: bytes | None = begin
@@ -121,7 +115,7 @@ def walk_rows(
             return
 
 
-def _next_readable(rows: Rows, begin: bytes, end: bytes) -> bytes | None:
+def _next_readable(rows: RowReader, begin: bytes, end: bytes) -> bytes | None:
     """A key from which on rows can be read again, as near behind the unreadable `begin` as looking finds; None: none."""
     unreadable, limit = _as_number(begin), _as_number(end)
     step = 1
@@ -139,7 +133,7 @@ def _next_readable(rows: Rows, begin: bytes, end: bytes) -> bytes | None:
     return None if readable == limit else _as_key(readable)
 
 
-def _is_readable(rows: Rows, key: bytes, end: bytes) -> bool:
+def _is_readable(rows: RowReader, key: bytes, end: bytes) -> bool:
     try:
         next(rows.scan(key, end), None)
     except DamagedRecord:
@@ -192,7 +186,7 @@ class SoundRow(NamedTuple):
     says: object
 
 
-def check_rows(rows: Rows) -> Iterator[Finding | SoundRow]:
+def check_rows(rows: RowReader) -> Iterator[Finding | SoundRow]:
     """Every row of the shard, and a finding for each that is damaged."""
     for found in walk_rows(rows):
         if isinstance(found, DamagedRecord):

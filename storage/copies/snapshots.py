@@ -13,13 +13,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from storage.checks.damage import Rows, walk_rows
+from storage.checks.damage import walk_rows
 from storage.copies.export_task import QueuePlace
 from storage.lake.archive_schema import FLOW, FLOWS, SNAPSHOT, SNAPSHOTS, arrow_schema
 from storage.lake.table import Lake
-from storage.rows.codec import DamagedRecord, decode_row
+from storage.rows.codec import decode_row
 from storage.rows.keys import DELAYED, LEASE, MESSAGE, number_of, table_range
+from storage.rows.overlay import RowReader
 from visibility.state.events import Lease
+from visibility.state.rows import DamagedRecord
 
 _GROUP_ROWS = 131_072
 _REPEATED = ["taken_at", "account", "region", "queue", "state", "receivable", "receive_count"]
@@ -49,7 +51,7 @@ class _Seen(NamedTuple):
 
 def write_snapshot(
     lake: Lake,
-    rows: Rows,
+    rows: RowReader,
     queues: Mapping[int, QueuePlace],
     *,
     source: str,
@@ -87,7 +89,7 @@ def _path(kind: str, source: str, shard: int, at_ms: int) -> str:
     return f"{kind}/{source}/shard-{shard}/{day}/{at_ms}.parquet"
 
 
-def _messages(rows: Rows, queue_id: int, fifo: bool, now_ms: int) -> Iterator[_Seen]:
+def _messages(rows: RowReader, queue_id: int, fifo: bool, now_ms: int) -> Iterator[_Seen]:
     leases = {number_of(key): lease for key, lease in _decoded(rows, queue_id, LEASE, Lease)}
     held = {
         lease.group
@@ -106,7 +108,7 @@ def _messages(rows: Rows, queue_id: int, fifo: bool, now_ms: int) -> Iterator[_S
 
 
 def _decoded(
-    rows: Rows, queue_id: int, table: bytes, kind: type[Any]
+    rows: RowReader, queue_id: int, table: bytes, kind: type[Any]
 ) -> Iterator[tuple[bytes, Any]]:
     for found in walk_rows(rows, *table_range(queue_id, table)):
         if not isinstance(found, DamagedRecord):

@@ -1,12 +1,13 @@
-"""The data folder: its format version and the map from shards to folders, both fixed when the folder is made.
+"""The data folder: its format version and the map from shards to folders, fixed at its creation.
 
-    DATA/format.json     {"format": 3, "shards": {"0": "shard-0"}, "crc32": 1234}, and DATA/format.json.copy the same
+    DATA/format.json     {"format": 4, "shards": {"0": "shard-0"}, "crc32": 1234}
+    DATA/*.copy          second copies of format.json (here), and of the catalog, the keyring and
+                         the identities (storage/copies/second_copy.py)
     DATA/shard-0/        RocksDB of shard 0
     DATA/catalog.sqlite  definitions of queues (cluster/catalog/catalog.py)
     DATA/shard-0.answered  how far answers of shard 0 went out (answered.py)
     DATA/keyring.sqlite  the keys of messages and secrets (cluster/keys/keyring.py), under DATA/master.key
     DATA/identities.sqlite  users and access keys (cluster/keys/identity_store.py)
-    DATA/*.sqlite.copy   second copies of these three (storage/copies/second_copy.py)
     DATA/usage.sqlite    what accounts did, and DATA/usage-*.journal what they did last (sqs_api/gateway/usage.py)
 
 More shards and more folders can be added later without touching what is there.
@@ -24,11 +25,15 @@ from zlib import crc32
 
 from storage.rows.keys import FORMAT_VERSION
 
-_FILE = "format.json"
+FORMAT_FILE = "format.json"
 _COPY = "format.json.copy"
+_MISSING = "it is missing"
 _log = logging.getLogger("holdfast.files")
+_CHECKED = (3, 4)
+"""Formats of which the file has a checksum that this version knows."""
 _MAY_BE_THERE = re.compile(
-    r"format(\.json)?\.new|format\.json\.copy|(catalog|keyring|identities|usage)\.sqlite(\.copy)?(\.new)?(-wal|-shm|-journal)?"
+    r"format(\.json)?\.new|format\.json\.copy"
+    r"|(catalog|keyring|identities|usage)\.sqlite(\.copy)?(\.new)?(-wal|-shm|-journal)?"
     r"|master\.key(\..*)?|audit\.log(\..*)?|backup-draft|lost\+found"
 )
 """Names in a folder that becomes a data folder: what others put there first, and what a first start that was cut off left.
@@ -37,10 +42,6 @@ _MAY_BE_THERE = re.compile(
 
 class FolderRefused(Exception):
     """The folder cannot be used; the text says why in one line."""
-
-
-class _FormatDamaged(FolderRefused):
-    """The file is not what was written, as far as this version can tell: its copy may be."""
 
 
 def open_folder(folder: Path) -> dict[int, Path]:
@@ -72,7 +73,7 @@ def _reason(folder: Path, error: OSError) -> str:
 def _create(folder: Path) -> None:
     names = sorted(child.name for child in folder.iterdir())
     if any(name.startswith("shard-") for name in names):
-        raise FolderRefused(f"data folder {folder} has shards but no {_FILE}")
+        raise FolderRefused(f"data folder {folder} has shards but no {FORMAT_FILE}")
     foreign = [name for name in names if _MAY_BE_THERE.fullmatch(name) is None]
     if foreign:
         raise FolderRefused(
@@ -83,12 +84,12 @@ def _create(folder: Path) -> None:
 
 
 def write_format(folder: Path, shards: Mapping[str, str]) -> None:
-    """Make it a data folder of the current format, with these shards; durable when it returns. Raises OSError.
+    """Make it a data folder of the current format, with these shards; durable when it returns.
 
-    The copy comes first: where both can be read, the file itself counts.
+    The copy comes first: where both can be read, the file itself counts. Raises OSError.
     """
     content = {"format": FORMAT_VERSION, "shards": dict(shards)}
-    for file in (folder / _COPY, folder / _FILE):
+    for file in (folder / _COPY, folder / FORMAT_FILE):
         draft = file.with_suffix(".new")
         with draft.open("w") as stream:
             json.dump(content | {"crc32": _checksum(content)}, stream)
@@ -99,9 +100,9 @@ def write_format(folder: Path, shards: Mapping[str, str]) -> None:
 
 
 def renew_format(folder: Path) -> None:
-    """Have both copies of the file say the same; `open_folder` comes first. Raises FolderRefused."""
+    """Have both copies of the file say the same, after `open_folder`. Raises FolderRefused."""
     try:
-        texts = {file.read_bytes() for file in (folder / _FILE, folder / _COPY)}
+        texts = {file.read_bytes() for file in (folder / FORMAT_FILE, folder / _COPY)}
     except FileNotFoundError:
         texts = set()
     except OSError as error:
@@ -111,21 +112,17 @@ def renew_format(folder: Path) -> None:
         try:
             write_format(folder, {str(number): path.name for number, path in shards.items()})
         except OSError as error:
-            raise FolderRefused(f"cannot write {folder / _FILE}: {error.strerror}") from error
+            raise FolderRefused(f"cannot write {folder / FORMAT_FILE}: {error.strerror}") from error
 
 
 def damaged_formats(folder: Path) -> list[str]:
-    """What is wrong with the file or its copy. Raises OSError."""
-    found: list[str] = []
-    for file in (folder / _FILE, folder / _COPY):
-        try:
-            _read_file(folder, file)
-        except FolderRefused as error:
-            found.append(str(error))
-        except FileNotFoundError:
-            if file.name == _FILE:  # version 0.1 made no copy
-                found.append(f"{file} is missing")
-    return found
+    """Damage of the file and its copy, a line each; a format before 4 has no copy. Raises OSError."""
+    found = {file: _look(file)[1] for file in (folder / FORMAT_FILE, folder / _COPY)}
+    return [
+        f"{file} is damaged: {damage}"
+        for file, damage in found.items()
+        if damage and (damage is not _MISSING or file.name == FORMAT_FILE)
+    ]
 
 
 def _checksum(content: dict[str, object]) -> int:
@@ -146,44 +143,70 @@ def check_folder(folder: Path) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    return (folder / _FILE).is_file() or (folder / _COPY).is_file()
+    return (folder / FORMAT_FILE).is_file() or (folder / _COPY).is_file()
 
 
 def _read(folder: Path) -> dict[int, Path]:
+    file = folder / FORMAT_FILE
+    content = read_format(folder)
+    version = content["format"]
+    if version != FORMAT_VERSION:
+        hint = f"; convert it with holdfast convert {folder}" if version == 3 else ""
+        raise FolderRefused(
+            f"data folder {folder} has format {version}; "
+            f"this version of holdfast knows {FORMAT_VERSION}{hint}"
+        )
+    named = content["shards"]
+    assert isinstance(named, dict)
     try:
-        return _read_file(folder, folder / _FILE)
-    except (_FormatDamaged, FileNotFoundError) as refusal:
-        try:
-            shards = _read_file(folder, folder / _COPY)
-        except (FolderRefused, OSError):
-            raise refusal from None
-        _log.error("second_copy_used: %s was read in place of %s: %s", _COPY, _FILE, refusal)
-        return shards
-
-
-def _read_file(folder: Path, file: Path) -> dict[int, Path]:
-    try:
-        content = json.loads(file.read_text())
-        is_sound = content.pop("crc32", None) == _checksum(content)
-        version = content["format"]
-        if version != FORMAT_VERSION:
-            refused = FolderRefused if is_sound else _FormatDamaged
-            raise refused(
-                f"data folder {folder} has format {version}; "
-                f"this version of holdfast knows {FORMAT_VERSION}"
-            )
-        if not is_sound:
-            raise ValueError("its checksum does not match")
-        shards = {int(number): folder / str(name) for number, name in content["shards"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _FormatDamaged(f"{file} is damaged: {error}") from error
+        shards = {int(number): folder / str(name) for number, name in named.items()}
+    except ValueError as error:
+        raise FolderRefused(f"{file} is damaged: {error}") from error
     if not shards:
-        raise _FormatDamaged(f"{file} is damaged: it names no shard")
+        raise FolderRefused(f"{file} is damaged: it names no shard")
     if len(shards) > 1:  # dead letters and move tasks do not cross shards yet
         raise FolderRefused(
             f"data folder {folder} has {len(shards)} shards; this version of holdfast serves one"
         )
     return shards
+
+
+def read_format(folder: Path) -> dict[str, object]:
+    """The file's content: `format`, and `shards` if this version knows the format; out of the copy
+    if the file is damaged. Raises FolderRefused."""
+    file, copy = folder / FORMAT_FILE, folder / _COPY
+    try:
+        content, damage = _look(file)
+        if not damage and content is not None:
+            return content
+        sound, also_damaged = _look(copy)
+    except OSError as error:
+        raise FolderRefused(f"{folder} is not a data folder") from error
+    if sound is not None and not also_damaged:
+        _log.error("second_copy_used: %s was read in place of %s: %s", copy, file.name, damage)
+        return sound
+    if content is not None:  # of a format that is not known, which may have another checksum
+        return content
+    if damage is _MISSING:
+        raise FolderRefused(f"{folder} is not a data folder")
+    raise FolderRefused(f"{file} is damaged: {damage}")
+
+
+def _look(file: Path) -> tuple[dict[str, object] | None, str]:
+    """The content of a file as far as it can be read, and its damage. Raises OSError."""
+    try:
+        content: dict[str, object] = json.loads(file.read_text())
+        is_sound = content.pop("crc32", None) == _checksum(content)
+        is_known = content["format"] in _CHECKED
+    except FileNotFoundError:
+        return None, _MISSING
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return None, str(error)
+    if not is_sound:
+        return None if is_known else content, "its checksum does not match"
+    if is_known and not isinstance(content.get("shards"), dict):
+        return None, "it names no shards"
+    return content, ""
 
 
 def sync_folder(folder: Path) -> None:

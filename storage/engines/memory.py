@@ -1,114 +1,100 @@
 """MemoryStore: the store contract without a disk, for tests and simulation. It can lose power.
 
-`sync` makes what was committed so far durable and releases it; `crash` forgets the rest. With `auto_sync` every commit is
-synced at once.
+`sync_all` makes what was appended durable and commits it; `crash` forgets the rest. With `auto_sync` every
+Entry is synced at once.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-_Change = tuple[str, bytes, bytes]
-
-
-class MemoryBatch:
-    """Changes in order."""
-
-    def __init__(self) -> None:
-        self.changes: list[_Change] = []
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """See `Batch.put`."""
-        self.changes.append(("put", key, value))
-
-    def delete(self, key: bytes) -> None:
-        """See `Batch.delete`."""
-        self.changes.append(("delete", key, b""))
-
-    def delete_range(self, begin: bytes, end: bytes) -> None:
-        """See `Batch.delete_range`."""
-        self.changes.append(("delete_range", begin, end))
+from storage.engines.store import Done
+from storage.rows.changes import Changes, Ops
+from storage.rows.entry_body import decode_body
 
 
 class MemoryStore:
     """Rows in a dict, with a durable copy behind it."""
 
     def __init__(self, *, auto_sync: bool = True) -> None:
-        self.batch = MemoryBatch()
         self.auto_sync = auto_sync
         self.came_back_shorter = False
+        self.has_room = True
+        self.on_room: Callable[[], object] = bool
         self.rows: dict[bytes, bytes] = {}
         self.durable: dict[bytes, bytes] = {}
+        """What a start finds after a loss of power: the rows with all synced Entries."""
         self._sorted: list[bytes] | None = None
         """The keys in order, None while they are not known."""
-        self._unsynced: list[_Change] = []
-        self._releases: list[Callable[[], None]] = []
+        self._unsynced: list[bytes] = []
+        self._waiting: list[Done] = []
 
-    def commit(self, release: Callable[[], None]) -> None:
-        """See `Store.commit`."""
-        self.write()
-        self._releases.append(release)
+    def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
+        """See `Store.append`."""
+        self._unsynced.append(body)
+
+    def sync(self, done: Done) -> None:
+        """See `Store.sync`."""
+        self._waiting.append(done)
         if self.auto_sync:
-            self.sync()
+            self.sync_all()
 
-    def sync(self) -> None:
-        """Make everything that was committed durable and release it."""
-        _change(self.durable, self._unsynced)
+    def sync_all(self) -> None:
+        """Make everything that was appended durable, and say so."""
+        for body in self._unsynced:
+            change_rows(self.durable, decode_body(body).ops)
         self._unsynced = []
-        releases, self._releases = self._releases, []
-        for release in releases:
-            release()
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(None)
+
+    def apply(self, changes: Changes) -> None:
+        """See `Store.apply`."""
+        self._sorted = None
+        change_rows(self.rows, changes.ops)
 
     def crash(self) -> None:
         """Lose power: what was not synced is gone, and nobody is told."""
-        self.batch = MemoryBatch()
         self._unsynced = []
-        self._releases = []
+        self._waiting = []
         self.rows = dict(self.durable)
         self._sorted = None
 
-    def write(self) -> None:
-        """See `Store.write`."""
-        if not self.batch.changes:
-            return
-        self._sorted = None
-        _change(self.rows, self.batch.changes)
-        self._unsynced += self.batch.changes
-        self.batch = MemoryBatch()
-
     def get(self, key: bytes) -> bytes | None:
-        """See `Store.get`."""
+        """See `RowReader.get`."""
         return self.rows.get(key)
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """See `Store.get_many`."""
+        """See `RowReader.get_many`."""
         return [self.rows.get(key) for key in keys]
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `Store.scan`."""
+        """See `RowReader.scan`."""
         if self._sorted is None:
             self._sorted = sorted(self.rows)
         keys = self._sorted
         for key in keys[bisect_left(keys, begin) : bisect_left(keys, end)]:
             yield key, self.rows[key]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """See `Store.close`."""
-        self.write()
-        self.sync()
+        self.sync_all()
 
-    def abandon(self) -> None:
+    async def abandon(self) -> None:
         """See `Store.abandon`."""
-        self.batch = MemoryBatch()
+        self.crash()
 
 
-def _change(rows: dict[bytes, bytes], changes: list[_Change]) -> None:
-    for kind, key, value in changes:
-        if kind == "put":
-            rows[key] = value
-        elif kind == "delete":
+def change_rows(rows: dict[bytes, bytes], ops: Ops) -> None:
+    """Bring changes into rows."""
+    for place in range(0, len(ops), 2):
+        key, change = ops[place], ops[place + 1]
+        assert isinstance(key, bytes)
+        if change is None:
             rows.pop(key, None)
+        elif isinstance(change, bytes):
+            rows[key] = change
         else:
-            for doomed in [row for row in rows if key <= row < value]:
+            for doomed in [row for row in rows if key <= row < change[0]]:
                 del rows[doomed]

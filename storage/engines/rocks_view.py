@@ -15,9 +15,24 @@ from typing import cast
 
 from rocksdict import AccessType, Rdict, ReadOptions
 
+from storage.engines.durable import log_folder
 from storage.engines.rocks import rocks_options
 from storage.engines.store import StoreFailed
-from storage.rows.codec import DamagedRecord
+from storage.log import (
+    BEGINNING,
+    NoteDamaged,
+    Position,
+    Reading,
+    SystemDisk,
+    read_answered,
+    read_log,
+)
+from storage.rows.changes import Changes, Ops
+from storage.rows.codec import AppliedRow, decode_row
+from storage.rows.entry_body import decode_body
+from storage.rows.keys import APPLIED_KEY
+from storage.rows.overlay import Overlay
+from visibility.state.rows import DamagedRecord
 
 _TRIES = 5
 _NOT_LINKED = ("LOCK", "LOG", "rocksdict-config.json")
@@ -25,55 +40,114 @@ _NOT_LINKED = ("LOCK", "LOG", "rocksdict-config.json")
 
 
 class RocksView:
-    """One RocksDB folder as it was at one instant."""
+    """One shard as it was at one instant: its rows, and what its log holds above them."""
 
     def __init__(self, folder: Path) -> None:
         """Raises StoreFailed if it cannot be opened, or changed each time it was tried."""
         self._folder = folder
         self._scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
         try:
-            self._rows = self._open(folder)
+            self._open()
         except BaseException:
             self._scratch.cleanup()
             raise
+        overlay = Overlay(_Rows(self), self._changes)
+        self.get, self.get_many, self.scan = overlay.get, overlay.get_many, overlay.scan
 
-    def _open(self, folder: Path) -> Rdict:
-        number = 0
-        while True:
-            number += 1
+    def _open(self) -> None:
+        for number in range(1, _TRIES + 1):
+            links = Path(self._scratch.name, str(number))
             names: set[str] = set()
             try:
-                links = Path(self._scratch.name, str(number))
-                names = _link(folder, links)
-                return Rdict(str(links), rocks_options(), access_type=AccessType.read_only(False))
+                names = _link(self._folder, links)
+                self._rows = Rdict(
+                    str(links), rocks_options(), access_type=AccessType.read_only(False)
+                )
+                self.log = self._read_log()
+                self._changes = self._replayed()
             except Exception as error:  # bare, with a text
-                changed = names and names != _names(folder)  # the service removed a file meanwhile
-                if changed and number < _TRIES:
+                may_change = isinstance(error, OSError) or self._has_changed(names)
+                if names and may_change and number < _TRIES:
                     continue
-                raise StoreFailed(f"cannot open {folder}: {self._named(error)}") from error
+                raise StoreFailed(f"cannot open {self._folder}: {self._named(error)}") from error
+            if not self._has_changed(names):
+                return
+        if self.log.lost:
+            raise StoreFailed(f"cannot open {self._folder}: it changed each time it was read")
+
+    def _has_changed(self, names: set[str]) -> bool:
+        """True if the service wrote or removed a file meanwhile: then it may have recycled a segment of its log, too."""
+        return names != _names(self._folder)
+
+    def _read_log(self) -> Reading:
+        disk = SystemDisk()
+        folder = log_folder(self._folder)
+        try:
+            answered = read_answered(disk, folder)
+        except NoteDamaged:
+            answered = None
+        try:
+            return read_log(disk, folder, self._applied(), answered)
+        except DamagedRecord as error:
+            reading = read_log(disk, folder, BEGINNING, answered)
+            reading.warnings.append(f"all that the log holds is replayed: {error}")
+            reading.lost = [lost for lost in reading.lost if lost.first > 1]  # the rows have those
+            return reading
+
+    def _applied(self) -> Position:
+        """See `RocksRows.applied`."""
+        value = _Rows(self).get(APPLIED_KEY)
+        if value is None:
+            return BEGINNING
+        row = decode_row(AppliedRow, APPLIED_KEY, value)
+        return Position(row.term, row.index, row.checksum)
+
+    def _replayed(self) -> Changes:
+        """What the log's Entries change. Raises OSError if the service used a segment again meanwhile."""
+        ops: Ops = []
+        at = self.log.applied
+        for entry in self.log.entries():
+            follows = (entry.index, entry.previous) == (at.index + 1, at.checksum)
+            if not (follows or self.log.lost or at == BEGINNING):
+                raise OSError("its log changed while it was read")
+            ops += decode_body(entry.body).ops
+            at = entry.position
+        return Changes(ops)
 
     def _named(self, error: Exception) -> str:
         """RocksDB's text, with the shard's folder instead of the links'."""
         links = re.escape(self._scratch.name) + "/[0-9]+"
         return re.sub(links, lambda _: str(self._folder), str(error))
 
-    @property
-    def held(self) -> int:
-        """How many changes it holds: RocksDB's own number of the last one."""
-        return self._rows.latest_sequence_number()
+    def close(self) -> None:
+        """Let go of the files."""
+        self._rows.close()
+        self._scratch.cleanup()
+
+
+class _Rows:
+    """The rows alone."""
+
+    def __init__(self, view: RocksView) -> None:
+        self._view = view
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Store.get`."""
+        """See `RowReader.get`."""
         try:
-            return cast("bytes | None", self._rows.get(key))
+            return cast("bytes | None", self._view._rows.get(key))
         except Exception as error:  # bare, with a text
-            raise DamagedRecord(key, f"it cannot be read: {self._named(error)}") from error
+            reason = self._view._named(error)
+            raise DamagedRecord(key, f"it cannot be read: {reason}") from error
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """See `RowReader.get_many`."""
+        return [self.get(key) for key in keys]
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `Store.scan`."""
+        """See `RowReader.scan`."""
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
-        rows = self._rows.iter(options)
+        rows = self._view._rows.iter(options)
         rows.seek(begin)
         while rows.valid():
             yield cast("bytes", rows.key()), cast("bytes", rows.value())
@@ -81,12 +155,7 @@ class RocksView:
         try:
             rows.status()
         except Exception as error:  # bare, with a text
-            raise DamagedRecord(begin, self._named(error)) from error
-
-    def close(self) -> None:
-        """Let go of the files."""
-        self._rows.close()
-        self._scratch.cleanup()
+            raise DamagedRecord(begin, self._view._named(error)) from error
 
 
 def _names(folder: Path) -> set[str]:

@@ -1,50 +1,54 @@
-"""Store: what a shard needs from a disk. RocksStore and MemoryStore fulfil it; one contract suite tests both."""
+"""Store: a shard's log and rows. DurableStore and MemoryStore implement it; one contract suite tests both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from storage.rows.appliers import Batch
+from storage.rows.changes import Changes
+from storage.rows.overlay import RowReader
 
 
 class StoreFailed(Exception):
-    """The disk refused a write or a sync: what was not released is unknown, and the store must be opened anew."""
+    """The disk refused a write or a sync: what was not committed is unknown, and the store must be opened anew."""
 
 
-class Store(Protocol):
-    """One shard's rows. Reads see what was written, durable or not, and nothing of the open batch."""
+Done = Callable[[StoreFailed | None], None]
+"""Told on the event loop that what was asked for is done, or why it failed."""
 
+
+class Store(RowReader, Protocol):
+    """One shard's log and rows. Reads see what was applied.
+
+    An Entry is appended, synced and applied, in this order; several may be under way.
+    """
+
+    on_room: Callable[[], object]
+    """Called when a flush has ended, after which `has_room` may be true again."""
     came_back_shorter: bool
-    """Whether it was opened although it holds less than answers told of: an older copy, say."""
+    """True if it was opened although it holds less than answers told of: an older copy, say."""
 
     @property
-    def batch(self) -> Batch:
-        """Where the next write's changes go."""
+    def has_room(self) -> bool:
+        """False while so much waits for a flush that nothing more may be appended."""
 
-    def write(self) -> None:
-        """End the batch and write it, so that reads see it; the next commit makes it durable. Raises StoreFailed."""
+    def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
+        """Append an Entry to the log. Raises StoreFailed."""
 
-    def commit(self, release: Callable[[], None]) -> None:
-        """End the batch; `release` is called once all that was written is as durable as configured. One at a time.
+    def sync(self, done: Done) -> None:
+        """Make all that was appended as durable as configured, then call `done`, once, in the order of the calls.
 
-        A store that fails calls no `release`; it reports StoreFailed to its owner once.
+        A store that was abandoned calls nothing.
         """
 
-    def get(self, key: bytes) -> bytes | None:
-        """A row's value, None if there is none. Raises DamagedRecord."""
+    def apply(self, changes: Changes) -> None:
+        """Bring the oldest committed Entry's changes into the rows. Raises StoreFailed."""
 
-    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """The values of these rows, in that order. Raises DamagedRecord, where it can with the key that is damaged."""
+    async def close(self) -> None:
+        """Make everything durable and let go of the disk. Nothing may be under way. Raises StoreFailed."""
 
-    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows from `begin` to before `end`, in order. Raises DamagedRecord if they cannot be read to the end."""
-
-    def close(self) -> None:
-        """Make everything durable and let go of the disk. Nothing may be waiting for a release."""
-
-    def abandon(self) -> None:
-        """Let go of the disk after a failure, without writing what was not written yet.
+    async def abandon(self) -> None:
+        """Let go of the disk after a failure, without writing anything.
 
         Raises StoreFailed while something else still uses it: then it is to be called again.
         """

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from storage.checks.damage import walk_rows
 from storage.lake.archive_schema import (
     CHECKSUM_MODULUS,
     FOOTER_KEY,
@@ -20,15 +21,16 @@ from storage.lake.archive_schema import (
     segment_folder,
     segment_name,
 )
-from storage.rows.codec import DamagedRecord, decode_row
-from storage.rows.keys import ARCHIVED, number_of, row_key
 from storage.lake.table import Lake
-from storage.checks.damage import Rows, walk_rows
+from storage.rows.codec import decode_row
+from storage.rows.keys import ARCHIVED, number_of, row_key
+from storage.rows.overlay import RowReader
 from visibility.content.content import unpack
-from visibility.contract.digests import Attributes
-from visibility.state.events import THE_SHARD, ArchivedMessage, SealedBatch, StoredMessage
-from visibility.contract.naming import parse_arn
 from visibility.content.sequence_numbers import sequence_number
+from visibility.contract.digests import Attributes
+from visibility.contract.naming import parse_arn
+from visibility.state.events import THE_SHARD, ArchivedMessage, SealedBatch, StoredMessage
+from visibility.state.rows import DamagedRecord
 
 ROW_GROUP_BYTES = 8 << 20
 ROW_GROUP_ROWS = 16_384
@@ -65,7 +67,7 @@ def not_written(
 
 
 def write_segment(
-    lake: Lake, rows: Rows, source: str, shard: int, batch: SealedBatch, open_message: Open
+    lake: Lake, rows: RowReader, source: str, shard: int, batch: SealedBatch, open_message: Open
 ) -> Written:
     """Write a batch, which lies in `rows`. Raises LakeUnusable."""
     path = f"{segment_folder(source, shard)}/{segment_name(batch.number)}"
@@ -105,7 +107,7 @@ def write_segment(
 
 
 def _messages(
-    rows: Rows, batch: SealedBatch, damaged: list[DamagedRecord]
+    rows: RowReader, batch: SealedBatch, damaged: list[DamagedRecord]
 ) -> Iterator[tuple[int, ArchivedMessage]]:
     """The messages of a batch by position; those that cannot be read are named in `damaged`."""
     begin = row_key(THE_SHARD, ARCHIVED, batch.first)

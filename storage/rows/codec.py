@@ -17,20 +17,13 @@ from zlib import crc32
 
 import msgspec
 
+from visibility.state.rows import DamagedRecord
+
 _VERSION = 1
 _HEAD = Struct(">BI")
 _encode = msgspec.msgpack.Encoder().encode
 _T = TypeVar("_T")
 _decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}
-
-
-class DamagedRecord(Exception):
-    """A stored value is not what was written. Names the key; the value is never guessed."""
-
-    def __init__(self, key: bytes, reason: str) -> None:
-        super().__init__(f"record {key.hex()}: {reason}")
-        self.key = key
-        self.reason = reason
 
 
 class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -65,6 +58,14 @@ class ArchiveRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     open_size: int
     open_since_ms: int
     discarded: int
+
+
+class AppliedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The position in the log of the last Entry whose changes the rows have."""
+
+    term: int
+    index: int
+    checksum: int
 
 
 def encode_row(row: object) -> bytes:

@@ -1,4 +1,4 @@
-"""TABLE: the layout of every key. Format version 3.
+"""TABLE: the layout of every key. Format version 4.
 
     0            8       9
     +------------+-------+-----------------------------+
@@ -22,8 +22,9 @@
     0x60   position              a message that waits for the archive                 ArchivedMessage
     0x61   number                a batch of them that was sealed                      SealedBatch
     0x62   0                     what the shard knows of its archive                  ArchiveRow
+    0x63   0                     the last Entry whose changes the rows have           AppliedRow
 
-The last three have the queue id 0: they belong to the shard, whatever becomes of the queues.
+The last four have the queue id 0: they belong to the shard, whatever becomes of the queues.
 
 Every key begins with the queue, so one range delete forgets a queue, and a queue's own row comes before the rows that
 churn, so finding all queues never walks over deleted messages. Tables between these numbers are free.
@@ -33,7 +34,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 QUEUE = b"\x01"
 MESSAGE = b"\x10"
@@ -50,6 +51,7 @@ SPAN = b"\x50"
 ARCHIVED = b"\x60"
 BATCH = b"\x61"
 ARCHIVE = b"\x62"
+APPLIED = b"\x63"
 
 _NUMBER = Struct(">Q")
 _PAIR = Struct(">QQ")
@@ -63,6 +65,10 @@ group_line_key = Struct(">Qc16sQ").pack
 """The key of (queue_id, table, group, sequence)."""
 remembered_key = Struct(">QcQ16s").pack
 """The key of (queue_id, table, bucket_ms, digest)."""
+
+
+APPLIED_KEY = row_key(0, APPLIED, 0)
+"""The row that says which Entry was applied last."""
 
 
 def queue_key(queue_id: int) -> bytes:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, islice
-from typing import NamedTuple
 
 import structlog
 
-from storage.checks.damage import Rows, walk_rows
-from storage.engines.store import Store
-from storage.rows.codec import ArchiveRow, DamagedRecord, QueueRow, decode_row
+from storage.checks.damage import walk_rows
+from storage.rows.appliers import APPLIERS, write_archive, write_queue
+from storage.rows.changes import Changes
+from storage.rows.codec import ArchiveRow, QueueRow, decode_row
 from storage.rows.keys import (
     ALIAS,
     ARCHIVE,
@@ -23,26 +23,31 @@ from storage.rows.keys import (
     LEASE,
     MESSAGE,
     MOVE_TASK,
-    QUEUE,
     REMEMBERED,
     SPAN,
     group_key,
     group_line_key,
+    group_name,
     last_number_of,
     message_key,
+    message_name,
     number_of,
     pair_key,
     pair_of,
+    queue_key,
     queue_of,
     queue_range,
     remembered_key,
     row_key,
     table_range,
 )
+from storage.rows.overlay import Overlay, RowReader
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
+from visibility.state.archive_state import ArchiveState
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     THE_SHARD,
+    Event,
     GroupRow,
     Lease,
     MoveTask,
@@ -50,21 +55,12 @@ from visibility.state.events import (
     SealedBatch,
     StoredMessage,
 )
-from visibility.state.rows import Page
+from visibility.state.rows import DamagedPlace, DamagedRecord, Page
+from visibility.state.state import QueueState
 
 _DELAYED_PAGE_BYTES = 4 << 20
 _REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
 _NO_END = (1 << 64) - 1
-
-
-class StoredQueue(NamedTuple):
-    """What a restart needs to know of a queue: all of its leases, none of its waiting messages."""
-
-    queue_id: int
-    row: QueueRow
-    leases: list[Lease]
-    tasks: list[MoveTask]
-    spans: dict[int, int]
 
 
 _log = structlog.get_logger("rows")
@@ -73,20 +69,90 @@ _log = structlog.get_logger("rows")
 class StoredRows:
     """See `visibility.state.rows.Rows`."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.before_read: Callable[[], None] = _nothing
-        """Called before a read: writes what the running turn has in its batch."""
+    def __init__(self, base: RowReader) -> None:
+        self.store = Overlay(base)
+        self.changes = Changes()
+        """What the running Turn recorded."""
+        self.store.layers.append(self.changes)
         self.damaged: set[bytes] = set()
         """Rows of messages that pages pass by, since they are not what was written."""
         self.unreadable: set[bytes] = set()
         """Where stretches begin that pages pass by, since their blocks cannot be read."""
-        self.fresh: dict[tuple[int, bytes], Remembered] = {}
-        """Ids that the running turn remembers: looking up an id, which every FIFO send does, need not write first."""
+
+    # -- writing ----------------------------------------------------------------------------------------------------------
+
+    def record(self, event: Event) -> None:
+        """See `Rows.record`."""
+        APPLIERS[type(event)](self.changes, event)
+
+    def record_queue(self, queue: QueueState, now_ms: int) -> None:
+        """See `Rows.record_queue`."""
+        row = QueueRow(
+            queue.next_sequence,
+            queue.low_water,
+            queue.waiting,
+            0,
+            queue.delayed,
+            queue.heads.total,
+            queue.aliases,
+            queue.remembered_ms,
+            queue.fifo,
+            now_ms,
+            queue.continues,
+            queue.first_sequence,
+        )
+        write_queue(
+            self.changes,
+            queue.queue_id,
+            row,
+            {span: queue.spans.get(span, 0) for span in queue.changed_spans},
+        )
+
+    def record_archive(self, archive: ArchiveState) -> None:
+        """See `Rows.record_archive`."""
+        row = ArchiveRow(*(getattr(archive, name) for name in ArchiveRow.__struct_fields__))
+        write_archive(self.changes, row)
+
+    def recorded(self) -> tuple[int, int]:
+        """See `Rows.recorded`."""
+        return len(self.changes), self.changes.size
+
+    def take_changes(self) -> Changes:
+        """End a Turn: its changes, which reads go on to see until `forget` says that the rows have them."""
+        changes, self.changes = self.changes, Changes()
+        if changes:
+            self.store.layers.append(self.changes)
+        else:
+            self.store.layers[-1] = self.changes
+        return changes
+
+    def forget(self, changes: Changes) -> None:
+        """The oldest changes under way were applied to the rows."""
+        assert self.store.layers[0] is changes
+        del self.store.layers[0]
+
+    def place_of(self, error: DamagedRecord) -> DamagedPlace | None:
+        """See `Rows.place_of`."""
+        group = group_name(error.key)
+        if group is not None:
+            return DamagedPlace(group[0], 0, group[1], False)
+        message = message_name(error.key)
+        if message is not None:
+            return DamagedPlace(*message, b"", error.key[8:9] == DELAYED)
+        return None
+
+    def pass_by(self, error: DamagedRecord) -> bool:
+        """See `Rows.pass_by`."""
+        if error.key in self.damaged:
+            return False
+        self.damaged.add(error.key)
+        _log.error("record_damaged", queue_id=queue_of(error.key), error=str(error))
+        return True
+
+    # -- reading ----------------------------------------------------------------------------------------------------------
 
     def messages(self, queue_id: int, sequences: list[int]) -> list[StoredMessage | None]:
         """See `Rows.messages`."""
-        self.before_read()
         keys = [row_key(queue_id, MESSAGE, sequence) for sequence in sequences]
         return self._messages(keys)
 
@@ -94,7 +160,6 @@ class StoredRows:
         self, queue_id: int, sequences: list[int]
     ) -> list[tuple[int, StoredMessage]]:
         """See `Rows.readable_messages`."""
-        self.before_read()
         keys = [row_key(queue_id, MESSAGE, sequence) for sequence in sequences]
         keys = [key for key in keys if key not in self.damaged]
         found = zip(keys, self._messages(keys), strict=True)
@@ -106,20 +171,10 @@ class StoredRows:
             for key, value in zip(keys, self.store.get_many(keys), strict=True)
         ]
 
-    def delayed_message(self, queue_id: int, due_ms: int, sequence: int) -> StoredMessage:
-        """A delayed message. Raises DamagedRecord, also if it does not exist."""
-        self.before_read()
-        key = pair_key(queue_id, DELAYED, due_ms, sequence)
-        value = self.store.get(key)
-        if value is None:
-            raise DamagedRecord(key, "it is missing")
-        return decode_row(StoredMessage, key, value)
-
     def line(
         self, queue_id: int, from_sequence: int, until_sequence: int, *, messages: int, size: int
     ) -> Page:
         """See `Rows.line`."""
-        self.before_read()
         begin, end = message_key(queue_id, from_sequence), message_key(queue_id, until_sequence)
         found: list[tuple[int, StoredMessage]] = []
         for key, value in self._readable(begin, end):
@@ -149,7 +204,6 @@ class StoredRows:
         self, queue_id: int, limit: int, *, after: tuple[int, int] = (0, 0)
     ) -> list[tuple[int, int, StoredMessage]]:
         """See `Rows.delayed`."""
-        self.before_read()
         begin = pair_key(queue_id, DELAYED, after[0], after[1] + 1)
         end = table_range(queue_id, DELAYED)[1]
         found: list[tuple[int, int, StoredMessage]] = []
@@ -168,7 +222,6 @@ class StoredRows:
         self, queue_id: int, limit: int, *, after: tuple[int, int] = (0, 0)
     ) -> list[tuple[int, int]]:
         """See `Rows.clocks`."""
-        self.before_read()
         begin = pair_key(queue_id, CLOCK, after[0], after[1] + 1)
         rows = self.store.scan(begin, table_range(queue_id, CLOCK)[1])
         pairs = (pair_of(key) for key, _ in rows)
@@ -177,7 +230,6 @@ class StoredRows:
 
     def group(self, queue_id: int, group: bytes) -> GroupRow | None:
         """See `Rows.group`."""
-        self.before_read()
         key = group_key(queue_id, GROUP, group)
         value = self.store.get(key)
         return None if value is None else decode_row(GroupRow, key, value)
@@ -186,7 +238,6 @@ class StoredRows:
         self, queue_id: int, group: bytes, from_sequence: int, limit: int
     ) -> list[tuple[int, Lease | None]]:
         """See `Rows.group_line`."""
-        self.before_read()
         begin = group_line_key(queue_id, GROUP_LINE, group, from_sequence)
         end = group_line_key(queue_id, GROUP_LINE, group, _NO_END)
         return [
@@ -196,7 +247,6 @@ class StoredRows:
 
     def heads(self, queue_id: int, from_order: int, limit: int) -> list[tuple[int, bytes]]:
         """See `Rows.heads`."""
-        self.before_read()
         begin, end = row_key(queue_id, HEAD, from_order), table_range(queue_id, HEAD)[1]
         return [
             (number_of(key), group) for key, group in islice(self.store.scan(begin, end), limit)
@@ -204,7 +254,6 @@ class StoredRows:
 
     def alias(self, queue_id: int, handle_sequence: int) -> int | None:
         """See `Rows.alias`."""
-        self.before_read()
         key = row_key(queue_id, ALIAS, handle_sequence)
         value = self.store.get(key)
         return None if value is None else decode_row(int, key, value)
@@ -228,17 +277,12 @@ class StoredRows:
                 remembered = decode_row(Remembered, key, value)
                 if remembered.at_ms >= begin_ms:
                     found[digest] = remembered
-        if self.fresh:
-            for digest in digests:
-                fresh = self.fresh.get((queue_id, digest))
-                if fresh is not None:
-                    found[digest] = fresh
         return found
 
     # -- a start ----------------------------------------------------------------------------------------------------------
 
-    def load(self) -> Iterator[StoredQueue]:
-        """All queues. O(queues + messages in flight + spans), whatever waits. Raises DamagedRecord."""
+    def queues(self) -> Iterator[tuple[int, QueueRow]]:
+        """All queues by id with their own rows. Raises DamagedRecord."""
         queue_id = THE_SHARD + 1
         while True:
             first = next(self.store.scan(queue_range(queue_id)[0], b"\xff" * 8), None)
@@ -246,24 +290,33 @@ class StoredRows:
                 return
             key, value = first
             queue_id = queue_of(key)
-            own = queue_range(queue_id)[0] + QUEUE
+            own = queue_key(queue_id)
             if key != own:
                 raise DamagedRecord(own, "the queue has messages but no row of its own")
-            row = decode_row(QueueRow, key, value)
-            yield StoredQueue(
-                queue_id,
-                row,
-                [decode_row(Lease, k, v) for k, v in self._table(queue_id, LEASE)],
-                [decode_row(MoveTask, k, v) for k, v in self._table(queue_id, MOVE_TASK)],
-                {number_of(k): decode_row(int, k, v) for k, v in self._table(queue_id, SPAN)},
-            )
+            yield queue_id, decode_row(QueueRow, key, value)
             queue_id += 1
+
+    def leases(self, queue_id: int) -> Iterator[Lease]:
+        """The leases of messages in flight or visible again. Raises DamagedRecord."""
+        return (decode_row(Lease, k, v) for k, v in self._table(queue_id, LEASE))
+
+    def move_tasks(self, queue_id: int) -> Iterator[MoveTask]:
+        """The queue's move tasks by number. Raises DamagedRecord."""
+        return (decode_row(MoveTask, k, v) for k, v in self._table(queue_id, MOVE_TASK))
+
+    def spans(self, queue_id: int) -> Iterator[tuple[int, int]]:
+        """(span, messages in it). Raises DamagedRecord."""
+        return ((number_of(k), decode_row(int, k, v)) for k, v in self._table(queue_id, SPAN))
+
+    def archive(self) -> tuple[ArchiveRow | None, list[SealedBatch]]:
+        """See `load_archive`."""
+        return load_archive(self.store)
 
     def _table(self, queue_id: int, table: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self.store.scan(*table_range(queue_id, table))
 
 
-def load_archive(rows: Rows) -> tuple[ArchiveRow | None, list[SealedBatch]]:
+def load_archive(rows: RowReader) -> tuple[ArchiveRow | None, list[SealedBatch]]:
     """What a shard knows of its archive, None if it never had one, and the batches that wait. Raises DamagedRecord."""
     key = row_key(THE_SHARD, ARCHIVE, 0)
     value = rows.get(key)
@@ -271,7 +324,3 @@ def load_archive(rows: Rows) -> tuple[ArchiveRow | None, list[SealedBatch]]:
         return None, []
     batches = rows.scan(*table_range(THE_SHARD, BATCH))
     return decode_row(ArchiveRow, key, value), [decode_row(SealedBatch, k, v) for k, v in batches]
-
-
-def _nothing() -> None:
-    """No turn is running."""

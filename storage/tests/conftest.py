@@ -1,18 +1,34 @@
-"""A place for a store of each kind."""
+"""A place for a store of each kind, and small durable stores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from storage.engines.durable import DurableStore, StoreOptions, open_store
+from storage.tests.durable_stores import SMALL, Open
 from storage.tests.places import KINDS, Place
 
 
 @pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     made = Place(request.param, tmp_path / "shard-0")
     yield made
     for store in made.opened:
-        store.abandon()
+        await store.abandon()
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Open]:
+    """Opens a store that is let go of at the end; by default in the same folder."""
+    stores: list[DurableStore] = []
+
+    def opened_store(options: StoreOptions = SMALL, folder: Path | None = None) -> DurableStore:
+        stores.append(open_store(folder or tmp_path / "shard-0", options))
+        return stores[-1]
+
+    yield opened_store
+    for store in stores:
+        await store.abandon()

@@ -7,16 +7,20 @@ import os
 import sys
 from pathlib import Path
 
-from storage.engines.rocks import Durability, RocksStore
+from storage.engines.durable import StoreOptions, open_store
 from storage.engines.store import StoreFailed
-from storage.rows.appliers import APPLIERS, write_queue
+from storage.rows.appliers import write_queue
+from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow
 from storage.rows.stored_rows import StoredRows
+from storage.tests.places import append, changes_of
 from visibility.state.events import MessagesSent, StoredMessage
 from visibility.state.state import SPAN_BITS
 
 QUEUE_ID = 1
 TURN_MESSAGES = 3
+OPTIONS = StoreOptions(segment_bytes=32 << 10, flush_bytes=40 << 10)
+"""So small that segments are used again and flushes go on while it writes."""
 
 
 def body(sequence: int) -> bytes:
@@ -25,40 +29,43 @@ def body(sequence: int) -> bytes:
 
 
 class Writer:
-    """Commits turn after turn, as soon as the one before is durable."""
+    """Appends Entry after Entry, as soon as the one before is durable."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = RocksStore(folder, Durability.FSYNC, self._failed)
+        self.store = open_store(folder, OPTIONS)
+        self.store.on_room = self.commit_turn
         self.next_sequence = 1
         self.spans: dict[int, int] = {}
-        for queue in StoredRows(self.store).load():
-            self.next_sequence = queue.row.next_sequence
-            self.spans = queue.spans
+        self.is_under_way = False
+        rows = StoredRows(self.store)
+        for queue_id, row in rows.queues():
+            self.next_sequence = row.next_sequence
+            self.spans = dict(rows.spans(queue_id))
 
     def commit_turn(self) -> None:
+        if self.is_under_way or not self.store.has_room:
+            return
         first = self.next_sequence
         self.next_sequence += TURN_MESSAGES
+        changes = Changes()
         for sequence in range(first, self.next_sequence):
             data = body(sequence)
             message = StoredMessage("id", 0, len(data), data)
-            event = MessagesSent(QUEUE_ID, sequence, [message])
+            changes.ops += changes_of(MessagesSent(QUEUE_ID, sequence, [message])).ops
             self.spans[sequence >> SPAN_BITS] = self.spans.get(sequence >> SPAN_BITS, 0) + 1
-            APPLIERS[MessagesSent](self.store.batch, event, {})
-            self._write_queue(sequence)
-            if sequence % 2:
-                self.store.write()  # as a decision does that reads what its turn changed
-        self.store.commit(self._released)
+        last = self.next_sequence - 1
+        write_queue(changes, QUEUE_ID, QueueRow(last + 1, 1, last, 0), self.spans)
+        self.is_under_way = True
+        append(self.store, changes)
+        self.store.sync(lambda failure: self._committed(failure, changes))
 
-    def _write_queue(self, sequence: int) -> None:
-        row = QueueRow(sequence + 1, 1, sequence, 0)
-        write_queue(self.store.batch, QUEUE_ID, row, self.spans)
-
-    def _released(self) -> None:
+    def _committed(self, failure: StoreFailed | None, changes: Changes) -> None:
+        if failure is not None:
+            raise failure
         os.write(sys.stdout.fileno(), b"%d\n" % (self.next_sequence - 1))
+        self.store.apply(changes)
+        self.is_under_way = False
         self.commit_turn()
-
-    def _failed(self, error: StoreFailed) -> None:
-        raise error
 
 
 async def write_until_killed(folder: Path) -> None:

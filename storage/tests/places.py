@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+from storage.engines.durable import (
+    Durability,
+    DurableStore,
+    StoreOptions,
+    log_folder,
+    open_store,
+)
 from storage.engines.memory import MemoryStore
-from storage.engines.rocks import Durability, RocksStore
 from storage.engines.store import Store, StoreFailed
-from storage.rows.appliers import APPLIERS, Moved
+from storage.rows.appliers import APPLIERS
+from storage.rows.changes import Changes
+from storage.rows.entry_body import EntryBody, encode_body
+from storage.rows.keys import APPLIED_KEY
+from storage.rows.overlay import RowReader
 from visibility.state.events import Event, StoredMessage
 
 KINDS = (*Durability, "MemoryStore")
+SEGMENT_BYTES = 2 << 20
 
 
 class Place:
@@ -20,48 +33,77 @@ class Place:
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind = kind
         self.folder = folder
-        self.failures: list[StoreFailed] = []
         self.memory = MemoryStore()
-        self.opened: list[RocksStore] = []
+        self.opened: list[DurableStore] = []
 
     def open(self) -> Store:
         if self.kind == "MemoryStore":
             return self.memory
-        store = RocksStore(self.folder, Durability(self.kind), self.failures.append)
+        options = StoreOptions(Durability(self.kind), segment_bytes=SEGMENT_BYTES)
+        store = open_store(self.folder, options)
         self.opened.append(store)
         return store
 
-    def reopen(self, store: Store) -> Store:
-        store.close()
-        if isinstance(store, RocksStore):
-            self.opened.remove(store)
+    async def reopen(self, store: Store) -> Store:
+        await store.close()
+        self._forget(store)
         self.memory.crash()
         return self.open()
 
-    def reopen_after_abandon(self, store: Store) -> Store:
-        store.abandon()
-        if isinstance(store, RocksStore):
-            self.opened.remove(store)
-        self.memory.sync()
-        self.memory.crash()
+    async def reopen_after_abandon(self, store: Store) -> Store:
+        await store.abandon()
+        self._forget(store)
         return self.open()
+
+    def _forget(self, store: Store) -> None:
+        if isinstance(store, DurableStore):
+            self.opened.remove(store)
 
 
 def message(number: int, size: int = 10) -> StoredMessage:
     return StoredMessage(f"id-{number}", 1_000 + number, size, bytes([65]) * size)
 
 
-def put(store: Store, *events: Event, moved: Moved | None = None) -> None:
-    for event in events:
-        APPLIERS[type(event)](store.batch, event, moved or {})
+def changes_of(*parts: Event | Changes) -> Changes:
+    """What these events, and changes of rows, amount to."""
+    changes = Changes()
+    for part in parts:
+        if isinstance(part, Changes):
+            changes.ops += part.ops
+            changes.size += part.size
+        else:
+            APPLIERS[type(part)](changes, part)
+    return changes
 
 
-async def committed(store: Store) -> None:
-    released = asyncio.get_running_loop().create_future()
-    store.commit(lambda: released.set_result(None))
-    await asyncio.wait_for(released, 60)
+def append(store: Store, changes: Changes, queue_ids: Sequence[int] = (1,)) -> None:
+    store.append(encode_body(EntryBody(1_000, ["request"], changes.ops)), queue_ids)
 
 
-def everything(store: Store) -> dict[bytes, bytes]:
-    """All rows."""
-    return dict(store.scan(b"", b"\xff" * 40))
+async def synced(store: Store) -> StoreFailed | None:
+    """Sync what was appended; the failure, if it failed."""
+    answer: asyncio.Future[StoreFailed | None] = asyncio.get_running_loop().create_future()
+    store.sync(answer.set_result)
+    return await asyncio.wait_for(answer, 60)
+
+
+async def commit(store: Store, *parts: Event | Changes, queue_ids: Sequence[int] = (1,)) -> None:
+    """One Entry: appended, synced and applied."""
+    changes = changes_of(*parts)
+    append(store, changes, queue_ids)
+    assert await synced(store) is None
+    store.apply(changes)
+
+
+def everything(store: RowReader) -> dict[bytes, bytes]:
+    """All rows but the one that says which Entry was applied last."""
+    rows = dict(store.scan(b"", b"\xff" * 40))
+    rows.pop(APPLIED_KEY, None)
+    return rows
+
+
+def crash_copy(folder: Path, target: Path) -> Path:
+    """The shard's rows and log as a crash of the process would leave them now."""
+    shutil.copytree(folder, target)
+    shutil.copytree(log_folder(folder), log_folder(target))
+    return target

@@ -4,248 +4,353 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from storage.engines.answered import AnsweredMark
-from storage.engines.rocks import Durability, RocksStore
+from storage.engines.durable import (
+    Durability,
+    DurableStore,
+    StoreOptions,
+    log_folder,
+    open_store,
+    read_shard_log,
+)
+from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
+from storage.log import SystemDisk, read_answered
+from storage.rows.changes import Changes
+from storage.tests.places import append, commit, crash_copy, everything, synced
 
-ROWS = 400
+ROWS = 60
+QUEUES = 9
+SEGMENT_BYTES = 32 << 10
+Opened = Callable[..., DurableStore]
 
 
-def _open(
-    folder: Path, durability: Durability = Durability.FSYNC, *, accepts_loss: bool = False
-) -> RocksStore:
-    return RocksStore(folder, durability, lambda error: None, accepts_loss=accepts_loss)
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Opened]:
+    """Opens a store that is let go of at the end."""
+    stores: list[DurableStore] = []
+
+    def opened_store(
+        folder: Path,
+        durability: Durability = Durability.FSYNC,
+        *,
+        accepts_loss: bool = False,
+        flush_bytes: int = 1 << 20,
+    ) -> DurableStore:
+        options = StoreOptions(
+            durability, accepts_loss, segment_bytes=SEGMENT_BYTES, flush_bytes=flush_bytes
+        )
+        stores.append(open_store(folder, options))
+        return stores[-1]
+
+    yield opened_store
+    for store in stores:
+        await store.abandon()
 
 
-async def _commit(store: RocksStore, first: int, count: int) -> None:
-    """Rows, each in a commit of its own whose answer went out."""
+async def fill(store: DurableStore, first: int, count: int) -> None:
+    """Rows, each in an Entry of its own, of one queue after the other."""
     for number in range(first, first + count):
-        released = asyncio.Event()
-        store.batch.put(b"%08d" % number, b"v" * 100)
-        store.commit(released.set)
-        await released.wait()
+        changes = Changes()
+        changes.put(b"%08d" % number, b"v" * 100)
+        await commit(store, changes, queue_ids=[1 + number % QUEUES])
 
 
-def _copy(folder: Path, target: Path) -> Path:
-    """The shard as a crash of the process would leave it now."""
-    shutil.copytree(folder, target)
-    mark = AnsweredMark(folder)
-    shutil.copy(mark.file, target.with_name(target.name + ".answered"))
-    mark.close()
-    return target
+async def noted(store: DurableStore) -> None:
+    """Wait until the note tells of the Entry that was applied last."""
+    store._write_note()
+    if store._noted is not None:
+        await store._noted
 
 
-def _held(store: RocksStore) -> int:
-    return sum(1 for _ in store.scan(b"0", b"9"))
-
-
-async def _crashed(tmp_path: Path, durability: Durability = Durability.FSYNC) -> Path:
+async def crashed(
+    opened: Opened, tmp_path: Path, durability: Durability = Durability.FSYNC
+) -> Path:
     """A shard with ROWS rows in its log, and a note that all of them were answered."""
-    store = _open(tmp_path / "s", durability)
-    await _commit(store, 0, ROWS)
-    store._write_mark()
-    crashed = _copy(tmp_path / "s", tmp_path / "crashed")
-    store.close()
-    return crashed
+    store = opened(tmp_path / "s", durability)
+    await fill(store, 0, ROWS)
+    await noted(store)
+    return crash_copy(store.folder, tmp_path / "crashed")
 
 
-def _log(folder: Path) -> Path:
-    """The newest log with something in it."""
-    return max((file for file in folder.glob("*.log") if file.stat().st_size), key=lambda f: f.name)
+def held(store: DurableStore) -> int:
+    return len(everything(store))
 
 
-async def test_a_crash_loses_nothing_that_was_answered(tmp_path: Path) -> None:
-    store = _open(await _crashed(tmp_path))
+class Written(NamedTuple):
+    """The part of a segment that has Entries."""
 
-    assert _held(store) == ROWS
-    store.close()
-
-
-async def test_a_clean_stop_notes_everything(tmp_path: Path) -> None:
-    store = _open(tmp_path / "s")
-    await _commit(store, 0, 3)
-    store.close()
-    mark = AnsweredMark(tmp_path / "s")
-
-    again = _open(tmp_path / "s")
-
-    assert mark.read() == again._rows.latest_sequence_number() == 3
-    again.close()
-    mark.close()
+    file: Path
+    begin: int
+    end: int
 
 
-async def test_an_older_copy_is_refused(tmp_path: Path) -> None:
-    store = _open(tmp_path / "s")
-    await _commit(store, 0, 10)
-    shutil.copytree(tmp_path / "s", tmp_path / "older")
-    await _commit(store, 10, 10)
-    store.close()
-    shutil.rmtree(tmp_path / "s")
-    (tmp_path / "older").rename(tmp_path / "s")
-
-    with pytest.raises(
-        StoreFailed, match="came back shorter: it holds 10 changes, but answers told of 20"
-    ):
-        _open(tmp_path / "s")
-    store = _open(tmp_path / "s", accepts_loss=True)
-    assert _held(store) == 10
-    store.close()
-    _open(tmp_path / "s").close()
+def written(folder: Path, tmp_path: Path) -> Written:
+    """Where the Entries are."""
+    rows = RocksRows(crash_copy(folder, tmp_path / "looked-at"))
+    (run,) = read_shard_log(rows, SystemDisk()).runs
+    rows.close()
+    return Written(log_folder(folder) / run.segment.name, run.begin, run.end)
 
 
-def _cut(log: Path) -> None:
-    content = log.read_bytes()
-    log.write_bytes(content[: len(content) // 2])
+# -- nothing is missing -------------------------------------------------------------------------------------------------
 
 
-def _flip(log: Path) -> None:
-    content = bytearray(log.read_bytes())
-    content[len(content) // 2] ^= 1
-    log.write_bytes(content)
+async def test_a_crash_loses_nothing_that_was_answered(opened: Opened, tmp_path: Path) -> None:
+    store = opened(await crashed(opened, tmp_path))
+
+    assert held(store) == ROWS
+    assert not store.came_back_shorter
 
 
-def _zero_the_rest(log: Path) -> None:
-    content = log.read_bytes()
-    half = len(content) // 2
-    log.write_bytes(content[:half] + bytes(len(content) - half))
+async def test_the_note_follows_what_was_applied_and_is_never_ahead(
+    opened: Opened, tmp_path: Path
+) -> None:
+    store = opened(tmp_path / "s")
+    disk = SystemDisk()
+    assert read_answered(disk, log_folder(store.folder)) is None
+    await fill(store, 0, 3)
+    applied = store._applied
+    append(store, Changes([b"x", b"y"]))
+    assert await synced(store) is None
+
+    await noted(store)
+
+    found = read_answered(disk, log_folder(store.folder))
+    assert found is not None
+    assert (found.position, found.position.index) == (applied, 3)
 
 
-def _lose(log: Path) -> None:
-    log.unlink()
+async def test_the_note_is_written_by_itself(opened: Opened, tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    await fill(store, 0, 3)
+    async with asyncio.timeout(60):
+        while read_answered(SystemDisk(), log_folder(store.folder)) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("damage", [_cut, _flip, _zero_the_rest, _lose])
-async def test_a_damaged_log_is_refused(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    crashed = await _crashed(tmp_path)
-    damage(_log(crashed))
+@pytest.mark.parametrize("content", [None, b"", b"x", b"\x01" * 1024])
+async def test_a_folder_without_a_note_and_one_with_a_damaged_note_open(
+    opened: Opened, tmp_path: Path, content: bytes | None
+) -> None:
+    folder = await crashed(opened, tmp_path)
+    note = log_folder(folder) / "answered"
+    if content is None:
+        note.unlink()
+    else:
+        note.write_bytes(content)
 
-    with pytest.raises(StoreFailed):
-        _open(crashed)
+    store = opened(folder)
 
-
-async def test_a_torn_tail_that_nobody_was_told_of_opens(tmp_path: Path) -> None:
-    crashed = await _crashed(tmp_path)
-    log = _log(crashed)
-    log.write_bytes(log.read_bytes() + b"\x12\x34\x56half a record")
-
-    store = _open(crashed)
-    assert _held(store) == ROWS
-    store.close()
-
-
-async def _torn(tmp_path: Path, damage: Callable[[bytes], bytes]) -> Path:
-    """A shard that lost its power while it synced a large change: its log is longer, but not all of it was written."""
-    store = _open(tmp_path / "s")
-    await _commit(store, 0, ROWS)
-    store._write_mark()
-    answered = _log(tmp_path / "s").stat().st_size
-    for number in range(3):
-        store.batch.put(b"unanswered %d" % number, bytes([65 + number]) * 30_000)
-        store.write()
-    torn = _copy(tmp_path / "s", tmp_path / "torn")
-    store.close()
-    log = _log(torn)
-    content = log.read_bytes()
-    log.write_bytes(content[:answered] + damage(content[answered:]))
-    return torn
+    assert held(store) == ROWS
+    await fill(store, ROWS, 1)
+    await noted(store)
+    await store.close()
+    assert held(opened(folder)) == ROWS + 1
 
 
-@pytest.mark.parametrize("at", [0, 4096, 40_000])
-async def test_a_hole_in_what_nobody_was_told_of_opens(tmp_path: Path, at: int) -> None:
-    def hole(tail: bytes) -> bytes:
-        return tail[:at] + bytes(4096) + tail[at + 4096 :]
-
-    torn = await _torn(tmp_path, hole)
-
-    store = _open(torn)
-    assert _held(store) == ROWS
-    await _commit(store, ROWS, 10)
-    store.close()
-    store = _open(torn)
-    assert _held(store) == ROWS + 10
-    store.close()
+# -- something is missing -----------------------------------------------------------------------------------------------
 
 
-async def test_a_hole_that_is_refused_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
-    crashed = await _crashed(tmp_path)
-    _flip(_log(crashed))
-    content = _log(crashed).read_bytes()
+async def test_older_rows_beside_a_log_that_was_used_again_are_refused(
+    opened: Opened, tmp_path: Path
+) -> None:
+    store = opened(tmp_path / "s", flush_bytes=40 << 10)
+    await fill(store, 0, 10)
+    await asyncio.to_thread(store.flush)
+    shutil.copytree(store.folder, tmp_path / "older")
+    await fill(store, 10, 900)
+    await store.close()
+    shutil.rmtree(store.folder)
+    (tmp_path / "older").rename(store.folder)
+
+    with pytest.raises(StoreFailed, match=r"came back shorter: \d+ entries .*--accept-loss on"):
+        opened(store.folder)
+    again = opened(store.folder, accepts_loss=True)
+    assert again.came_back_shorter
+    assert 10 <= held(again) < 910
+    await again.close()
+    assert not opened(store.folder).came_back_shorter
+
+
+async def test_older_rows_beside_a_log_that_has_the_rest_are_brought_up_to_date(
+    opened: Opened, tmp_path: Path
+) -> None:
+    store = opened(tmp_path / "s")
+    await fill(store, 0, 10)
+    await asyncio.to_thread(store.flush)
+    shutil.copytree(store.folder, tmp_path / "older")
+    await fill(store, 10, 10)
+    await store.close()
+    shutil.rmtree(store.folder)
+    (tmp_path / "older").rename(store.folder)
+
+    again = opened(store.folder)
+
+    assert held(again) == 20
+    assert not again.came_back_shorter
+
+
+async def test_rows_beside_the_log_of_another_shard_are_refused(
+    opened: Opened, tmp_path: Path
+) -> None:
+    for name in ("s", "t"):
+        store = opened(tmp_path / name)
+        await fill(store, 0, 10)
+        await store.close()
+    shutil.rmtree(log_folder(tmp_path / "s"))
+    log_folder(tmp_path / "t").rename(log_folder(tmp_path / "s"))
+
+    with pytest.raises(StoreFailed, match="the rows have another Entry 10 than the log"):
+        opened(tmp_path / "s")
+
+
+def _cut(place: Written) -> None:
+    content = place.file.read_bytes()
+    place.file.write_bytes(content[: (place.begin + place.end) // 2])
+
+
+def _flip(place: Written) -> None:
+    content = bytearray(place.file.read_bytes())
+    content[(place.begin + place.end) // 2] ^= 1
+    place.file.write_bytes(content)
+
+
+def _zero_the_rest(place: Written) -> None:
+    content = place.file.read_bytes()
+    half = (place.begin + place.end) // 2
+    place.file.write_bytes(content[:half] + bytes(len(content) - half))
+
+
+def _lose(place: Written) -> None:
+    place.file.unlink()
+
+
+DAMAGES = [_cut, _flip, _zero_the_rest, _lose]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_log_is_refused_and_left_as_it_was(
+    opened: Opened, tmp_path: Path, damage: Callable[[Written], None]
+) -> None:
+    folder = await crashed(opened, tmp_path)
+    damage(written(folder, tmp_path))
+    files = {file: file.read_bytes() for file in log_folder(folder).iterdir()}
 
     for _ in range(2):
-        with pytest.raises(StoreFailed):
-            _open(crashed)
+        with pytest.raises(StoreFailed, match=r"came back shorter: .* --accept-loss on"):
+            opened(folder)
 
-    assert _log(crashed).read_bytes() == content
-
-
-async def test_what_a_power_failure_may_take_without_syncs_is_only_reported(tmp_path: Path) -> None:
-    crashed = await _crashed(tmp_path, Durability.OS)
-    _cut(_log(crashed))
-
-    store = _open(crashed, Durability.OS)
-
-    assert 0 < _held(store) < ROWS
-    store.close()
+    assert {file: file.read_bytes() for file in log_folder(folder).iterdir()} == files
 
 
-async def test_a_folder_without_a_note_and_one_with_a_damaged_note_open(tmp_path: Path) -> None:
-    crashed = await _crashed(tmp_path)
-    note = crashed.with_name("crashed.answered")
-    for content in (b"", b"x", b"0" * 20 + b" 00000000\n"):
-        note.write_bytes(content)
-        _open(crashed).close()
-    note.unlink()
-    _open(crashed).close()
-
-
-def test_a_note_is_read_as_it_was_written(tmp_path: Path) -> None:
-    mark = AnsweredMark(tmp_path / "s")
-    assert mark.read() is None
-    for number in (0, 7, 10**19):
-        mark.write(number)
-        assert mark.read() == number
-    mark.close()
-
-
-async def test_a_hole_that_a_power_failure_may_leave_without_syncs_is_only_reported(
-    tmp_path: Path,
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_log_opens_if_the_loss_is_accepted_and_that_is_said_once(
+    opened: Opened, tmp_path: Path, damage: Callable[[Written], None]
 ) -> None:
-    crashed = await _crashed(tmp_path, Durability.OS)
-    _flip(_log(crashed))
+    folder = await crashed(opened, tmp_path)
+    damage(written(folder, tmp_path))
 
-    store = _open(crashed, Durability.OS)
+    store = opened(folder, accepts_loss=True)
 
-    assert 0 < _held(store) < ROWS
-    await _commit(store, ROWS, 10)
-    store.close()
-    _open(crashed).close()
-
-
-async def test_a_hole_in_what_was_answered_opens_if_the_loss_is_accepted(tmp_path: Path) -> None:
-    crashed = await _crashed(tmp_path)
-    _flip(_log(crashed))
-    with pytest.raises(StoreFailed, match=r"Its log can be read up to change .* --accept-loss on"):
-        _open(crashed)
-
-    store = _open(crashed, accepts_loss=True)
-
-    assert 0 < _held(store) < ROWS
-    store.close()
-    _open(crashed).close()
+    assert store.came_back_shorter
+    found = held(store)
+    assert found < ROWS
+    await fill(store, ROWS, 5)
+    later = crash_copy(folder, tmp_path / "later")
+    await store.close()
+    for again in (opened(folder), opened(later)):
+        assert held(again) == found + 5
+        assert not again.came_back_shorter
 
 
-async def test_a_hole_in_the_log_is_not_dropped_where_the_note_is_damaged(tmp_path: Path) -> None:
-    crashed = await _crashed(tmp_path)
-    _flip(_log(crashed))
-    crashed.with_name("crashed.answered").write_bytes(b"x")
+async def test_a_flipped_bit_costs_one_entry_and_its_queue_is_named(
+    opened: Opened, tmp_path: Path
+) -> None:
+    folder = await crashed(opened, tmp_path)
+    file = written(folder, tmp_path).file
+    content = bytearray(file.read_bytes())
+    value_at = content.index(b"v" * 100, len(content) // 4)
+    key = content[value_at - 10 : value_at - 2]
+    content[value_at] ^= 1
+    file.write_bytes(content)
 
-    with pytest.raises(StoreFailed, match="answered is damaged"):
-        _open(crashed)
-    store = _open(crashed, accepts_loss=True)
-    assert 0 < _held(store) < ROWS
-    store.close()
+    with pytest.raises(StoreFailed, match=f"1 entries .* changed queues {1 + int(key) % QUEUES}"):
+        opened(folder)
+
+    assert held(opened(folder, accepts_loss=True)) == ROWS - 1
+
+
+async def test_a_flipped_bit_is_damage_where_the_note_is_damaged_too(
+    opened: Opened, tmp_path: Path
+) -> None:
+    folder = await crashed(opened, tmp_path)
+    _flip(written(folder, tmp_path))
+    (log_folder(folder) / "answered").write_bytes(b"x")
+
+    with pytest.raises(StoreFailed, match="came back shorter"):
+        opened(folder)
+
+
+# -- what nobody was told of --------------------------------------------------------------------------------------------
+
+
+async def test_a_torn_tail_that_nobody_was_told_of_opens(opened: Opened, tmp_path: Path) -> None:
+    folder = await crashed(opened, tmp_path)
+    place = written(folder, tmp_path)
+    content = place.file.read_bytes()
+    torn = content[place.begin : place.begin + 50]
+    assert not any(content[place.end : place.end + 50])
+    place.file.write_bytes(content[: place.end] + torn + content[place.end + 50 :])
+
+    store = opened(folder)
+
+    assert held(store) == ROWS
+    assert not store.came_back_shorter
+
+
+@pytest.mark.parametrize("at", [0, 4096, 9_000])
+async def test_a_hole_in_what_nobody_was_told_of_opens(
+    opened: Opened, tmp_path: Path, at: int
+) -> None:
+    """Power was lost during the sync of several Entries: some pages were written, and not the ones before them."""
+    store = opened(tmp_path / "s")
+    await fill(store, 0, ROWS)
+    await noted(store)
+    answered = written(store.folder, tmp_path)
+    for number in range(3):
+        append(store, Changes([b"unanswered %d" % number, b"u" * 4_000]))
+    folder = crash_copy(store.folder, tmp_path / "torn")
+    place = Written(log_folder(folder) / answered.file.name, answered.begin, answered.end)
+    content = place.file.read_bytes()
+    hole = place.end + at
+    place.file.write_bytes(content[:hole] + bytes(2048) + content[hole + 2048 :])
+
+    again = opened(folder)
+
+    before = held(again)
+    assert before == ROWS + at // 4_000
+    assert not again.came_back_shorter
+    await fill(again, ROWS, 10)
+    assert held(opened(crash_copy(folder, tmp_path / "later"))) == before + 10
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_what_a_power_failure_may_take_without_syncs_is_only_reported(
+    opened: Opened, tmp_path: Path, damage: Callable[[Written], None]
+) -> None:
+    folder = await crashed(opened, tmp_path, Durability.OS)
+    damage(written(folder, tmp_path))
+
+    store = opened(folder, Durability.OS)
+
+    found = held(store)
+    assert found < ROWS
+    await fill(store, ROWS, 5)
+    await store.close()
+    assert held(opened(folder)) == found + 5

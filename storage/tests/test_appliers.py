@@ -6,9 +6,12 @@ import msgspec
 
 from storage.engines.store import Store
 from storage.rows.appliers import APPLIERS, write_queue
+from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow, encode_row
 from storage.rows.keys import (
     ALIAS,
+    ARCHIVED,
+    BATCH,
     CLOCK,
     DELAYED,
     GROUP,
@@ -27,9 +30,13 @@ from storage.rows.keys import (
     remembered_key,
     row_key,
 )
-from storage.tests.places import Place, committed, everything, message, put
+from storage.tests.places import Place, commit, everything, message
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
+    THE_SHARD,
+    ArchivedMessage,
+    BatchesArchived,
+    BatchSealed,
     Event,
     GroupChange,
     GroupRow,
@@ -41,6 +48,7 @@ from visibility.state.events import (
     MessagesDelayed,
     MessagesDeleted,
     MessagesExpired,
+    MessagesHandedOver,
     MessagesMoved,
     MessagesReceived,
     MessagesSent,
@@ -50,6 +58,7 @@ from visibility.state.events import (
     QueueContinued,
     QueueDropped,
     Remembered,
+    SealedBatch,
     StoredMessage,
     VisibilityChanged,
 )
@@ -74,6 +83,7 @@ INDEX_3 = {
     row_key(1, ALIAS, 1): encode_row(3),
 }
 SENT = MESSAGE_1 | MESSAGE_2 | LINE_2 | MESSAGE_3 | LINE_3 | INDEX_3
+TWO = [PLAIN, GROUPED]
 THREE_SENT = MessagesSent(1, 1, [PLAIN, GROUPED, INDEXED])
 
 
@@ -81,15 +91,12 @@ def leased(*leases: Lease) -> dict[bytes, bytes]:
     return {row_key(1, LEASE, lease.sequence): encode_row(lease) for lease in leases}
 
 
-async def rows_after(
-    place: Place, *events: Event, moved: dict[int, StoredMessage] | None = None
-) -> dict[bytes, bytes]:
-    """All rows once these events reached the disk, each with a commit of its own."""
+async def rows_after(place: Place, *events: Event) -> dict[bytes, bytes]:
+    """All rows once these events reached the disk, each in an Entry of its own."""
     store: Store = place.open()
     for event in events:
-        put(store, event, moved=moved)
-        await committed(store)
-    return everything(place.reopen(store))
+        await commit(store, event)
+    return everything(await place.reopen(store))
 
 
 async def test_sent_messages_are_in_the_line_and_in_the_indexes_that_concern_them(
@@ -182,18 +189,13 @@ async def test_an_expired_message_of_a_fifo_queue_leaves_the_line_it_came_back_t
 
 
 async def test_a_dead_letter_is_the_same_message_with_its_history(place: Place) -> None:
-    content = msgspec.structs.replace(INDEXED, sealed=9)
-    envelope = StoredMessage("id-3", 1_003, 0, b"", 0, "arn:q", 4, 5, H, 1_003, 0, 0)
-    move = Move(LEASE_3, -1, 2, 40, envelope)
+    dead = StoredMessage("id-3", 1_003, 10, INDEXED.data, 9, "arn:q", 4, 5, H, 1_003, 0, 0)
+    move = Move(LEASE_3, -1, 2, 40, dead)
     received = MessagesReceived(1, 5, [LEASE_3])
 
-    rows = await rows_after(
-        place, THREE_SENT, received, MessagesMoved(1, 9, [move]), moved={3: content}
-    )
+    rows = await rows_after(place, THREE_SENT, received, MessagesMoved(1, 9, [move]))
 
-    moved = StoredMessage(
-        "id-3", 1_003, content.size, content.data, 9, "arn:q", 4, 5, H, 1_003, 0, 0, 9
-    )
+    moved = msgspec.structs.replace(dead, joined_at_ms=9)
     assert rows == MESSAGE_1 | MESSAGE_2 | LINE_2 | {
         row_key(2, MESSAGE, 40): encode_row(moved),
         group_line_key(2, GROUP_LINE, H, 40): b"",
@@ -201,36 +203,33 @@ async def test_a_dead_letter_is_the_same_message_with_its_history(place: Place) 
     }
 
 
-async def test_a_message_that_was_resealed_is_written_as_its_envelope_says(place: Place) -> None:
-    envelope = msgspec.structs.replace(
+async def test_a_message_that_was_resealed_is_written_as_the_move_says(place: Place) -> None:
+    resealed = msgspec.structs.replace(
         INDEXED, data=b"sealed anew", sealed=9, group=b"", clock_ms=0
     )
-    move = Move(LEASE_3, -1, 2, 40, envelope, True)
+    move = Move(LEASE_3, -1, 2, 40, resealed, True)
 
-    rows = await rows_after(place, THREE_SENT, MessagesMoved(1, 9, [move]), moved={3: INDEXED})
+    rows = await rows_after(place, THREE_SENT, MessagesMoved(1, 9, [move]))
 
-    moved = msgspec.structs.replace(envelope, joined_at_ms=9)
+    moved = msgspec.structs.replace(resealed, joined_at_ms=9)
     assert rows[row_key(2, MESSAGE, 40)] == encode_row(moved)
 
 
 async def test_a_message_that_goes_to_the_back_is_found_by_its_old_sequence(place: Place) -> None:
-    envelope = msgspec.structs.replace(
-        INDEXED, data=b"", receive_count=4, received_here=4, first_received_at_ms=5
+    received = msgspec.structs.replace(
+        INDEXED, receive_count=4, received_here=4, first_received_at_ms=5
     )
-    move = Move(LEASE_3, -1, 1, 4, envelope)
+    move = Move(LEASE_3, -1, 1, 4, received)
 
     rows = await rows_after(
         place,
         THREE_SENT,
         MessagesReceived(1, 5, [LEASE_3]),
         MessagesMoved(1, 9, [move]),
-        moved={3: INDEXED},
     )
 
     assert rows == MESSAGE_1 | MESSAGE_2 | LINE_2 | {
-        row_key(1, MESSAGE, 4): encode_row(
-            msgspec.structs.replace(envelope, data=INDEXED.data, size=INDEXED.size)
-        ),
+        row_key(1, MESSAGE, 4): encode_row(received),
         group_line_key(1, GROUP_LINE, G, 4): b"",
         pair_key(1, CLOCK, 77, 4): b"",
         row_key(1, ALIAS, 1): encode_row(4),
@@ -241,15 +240,15 @@ async def test_a_delayed_message_whose_time_came_is_in_the_line_under_its_new_se
     place: Place,
 ) -> None:
     delayed = MessagesDelayed(1, 7, [900, 901], [GROUPED, PLAIN])
-    envelope = msgspec.structs.replace(GROUPED, data=b"", clock_ms=GROUPED.sent_at_ms)
-    move = Move(Lease(7, 0, 0, 0, 0, 0), 900, 1, 9, envelope)
-
-    rows = await rows_after(place, delayed, MessagesMoved(1, 900, [move]), moved={7: GROUPED})
-
     clock_ms = GROUPED.sent_at_ms
+    waiting = msgspec.structs.replace(GROUPED, clock_ms=clock_ms)
+    move = Move(Lease(7, 0, 0, 0, 0, 0), 900, 1, 9, waiting)
+
+    rows = await rows_after(place, delayed, MessagesMoved(1, 900, [move]))
+
     assert rows == {
         pair_key(1, DELAYED, 901, 8): encode_row(PLAIN),
-        row_key(1, MESSAGE, 9): encode_row(msgspec.structs.replace(GROUPED, clock_ms=clock_ms)),
+        row_key(1, MESSAGE, 9): encode_row(waiting),
         group_line_key(1, GROUP_LINE, G, 9): b"",
         pair_key(1, CLOCK, clock_ms, 9): b"",
     }
@@ -271,21 +270,24 @@ async def test_groups_that_change_have_one_row_and_are_listed_under_one_order(pl
 
     store = place.opened[-1] if place.opened else place.memory
     taken = GroupRow(1, 2, 0)
-    put(store, GroupsChanged(1, True, [GroupChange(G, 1, taken)]))
-    await committed(store)
+    await commit(store, GroupsChanged(1, True, [GroupChange(G, 1, taken)]))
     rows[group_key(1, GROUP, G)] = encode_row(taken)
     assert everything(store) == rows, "it is blocked"
 
     again, same = GroupRow(1, 2, 50), GroupRow(7, 2, 50)
-    put(store, GroupsChanged(1, True, [GroupChange(G, 0, again)]))
-    put(store, GroupsChanged(1, True, [GroupChange(G, 50, same)]))
-    await committed(store)
+    await commit(
+        store,
+        GroupsChanged(1, True, [GroupChange(G, 0, again)]),
+        GroupsChanged(1, True, [GroupChange(G, 50, same)]),
+    )
     rows[group_key(1, GROUP, G)] = encode_row(same)
     assert everything(store) == rows | {row_key(1, HEAD, 50): G}
 
-    put(store, GroupsChanged(1, True, [GroupChange(G, 50, GroupRow(0, 9, 0))]))
-    put(store, GroupsChanged(1, True, [GroupChange(H, 0, GroupRow(0, 9, 0, 1))]))
-    await committed(store)
+    await commit(
+        store,
+        GroupsChanged(1, True, [GroupChange(G, 50, GroupRow(0, 9, 0))]),
+        GroupsChanged(1, True, [GroupChange(H, 0, GroupRow(0, 9, 0, 1))]),
+    )
     assert everything(store) == {group_key(1, GROUP, H): encode_row(GroupRow(0, 9, 0, 1))}
 
 
@@ -303,8 +305,7 @@ async def test_ids_are_remembered_by_buckets_and_forgotten_with_them(place: Plac
     assert await rows_after(place, remembered, another) == rows
 
     store = place.opened[-1] if place.opened else place.memory
-    put(store, IdsForgotten(1, 2 * BUCKET))
-    await committed(store)
+    await commit(store, IdsForgotten(1, 2 * BUCKET))
 
     assert everything(store).keys() == rows.keys() - {
         remembered_key(1, REMEMBERED, BUCKET, G),
@@ -354,10 +355,11 @@ def one_of_each(queue_id: int) -> dict[bytes, tuple[bytes, bytes]]:
 
 async def filled(place: Place) -> Store:
     store = place.open()
+    changes = Changes()
     for queue_id in (1, 2, 3):
         for key, value in one_of_each(queue_id).values():
-            store.batch.put(key, value)
-    await committed(store)
+            changes.put(key, value)
+    await commit(store, changes)
     return store
 
 
@@ -366,10 +368,9 @@ async def test_a_purged_queue_keeps_its_rows_and_hands_on_its_tasks(place: Place
     before = everything(store)
     task = MoveTask(5, "task", "arn", None, 0, 1, 2, 3)
 
-    put(store, QueueContinued(2, 4, 9, [task]))
-    await committed(store)
+    await commit(store, QueueContinued(2, 4, 9, [task]))
 
-    after = everything(place.reopen(store))
+    after = everything(await place.reopen(store))
     assert before.keys() - after.keys() == {one_of_each(2)[MOVE_TASK][0]}
     assert after.keys() - before.keys() == {row_key(4, MOVE_TASK, 5)}
 
@@ -377,18 +378,16 @@ async def test_a_purged_queue_keeps_its_rows_and_hands_on_its_tasks(place: Place
 async def test_a_dropped_queue_leaves_no_row_and_its_neighbours_stay(place: Place) -> None:
     store = await filled(place)
 
-    put(store, QueueDropped(2))
-    await committed(store)
+    await commit(store, QueueDropped(2))
 
     expected = dict([*one_of_each(1).values(), *one_of_each(3).values()])
-    assert everything(place.reopen(store)) == expected
+    assert everything(await place.reopen(store)) == expected
 
 
-async def test_a_queue_that_is_used_again_in_the_batch_that_emptied_it(place: Place) -> None:
+async def test_a_queue_that_is_used_again_in_the_entry_that_emptied_it(place: Place) -> None:
     store = await filled(place)
 
-    put(store, QueueDropped(2), MessagesSent(2, 1, [PLAIN]))
-    await committed(store)
+    await commit(store, QueueDropped(2), MessagesSent(2, 1, [PLAIN]))
 
     rows = everything(store)
     assert {key for key in rows if key[:8] == queue_key(2)[:8]} == {row_key(2, MESSAGE, 1)}
@@ -398,19 +397,48 @@ async def test_a_queues_own_row_is_written_with_the_spans_that_changed(place: Pl
     store = place.open()
     first, second = QueueRow(9, 1, 4, 0), QueueRow(9, 2, 3, 0)
 
-    write_queue(store.batch, 1, first, {0: 4_096, 1: 2})
-    await committed(store)
+    changes = Changes()
+    write_queue(changes, 1, first, {0: 4_096, 1: 2})
+    await commit(store, changes)
     assert everything(store) == {
         queue_key(1): encode_row(first),
         row_key(1, SPAN, 0): encode_row(4_096),
         row_key(1, SPAN, 1): encode_row(2),
     }
 
-    write_queue(store.batch, 1, second, {0: 0, 7: 0})
-    await committed(store)
+    changes = Changes()
+    write_queue(changes, 1, second, {0: 0, 7: 0})
+    await commit(store, changes)
     assert everything(store) == {
         queue_key(1): encode_row(second),
         row_key(1, SPAN, 1): encode_row(2),
+    }
+
+
+async def test_messages_for_the_archive_have_a_row_each_until_their_batch_is_archived(
+    place: Place,
+) -> None:
+    handed = MessagesHandedOver(1, 7, "deleted", "arn:q", True, 5, 20, [LEASE_1, LEASE_2], TWO)
+    batches = [SealedBatch(number, first, first + 2, 20, 9) for number, first in ((2, 5), (3, 7))]
+    kept = ArchivedMessage("arn:q", "deleted", 7, 1, 1, 5, PLAIN)
+    second = ArchivedMessage("arn:q", "deleted", 7, 2, 1, 5, GROUPED)
+    store = place.open()
+
+    await commit(store, handed, *[BatchSealed(THE_SHARD, batch) for batch in batches])
+
+    rows = {
+        row_key(THE_SHARD, ARCHIVED, 5): encode_row(kept),
+        row_key(THE_SHARD, ARCHIVED, 6): encode_row(second),
+        row_key(THE_SHARD, BATCH, 2): encode_row(batches[0]),
+        row_key(THE_SHARD, BATCH, 3): encode_row(batches[1]),
+    }
+    assert everything(store) == rows
+    later = msgspec.structs.replace(handed, sequence_numbers=False, first_position=7)
+    await commit(store, later, BatchesArchived(THE_SHARD, 2, 7))
+    assert everything(store) == {
+        row_key(THE_SHARD, ARCHIVED, 7): encode_row(msgspec.structs.replace(kept, sequence=0)),
+        row_key(THE_SHARD, ARCHIVED, 8): encode_row(msgspec.structs.replace(second, sequence=0)),
+        row_key(THE_SHARD, BATCH, 3): encode_row(batches[1]),
     }
 
 

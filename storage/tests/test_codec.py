@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.rows import keys
-from storage.rows.codec import ArchiveRow, DamagedRecord, QueueRow, decode_row, encode_row
+from storage.rows.codec import ArchiveRow, QueueRow, decode_row, encode_row
 from visibility.state.events import (
     ArchivedMessage,
     GroupRow,
@@ -18,6 +18,7 @@ from visibility.state.events import (
     SealedBatch,
     StoredMessage,
 )
+from visibility.state.rows import DamagedRecord
 
 MESSAGE_ID = "01234567-89ab-4def-8123-456789abcdef"
 GROUP = bytes(range(16))

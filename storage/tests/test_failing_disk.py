@@ -1,4 +1,4 @@
-"""RocksStore on a disk that takes no more for a while: it fails, lets go, and opens again with what was acknowledged.
+"""DurableStore on a disk that takes no more for a while: it fails, lets go, and opens again with what was acknowledged.
 
 A limit on the size of files stands for the full disk: it needs no privileges and holds for this process only.
 """
@@ -7,75 +7,91 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from storage.engines.rocks import Durability, RocksStore
+from storage.engines.durable import StoreOptions, open_store
 from storage.engines.store import StoreFailed
-from storage.tests.places import committed
+from storage.rows.changes import Changes
+from storage.tests.places import append, commit, everything, synced
+
+SMALL = StoreOptions(segment_bytes=16 << 10, flush_bytes=20 << 10)
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """No file of this process can grow."""
+def full_disk(size: int = 0) -> Iterator[None]:
+    """No file of this process can grow beyond `size`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_store_that_failed_on_a_full_disk_lets_go_of_it(tmp_path: Path) -> None:
-    failures: list[StoreFailed] = []
-    released: list[str] = []
-    store = RocksStore(tmp_path, Durability.FSYNC, failures.append)
-    store.batch.put(b"kept", b"1")
-    await committed(store)
+def row(name: bytes) -> Changes:
+    return Changes([name, name * 500])
+
+
+async def test_a_store_that_cannot_append_on_a_full_disk_lets_go_of_it(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "shard-0", SMALL)
+    await commit(store, row(b"kept"))
 
     with full_disk():
-        store.batch.put(b"unknown", b"2")
-        store.commit(lambda: released.append("unknown"))
-        async with asyncio.timeout(60):
-            while not failures:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-        store.abandon()
-    again = RocksStore(tmp_path, Durability.FSYNC, failures.append)
+        with pytest.raises(StoreFailed, match=r"cannot append to the log: .*File too large"):
+            append(store, row(b"refused"))
+        await store.abandon()
+    again = open_store(tmp_path / "shard-0", SMALL)
 
-    assert len(failures) == 1
-    assert released == []
-    assert again.get(b"kept") == b"1"
-    again.batch.put(b"next", b"3")
-    await committed(again)
-    again.close()
+    assert not again.came_back_shorter
+    assert set(everything(again)) == {b"kept"}
+    await commit(again, row(b"next"))
+    await again.close()
 
 
-async def test_a_store_that_failed_during_a_backup_is_let_go_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_store_that_cannot_flush_on_a_full_disk_has_everything_in_its_log(
+    tmp_path: Path,
 ) -> None:
-    store = RocksStore(tmp_path / "s", Durability.FSYNC, lambda error: None)
-    begun, goes_on = threading.Event(), threading.Event()
-    check_alive = store._check_alive
+    """The log's segments are there already: it goes on until rows cannot be written any more."""
+    store = open_store(tmp_path / "shard-0", SMALL)
+    committed: set[bytes] = set()
 
-    def check_and_wait() -> None:
-        check_alive()
-        begun.set()
-        assert goes_on.wait(60)
+    async def write_on() -> None:
+        while True:
+            name = b"%04d" % len(committed)
+            append(store, row(name))
+            failure = await synced(store)
+            if failure is not None:
+                raise failure
+            committed.add(name)
+            store.apply(row(name))
 
-    monkeypatch.setattr(store, "_check_alive", check_and_wait)
-    flushing = asyncio.create_task(asyncio.to_thread(store.flush))
-    await asyncio.to_thread(begun.wait)
+    with full_disk(16 << 10):
+        with pytest.raises(StoreFailed):
+            await asyncio.wait_for(write_on(), 60)
+        await store.abandon()
+    again = open_store(tmp_path / "shard-0", SMALL)
 
-    with pytest.raises(StoreFailed, match="a backup is just copying"):
-        store.abandon()
-    goes_on.set()
-    await flushing
-    store.abandon()
+    assert len(committed) > 10
+    assert not again.came_back_shorter
+    assert set(everything(again)) == committed
+    await commit(again, row(b"next"))
+    await again.close()
 
-    RocksStore(tmp_path / "s", Durability.FSYNC, lambda error: None).close()
-    with pytest.raises(StoreFailed, match="failed meanwhile"):
-        store.flush()
+
+async def test_a_full_disk_is_named_at_a_start_which_works_once_there_is_room(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path / "shard-0", SMALL)
+    await commit(store, row(b"kept"))
+    await store.close()
+
+    with full_disk(), pytest.raises(StoreFailed, match=f"cannot open {tmp_path / 'shard-0'}"):
+        open_store(tmp_path / "shard-0", SMALL)
+
+    again = open_store(tmp_path / "shard-0", SMALL)
+    assert set(everything(again)) == {b"kept"}
+    await again.close()

@@ -24,7 +24,7 @@ def test_a_new_folder_gets_the_format_file_and_one_shard(tmp_path: Path) -> None
 
     assert shards == {0: folder / "shard-0"}
     made = json.loads((folder / "format.json").read_text())
-    assert (made["format"], made["shards"]) == (3, {"0": "shard-0"})
+    assert (made["format"], made["shards"]) == (4, {"0": "shard-0"})
 
 
 def test_a_folder_opens_again_unchanged(tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_a_folder_with_two_shards_is_refused_since_dead_letters_do_not_cross_sha
     "content",
     [
         {"format": 2, "shards": {"0": "shard-0"}},
-        {"format": 4, "shards": {"0": "shard-0"}},
+        {"format": 5, "shards": {"0": "shard-0"}},
         {"format": 0, "shards": {"0": "shard-0"}},
-        {"format": "3", "shards": {"0": "shard-0"}},
-        {"format": 4, "hosts": ["whatever a later version keeps here"]},
-        {"format": 4, "shards": ["shard-0"]},
+        {"format": "4", "shards": {"0": "shard-0"}},
+        {"format": 5, "hosts": ["whatever a later version keeps here"]},
+        {"format": 5, "shards": ["shard-0"]},
     ],
 )
 def test_an_unknown_format_is_refused_by_its_version(
@@ -66,7 +66,7 @@ def test_an_unknown_format_is_refused_by_its_version(
 ) -> None:
     (tmp_path / "format.json").write_text(json.dumps(content))
 
-    with pytest.raises(FolderRefused, match=r"has format .*knows 3"):
+    with pytest.raises(FolderRefused, match=r"has format .*knows 4"):
         open_folder(tmp_path)
 
 
@@ -176,7 +176,9 @@ def test_a_flipped_bit_in_the_format_file_is_read_past_and_healed(
             renew_format(tmp_path)
             assert (tmp_path / "format.json").read_bytes() == sound
             assert (tmp_path / "format.json.copy").read_bytes() == sound
-    assert caplog.messages[0].startswith("second_copy_used: format.json.copy was read in place of")
+    said = f"second_copy_used: {tmp_path / 'format.json.copy'} was read in place of format.json: "
+    assert all(message.startswith(said) for message in caplog.messages)
+    assert caplog.messages
 
 
 def test_a_missing_format_file_is_written_from_its_copy_and_the_other_way_round(

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from storage.engines.rocks import Durability, RocksStore
+from storage.engines.durable import open_store
 from storage.rows.stored_rows import StoredRows
-from storage.tests.kill_writer import QUEUE_ID, TURN_MESSAGES, body
+from storage.tests.kill_writer import OPTIONS, QUEUE_ID, TURN_MESSAGES, body
 
 ROUNDS = 5
 SEED = 20_261
@@ -27,22 +27,23 @@ def acknowledged_until_killed(folder: Path, lines: int) -> int:
     return int(whole[-1])
 
 
-def test_every_acknowledged_row_is_there_after_a_kill(tmp_path: Path) -> None:
+async def test_every_acknowledged_row_is_there_after_a_kill(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     acknowledged = 0
 
     for _ in range(ROUNDS):
         acknowledged = max(
-            acknowledged, acknowledged_until_killed(tmp_path, chance.randint(1, 200))
+            acknowledged, acknowledged_until_killed(tmp_path / "shard-0", chance.randint(1, 200))
         )
 
-        store = RocksStore(tmp_path, Durability.FSYNC, lambda error: None)
+        store = open_store(tmp_path / "shard-0", OPTIONS)
         rows = StoredRows(store)
-        (queue,) = rows.load()
-        written = queue.row.next_sequence - 1
+        ((queue_id, row),) = rows.queues()
+        written = row.next_sequence - 1
         page = rows.line(QUEUE_ID, 1, written + 1 + TURN_MESSAGES, messages=1 << 20, size=1 << 30)
-        store.close()
+        spans = dict(rows.spans(queue_id))
+        await store.close()
         assert written >= acknowledged
-        assert sum(queue.spans.values()) == written
+        assert sum(spans.values()) == written
         assert [sequence for sequence, _ in page.messages] == list(range(1, written + 1))
         assert all(message.data == body(sequence) for sequence, message in page.messages)

@@ -8,51 +8,46 @@ from random import Random
 import pytest
 
 from storage.checks.damage import Finding, SoundRow, check_rows
-from storage.engines.rocks import Durability, RocksStore
+from storage.engines.rocks import RocksRows
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
-from storage.rows.appliers import APPLIERS, write_queue
+from storage.rows.appliers import write_queue
+from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow
 from storage.rows.keys import row_key
+from storage.tests.places import changes_of
 from visibility.state.events import MessagesSent, StoredMessage
 
 COUNT = 400
 
 
-def _refuse(error: StoreFailed) -> None:
-    raise error
-
-
-def _put(store: RocksStore, first: int = 1) -> None:
+def _changes(first: int = 1) -> Changes:
     """Messages that do not compress, so that many make several blocks."""
     messages = [
         StoredMessage(f"id-{number}", 1_000, 200, Random(number).randbytes(200))
         for number in range(first, first + COUNT)
     ]
-    APPLIERS[MessagesSent](store.batch, MessagesSent(1, first, messages), {})
-    write_queue(store.batch, 1, QueueRow(first + COUNT, 1, COUNT, 0), {0: COUNT})
-    store.write()
+    changes = changes_of(MessagesSent(1, first, messages))
+    write_queue(changes, 1, QueueRow(first + COUNT, 1, COUNT, 0), {0: COUNT})
+    return changes
 
 
 def _keys(view: RocksView) -> set[bytes]:
     return {key for key, _ in view.scan(b"", b"\xff" * 33)}
 
 
-@pytest.mark.parametrize(
-    ("durability", "flushed"),
-    [(Durability.OS, True), (Durability.OS, False), (Durability.MEMORY, False)],
-)
+@pytest.mark.parametrize("flushed", [True, False])
 def test_checkpoint_has_all_that_was_written_and_nothing_later(
-    tmp_path: Path, durability: Durability, flushed: bool
+    tmp_path: Path, flushed: bool
 ) -> None:
-    store = RocksStore(tmp_path / "shard", durability, _refuse)
-    _put(store)
+    rows = RocksRows(tmp_path / "shard")
+    rows.write(_changes().ops)
     if flushed:
-        store.flush()
+        rows.flush()
 
-    store.checkpoint(tmp_path / "copy")
-    _put(store, first=COUNT + 1)
-    store.close()
+    rows.checkpoint(tmp_path / "copy")
+    rows.write(_changes(first=COUNT + 1).ops)
+    rows.close()
 
     view = RocksView(tmp_path / "copy")
     keys = _keys(view)
@@ -61,30 +56,27 @@ def test_checkpoint_has_all_that_was_written_and_nothing_later(
     assert len(keys) == COUNT + 2
 
 
-def test_checkpoint_of_a_store_that_failed_or_to_a_folder_that_exists_is_refused(
-    tmp_path: Path,
-) -> None:
-    store = RocksStore(tmp_path / "shard", Durability.OS, _refuse)
+def test_checkpoint_of_closed_rows_or_to_a_folder_that_exists_is_refused(tmp_path: Path) -> None:
+    rows = RocksRows(tmp_path / "shard")
     (tmp_path / "there").mkdir()
 
     with pytest.raises(StoreFailed):
-        store.checkpoint(tmp_path / "there")
-    store.abandon()
-    with pytest.raises(StoreFailed, match="failed"):
-        store.checkpoint(tmp_path / "copy")
+        rows.checkpoint(tmp_path / "there")
+    rows.close()
+    with pytest.raises(StoreFailed, match="closed meanwhile"):
+        rows.checkpoint(tmp_path / "copy")
 
 
 def test_view_stays_readable_while_the_store_replaces_its_files(tmp_path: Path) -> None:
-    store = RocksStore(tmp_path / "shard", Durability.OS, _refuse)
-    _put(store)
-    store.flush()
+    rows = RocksRows(tmp_path / "shard")
+    rows.write(_changes().ops)
+    rows.flush()
     view = RocksView(tmp_path / "shard")
 
-    store.batch.delete_range(b"", b"\xff" * 33)
-    store.write()
-    store.flush()
-    store._rows.compact_range(None, None)
-    store.close()
+    rows.write([b"", [b"\xff" * 33]])
+    rows.flush()
+    rows._rows.compact_range(None, None)
+    rows.close()
 
     assert len(_keys(view)) == COUNT + 2
     view.close()
@@ -101,9 +93,10 @@ def test_rows_around_a_damaged_block_are_read_and_the_gap_is_named(
     tmp_path: Path, at: float
 ) -> None:
     folder = tmp_path / "shard"
-    store = RocksStore(folder, Durability.MEMORY, _refuse)
-    _put(store)
-    store.close()
+    rows = RocksRows(folder)
+    rows.write(_changes().ops)
+    rows.flush()
+    rows.close()
     (file,) = folder.glob("*.sst")
     content = bytearray(file.read_bytes())
     content[int(at * len(content))] ^= 1

@@ -22,6 +22,7 @@ from storage.lake.archive_schema import (
 )
 from storage.lake.segments import Written, not_written, write_segment
 from storage.lake.table import Lake
+from storage.rows.changes import Changes
 from storage.rows.codec import encode_row
 from storage.rows.keys import ARCHIVED, row_key
 from visibility.content.content import contents_of
@@ -61,9 +62,10 @@ MESSAGES = (
 def rows() -> MemoryStore:
     """Three messages of the batch, between those of others."""
     store = MemoryStore()
+    changes = Changes()
     for position, message in enumerate((stored("before"), *MESSAGES, stored("behind")), 2):
-        store.batch.put(row_key(THE_SHARD, ARCHIVED, position), encode_row(archived(message)))
-    store.write()
+        changes.put(row_key(THE_SHARD, ARCHIVED, position), encode_row(archived(message)))
+    store.apply(changes)
     return store
 
 
@@ -156,8 +158,9 @@ def test_a_damaged_message_is_named_and_the_others_are_archived(
     lake: Lake, rows: MemoryStore
 ) -> None:
     key = row_key(THE_SHARD, ARCHIVED, 4)
-    rows.batch.put(key, b"\x01rubbish")
-    rows.write()
+    changes = Changes()
+    changes.put(key, b"\x01rubbish")
+    rows.apply(changes)
 
     written = write(lake, rows)
 
@@ -167,8 +170,9 @@ def test_a_damaged_message_is_named_and_the_others_are_archived(
 
 
 def test_messages_that_are_not_there_are_counted(lake: Lake, rows: MemoryStore) -> None:
-    rows.batch.delete_range(row_key(THE_SHARD, ARCHIVED, 3), row_key(THE_SHARD, ARCHIVED, 5))
-    rows.write()
+    changes = Changes()
+    changes.delete_range(row_key(THE_SHARD, ARCHIVED, 3), row_key(THE_SHARD, ARCHIVED, 5))
+    rows.apply(changes)
 
     written = write(lake, rows)
 

@@ -1,22 +1,22 @@
-"""The contract of `storage/engines/store.py`, over RocksStore at each durability and over MemoryStore."""
+"""The contract of `storage/engines/store.py`, over DurableStore at each durability and over MemoryStore."""
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
-import pytest
-
+from storage.engines.durable import Durability
 from storage.engines.memory import MemoryStore
-from storage.engines.rocks import Durability, RocksStore
 from storage.engines.store import Store, StoreFailed
-from storage.tests.places import Place, committed, everything
+from storage.rows.changes import Changes
+from storage.tests.places import Place, append, commit, everything, synced
 
 
-def fill(store: Store, *names: str) -> None:
-    """Put rows whose values are their names' in upper case."""
+def rows_of(*names: str) -> Changes:
+    """Puts of rows whose values are their names' in upper case."""
+    changes = Changes()
     for name in names:
-        store.batch.put(name.encode(), name.upper().encode())
+        changes.put(name.encode(), name.upper().encode())
+    return changes
 
 
 def names(store: Store) -> str:
@@ -27,47 +27,36 @@ def names(store: Store) -> str:
 # -- reading ------------------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_committed_can_be_read_before_it_is_durable(place: Place) -> None:
+async def test_what_was_applied_can_be_read_before_it_is_flushed(place: Place) -> None:
     store = place.open()
-    durable = asyncio.Event()
-    fill(store, "a", "b")
-    store.commit(durable.set)
-
-    assert store.get(b"a") == b"A"
-    assert store.get_many([b"b", b"a"]) == [b"B", b"A"]
-    assert list(store.scan(b"a", b"z")) == [(b"a", b"A"), (b"b", b"B")]
-    await asyncio.wait_for(durable.wait(), 60)
-
-
-async def test_what_was_written_can_be_read_and_nothing_is_released_by_it(place: Place) -> None:
-    store = place.open()
-    fill(store, "a", "b")
-    store.write()
+    await commit(store, rows_of("a", "b"))
 
     assert store.get(b"a") == b"A"
     assert store.get_many([b"b", b"a"]) == [b"B", b"A"]
     assert list(store.scan(b"a", b"z")) == [(b"a", b"A"), (b"b", b"B")]
 
 
-async def test_reads_see_nothing_of_the_open_batch(place: Place) -> None:
+async def test_reads_see_nothing_of_an_entry_that_was_not_applied(place: Place) -> None:
     store = place.open()
-    fill(store, "a", "b")
-    await committed(store)
+    await commit(store, rows_of("a", "b"))
+    changes = rows_of("c")
+    changes.put(b"a", b"changed")
+    changes.delete(b"b")
+    changes.delete_range(b"a", b"z")
 
-    fill(store, "c")
-    store.batch.put(b"a", b"changed")
-    store.batch.delete(b"b")
-    store.batch.delete_range(b"a", b"z")
+    append(store, changes)
+    assert await synced(store) is None
 
     assert store.get(b"a") == b"A"
     assert store.get_many([b"a", b"b", b"c", b"a", b"b"]) == [b"A", b"B", None, b"A", b"B"]
     assert names(store) == "a b"
+    store.apply(changes)
+    assert names(store) == ""
 
 
 async def test_a_row_that_does_not_exist_is_none_in_its_place(place: Place) -> None:
     store = place.open()
-    fill(store, "b", "d")
-    await committed(store)
+    await commit(store, rows_of("b", "d"))
 
     assert store.get(b"a") is None
     assert store.get_many([]) == []
@@ -79,23 +68,25 @@ async def test_a_row_that_does_not_exist_is_none_in_its_place(place: Place) -> N
 
 async def test_a_row_may_be_empty_which_is_not_the_same_as_none(place: Place) -> None:
     store = place.open()
-    store.batch.put(b"a", b"")
-    await committed(store)
+    changes = Changes()
+    changes.put(b"a", b"")
+    await commit(store, changes)
 
     assert store.get(b"a") == b""
     assert store.get_many([b"a", b"b", b"a", b"b", b"a"]) == [b"", None, b"", None, b""]
-    assert list(store.scan(b"", b"b")) == [(b"a", b"")]
+    assert list(store.scan(b"a", b"b")) == [(b"a", b"")]
 
 
 async def test_a_scan_has_the_rows_of_its_range_in_the_order_of_their_bytes(place: Place) -> None:
     store = place.open()
-    keys = [b"b\x00", b"b", b"a\xff", b"a", b"c", b"b\xff\xff", b"\x00", b"\xff"]
+    keys = [b"b\x00", b"b", b"a\xff", b"a", b"c", b"b\xff\xff", b"\x01", b"\xff"]
+    changes = Changes()
     for key in keys:
-        store.batch.put(key, b"x")
-    await committed(store)
+        changes.put(key, b"x")
+    await commit(store, changes)
 
     assert [key for key, _ in store.scan(b"a\xff", b"b\xff\xff")] == [b"a\xff", b"b", b"b\x00"]
-    assert [key for key, _ in store.scan(b"", b"\xff\xff")] == sorted(keys)
+    assert [key for key, _ in store.scan(b"\x01", b"\xff\xff")] == sorted(keys)
     assert list(store.scan(b"b\x01", b"b\x02")) == []
     assert list(store.scan(b"c", b"c")) == []
     assert list(store.scan(b"x", b"y")) == []
@@ -103,218 +94,193 @@ async def test_a_scan_has_the_rows_of_its_range_in_the_order_of_their_bytes(plac
 
 async def test_a_scan_need_not_be_read_to_its_end(place: Place) -> None:
     store = place.open()
-    fill(store, "a", "b", "c")
-    await committed(store)
+    await commit(store, rows_of("a", "b", "c"))
 
     assert next(store.scan(b"a", b"z")) == (b"a", b"A")
 
-    fill(store, "d")
-    await committed(store)
+    await commit(store, rows_of("d"))
     assert names(store) == "a b c d"
 
 
 # -- changing -----------------------------------------------------------------------------------------------------------
 
 
-async def test_changes_of_one_batch_take_effect_in_their_order(place: Place) -> None:
+async def test_changes_of_one_entry_take_effect_in_their_order(place: Place) -> None:
     store = place.open()
-    fill(store, "a", "b", "c", "d")
-    store.batch.delete(b"a")
-    store.batch.delete_range(b"c", b"d")
-    fill(store, "a")
-    store.batch.delete(b"b")
-    store.batch.put(b"d", b"second")
-    await committed(store)
+    changes = rows_of("a", "b", "c", "d")
+    changes.delete(b"a")
+    changes.delete_range(b"c", b"d")
+    changes.put(b"a", b"A")
+    changes.delete(b"b")
+    changes.put(b"d", b"second")
+    await commit(store, changes)
 
     assert everything(store) == {b"a": b"A", b"d": b"second"}
+    if place.kind != Durability.MEMORY:
+        assert everything(await place.reopen_after_abandon(store)) == {b"a": b"A", b"d": b"second"}
 
 
-async def test_changes_of_several_writes_take_effect_in_their_order(place: Place) -> None:
+async def test_changes_of_several_entries_take_effect_in_their_order(place: Place) -> None:
     store = place.open()
-    fill(store, "a", "b", "c")
-    store.write()
-    store.batch.delete_range(b"a", b"c")
-    store.write()
-    fill(store, "a")
-    store.write()
-    store.batch.delete(b"c")
-    await committed(store)
+    rest = Changes()
+    rest.delete_range(b"a", b"c")
+    last = Changes()
+    last.delete(b"c")
+    for changes in (rows_of("a", "b", "c"), rest, rows_of("a"), last):
+        await commit(store, changes)
 
-    assert names(place.reopen(store)) == "a"
+    assert names(await place.reopen(store)) == "a"
+
+
+async def test_entries_that_are_under_way_together_are_applied_in_their_order(place: Place) -> None:
+    store = place.open()
+    first, second = rows_of("a", "b"), Changes()
+    second.delete(b"a")
+    done: list[str] = []
+    append(store, first)
+    store.sync(lambda failure: done.append(f"first {failure}"))
+    append(store, second)
+    store.sync(lambda failure: done.append(f"second {failure}"))
+    append(store, rows_of("c"))
+    assert await synced(store) is None
+
+    assert done == ["first None", "second None"]
+    for changes in (first, second, rows_of("c")):
+        store.apply(changes)
+    assert names(store) == "b c"
+    if place.kind != Durability.MEMORY:
+        assert names(await place.reopen_after_abandon(store)) == "b c"
 
 
 async def test_a_range_is_removed_from_its_begin_to_before_its_end(place: Place) -> None:
     store = place.open()
-    fill(store, "a", "b", "bb", "c", "d")
-    await committed(store)
+    await commit(store, rows_of("a", "b", "bb", "c", "d"))
 
-    store.batch.delete_range(b"b", b"c")
-    store.batch.delete_range(b"d", b"d")
-    store.batch.delete(b"nothing")
-    await committed(store)
+    changes = Changes()
+    changes.delete_range(b"b", b"c")
+    changes.delete_range(b"d", b"d")
+    changes.delete(b"nothing")
+    await commit(store, changes)
 
     assert names(store) == "a c d"
 
 
-async def test_the_next_turn_may_be_committed_in_the_release(place: Place) -> None:
+async def test_the_next_entry_may_be_appended_when_one_is_done(place: Place) -> None:
     store = place.open()
-    done = asyncio.get_running_loop().create_future()
+    ended = asyncio.get_running_loop().create_future()
 
     def commit_next(turns: int) -> None:
-        fill(store, chr(96 + turns))
-        store.commit(lambda: commit_next(turns - 1) if turns > 1 else done.set_result(None))
+        changes = rows_of(chr(96 + turns))
+        append(store, changes)
+        store.sync(lambda failure: done(failure, changes, turns))
+
+    def done(failure: StoreFailed | None, changes: Changes, turns: int) -> None:
+        assert failure is None
+        store.apply(changes)
+        if turns > 1:
+            commit_next(turns - 1)
+        else:
+            ended.set_result(None)
 
     commit_next(20)
-    await asyncio.wait_for(done, 60)
+    await asyncio.wait_for(ended, 60)
 
     assert names(store) == " ".join("abcdefghijklmnopqrst")
 
 
-async def test_nothing_is_committed_and_released_all_the_same(place: Place) -> None:
+async def test_a_sync_of_nothing_is_done_all_the_same(place: Place) -> None:
     store = place.open()
 
-    store.write()
-    await committed(store)
+    assert await synced(store) is None
 
     assert names(store) == ""
+
+
+async def test_an_entry_that_changes_nothing_is_one_all_the_same(place: Place) -> None:
+    store = place.open()
+    await commit(store)
+    await commit(store, rows_of("a"))
+
+    assert names(await place.reopen(store)) == "a"
 
 
 # -- what lasts ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_written_is_durable_by_the_next_commit(place: Place) -> None:
+async def test_what_was_synced_is_there_after_a_failure_whether_it_was_applied_or_not(
+    place: Place,
+) -> None:
     store = place.open()
-    fill(store, "a")
-    store.write()
-    fill(store, "b")
-    store.write()
-    await committed(store)
+    await commit(store, rows_of("a"))
+    append(store, rows_of("b"))
+    append(store, rows_of("c"))
+    assert await synced(store) is None
+
+    store = await place.reopen_after_abandon(store)
 
     if place.kind != Durability.MEMORY:  # which survives a clean stop only
-        store = place.reopen_after_abandon(store)
-
-    assert names(store) == "a b"
-
-
-async def test_an_open_batch_is_gone_when_the_store_is_abandoned(place: Place) -> None:
-    store = place.open()
-    fill(store, "a")
-    assert store.get(b"a") is None
-
-    store = place.reopen_after_abandon(store)
-
-    assert names(store) == ""
+        assert names(store) == "a b c"
+    assert not store.came_back_shorter
 
 
 async def test_closing_makes_everything_durable(place: Place) -> None:
     store = place.open()
-    fill(store, "a")
-    await committed(store)
-    fill(store, "b")
-    store.write()
-    fill(store, "c")
+    await commit(store, rows_of("a"))
+    await commit(store, rows_of("b"))
 
-    store = place.reopen(store)
+    store = await place.reopen(store)
 
-    assert names(store) == "a b c"
+    assert names(store) == "a b"
 
 
-async def test_batches_survive_several_openings(place: Place) -> None:
+async def test_entries_survive_several_openings(place: Place) -> None:
     store = place.open()
 
     for name in "abcd":
-        fill(store, name)
-        await committed(store)
-        store = place.reopen(store)
+        await commit(store, rows_of(name))
+        store = await place.reopen(store)
+        assert not store.came_back_shorter
 
     assert names(store) == "a b c d"
-    assert not place.failures
 
 
-# -- one store only -----------------------------------------------------------------------------------------------------
+async def test_a_store_has_room_while_nothing_waits_for_a_flush(place: Place) -> None:
+    store = place.open()
+    await commit(store, rows_of("a"))
+
+    assert store.has_room
 
 
-async def test_a_second_opening_of_a_folder_is_refused(tmp_path: Path) -> None:
-    failures: list[StoreFailed] = []
-    store = RocksStore(tmp_path, Durability.FSYNC, failures.append)
-
-    with pytest.raises(StoreFailed, match="cannot open"):
-        RocksStore(tmp_path, Durability.FSYNC, failures.append)
-
-    store.close()
-    RocksStore(tmp_path, Durability.FSYNC, failures.append).close()
+# -- loss of power, which MemoryStore simulates -------------------------------------------------------------------------
 
 
-async def test_abandoned_rocks_releases_nothing_any_more(tmp_path: Path) -> None:
-    released: list[int] = []
-    failures: list[StoreFailed] = []
-    store = RocksStore(tmp_path, Durability.FSYNC, failures.append)
-    fill(store, "a")
-    store.commit(lambda: released.append(1))
-
-    store.abandon()
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-    assert released == []
-
-
-@pytest.mark.parametrize("durability", Durability)
-async def test_rocks_that_cannot_write_says_so_at_once(
-    tmp_path: Path, durability: Durability
-) -> None:
-    """A write is in the middle of a turn, which must not go on: it raises, while a commit reports."""
-    released: list[int] = []
-    failures: list[StoreFailed] = []
-    store = RocksStore(tmp_path, durability, failures.append)
-    store.abandon()
-
-    fill(store, "a")
-    with pytest.raises(StoreFailed, match="cannot write"):
-        store.write()
-    fill(store, "b")
-    store.commit(lambda: released.append(1))
-
-    assert released == []
-
-
-def test_a_power_loss_forgets_what_was_not_synced_and_releases_nothing() -> None:
+def test_a_power_loss_forgets_what_was_not_synced_and_tells_nobody() -> None:
     store = MemoryStore(auto_sync=False)
-    released: list[int] = []
-    fill(store, "a")
-    store.commit(lambda: released.append(1))
-    store.sync()
-    fill(store, "b")
-    store.commit(lambda: released.append(2))
-    fill(store, "c")
-    store.write()
-    store.batch.delete(b"a")
-    store.write()
-    fill(store, "d")
-    assert names(store) == "b c"
+    done: list[int] = []
+    append(store, rows_of("a"))
+    store.sync(lambda failure: done.append(1))
+    store.sync_all()
+    store.apply(rows_of("a"))
+    append(store, rows_of("b"))
+    store.sync(lambda failure: done.append(2))
 
     store.crash()
-    store.sync()
+    store.sync_all()
 
-    assert released == [1]
+    assert done == [1]
     assert names(store) == "a"
 
 
-def test_a_power_loss_after_a_write_leaves_what_was_there_before() -> None:
+def test_a_power_loss_keeps_what_was_synced_and_not_applied() -> None:
     store = MemoryStore(auto_sync=False)
-    fill(store, "a")
-    store.commit(lambda: None)
-    store.sync()
+    append(store, rows_of("a", "b"))
+    cleared = Changes()
+    cleared.delete_range(b"a", b"b")
+    append(store, cleared)
+    store.sync(lambda failure: None)
+    store.sync_all()
+    assert names(store) == ""
 
-    store.batch.delete_range(b"a", b"z")
-    fill(store, "b")
-    store.write()
+    store.crash()
+
     assert names(store) == "b"
-    store.crash()
-
-    assert names(store) == "a"
-    fill(store, "c")
-    store.commit(lambda: None)
-    store.sync()
-    store.crash()
-    assert names(store) == "a c"

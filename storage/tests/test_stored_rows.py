@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import pytest
 
 from storage.engines.store import Store
-from storage.rows.codec import DamagedRecord
+from storage.rows.changes import Changes
 from storage.rows.keys import (
-    DELAYED,
     message_key,
-    pair_key,
 )
 from storage.rows.stored_rows import StoredRows
-from storage.tests.places import Place, committed, message, put
+from storage.tests.places import Place, commit, message
 from visibility.state.events import (
     GroupChange,
     GroupRow,
@@ -26,11 +22,11 @@ from visibility.state.events import (
     MessagesDelayed,
     MessagesReceived,
     MessagesSent,
-    QueueDropped,
     Remembered,
     StoredMessage,
 )
 from visibility.state.grouping import group_digest
+from visibility.state.rows import DamagedRecord
 
 LEASE_1 = Lease(1, 30_000, 1, 0, 5, 5)
 RUBBISH = b"\x01rubbish"
@@ -40,7 +36,6 @@ I = b"i" * 16  # noqa: E741
 NOBODYS = b"n" * 16
 NOW_MS = 1_700_000_000_000
 MINUTES_5 = 300_000
-Read = Callable[[StoredRows], object]
 
 
 def sent(queue_id: int, sequence: int, size: int = 10) -> MessagesSent:
@@ -63,8 +58,7 @@ def sequences(
 
 async def test_messages_are_read_by_name_in_the_order_of_the_question(place: Place) -> None:
     store = place.open()
-    put(store, *[sent(1, sequence) for sequence in (1, 2, 3)], sent(2, 4))
-    await committed(store)
+    await commit(store, *[sent(1, sequence) for sequence in (1, 2, 3)], sent(2, 4))
     rows = StoredRows(store)
 
     assert rows.messages(1, [2, 1]) == [message(2), message(1)]
@@ -76,8 +70,7 @@ async def test_messages_are_read_by_name_in_the_order_of_the_question(place: Pla
 
 async def test_a_page_has_at_most_the_messages_asked_for(place: Place) -> None:
     store = place.open()
-    put(store, *[sent(1, sequence) for sequence in (1, 2, 5, 9)])
-    await committed(store)
+    await commit(store, *[sent(1, sequence) for sequence in (1, 2, 5, 9)])
     rows = StoredRows(store)
 
     page = rows.line(1, 1, 10, messages=2, size=1 << 20)
@@ -91,8 +84,7 @@ async def test_a_page_ends_once_it_holds_the_bytes_asked_for_but_has_at_least_on
     place: Place,
 ) -> None:
     store = place.open()
-    put(store, *[sent(1, sequence, size=100) for sequence in range(1, 5)])
-    await committed(store)
+    await commit(store, *[sent(1, sequence, size=100) for sequence in range(1, 5)])
 
     assert sequences(store, size=1) == [1]
     assert sequences(store, size=100) == [1]
@@ -103,9 +95,12 @@ async def test_a_page_ends_once_it_holds_the_bytes_asked_for_but_has_at_least_on
 
 async def test_a_page_stays_within_its_range_and_its_queue(place: Place) -> None:
     store = place.open()
-    put(store, *[sent(queue_id, sequence) for queue_id in (1, 2, 3) for sequence in (1, 2, 3, 4)])
-    put(store, MessagesReceived(2, 5, [LEASE_1]), MessagesDelayed(2, 5, [9], [message(5)]))
-    await committed(store)
+    await commit(
+        store,
+        *[sent(queue_id, sequence) for queue_id in (1, 2, 3) for sequence in (1, 2, 3, 4)],
+        MessagesReceived(2, 5, [LEASE_1]),
+        MessagesDelayed(2, 5, [9], [message(5)]),
+    )
     rows = StoredRows(store)
 
     page = rows.line(2, 2, 4, messages=10, size=1 << 20)
@@ -118,9 +113,9 @@ async def test_a_page_stays_within_its_range_and_its_queue(place: Place) -> None
 
 async def test_a_damaged_message_is_reported_and_not_guessed(place: Place) -> None:
     store = place.open()
-    put(store, *[sent(1, sequence) for sequence in range(1, 7)])
-    store.batch.put(message_key(1, 2), RUBBISH)
-    await committed(store)
+    rubbish = Changes()
+    rubbish.put(message_key(1, 2), RUBBISH)
+    await commit(store, *[sent(1, sequence) for sequence in range(1, 7)], rubbish)
     rows = StoredRows(store)
 
     for asked in ([2], [1, 2, 3, 4, 5]):
@@ -134,9 +129,12 @@ async def test_a_damaged_message_is_reported_and_not_guessed(place: Place) -> No
 
 async def test_delayed_messages_are_read_by_their_time(place: Place) -> None:
     store = place.open()
-    put(store, MessagesDelayed(1, 1, [900, 300, 300, 600], [message(n) for n in (1, 2, 3, 4)]))
-    put(store, MessagesDelayed(2, 1, [1], [message(9)]), sent(1, 5))
-    await committed(store)
+    await commit(
+        store,
+        MessagesDelayed(1, 1, [900, 300, 300, 600], [message(n) for n in (1, 2, 3, 4)]),
+        MessagesDelayed(2, 1, [1], [message(9)]),
+        sent(1, 5),
+    )
     rows = StoredRows(store)
 
     in_order = [(300, 2, message(2)), (300, 3, message(3)), (600, 4, message(4))]
@@ -151,8 +149,7 @@ async def test_delayed_messages_of_a_fifo_queue_are_read_in_the_order_they_were_
     place: Place,
 ) -> None:
     store = place.open()
-    put(store, MessagesDelayed(1, 1, [0, 0, 0], [message(n) for n in (1, 2, 3)]))
-    await committed(store)
+    await commit(store, MessagesDelayed(1, 1, [0, 0, 0], [message(n) for n in (1, 2, 3)]))
     rows = StoredRows(store)
 
     assert [sequence for _, sequence, _ in rows.delayed(1, 9)] == [1, 2, 3]
@@ -162,8 +159,8 @@ async def test_delayed_messages_of_a_fifo_queue_are_read_in_the_order_they_were_
 async def test_a_page_of_delayed_messages_is_bounded_in_bytes(place: Place) -> None:
     store = place.open()
     large = [message(number, size=1 << 20) for number in range(6)]
-    put(store, MessagesDelayed(1, 1, [7] * 6, large))
-    await committed(store)
+    for number, each in enumerate(large, 1):
+        await commit(store, MessagesDelayed(1, number, [7], [each]))
     rows = StoredRows(store)
 
     page = rows.delayed(1, 100)
@@ -173,26 +170,11 @@ async def test_a_page_of_delayed_messages_is_bounded_in_bytes(place: Place) -> N
     assert [sequence for _, sequence, _ in rest] == [5, 6]
 
 
-async def test_one_delayed_message_is_there_or_it_is_damage(place: Place) -> None:
-    store = place.open()
-    put(store, MessagesDelayed(1, 1, [9, 9], [message(1), message(2)]))
-    store.batch.put(pair_key(1, DELAYED, 9, 2), RUBBISH)
-    await committed(store)
-    rows = StoredRows(store)
-
-    assert rows.delayed_message(1, 9, 1) == message(1)
-    for due_ms, sequence in [(9, 2), (9, 3), (8, 1)]:
-        with pytest.raises(DamagedRecord) as caught:
-            rows.delayed_message(1, due_ms, sequence)
-        assert caught.value.key == pair_key(1, DELAYED, due_ms, sequence)
-
-
 async def test_clocks_are_read_oldest_first(place: Place) -> None:
     store = place.open()
     clocks = [70, 0, 50, 60]
     messages = [msgspec.structs.replace(message(at), clock_ms=at) for at in clocks]
-    put(store, MessagesSent(1, 1, messages), MessagesSent(2, 1, messages[:1]))
-    await committed(store)
+    await commit(store, MessagesSent(1, 1, messages), MessagesSent(2, 1, messages[:1]))
     rows = StoredRows(store)
 
     assert rows.clocks(1, 9) == [(50, 3), (60, 4), (70, 1)]
@@ -205,8 +187,7 @@ async def test_clocks_are_read_oldest_first(place: Place) -> None:
 
 async def test_a_group_is_read_by_its_digest(place: Place) -> None:
     store = place.open()
-    put(store, GroupsChanged(1, True, [GroupChange(G, 0, GroupRow(2, 1, 1))]))
-    await committed(store)
+    await commit(store, GroupsChanged(1, True, [GroupChange(G, 0, GroupRow(2, 1, 1))]))
     rows = StoredRows(store)
 
     assert rows.group(1, G) == GroupRow(2, 1, 1)
@@ -219,12 +200,15 @@ async def test_the_line_of_a_group_has_its_waiting_messages_with_their_history(
 ) -> None:
     store = place.open()
     lease = Lease(2, 30_000, 1, 0, 5, 5, G)
-    put(store, MessagesSent(1, 1, [grouped(n) for n in (1, 2, 3)]))
+    await commit(store, MessagesSent(1, 1, [grouped(n) for n in (1, 2, 3)]))
     other = msgspec.structs.replace(message(4), group=H)
-    put(store, MessagesSent(1, 4, [other]), MessagesSent(2, 9, [grouped(9)]))
-    put(store, MessagesReceived(1, 5, [lease, Lease(3, 30_000, 1, 0, 5, 5, G)]))
-    put(store, LeasesEnded(1, 6, [lease]))
-    await committed(store)
+    await commit(
+        store,
+        MessagesSent(1, 4, [other]),
+        MessagesSent(2, 9, [grouped(9)]),
+        MessagesReceived(1, 5, [lease, Lease(3, 30_000, 1, 0, 5, 5, G)]),
+        LeasesEnded(1, 6, [lease]),
+    )
     rows = StoredRows(store)
 
     assert rows.group_line(1, G, 1, 9) == [(1, None), (2, lease)]
@@ -237,8 +221,7 @@ async def test_the_line_of_a_group_has_its_waiting_messages_with_their_history(
 async def test_heads_are_read_by_their_order(place: Place) -> None:
     store = place.open()
     changes = [GroupChange(G, 0, GroupRow(1, 7, 7)), GroupChange(H, 0, GroupRow(1, 3, 3))]
-    put(store, GroupsChanged(1, True, changes), GroupsChanged(2, True, changes[:1]))
-    await committed(store)
+    await commit(store, GroupsChanged(1, True, changes), GroupsChanged(2, True, changes[:1]))
     rows = StoredRows(store)
 
     assert rows.heads(1, 0, 9) == [(3, H), (7, G)]
@@ -250,8 +233,9 @@ async def test_heads_are_read_by_their_order(place: Place) -> None:
 
 async def test_an_alias_says_where_a_message_is_now(place: Place) -> None:
     store = place.open()
-    put(store, MessagesSent(1, 8, [msgspec.structs.replace(message(8), handle_sequence=2)]))
-    await committed(store)
+    await commit(
+        store, MessagesSent(1, 8, [msgspec.structs.replace(message(8), handle_sequence=2)])
+    )
     rows = StoredRows(store)
 
     assert rows.alias(1, 2) == 8
@@ -268,8 +252,7 @@ async def test_an_id_is_remembered_for_five_minutes(place: Place) -> None:
         group_digest(str(step)): Remembered(NOW_MS + step, str(step), 1)
         for step in range(0, 310_000, 7_901)
     }
-    put(store, *[IdsRemembered(1, [named]) for named in used.items()])
-    await committed(store)
+    await commit(store, *[IdsRemembered(1, [named]) for named in used.items()])
     rows = StoredRows(store)
 
     for digest, remembered in used.items():
@@ -287,8 +270,7 @@ async def test_ids_are_looked_up_together_and_those_that_are_known_are_found(
 ) -> None:
     store = place.open()
     old, known, twice = (Remembered(NOW_MS + at, "id", at) for at in (1, 200_000, 250_000))
-    put(store, IdsRemembered(1, [(G, old), (H, known)]), IdsRemembered(1, [(I, twice)]))
-    await committed(store)
+    await commit(store, IdsRemembered(1, [(G, old), (H, known)]), IdsRemembered(1, [(I, twice)]))
     rows = StoredRows(store)
 
     assert rows.remembered(1, [], NOW_MS) == {}
@@ -303,60 +285,9 @@ async def test_an_id_that_was_used_again_after_five_minutes_stands_for_the_later
 ) -> None:
     store = place.open()
     first, second = Remembered(NOW_MS, "a", 1), Remembered(NOW_MS + MINUTES_5, "b", 2)
-    put(store, IdsRemembered(1, [(G, first)]), IdsRemembered(1, [(G, second)]))
-    await committed(store)
+    await commit(store, IdsRemembered(1, [(G, first)]), IdsRemembered(1, [(G, second)]))
     rows = StoredRows(store)
 
     assert rows.remembered(1, [G], NOW_MS + MINUTES_5) == {G: second}
     assert rows.remembered(1, [G], NOW_MS + 2 * MINUTES_5 - 1) == {G: second}
     assert rows.remembered(1, [G], NOW_MS + 2 * MINUTES_5) == {}
-
-
-async def test_a_fresh_id_is_known_without_a_write(place: Place) -> None:
-    store = place.open()
-    stored, used = Remembered(NOW_MS, "stored", 1), Remembered(NOW_MS + 1, "fresh", 2)
-    put(store, IdsRemembered(1, [(G, stored), (H, stored)]))
-    await committed(store)
-    rows = StoredRows(store)
-    written: list[None] = []
-    rows.before_read = lambda: written.append(None)
-
-    rows.fresh[1, G] = used
-    rows.fresh[1, I] = used
-
-    assert rows.remembered(1, [G, H, I], NOW_MS + 1) == {G: used, H: stored, I: used}
-    assert rows.remembered(1, [G], NOW_MS + 1) == {G: used}
-    assert rows.remembered(2, [G, I], NOW_MS + 1) == {}
-    assert written == []
-
-
-# -- what the running turn changed --------------------------------------------------------------------------------------
-
-
-async def test_every_read_but_that_of_an_id_comes_after_what_the_turn_has_to_write(
-    place: Place,
-) -> None:
-    store = place.open()
-    delayed = MessagesDelayed(1, 9, [7], [message(9)])
-    mine = msgspec.structs.replace(grouped(1), clock_ms=5, handle_sequence=1)
-    change = GroupsChanged(1, True, [GroupChange(G, 0, GroupRow(1, 1, 1))])
-
-    reads: list[tuple[Read, object]] = [
-        (lambda rows: rows.messages(1, [1]), [mine]),
-        (lambda rows: rows.line(1, 1, 9, messages=9, size=9).messages, [(1, mine)]),
-        (lambda rows: rows.delayed(1, 9), [(7, 9, message(9))]),
-        (lambda rows: rows.delayed_message(1, 7, 9), message(9)),
-        (lambda rows: rows.clocks(1, 9), [(5, 1)]),
-        (lambda rows: rows.group(1, G), GroupRow(1, 1, 1)),
-        (lambda rows: rows.group_line(1, G, 1, 9), [(1, None)]),
-        (lambda rows: rows.heads(1, 0, 9), [(1, G)]),
-        (lambda rows: rows.alias(1, 1), 1),
-    ]
-    for read, expected in reads:
-        rows = StoredRows(store)
-        rows.before_read = store.write
-        put(store, change, MessagesSent(1, 1, [mine]), delayed)
-
-        assert read(rows) == expected
-        put(store, QueueDropped(1))
-        await committed(store)

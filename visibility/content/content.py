@@ -21,6 +21,7 @@ import hashlib
 
 import msgspec
 
+from visibility.content.sealing import AsStored, SealingKey, SendSealing
 from visibility.contract import limits
 from visibility.contract.digests import Attributes, md5_of_attributes, md5_of_body
 from visibility.contract.errors import (
@@ -55,6 +56,9 @@ _ENTRY_TOO_LONG = (
 )
 
 _Sent = SendMessage | SendMessageBatchRequestEntry
+_Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes]
+"""The fields of a Content that is not sealed yet."""
+_AS_STORED = AsStored()
 
 
 class Extras(msgspec.Struct, frozen=True, array_like=True):
@@ -80,34 +84,33 @@ def contents_of(
     queue: QueueDefinition,
     sender: str,
     trace_header: str | None,
-    digest_key: bytes = b"",
+    sealing: SendSealing = _AS_STORED,
 ) -> tuple[Content | QueueError, ...]:
-    """The messages of a send, ready to store or to seal, in the order of the request.
+    """The messages of a send, sealed and ready to store, in the order of the request.
 
     `operation` has passed `validate.check`; `sender` is shown as SenderId; `trace_header` is the
-    request's X-Amzn-Trace-Id; `digest_key` is the folder's. A refused entry of a batch is a value.
-    Everything else is raised: each refusal of a SendMessage, and for a batch BatchRequestTooLong, or
+    request's X-Amzn-Trace-Id. A refused entry of a batch is a value. Everything else is raised: what
+    `sealing` raises, each refusal of a SendMessage, and for a batch BatchRequestTooLong, or
     InvalidParameterValue when an entry for a FIFO queue lacks its group or deduplication id.
     """
     trace = trace_header if trace_header and is_plain(trace_header) else None
     if isinstance(operation, SendMessage):
         if queue.settings.fifo:
             _check_fifo_ids(operation, queue, MissingParameter)
-        return (_content(operation, queue, sender, trace, digest_key, _SINGLE_TOO_LONG),)
+        packed = _pack(operation, queue, sender, trace, sealing.digest_key, _SINGLE_TOO_LONG)
+        return (_content(packed, sealing.key_of(queue)),)
     entries = operation.entries
     assert entries
     if queue.settings.fifo:
         for entry in entries:
             _check_fifo_ids(entry, queue, InvalidParameterValue)
-    contents: tuple[Content | QueueError, ...] = ()
+    messages: list[_Packed | QueueError] = []
     if sum(len(entry.message_body or "") for entry in entries) <= limits.BATCH_BYTES_MAX:
-        contents = tuple(
-            _entry_content(entry, queue, sender, trace, digest_key) for entry in entries
-        )
-        total = sum(
-            content.size if isinstance(content, Content) else _size(entry)
-            for content, entry in zip(contents, entries, strict=True)
-        )
+        digest_key = sealing.digest_key
+        messages = [_pack_entry(entry, queue, sender, trace, digest_key) for entry in entries]
+        total = 0
+        for message, entry in zip(messages, entries, strict=True):
+            total += message[1] if type(message) is tuple else _size(entry)
     else:  # characters are at least as many bytes: too long in any case, do not hash it
         total = sum(map(_size, entries))
     if total > limits.BATCH_BYTES_MAX:
@@ -115,7 +118,18 @@ def contents_of(
             f"Batch requests cannot be longer than {limits.BATCH_BYTES_MAX} bytes. "
             f"You have sent {total} bytes."
         )
-    return contents
+    key = None
+    if any(type(message) is tuple for message in messages):
+        key = sealing.key_of(queue)
+    return tuple([m if isinstance(m, QueueError) else _content(m, key) for m in messages])
+
+
+def _content(packed: _Packed, key: SealingKey | None) -> Content:
+    data, size, md5, attributes_md5, system_md5, group, deduplication = packed
+    number = 0
+    if key is not None:
+        data, number = key.seal(data), key.number
+    return Content(data, size, md5, attributes_md5, system_md5, group, deduplication, number)
 
 
 def _check_fifo_ids(message: _Sent, queue: QueueDefinition, missing: type[QueueError]) -> None:
@@ -145,29 +159,29 @@ def _size(message: SendMessageBatchRequestEntry) -> int:
     return size
 
 
-def _entry_content(
+def _pack_entry(
     entry: SendMessageBatchRequestEntry,
     queue: QueueDefinition,
     sender: str,
     trace: str | None,
     digest_key: bytes,
-) -> Content | QueueError:
+) -> _Packed | QueueError:
     try:
         if entry.delay_seconds is not None:
             check_delay_seconds(entry.delay_seconds)
-        return _content(entry, queue, sender, trace, digest_key, _ENTRY_TOO_LONG)
+        return _pack(entry, queue, sender, trace, digest_key, _ENTRY_TOO_LONG)
     except QueueError as refusal:
         return refusal.with_traceback(None)
 
 
-def _content(
+def _pack(
     message: _Sent,
     queue: QueueDefinition,
     sender: str,
     trace: str | None,
     digest_key: bytes,
     too_long: str,
-) -> Content:
+) -> _Packed:
     assert message.message_body is not None
     body = checked_utf8(message.message_body)
     if body is None:
@@ -207,7 +221,7 @@ def _content(
     md5 = md5_of_body(body)
     # The first of the four bytes is the version of the layout, 0.
     data = b"".join((md5, len(body).to_bytes(4, "big"), body, extras))
-    return Content(data, size, md5.hex(), attributes_md5, system_md5, group, deduplication)
+    return data, size, md5.hex(), attributes_md5, system_md5, group, deduplication
 
 
 def _remembered_extras(sender: str) -> bytes:
@@ -331,15 +345,17 @@ def _end_of_body(data: bytes) -> int:
     return end
 
 
+def plain_message_of(message_id: str, receipt_handle: str, data: bytes) -> Message:
+    """The message for a receive that asks for no attributes."""
+    end = _end_of_body(data)
+    return Message(message_id, receipt_handle, data[:16].hex(), data[_BODY_AT:end].decode())
+
+
 def message_of(delivery: Delivery, selection: Selection) -> Message:
     """The message as the client sees it; the MD5 of attributes covers only the returned ones."""
-    data = delivery.data
-    end = _end_of_body(data)
-    body = data[_BODY_AT:end].decode()
-    md5 = data[:16].hex()
     if selection is NOTHING:
-        return Message(delivery.message_id, delivery.receipt_handle, md5, body)
-    extras = _decode_extras(data[end:])
+        return plain_message_of(delivery.message_id, delivery.receipt_handle, delivery.data)
+    md5, body, extras = unpack(delivery.data)
     system = _system_attributes(delivery, extras, selection) if selection.system else None
     chosen = _chosen_attributes(extras.attributes, selection) if extras.attributes else None
     return Message(

@@ -1,4 +1,4 @@
-"""Sealing of a message for the queue that it moves to; `sqs_api/gateway/sealing.py` implements it with the keys.
+"""Sealing of messages that are sent, and that move to another queue; `sqs_api/gateway/sealing.py` has the keys.
 
 The engine knows ciphertext only. A message that only changes its place in its queue is not sealed anew.
 """
@@ -13,6 +13,26 @@ from visibility.state.events import StoredMessage
 
 class SealingFailed(Exception):
     """The keys could not be read or made just now."""
+
+
+class SealingKey(Protocol):
+    """Seals messages."""
+
+    number: int
+    """Names the key beside each message, from 1."""
+
+    def seal(self, data: bytes) -> bytes:
+        """The sealed message."""
+
+
+class SendSealing(Protocol):
+    """Seals messages that are sent."""
+
+    digest_key: bytes
+    """Group and deduplication ids are hashed with it."""
+
+    def key_of(self, queue: QueueDefinition) -> SealingKey | None:
+        """The key for new messages, None where they are stored as they are. Raises KmsNotFound, KmsDisabled."""
 
 
 class Sealing(Protocol):
@@ -30,7 +50,13 @@ class Sealing(Protocol):
 
 
 class AsStored:
-    """Sealing of a shard whose queues do not encrypt."""
+    """Sealing of a service whose queues do not encrypt."""
+
+    digest_key = b""
+
+    def key_of(self, queue: QueueDefinition) -> SealingKey | None:
+        """None: messages are stored as they are."""
+        return None
 
     def check(self, queue: QueueDefinition) -> None:
         """Every queue can be used."""

@@ -1,4 +1,4 @@
-"""The 23 SQS actions as typed requests, and the table that describes them.
+"""The 23 SQS actions as typed requests; `actions.py` has the table that describes them.
 
 An Operation is what both wire protocols decode to and what a shard executes; there is no handler layer between.
 Fields are AWS's member names in snake_case and carry AWS's units. Every field is optional here, since AWS reports a
@@ -8,12 +8,7 @@ Source: the SQS service model (compat_tests/test_model_drift.py compares this fi
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import NamedTuple
-
 import msgspec
-
-from visibility.contract import results
 
 _IRREGULAR_MEMBERS = {
     "aws_account_ids": "AWSAccountIds",
@@ -254,109 +249,6 @@ class ListMessageMoveTasks(Operation, frozen=True):
 
     source_arn: str | None = None
     max_results: int | None = None
-
-
-# -- the table --------------------------------------------------------------------------------------------------------
-
-
-class Route(Enum):
-    """Who executes an action."""
-
-    SHARD = "shard"  # the shard that holds the queue named by queue_url
-    CATALOG = "catalog"  # the owner of queue definitions
-    BOTH = "both"  # the catalog's definition joined with the shard's counters
-
-
-class Action(NamedTuple):
-    """One row of the table: an action, its shapes, who executes it, whether it changes anything."""
-
-    request: type[Operation]
-    result: type[msgspec.Struct] | None
-    route: Route
-    mutates: bool
-    required: tuple[str, ...]
-    """Members that must be present, in the order AWS reports them."""
-
-    @property
-    def name(self) -> str:
-        """AWS's name of the action, e.g. `SendMessage`."""
-        return self.request.__name__
-
-
-_URL = ("queue_url",)
-
-ACTIONS: dict[str, Action] = {
-    row.name: row
-    for row in (
-        Action(
-            SendMessage, results.SendMessageResult, Route.SHARD, True, ("queue_url", "message_body")
-        ),
-        Action(SendMessageBatch, results.SendMessageBatchResult, Route.SHARD, True, _URL),
-        Action(ReceiveMessage, results.ReceiveMessageResult, Route.SHARD, True, _URL),
-        Action(DeleteMessage, None, Route.SHARD, True, ("queue_url", "receipt_handle")),
-        Action(DeleteMessageBatch, results.DeleteMessageBatchResult, Route.SHARD, True, _URL),
-        Action(
-            ChangeMessageVisibility,
-            None,
-            Route.SHARD,
-            True,
-            ("queue_url", "receipt_handle", "visibility_timeout"),
-        ),
-        Action(
-            ChangeMessageVisibilityBatch,
-            results.ChangeMessageVisibilityBatchResult,
-            Route.SHARD,
-            True,
-            _URL,
-        ),
-        Action(PurgeQueue, None, Route.CATALOG, True, _URL),
-        Action(CreateQueue, results.CreateQueueResult, Route.CATALOG, True, ("queue_name",)),
-        Action(DeleteQueue, None, Route.CATALOG, True, _URL),
-        Action(GetQueueUrl, results.GetQueueUrlResult, Route.CATALOG, False, ("queue_name",)),
-        Action(ListQueues, results.ListQueuesResult, Route.CATALOG, False, ()),
-        Action(GetQueueAttributes, results.GetQueueAttributesResult, Route.BOTH, False, _URL),
-        Action(SetQueueAttributes, None, Route.CATALOG, True, ("queue_url", "attributes")),
-        Action(ListQueueTags, results.ListQueueTagsResult, Route.CATALOG, False, _URL),
-        Action(TagQueue, None, Route.CATALOG, True, ("queue_url", "tags")),
-        Action(UntagQueue, None, Route.CATALOG, True, ("queue_url", "tag_keys")),
-        Action(
-            ListDeadLetterSourceQueues,
-            results.ListDeadLetterSourceQueuesResult,
-            Route.CATALOG,
-            False,
-            _URL,
-        ),
-        Action(
-            AddPermission,
-            None,
-            Route.CATALOG,
-            True,
-            ("queue_url", "label", "aws_account_ids", "actions"),
-        ),
-        Action(RemovePermission, None, Route.CATALOG, True, ("queue_url", "label")),
-        Action(
-            StartMessageMoveTask,
-            results.StartMessageMoveTaskResult,
-            Route.SHARD,
-            True,
-            ("source_arn",),
-        ),
-        Action(
-            CancelMessageMoveTask,
-            results.CancelMessageMoveTaskResult,
-            Route.SHARD,
-            True,
-            ("task_handle",),
-        ),
-        Action(
-            ListMessageMoveTasks,
-            results.ListMessageMoveTasksResult,
-            Route.SHARD,
-            False,
-            ("source_arn",),
-        ),
-    )
-}
 
 
 # -- internal operations: not part of SQS, never decoded from the wire --------------------------------------------------

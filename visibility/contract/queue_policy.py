@@ -15,8 +15,8 @@ import msgspec
 
 from auth.policy_document import Kind, Policy, PolicyRefused, Statement, read_policy
 from visibility.contract import limits
+from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidAttributeValue, OverLimit
-from visibility.contract.operations import ACTIONS
 
 _ACTIONS = tuple(f"sqs:{name.lower()}" for name in ACTIONS)
 _NAME = r"[\w+=,.@/-]+"

@@ -1,17 +1,16 @@
 """The rules that need no queue: what must be present, ranges, alphabets, the shape of batches.
 
-`check` raises AWS's refusal or returns nothing. One row of the table per action; an action without
-one has only members that must be present, as `operations.ACTIONS` says; the rows of the
-message actions are written out for speed. The rules for what a message holds are at the end, for
-`content` to use, which has those that need the queue's settings (sizes, FIFO).
+Each check raises AWS's refusal or returns nothing; `actions.ACTIONS` names that of each action. Those of the message
+actions are written out for speed. The rules for what a message holds are at the end, for `content` to use, which has
+those that need the queue's settings (sizes, FIFO).
 Source: SQS API reference; wording recorded from AWS where a test says so, else the common one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal, TypeVar, cast
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, TypeVar
 
 from visibility.contract import errors, limits
 from visibility.contract import operations as ops
@@ -24,40 +23,14 @@ from visibility.contract.naming import (
     check_tags,
     check_token,
     checked_utf8,
-    is_account,
     is_number,
     is_plain,
     parse_arn,
 )
 
 _RECEIVABLE = frozenset(SYSTEM_ATTRIBUTE_NAMES) | {"All"}
-_PERMITTED_ACTIONS = frozenset(
-    (
-        "*",
-        "ChangeMessageVisibility",
-        "DeleteMessage",
-        "GetQueueAttributes",
-        "GetQueueUrl",
-        "ListDeadLetterSourceQueues",
-        "PurgeQueue",
-        "ReceiveMessage",
-        "SendMessage",
-    )
-)
-_BATCH_ACTIONS = frozenset(name for name in ops.ACTIONS if name.endswith("Batch"))
 _ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.BATCH_ENTRY_ID_LENGTH_MAX}}}").fullmatch
 _ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL).fullmatch
-_CHECKS: dict[type[ops.Operation], Callable[[ops.Operation], None]] = {}
-_OperationT = TypeVar("_OperationT", bound=ops.Operation)
-
-
-def check(operation: ops.Operation) -> None:
-    """Refuse an operation that no queue could accept.
-
-    Raises MissingParameter, InvalidParameterValue, InvalidAttributeName, OverLimit and the errors
-    of batches.
-    """
-    _CHECKS.get(type(operation), _check_required)(operation)
 
 
 def check_delay_seconds(value: int) -> None:
@@ -71,7 +44,7 @@ def check_delay_seconds(value: int) -> None:
 
 
 def check_visibility_timeout(value: int, *, reason_end: str = ".") -> None:
-    """Refuse a VisibilityTimeout out of range; `check` does not do it for entries of a batch."""
+    """Refuse a VisibilityTimeout out of range; the batch's check does not do it for entries of a batch."""
     low, high = limits.VISIBILITY_TIMEOUT.low, limits.VISIBILITY_TIMEOUT.high
     if not low <= value <= high:
         raise errors.InvalidParameterValue(
@@ -87,19 +60,8 @@ def _missing(member: str) -> errors.MissingParameter:
 # -- messages --------------------------------------------------------------------------------------
 
 
-def _row(
-    kind: type[_OperationT],
-) -> Callable[[Callable[[_OperationT], None]], Callable[[_OperationT], None]]:
-    def register(function: Callable[[_OperationT], None]) -> Callable[[_OperationT], None]:
-        assert kind not in _CHECKS
-        _CHECKS[kind] = cast("Callable[[ops.Operation], None]", function)
-        return function
-
-    return register
-
-
-@_row(ops.SendMessage)
-def _check_send_message(operation: ops.SendMessage) -> None:
+def check_send_message(operation: ops.SendMessage) -> None:
+    """The rules of SendMessage."""
     if not operation.queue_url:
         raise _missing("QueueUrl")
     if not operation.message_body:
@@ -108,8 +70,8 @@ def _check_send_message(operation: ops.SendMessage) -> None:
         check_delay_seconds(operation.delay_seconds)
 
 
-@_row(ops.ReceiveMessage)
-def _check_receive_message(operation: ops.ReceiveMessage) -> None:
+def check_receive_message(operation: ops.ReceiveMessage) -> None:
+    """The rules of ReceiveMessage."""
     if not operation.queue_url:
         raise _missing("QueueUrl")
     count = operation.max_number_of_messages
@@ -140,16 +102,16 @@ def _check_system_attribute_names(names: Sequence[str]) -> None:
             raise errors.InvalidAttributeName(f"Unknown Attribute {name}.")
 
 
-@_row(ops.DeleteMessage)
-def _check_delete_message(operation: ops.DeleteMessage) -> None:
+def check_delete_message(operation: ops.DeleteMessage) -> None:
+    """The rules of DeleteMessage."""
     if not operation.queue_url:
         raise _missing("QueueUrl")
     if not operation.receipt_handle:
         raise _missing("ReceiptHandle")
 
 
-@_row(ops.ChangeMessageVisibility)
-def _check_change_message_visibility(operation: ops.ChangeMessageVisibility) -> None:
+def check_change_message_visibility(operation: ops.ChangeMessageVisibility) -> None:
+    """The rules of ChangeMessageVisibility."""
     if not operation.queue_url:
         raise _missing("QueueUrl")
     if not operation.receipt_handle:
@@ -162,8 +124,8 @@ def _check_change_message_visibility(operation: ops.ChangeMessageVisibility) -> 
 # -- batches ---------------------------------------------------------------------------------------
 
 
-@_row(ops.SendMessageBatch)
-def _check_send_message_batch(operation: ops.SendMessageBatch) -> None:
+def check_send_message_batch(operation: ops.SendMessageBatch) -> None:
+    """The rules of SendMessageBatch."""
     entries = _checked_entries(
         operation.queue_url, operation.entries, "SendMessageBatchRequestEntry"
     )
@@ -172,8 +134,8 @@ def _check_send_message_batch(operation: ops.SendMessageBatch) -> None:
             raise _missing(f"SendMessageBatchRequestEntry.{number}.MessageBody")
 
 
-@_row(ops.DeleteMessageBatch)
-def _check_delete_message_batch(operation: ops.DeleteMessageBatch) -> None:
+def check_delete_message_batch(operation: ops.DeleteMessageBatch) -> None:
+    """The rules of DeleteMessageBatch."""
     entries = _checked_entries(
         operation.queue_url, operation.entries, "DeleteMessageBatchRequestEntry"
     )
@@ -182,8 +144,8 @@ def _check_delete_message_batch(operation: ops.DeleteMessageBatch) -> None:
             raise _missing(f"DeleteMessageBatchRequestEntry.{number}.ReceiptHandle")
 
 
-@_row(ops.ChangeMessageVisibilityBatch)
-def _check_change_message_visibility_batch(operation: ops.ChangeMessageVisibilityBatch) -> None:
+def check_change_message_visibility_batch(operation: ops.ChangeMessageVisibilityBatch) -> None:
+    """The rules of ChangeMessageVisibilityBatch."""
     shape = "ChangeMessageVisibilityBatchRequestEntry"
     entries = _checked_entries(operation.queue_url, operation.entries, shape)
     for number, entry in enumerate(entries, 1):
@@ -227,25 +189,23 @@ def _checked_entries(
 # -- queues, permissions, move tasks ---------------------------------------------------------------
 
 
-def _check_required(operation: ops.Operation, *, but: str | None = None) -> None:
+def check_required(members: tuple[str, ...], operation: ops.Operation) -> None:
     """Refuse the first absent member; an empty text, list or map counts as absent."""
-    for field in ops.ACTIONS[type(operation).__name__].required:
-        if field == but:
-            continue
+    for field in members:
         value: object = getattr(operation, field)
         if value is None or (isinstance(value, Collection) and not value):
             raise _missing(ops.member_name(field))
 
 
-@_row(ops.CreateQueue)
-def _check_create_queue(operation: ops.CreateQueue) -> None:
+def check_create_queue(operation: ops.CreateQueue) -> None:
+    """The rules of CreateQueue."""
     _check_queue_name(operation.queue_name)
     if operation.tags_on_create:
         check_tags(operation.tags_on_create)
 
 
-@_row(ops.GetQueueUrl)
-def _check_get_queue_url(operation: ops.GetQueueUrl) -> None:
+def check_get_queue_url(operation: ops.GetQueueUrl) -> None:
+    """The rules of GetQueueUrl."""
     _check_queue_name(operation.queue_name)
 
 
@@ -256,28 +216,28 @@ def _check_queue_name(name: str | None) -> None:
         raise errors.InvalidParameterValue("Queue name cannot be empty")
 
 
-@_row(ops.TagQueue)
-def _check_tag_queue(operation: ops.TagQueue) -> None:
-    _check_required(operation)
+def check_tag_queue(operation: ops.TagQueue) -> None:
+    """The rules of TagQueue."""
+    check_required(("queue_url", "tags"), operation)
     check_tags(operation.tags or {})
 
 
-@_row(ops.UntagQueue)
-def _check_untag_queue(operation: ops.UntagQueue) -> None:
+def check_untag_queue(operation: ops.UntagQueue) -> None:
+    """The rules of UntagQueue."""
     if not operation.queue_url:
         raise _missing("QueueUrl")
     for key in operation.tag_keys or ("",):  # no keys get the refusal of an empty one
         check_tag_key(key)
 
 
-@_row(ops.ListQueues)
-def _check_list_queues(operation: ops.ListQueues) -> None:
+def check_list_queues(operation: ops.ListQueues) -> None:
+    """The rules of ListQueues."""
     _check_max_results(operation.max_results)
 
 
-@_row(ops.ListDeadLetterSourceQueues)
-def _check_list_dead_letter_source_queues(operation: ops.ListDeadLetterSourceQueues) -> None:
-    _check_required(operation)
+def check_list_dead_letter_source_queues(operation: ops.ListDeadLetterSourceQueues) -> None:
+    """The rules of ListDeadLetterSourceQueues."""
+    check_required(("queue_url",), operation)
     _check_max_results(operation.max_results)
 
 
@@ -290,44 +250,14 @@ def _check_max_results(value: int | None) -> None:
         )
 
 
-@_row(ops.AddPermission)
-def _check_add_permission(operation: ops.AddPermission) -> None:
-    _check_required(operation, but="aws_account_ids")
-    check_label(operation.label)
-    accounts = operation.aws_account_ids or []
-    if not accounts or not all(map(is_account, accounts)):
-        raise errors.InvalidParameterValue(
-            f"Value [{', '.join(accounts)}] for parameter PrincipalId is invalid. "
-            "Reason: Unable to verify."
-        )
-    actions = operation.actions or []
-    for action in actions:
-        if action in _PERMITTED_ACTIONS:
-            continue
-        owner_only = action in ops.ACTIONS and action not in _BATCH_ACTIONS
-        reason = (
-            "Only the queue owner is allowed to invoke this action."
-            if owner_only
-            else "Please refer to the appropriate WSDL for a list of valid actions."
-        )
-        raise errors.InvalidParameterValue(
-            f"Value SQS:{action} for parameter ActionName is invalid. Reason: {reason}"
-        )
-    if len(actions) > limits.PERMISSION_ACTIONS_MAX:
-        raise errors.OverLimit(
-            f"{len(actions)} Actions were found, "
-            f"maximum allowed is {limits.PERMISSION_ACTIONS_MAX}."
-        )
-
-
-@_row(ops.RemovePermission)
-def _check_remove_permission(operation: ops.RemovePermission) -> None:
-    _check_required(operation)
+def check_remove_permission(operation: ops.RemovePermission) -> None:
+    """The rules of RemovePermission."""
+    check_required(("queue_url", "label"), operation)
     check_label(operation.label)
 
 
-@_row(ops.StartMessageMoveTask)
-def _check_start_message_move_task(operation: ops.StartMessageMoveTask) -> None:
+def check_start_message_move_task(operation: ops.StartMessageMoveTask) -> None:
+    """The rules of StartMessageMoveTask."""
     _check_arn("SourceArn", operation.source_arn)
     if operation.destination_arn is not None:
         _check_arn("DestinationArn", operation.destination_arn)
@@ -338,8 +268,8 @@ def _check_start_message_move_task(operation: ops.StartMessageMoveTask) -> None:
     )
 
 
-@_row(ops.ListMessageMoveTasks)
-def _check_list_message_move_tasks(operation: ops.ListMessageMoveTasks) -> None:
+def check_list_message_move_tasks(operation: ops.ListMessageMoveTasks) -> None:
+    """The rules of ListMessageMoveTasks."""
     _check_arn("SourceArn", operation.source_arn)
     _check_between("MaxResults", operation.max_results, limits.MOVE_TASK_RESULTS)
 

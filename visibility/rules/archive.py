@@ -80,6 +80,7 @@ def hand_over(
             archive.next_position,
             size,
             readable,
+            [messages[lease.sequence] for lease in readable],
         ),
     )
 

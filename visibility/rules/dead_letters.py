@@ -90,17 +90,15 @@ class DeadLetters:
         if waits and message.group:
             self.source_book.leave(message.group, lease.sequence)
         self._size += len(message.data)
-        resealed = sealed is not message
-        if not resealed:
-            sealed = msgspec.structs.replace(message, data=b"")
-        envelope = self._envelope(lease, sealed, target)
+        moved = self._moved(lease, sealed, target)
         sequence = self._book.allocate()
-        if envelope.group:
-            self._book.arrive(envelope.group, sequence)
-        self.moves.append(Move(lease, -1, target.queue_id, sequence, envelope, resealed))
+        if moved.group:
+            self._book.arrive(moved.group, sequence)
+        resealed = sealed is not message
+        self.moves.append(Move(lease, -1, target.queue_id, sequence, moved, resealed))
         return True
 
-    def _envelope(
+    def _moved(
         self, lease: Lease, message: StoredMessage, target: QueueDefinition
     ) -> StoredMessage:
         return msgspec.structs.replace(

@@ -107,10 +107,10 @@ def _hand_over_some(
 def _end_delay(book: GroupBook, due_ms: int, sequence: int, message: StoredMessage) -> Move:
     """A delayed message joins the line of its own queue."""
     to = sequence if book.fifo else book.allocate()
-    envelope = _arrived(book, to, message, no_lease(sequence, message))
+    moved = _arrived(book, to, message, no_lease(sequence, message))
     if message.group:
         book.end_delay(message.group)
-    return Move(no_lease(sequence, message), due_ms, book.queue_id, to, envelope)
+    return Move(no_lease(sequence, message), due_ms, book.queue_id, to, moved)
 
 
 # -- restore ---------------------------------------------------------------------------------------------------------
@@ -222,8 +222,8 @@ class _Restoring:
 
     def _move(self, lease: Lease, due_ms: int, message: StoredMessage) -> None:
         to = self._to.allocate()
-        envelope = _arrived(self._to, to, message, lease)
-        self._moves.append(Move(lease, due_ms, self._to.queue_id, to, envelope))
+        moved = _arrived(self._to, to, message, lease)
+        self._moves.append(Move(lease, due_ms, self._to.queue_id, to, moved))
 
     @property
     def moved(self) -> int:
@@ -252,7 +252,6 @@ def _arrived(book: GroupBook, to: int, message: StoredMessage, lease: Lease) -> 
     moved = to != lease.sequence
     return msgspec.structs.replace(
         message,
-        data=b"",
         receive_count=lease.receive_count,
         first_received_at_ms=lease.first_received_at_ms,
         group=group,

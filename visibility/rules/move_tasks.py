@@ -128,7 +128,7 @@ def _start(
         )
     task = MoveTask(
         number=max(queue.tasks, default=0) + 1,
-        task_id=stamp.message_id(0),
+        task_id=stamp.message_id(),
         source_arn=request.queue.arn,
         destination_arn=destination_arn,
         rate=rate,
@@ -344,16 +344,14 @@ class _Moving:
         group = book.group_of(message.group)
         if group:
             book.arrive(group, to)
-        resealed = sealed is not message
-        envelope = self._envelope(sealed, group, sealed.data if resealed else b"")
-        self._moves.append(Move(lease, -1, target.queue_id, to, envelope, resealed))
+        moved = self._moved(sealed, group)
+        self._moves.append(Move(lease, -1, target.queue_id, to, moved, sealed is not message))
 
-    def _envelope(self, message: StoredMessage, group: bytes, data: bytes) -> StoredMessage:
+    def _moved(self, message: StoredMessage, group: bytes) -> StoredMessage:
         return msgspec.structs.replace(
             message,
-            message_id=self._stamp.message_id(len(self._moves)),
+            message_id=self._stamp.message_id(),
             sent_at_ms=self._stamp.now_ms,
-            data=data,
             dead_letter_source_arn=None,
             receive_count=0,
             first_received_at_ms=0,

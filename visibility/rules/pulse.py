@@ -116,8 +116,8 @@ def _ended_delay(
     group = book.group_of(message.group)
     if group:
         book.arrive(group, to)
-    envelope = msgspec.structs.replace(message, data=b"", group=group, clock_ms=clock_ms)
-    return Move(no_lease(sequence, message), due_ms, queue.queue_id, to, envelope)
+    moved = msgspec.structs.replace(message, group=group, clock_ms=clock_ms)
+    return Move(no_lease(sequence, message), due_ms, queue.queue_id, to, moved)
 
 
 def _send_to_the_back(
@@ -164,9 +164,8 @@ def _to_the_back(queue: QueueState, book: GroupBook, lease: Lease, message: Stor
     group = book.group_of(lease.group)
     if group:
         book.arrive(group, to)
-    envelope = msgspec.structs.replace(
+    moved = msgspec.structs.replace(
         message,
-        data=b"",
         receive_count=lease.receive_count,
         first_received_at_ms=lease.first_received_at_ms,
         group=group,
@@ -174,7 +173,7 @@ def _to_the_back(queue: QueueState, book: GroupBook, lease: Lease, message: Stor
         handle_sequence=message.handle_sequence or lease.sequence,
         received_here=lease.receive_count - lease.base_count,
     )
-    return Move(lease, -1, queue.queue_id, to, envelope)
+    return Move(lease, -1, queue.queue_id, to, moved)
 
 
 def _expire(

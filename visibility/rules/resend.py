@@ -26,7 +26,7 @@ def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> 
     assert target is not None
     source = shard.queue(request.queue.queue_id)
     sending = Sending(shard, shard.queue(target.queue_id), target, stamp, [content])
-    sent = sending.send(content, None, 0)
+    sent = sending.send(content, None)
     gone: tuple[Event, ...] = ()
     if operation.replaces:
         if sending.is_empty:

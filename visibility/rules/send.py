@@ -47,7 +47,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     queue = shard.queue(definition.queue_id)
     delay_s = operation.delay_seconds
     if _is_plain(queue, definition, content) and not (delay_s or definition.settings.delay_ms):
-        sent = _Sent(stamp.message_id(0), None)
+        sent = _Sent(stamp.message_id(), None)
         message = StoredMessage(
             sent.message_id, stamp.now_ms, content.size, content.data, content.sealed
         )
@@ -55,7 +55,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         duplicates = 0
     else:
         sending = Sending(shard, queue, definition, stamp, request.parts)
-        sent = sending.send(content, delay_s, 0)
+        sent = sending.send(content, delay_s)
         events = sending.events()
         duplicates = sending.duplicates
     result = SendMessageResult(
@@ -77,13 +77,13 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
     sending = Sending(shard, queue, request.queue, stamp, request.parts)
     successful: list[SendMessageBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
-    for position, (entry, part) in enumerate(zip(operation.entries, request.parts, strict=True)):
+    for entry, part in zip(operation.entries, request.parts, strict=True):
         entry_id = entry.id or ""
         if not isinstance(part, Content):
             assert isinstance(part, QueueError)
             failed.append(batch_failure(entry_id, part))
             continue
-        sent = sending.send(part, entry.delay_seconds, position)
+        sent = sending.send(part, entry.delay_seconds)
         successful.append(
             SendMessageBatchResultEntry(
                 entry_id,
@@ -148,7 +148,7 @@ class Sending:
             digests = [part.deduplication for part in parts if isinstance(part, Content)]
             self._known = shard.rows.remembered(queue.queue_id, digests, stamp.now_ms)
 
-    def send(self, content: Content, delay_s: int | None, position: int) -> _Sent:
+    def send(self, content: Content, delay_s: int | None) -> _Sent:
         """Append a message, unless it is a duplicate: then what is known of the first one. Raises DamagedRecord."""
         fifo = self._definition.settings.fifo
         known = self._known.get(content.deduplication) if fifo else None
@@ -156,7 +156,7 @@ class Sending:
             self.duplicates += 1
             return _Sent(known.message_id, sequence_number(known.sequence))
         now_ms = self._stamp.now_ms
-        message_id = self._stamp.message_id(position)
+        message_id = self._stamp.message_id()
         group = self._book.group_of(content.group)
         due_ms = self._due(delay_s)
         message = StoredMessage(

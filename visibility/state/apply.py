@@ -94,7 +94,7 @@ def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
     for lease in event.leases:
         if lease.sequence not in entries:
             _leave_line(shard, queue, lease.sequence)
-        _hold(shard, queue, lease, at_ms)
+        hide(shard, queue, lease, at_ms)
         if lease.group and not queue.fifo:
             held = len(queue.held.get(lease.group, ()))
             queue.fairness.received(lease.group, held, queue.in_flight, at_ms)
@@ -183,7 +183,7 @@ def _messages_expired(shard: ShardState, event: MessagesExpired) -> None:
 def _visibility_changed(shard: ShardState, event: VisibilityChanged) -> None:
     queue = shard.queue(event.queue_id)
     for lease in event.leases:
-        _hold(shard, queue, lease, event.changed_at_ms)
+        hide(shard, queue, lease, event.changed_at_ms)
     if queue.returned:
         _trim(queue)
 
@@ -210,8 +210,8 @@ def _messages_moved(shard: ShardState, event: MessagesMoved) -> None:
         sequence = move.target_sequence
         target.next_sequence = max(target.next_sequence, sequence + 1)
         target.waiting += 1
-        target.aliases += bool(move.envelope.handle_sequence)
-        clock_ms = move.envelope.clock_ms
+        target.aliases += bool(move.message.handle_sequence)
+        clock_ms = move.message.clock_ms
         if clock_ms:
             target.clocks_after = min(target.clocks_after, (clock_ms, 0))
         if clock_ms or not target.spans:
@@ -319,13 +319,8 @@ def _batches_archived(shard: ShardState, event: BatchesArchived) -> None:
     archive.sealed_size = sum(batch.size for batch in archive.batches.values())
 
 
-def restore_lease(shard: ShardState, queue: QueueState, lease: Lease) -> None:
-    """Begin with a message that was received; `Engine.advance` shows it if its time is up."""
-    _hold(shard, queue, lease, 0)
-
-
-def _hold(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None:
-    """Give the message this lease: it is hidden if that ends after `at_ms`."""
+def hide(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None:
+    """Give a message this lease: it is hidden if the lease ends after `at_ms`."""
     sequence = lease.sequence
     hidden = lease.visible_at_ms > at_ms
     entry = queue.entries.get(sequence)

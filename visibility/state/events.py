@@ -100,16 +100,16 @@ class Remembered(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message leaves its place for another, of this queue or of another of the same shard.
 
-    `due_ms` is -1 for one that waits or is in flight, else the key under which it lay among the delayed. `lease` is what it
-    had, or one made up for a message that was never received. `envelope` is the message at its new place; its `data` and
-    `sealed` count only if it is `resealed`, else they stay as they are, as does `size`.
+    `due_ms` is -1 for one that waits or is in flight, else the key under which it lay among the delayed.
+    `lease` is what it had, or one made up for a message that was never received. `message` is the message
+    at its new place; `resealed` if its content was sealed anew.
     """
 
     lease: Lease
     due_ms: int
     target_queue_id: int
     target_sequence: int
-    envelope: StoredMessage
+    message: StoredMessage
     resealed: bool = False
 
 
@@ -275,7 +275,8 @@ class MoveTaskChanged(Event, frozen=True, tag=14):
 class MessagesHandedOver(Event, frozen=True, tag=15):
     """Messages that leave the queue wait for the archive from now on, under successive positions of the shard.
 
-    Comes before the event by which they leave. `sequence_numbers`: whether the queue is a FIFO queue.
+    Comes before the event by which they leave; `leases` and `messages` go in pairs. `sequence_numbers`:
+    true for a FIFO queue.
     """
 
     removed_at_ms: int
@@ -285,6 +286,7 @@ class MessagesHandedOver(Event, frozen=True, tag=15):
     first_position: int
     size: int
     leases: list[Lease]
+    messages: list[StoredMessage]
 
 
 class MessagesDiscarded(Event, frozen=True, tag=16, gc=False):

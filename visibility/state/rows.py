@@ -1,14 +1,37 @@
-"""Rows: how a decision reads what lies on disk only. `storage/rows/stored_rows.py` fulfils it over every store.
+"""Rows: the shard's rows as decisions read and record them. `storage/rows/stored_rows.py` implements it.
 
-Each method sees everything that was applied, also in the turn that is running. Each raises
-`storage.rows.codec.DamagedRecord` for a row that is not what was written; a decision that fails by it has changed nothing.
+Reads see the committed rows overlaid with the changes of Entries under way and of the running Turn. Each
+read raises DamagedRecord for a row that is not what was written; a decision that fails by it has changed
+nothing. A read changes nothing.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from visibility.state.events import GroupRow, Lease, Remembered, StoredMessage
+from visibility.state.archive_state import ArchiveState
+from visibility.state.events import Event, GroupRow, Lease, Remembered, StoredMessage
+
+if TYPE_CHECKING:
+    from visibility.state.state import QueueState
+
+
+class DamagedRecord(Exception):
+    """A stored value is not what was written. Names the key; the value is never guessed."""
+
+    def __init__(self, key: bytes, reason: str) -> None:
+        super().__init__(f"record {key.hex()}: {reason}")
+        self.key = key
+        self.reason = reason
+
+
+class DamagedPlace(NamedTuple):
+    """Where a damaged row belongs: to a message, or (`group` is not empty) to a group."""
+
+    queue_id: int
+    sequence: int
+    group: bytes
+    is_delayed: bool
 
 
 class Page(NamedTuple):
@@ -23,7 +46,25 @@ class Page(NamedTuple):
 
 
 class Rows(Protocol):
-    """Reads of one shard's rows. Order is ascending everywhere."""
+    """One shard's rows. Order is ascending everywhere."""
+
+    def record(self, event: Event) -> None:
+        """Translate an applied event into row changes; reads see them from here on."""
+
+    def record_queue(self, queue: QueueState, now_ms: int) -> None:
+        """Record the queue's own row and the spans that changed."""
+
+    def record_archive(self, archive: ArchiveState) -> None:
+        """Record what the shard knows of its archive."""
+
+    def recorded(self) -> tuple[int, int]:
+        """(row changes, bytes) that the running Turn recorded."""
+
+    def place_of(self, error: DamagedRecord) -> DamagedPlace | None:
+        """The message or group whose row is damaged; None for any other row."""
+
+    def pass_by(self, error: DamagedRecord) -> bool:
+        """Leave this row out of pages from here on; False if it was left out before."""
 
     def messages(self, queue_id: int, sequences: list[int]) -> list[StoredMessage | None]:
         """The named messages, in that order, None for one that does not exist."""

@@ -1,4 +1,4 @@
-"""What a shard holds in memory about its queues. Only `apply.py`, `window.py` and `Engine.advance` change it.
+"""What a shard holds in memory about its queues. Only `apply.py`, `window.py` and `advance.py` change it.
 
 A waiting message needs no object of its own: untouched ones lie on disk by sequence, and a bounded window of the next
 ones is in memory. Delayed messages, groups and remembered ids lie on disk only. A message gets an Entry when it is
@@ -206,10 +206,12 @@ class ShardState:
         "archive",
         "deadlines",
         "definitions",
+        "due",
         "hidden",
         "queues",
         "rows",
         "sealing",
+        "to_wake",
         "waits",
         "window_bytes",
     )
@@ -231,6 +233,10 @@ class ShardState:
         self.window_bytes = 0
         """Content held in all windows together."""
         self.waits = WaitList()
+        self.to_wake: dict[int, None] = {}
+        """Queues with long polls in which a message may have become visible, in order."""
+        self.due: dict[int, None] = {}
+        """Queues that need a pulse, in order."""
         self.archive = ArchiveState()
 
     def queue(self, queue_id: int) -> QueueState:

@@ -1,68 +1,106 @@
-"""WaitList: long polls in order of arrival. Volatile: a restart answers them by closing the connection.
+"""Tickets: requests and who waits for their answers; WaitList: long polls in order of arrival.
 
-A wait holds whatever the shard needs to answer it (`ticket`). It ends when its receive finds a message, when its time is
-up, when the poller hangs up, or when the queue is deleted.
+Volatile: a restart ends long polls by closing their connections. A poll ends when its receive finds a message,
+when its time is up, when the client hangs up, or when the queue is deleted.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
 
+import msgspec
+
+from visibility.contract.errors import QueueError
+from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import Request
+from visibility.contract.outcomes import Answer
+from visibility.state.events import (
+    Event,
+    GroupsChanged,
+    LeasesEnded,
+    MessagesDeleted,
+    MessagesExpired,
+    MessagesMoved,
+    MessagesSent,
+    VisibilityChanged,
+)
+
+OnAnswer = Callable[[Answer | QueueError], None]
 
 
-class Wait(NamedTuple):
-    """A parked ReceiveMessage."""
+class Ticket(msgspec.Struct):
+    """A submitted request and who waits for its answer."""
 
-    number: int
-    queue_id: int
     request: Request
-    ticket: object
-    until_ms: int
+    on_answer: OnAnswer
+    number: int = 0
+    """The long poll's number while it is parked, else 0."""
+    until_ms: int = 0
+    """When its waiting ends, once it has begun to wait."""
+    is_cancelled: bool = False
+    """True once the client hung up: then it does not begin to wait."""
 
 
 class WaitList:
     """Parked receives by queue, oldest first."""
 
-    __slots__ = ("_next_number", "by_number", "by_queue")
+    __slots__ = ("_next_number", "by_number", "by_queue", "is_open")
 
     def __init__(self) -> None:
-        self.by_number: dict[int, Wait] = {}
-        self.by_queue: dict[int, dict[int, Wait]] = {}
-        """Only queues with a line; the hot path looks here first."""
+        self.is_open = True
+        """False once the shard stops: then no receive begins to wait."""
+        self.by_number: dict[int, Ticket] = {}
+        self.by_queue: dict[int, dict[int, Ticket]] = {}
+        """Only queues with polls; the hot path looks here first."""
         self._next_number = 1
 
     def __len__(self) -> int:
         return len(self.by_number)
 
-    def park(self, request: Request, ticket: object, until_ms: int) -> Wait:
-        """Add a receive at the end of its queue's line."""
-        number = self._next_number
+    def park(self, ticket: Ticket) -> int:
+        """Add a receive behind the others of its queue; returns its number."""
+        number = ticket.number = self._next_number
         self._next_number += 1
-        wait = Wait(number, request.queue.queue_id, request, ticket, until_ms)
-        self.by_number[number] = wait
-        self.by_queue.setdefault(wait.queue_id, {})[number] = wait
-        return wait
+        self.by_number[number] = ticket
+        self.by_queue.setdefault(ticket.request.queue.queue_id, {})[number] = ticket
+        return number
 
-    def first(self, queue_id: int) -> Wait | None:
+    def first(self, queue_id: int) -> Ticket | None:
         """The longest waiting receive of a queue."""
-        line = self.by_queue.get(queue_id)
-        return next(iter(line.values())) if line else None
+        polls = self.by_queue.get(queue_id)
+        return next(iter(polls.values())) if polls else None
 
-    def of_queue(self, queue_id: int) -> list[Wait]:
-        """All receives of a queue, longest waiting first."""
-        return list(self.by_queue.get(queue_id, {}).values())
+    def take_all(self, queue_id: int | None = None) -> list[Ticket]:
+        """Take out all receives of a queue or of the shard, longest waiting first."""
+        polls = self.by_number if queue_id is None else self.by_queue.get(queue_id, {})
+        taken = list(polls.values())
+        for ticket in taken:
+            self.remove(ticket.number)
+        return taken
 
-    def all(self) -> list[Wait]:
-        """All receives of the shard."""
-        return list(self.by_number.values())
+    def remove(self, number: int) -> Ticket | None:
+        """Take a receive out; None if it is not there any more."""
+        ticket = self.by_number.pop(number, None)
+        if ticket is not None:
+            queue_id = ticket.request.queue.queue_id
+            polls = self.by_queue[queue_id]
+            del polls[number]
+            if not polls:
+                del self.by_queue[queue_id]
+            ticket.number = 0
+        return ticket
 
-    def remove(self, number: int) -> Wait | None:
-        """Take a receive out of the line; None if it is not there any more."""
-        wait = self.by_number.pop(number, None)
-        if wait is not None:
-            line = self.by_queue[wait.queue_id]
-            del line[number]
-            if not line:
-                del self.by_queue[wait.queue_id]
-        return wait
+
+_SHOWING = (MessagesSent, VisibilityChanged, LeasesEnded, GroupsChanged)
+
+
+def shown_in(event: Event, in_flight: int) -> list[int]:
+    """Queues in which the event may have made a message visible; `in_flight` are those of its queue afterwards."""
+    if type(event) in _SHOWING:
+        return [event.queue_id]
+    if type(event) is MessagesMoved:
+        return [move.target_queue_id for move in event.moves]
+    if isinstance(event, MessagesDeleted | MessagesExpired):
+        if in_flight < IN_FLIGHT_MAX <= in_flight + len(event.leases):
+            return [event.queue_id]  # there is room again
+    return []

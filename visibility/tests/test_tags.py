@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from visibility.contract.actions import check
 from visibility.contract.attributes import checked_tags
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.operations import CreateQueue, TagQueue
 from visibility.contract.tags import KNOWN_TAGS
-from visibility.contract.validate import check
 
 
 def test_the_known_tags_take_their_values() -> None:

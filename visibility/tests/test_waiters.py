@@ -2,51 +2,56 @@
 
 from __future__ import annotations
 
-from visibility.state.waiters import WaitList
+from visibility.contract.model import Request
+from visibility.state.waiters import Ticket, WaitList
 from visibility.tests import prepared
 
 Q = prepared.receive(prepared.queue_named("q", 1))
 OTHER = prepared.receive(prepared.queue_named("other", 2))
 
 
+def parked(waits: WaitList, request: Request) -> Ticket:
+    ticket = Ticket(request, print, until_ms=9)
+    waits.park(ticket)
+    return ticket
+
+
 def test_an_empty_list_has_nobody() -> None:
     waits = WaitList()
 
     assert waits.first(1) is None
-    assert waits.of_queue(1) == waits.all() == []
+    assert waits.take_all(1) == waits.take_all() == []
     assert waits.remove(1) is None
     assert len(waits) == 0
 
 
 def test_the_longest_waiting_of_a_queue_is_first() -> None:
     waits = WaitList()
-    first, other, second = waits.park(Q, "a", 9), waits.park(OTHER, "b", 9), waits.park(Q, "c", 9)
+    first, other, second = parked(waits, Q), parked(waits, OTHER), parked(waits, Q)
 
-    assert waits.first(1) == first
-    assert waits.of_queue(1) == [first, second]
-    assert waits.of_queue(2) == [other]
-    assert waits.all() == [first, other, second]
+    assert waits.first(1) is first
+    assert waits.take_all(1) == [first, second]
+    assert waits.take_all() == [other]
 
 
-def test_who_is_removed_is_out_of_the_line_and_the_others_keep_their_places() -> None:
+def test_a_receive_that_is_removed_leaves_the_others_in_their_places() -> None:
     waits = WaitList()
-    first, second, third = (waits.park(Q, ticket, 9) for ticket in "abc")
+    first, second, third = (parked(waits, Q) for _ in range(3))
+    numbers = [ticket.number for ticket in (first, second, third)]
 
-    assert waits.remove(second.number) == second
-    assert waits.of_queue(1) == [first, third]
-    assert waits.remove(first.number) == first
-    assert waits.first(1) == third
-    assert waits.remove(first.number) is None
-    assert waits.remove(third.number) == third
+    assert waits.remove(numbers[1]) is second
+    assert waits.remove(numbers[0]) is first
+    assert waits.first(1) is third
+    assert waits.remove(numbers[0]) is None
+    assert waits.remove(numbers[2]) is third
     assert waits.first(1) is None
     assert len(waits) == 0
 
 
-def test_a_wait_keeps_its_ticket_its_end_and_a_number_of_its_own() -> None:
+def test_numbers_are_not_used_again_since_old_deadlines_may_name_them() -> None:
     waits = WaitList()
-    waits.remove(waits.park(Q, "gone", 1).number)
+    gone = parked(waits, Q)
+    waits.remove(gone.number)
 
-    wait = waits.park(OTHER, "ticket", 42)
-
-    assert (wait.queue_id, wait.request, wait.ticket, wait.until_ms) == (2, OTHER, "ticket", 42)
-    assert wait.number == 2, "numbers are not used again: old deadlines may still name them"
+    assert gone.number == 0, "it is parked no more"
+    assert parked(waits, OTHER).number == 2

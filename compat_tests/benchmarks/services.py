@@ -1,0 +1,107 @@
+"""The services of the comparison: processes on loopback with their files in a temporary folder."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from compat_tests.benchmarks import elasticmq
+from compat_tests.benchmarks.wire import Endpoint
+from compat_tests.facade import Credentials
+from compat_tests.node_process import NodeProcess, environment
+
+HOLDFAST = {
+    "holdfast-fsync": ("--durability", "fsync"),
+    "holdfast-os": ("--durability", "os"),
+    "holdfast-memory": ("--durability", "memory"),
+    "holdfast-fsync-open": ("--durability", "fsync", "--auth", "open"),
+    "holdfast-os-open": ("--durability", "os", "--auth", "open"),
+    "holdfast-memory-open": ("--durability", "memory", "--auth", "open"),
+}
+ELASTICMQ = ("elasticmq", "elasticmq-h2")
+"""In memory, and with its storage of messages, an H2 database."""
+
+SERVICES = (*HOLDFAST, *ELASTICMQ, "moto")
+
+_START_SECONDS = 60.0
+_MOTO_CREDENTIALS = Credentials("any", "any", "us-east-1")
+"""Moto checks no signature, but learns from it which of AWS's services is meant."""
+
+
+@contextmanager
+def running(names: Sequence[str]) -> Iterator[list[Endpoint]]:
+    """Start the services; leave out those that this machine cannot run, and say so."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
+        endpoints = []
+        for name in names:
+            start = _holdfast if name in HOLDFAST else _peer
+            try:
+                endpoints.append(stack.enter_context(start(name, folder / name)))
+            except elasticmq.NotHere as reason:
+                print(f"{name} is left out: {reason}", file=sys.stderr, flush=True)
+        yield endpoints
+
+
+@contextmanager
+def _holdfast(name: str, folder: Path) -> Iterator[Endpoint]:
+    node = NodeProcess(folder, *HOLDFAST[name])
+    try:
+        node.start()
+        credentials = None if "open" in HOLDFAST[name] else node.credentials
+        yield Endpoint(name, node.url, credentials, node.pid)
+        node.stop()
+    finally:
+        node.close()
+
+
+@contextmanager
+def _peer(name: str, folder: Path) -> Iterator[Endpoint]:
+    folder.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    command = _moto(port) if name == "moto" else _elasticmq(port, folder, name)
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
+    try:
+        _wait_until_open(port, process)
+        credentials = _MOTO_CREDENTIALS if name == "moto" else None
+        yield Endpoint(name, f"http://127.0.0.1:{port}", credentials, process.pid)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _moto(port: int) -> list[str]:
+    return [sys.executable, "-m", "moto.server", "--port", str(port)]
+
+
+def _elasticmq(port: int, folder: Path, name: str) -> list[str]:
+    settings = {
+        "rest-sqs.bind-hostname": "127.0.0.1",
+        "rest-sqs.bind-port": str(port),
+        "node-address.host": "127.0.0.1",
+        "node-address.port": str(port),
+    }
+    if name == "elasticmq-h2":
+        settings["messages-storage.enabled"] = "true"
+        settings["messages-storage.uri"] = f"jdbc:h2:{folder / 'messages'}"
+    return elasticmq.command(settings)
+
+
+def _wait_until_open(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise RuntimeError(f"it did not start: {process.args!r}")

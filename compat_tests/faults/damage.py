@@ -1,0 +1,324 @@
+"""Damage a data folder at a random place, start the service on it, and judge what it serves.
+
+Traffic fills a folder; it is closed cleanly, or killed. Each round copies it and flips one bit of its live bytes, each kind
+as likely as another (`live_bytes.py`), or, in a quarter of the rounds, cuts the file there, overwrites a part or removes it.
+Then the service starts and everything is drained. Allowed is to refuse the start in one clear line, or to serve each message
+as it was sent or not at all and to report what is missing: by a count that covers it, where the service counts. Never
+allowed: anything the judge calls wrong, a message that is silently gone, a traceback, a crash.
+
+`python -m compat_tests.faults.damage --rounds 300`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+from urllib.request import urlopen
+
+from compat_tests.faults.caller import Letter, caller
+from compat_tests.faults.drain import drain
+from compat_tests.faults.history import History, Outcome
+from compat_tests.faults.judge import DEDUPLICATION_S, Verdict, judge
+from compat_tests.faults.lanes import KINDS, lanes
+from compat_tests.faults.live_bytes import APART, Span, live_bytes
+from compat_tests.faults.run import CommandLine, endpoint_of, say
+from compat_tests.faults.traffic import Traffic
+from compat_tests.node_process import NodeProcess
+
+TRAFFIC_S = 3.0
+"""Before each of the folder's two ends."""
+
+FRESH_S = 200
+"""A folder is used this long; its deduplication ids hold for five minutes."""
+
+PATIENCE_S = 9.0
+"""Longer than any message of the traffic is hidden."""
+
+HARMS = ("flip", "cut", "overwrite", "remove")
+FLIPS_SHARE = 0.75
+APART_SHARE = 0.15
+_REPEATED = 40
+_COUNT = re.compile(r"^holdfast_messages_quarantined(?:_total)?(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+"""The service's count of messages that damage made unreadable; one that has none is taken at its word."""
+
+REFUSED, WHOLE, REPORTED = "refused the start", "served all", "reported missing"
+UNCLEAR, CRASHED, WRONG, SILENT = "unclear refusal", "crashed", "served wrong", "silently missing"
+ALLOWED = (REFUSED, WHOLE, REPORTED)
+
+
+class Folder(NamedTuple):
+    """A data folder and everything that happened in it."""
+
+    node: NodeProcess
+    history: History
+    is_killed: bool
+
+
+class Harm(NamedTuple):
+    """One damage."""
+
+    kind: str
+    how: str
+    text: str
+
+
+class Finding(NamedTuple):
+    """The consequence of one damage."""
+
+    outcome: str
+    text: str = ""
+    missing: int = 0
+    reported: int | None = None
+    """The service's count."""
+
+    is_blocked: bool = False
+    """Some call met an error however often it was tried."""
+
+    starts_with_loss: bool = False
+    """A start that was refused succeeds with `--accept-loss on`."""
+
+
+def main() -> int:
+    """Run from the command line; the exit status is 1 when damage was served, hidden or badly reported."""
+    line = CommandLine("start on damaged folders", rounds=300)
+    line.parser.add_argument("--kind", help="damage only this kind of bytes")
+    line.parser.add_argument("--harm", choices=HARMS, help="damage in this way only")
+    options = line.parse()
+    found: list[tuple[Harm, Finding]] = []
+    folders: list[Folder] = []
+    fresh_until = 0.0
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(name)
+        for number in range(options.rounds):
+            chance = random.Random(f"{options.seed} {number}")
+            if time.monotonic() > fresh_until:
+                folders = [
+                    make_folder(top / f"{number}-{is_killed}", chance, is_killed, options.traffic)
+                    for is_killed in (False, True)
+                ]
+                fresh_until = time.monotonic() + FRESH_S
+            harm, finding = one_round(top, folders[number % 2], chance, options.kind, options.harm)
+            found.append((harm, finding))
+            if finding.outcome not in ALLOWED:
+                say(f"round {number}, {harm.text}\n    {finding.outcome}: {finding.text}")
+    flips = [each for each in found if each[0].how == "flip"]
+    show("flips", [each for each in flips if each[0].kind not in APART])
+    show("flips, apart", [each for each in flips if each[0].kind in APART])
+    show("other harms", [each for each in found if each[0].how != "flip"])
+    return 1 if any(finding.outcome not in ALLOWED for _, finding in found) else 0
+
+
+def make_folder(
+    folder: Path, chance: random.Random, is_killed: bool, kinds: tuple[str, ...] = KINDS
+) -> Folder:
+    """A data folder with messages in tables and in the log, closed cleanly or killed."""
+    node = NodeProcess(folder, "--aws-waits", "off").start()
+    traffic = Traffic(endpoint_of(node), chance.getrandbits(32))
+    asyncio.run(_fill(traffic, kinds))
+    node.stop()
+    node.start()
+    asyncio.run(_fill(traffic, kinds))
+    if is_killed:
+        node.kill()
+    else:
+        node.stop()
+    return Folder(node, traffic.history, is_killed)
+
+
+async def _fill(traffic: Traffic, kinds: tuple[str, ...]) -> None:
+    await traffic.make_queues(kinds)
+    await traffic.run(asyncio.sleep(TRAFFIC_S), lanes(traffic, kinds))
+
+
+def one_round(
+    top: Path,
+    folder: Folder,
+    chance: random.Random,
+    kind: str | None = None,
+    how: str | None = None,
+) -> tuple[Harm, Finding]:
+    """Damage a copy of the folder by chance and start on it."""
+    here = top / "round"
+    here.mkdir()
+    subprocess.run(
+        ["cp", "-a", str(folder.node.data), str(here / "data")], check=True
+    )  # links stay
+    node = NodeProcess(here, "--aws-waits", "off", credentials=folder.node.credentials)
+    try:
+        spans = live_bytes(here / "data", is_closed=not folder.is_killed)
+        harm = damage(here / "data", spans, chance, kind, how)
+        return harm, _start_and_judge(here, node, folder.history.fork())
+    finally:
+        node.close()
+        shutil.rmtree(here)
+
+
+def damage(
+    data: Path,
+    spans: dict[str, list[Span]],
+    chance: random.Random,
+    only: str | None,
+    how: str | None,
+) -> Harm:
+    """Damage a live byte by chance, each kind as likely as another but for those that are counted apart."""
+    is_apart = chance.random() < APART_SHARE
+    kinds = sorted(kind for kind in spans if (kind in APART) == is_apart)
+    kind = only or chance.choice(kinds)
+    span = _drawn(spans[kind], chance)
+    at = chance.randrange(span.begin, span.end)
+    how = how or ("flip" if chance.random() < FLIPS_SHARE else chance.choice(HARMS[1:]))
+    content = bytearray(span.file.read_bytes())
+    size = len(content)
+    if how == "flip":
+        content[at] ^= 1 << chance.randrange(8)
+    elif how == "cut":
+        del content[at:]
+    elif how == "overwrite":
+        end = min(span.end, at + chance.randrange(1, 4096))
+        content[at:end] = bytes(end - at)
+    if how == "remove":
+        span.file.unlink()
+    else:
+        span.file.write_bytes(content)
+    return Harm(kind, how, f"{kind}, {how}: {span.file.relative_to(data)} at {at} of {size}")
+
+
+def _drawn(spans: Iterable[Span], chance: random.Random) -> Span:
+    """One of the spans, as likely as it is long."""
+    known = list(spans)
+    return chance.choices(known, [span.end - span.begin for span in known])[0]
+
+
+# -- what comes of it -------------------------------------------------------------------------------------------------
+
+
+def _start_and_judge(here: Path, node: NodeProcess, history: History) -> Finding:
+    try:
+        node.start()
+    except AssertionError:
+        return _refusal(here, node, history)
+    if node.output().count("AWS_SECRET_ACCESS_KEY"):
+        return Finding(WRONG, "it made a new access key as if the folder were new")
+    is_blocked = not asyncio.run(_read(node, history))
+    if not node.running:
+        return Finding(CRASHED, node.log_tail(5))
+    reported, reports = _reported(node), _reports(node)
+    return classify(judge(history, excuses_faults=True), reported, reports, is_blocked=is_blocked)
+
+
+async def _read(node: NodeProcess, history: History) -> bool:
+    """Repeat what was deduplicated a moment ago, then drain; False when some call never succeeded."""
+    endpoint = endpoint_of(node)
+    since = time.monotonic() - DEDUPLICATION_S + 60
+    latest = [
+        send
+        for send in history.sends
+        if send.queue == "order.fifo" and send.outcome is Outcome.DONE and send.begun > since
+    ][-_REPEATED:]
+    history.sends = list(history.sends)
+    async with caller(endpoint, history) as calls:
+        for send in latest:
+            letter = Letter(
+                send.name, f"{send.name}|again", {}, send.group, send.place, 0, send.name
+            )
+            await calls.send(history.queues[send.queue], [letter])
+    return await drain(endpoint, history, patience_s=PATIENCE_S)
+
+
+def classify(
+    verdict: Verdict, reported: int | None, reports: list[str], *, is_blocked: bool
+) -> Finding:
+    """The finding for a service that started, by the verdict and by its own reports."""
+    missing = len(verdict.missing)
+    text = f"{missing} missing, {reported} counted; log: {reports[-1:]}"
+    wrong = [each for each in verdict.violations if each.rule != "wrong counters"]
+    if reports:  # an id that cannot be read may be taken for a new one
+        forgotten = {each.name for each in wrong if each.rule == "duplicate"}
+        wrong = [each for each in wrong if each.name not in forgotten]
+    counted = Finding(REPORTED, text, missing, reported, is_blocked)
+    if wrong:
+        return counted._replace(outcome=WRONG, text=f"{'; '.join(map(str, wrong[:3]))}; {text}")
+    if not missing and not is_blocked:
+        return counted._replace(outcome=WHOLE)
+    is_covered = bool(reports) if reported is None else missing <= reported
+    return counted if is_covered else counted._replace(outcome=SILENT)
+
+
+def _refusal(here: Path, node: NodeProcess, history: History) -> Finding:
+    log = node.log.read_text(errors="replace").strip()
+    lines = [line for line in log.splitlines() if not line.startswith("{")]
+    if node.running or len(lines) != 1 or not lines[0].startswith("holdfast: "):
+        outcome = CRASHED if "Traceback" in log else UNCLEAR
+        return Finding(outcome, log[-600:] or "nothing was said")
+    if str(node.data) not in lines[0] and "shard" not in lines[0]:
+        return Finding(UNCLEAR, lines[0])
+    again = NodeProcess(
+        here, "--aws-waits", "off", "--accept-loss", "on", credentials=node.credentials
+    )
+    try:
+        again.start()
+    except AssertionError:
+        return Finding(REFUSED, lines[0])
+    finally:
+        again.close()
+    return Finding(REFUSED, lines[0], starts_with_loss=True)
+
+
+def _reported(node: NodeProcess) -> int | None:
+    """Messages that the service counts as unreadable; None when it does not count them."""
+    with urlopen(f"{node.url}/_holdfast/metrics", timeout=60) as answer:
+        counts = _COUNT.findall(answer.read().decode())
+    return round(sum(map(float, counts))) if counts else None
+
+
+def _reports(node: NodeProcess) -> list[str]:
+    """Lines of the log that warn."""
+    found = []
+    for line in node.log.read_text(errors="replace").splitlines():
+        try:
+            level = json.loads(line).get("level")
+        except ValueError:
+            level = "warning"  # not a line of the log's: a traceback, say
+        if level not in ("info", "debug"):
+            found.append(line)
+    return found
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+def show(title: str, found: list[tuple[Harm, Finding]]) -> None:
+    """A table of outcomes by kind, and the share of starts that damage prevented."""
+    if not found:
+        return
+    table = Counter((harm.kind, finding.outcome) for harm, finding in found)
+    outcomes = sorted({outcome for _, outcome in table})
+    say(f"{title:<16}" + "".join(f"{outcome:>18}" for outcome in outcomes) + "   missing/counted")
+    for kind in sorted({kind for kind, _ in table}):
+        of = [finding for harm, finding in found if harm.kind == kind]
+        counted = [finding.reported for finding in of if finding.reported is not None]
+        cells = "".join(f"{table[kind, outcome]:>18}" for outcome in outcomes)
+        missing = sum(finding.missing for finding in of)
+        say(f"{kind:<16}{cells}   {missing}/{sum(counted) if counted else 'not counted'}")
+    refused = [finding for _, finding in found if finding.outcome in (REFUSED, UNCLEAR, CRASHED)]
+    recovered = sum(finding.starts_with_loss for finding in refused)
+    blocked = sum(finding.is_blocked for _, finding in found)
+    say(
+        f"{len(refused)} of {len(found)} prevented the start ({len(refused) / len(found):.0%}), "
+        f"{recovered} of these start with --accept-loss on; in {blocked} a call never succeeded"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

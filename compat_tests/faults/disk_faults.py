@@ -1,0 +1,183 @@
+"""A disk that is full, or fails for a while, under traffic: `python -m compat_tests.faults.disk_faults --rounds 30`.
+
+The service is never started anew. A round either fills a small file system up and frees it again, or makes syncs fail (and
+opening files too) through libfiu's preloaded library. Errors must be ones that clients retry, sends must be accepted again
+without a restart, and the judge finds nothing lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.facade import ClientError
+from compat_tests.faults.lanes import KINDS
+from compat_tests.faults.loop_disk import undisturbed
+from compat_tests.faults.power_loss import interrupt
+from compat_tests.faults.run import CommandLine, Fault, Result, run, say, status
+from compat_tests.node_process import NodeProcess
+
+BACK_SECONDS = 120.0  # in which sends must be accepted again
+FULL_SECONDS = 1.5
+_SMALL_DISK = "size=192m"
+_SOME_PAGES = 1 << 16
+_LIBFIU = Path("/usr/lib/fiu")
+_PRELOADED = ("fiu_run_preload.so", "fiu_posix_preload.so")
+_FAULTS = (
+    ("posix/io/sync/fdatasync",),
+    ("posix/io/sync/fdatasync", "posix/io/sync/fsync"),
+    ("posix/io/sync/fdatasync", "posix/io/sync/fsync", "posix/io/oc/open"),
+)
+"""Failure points that fail together. Writes are left out: sockets and the event loop's wake-up use them too."""
+
+Strike = Callable[[NodeProcess], None]
+
+
+def why_no_small_disk() -> str | None:
+    """Why a disk cannot be filled up here; None if it can."""
+    return None if os.geteuid() == 0 else "mounting a tmpfs needs root"
+
+
+def why_no_libfiu() -> str | None:
+    """Why syncs cannot be made to fail here; None if they can."""
+    if shutil.which("fiu-ctrl") is None:
+        return "fiu-ctrl is not installed (Debian: fiu-utils)"
+    absent = [name for name in _PRELOADED if not (_LIBFIU / name).exists()]
+    return f"{_LIBFIU / absent[0]} is not installed (Debian: libfiu0)" if absent else None
+
+
+def main() -> int:
+    """Run from the command line: 0 kept every promise, 1 broke one, 77 cannot be run here."""
+    options = CommandLine("a full or failing disk under traffic", rounds=30).parse()
+    signal.signal(signal.SIGTERM, interrupt)
+    faults = {"full disk": (why_no_small_disk(), full), "failed syncs": (why_no_libfiu(), failing)}
+    broken: list[str] = []
+    for name, (reason, fail) in faults.items():
+        if reason:
+            say(f"skipped {name}: {reason}")
+            continue
+        result = fail(options.rounds, options.seed, options.traffic)
+        say(f"{name}: {result.summary}")
+        broken += result.broken
+    if all(reason for reason, _ in faults.values()):
+        return 77
+    return status(broken)
+
+
+def full(rounds: int, seed: int, kinds: tuple[str, ...] = KINDS) -> Result:
+    """Run the traffic on a small disk that is filled up `rounds` times."""
+    with small_disk() as (folder, disk):
+        node = NodeProcess(folder, "--aws-waits", "off", data=disk / "data")
+        return _run(node, partial(_fill_up, disk), rounds, seed, kinds)
+
+
+def failing(rounds: int, seed: int, kinds: tuple[str, ...] = KINDS) -> Result:
+    """Run the traffic over syncs that fail for a while, `rounds` times."""
+    with tempfile.TemporaryDirectory() as name:
+        preload = " ".join(str(_LIBFIU / library) for library in _PRELOADED)
+        variables = {"LD_PRELOAD": preload, "FIU_CTRL_FIFO": f"{name}/fiu"}
+        node = NodeProcess(Path(name), "--aws-waits", "off", variables=variables)
+        strike = partial(_fail_syncs, f"{name}/fiu", random.Random(seed))
+        return _run(node, strike, rounds, seed, kinds)
+
+
+def _run(node: NodeProcess, harm: Strike, rounds: int, seed: int, kinds: tuple[str, ...]) -> Result:
+    struck = [0]
+
+    def strike(node: NodeProcess) -> None:
+        harm(node)
+        _wait_until_accepted(node)
+        struck[0] += 1
+
+    try:
+        fault = Fault(strike, excuses_faults=True)
+        return run(node, fault, rounds=rounds, seed=seed, kinds=kinds)
+    except AssertionError as error:
+        return Result(f"ended after {struck[0]} faults", [str(error)])
+    finally:
+        node.close()
+
+
+@contextmanager
+def small_disk() -> Iterator[tuple[Path, Path]]:
+    """A folder, and a small file system that is mounted in it."""
+    with tempfile.TemporaryDirectory() as name:
+        disk = Path(name) / "disk"
+        disk.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", _SMALL_DISK, "tmpfs", str(disk)]
+        subprocess.run(mount, check=True, capture_output=True)
+        try:
+            yield Path(name), disk
+        finally:
+            with undisturbed():
+                subprocess.run(["umount", "--lazy", str(disk)], check=True, capture_output=True)
+
+
+def _fill_up(disk: Path, node: NodeProcess) -> None:
+    """Leave no byte for a while."""
+    ballast = disk / "ballast"
+    try:
+        with ballast.open("wb", buffering=0) as stream:
+            until = time.monotonic() + FULL_SECONDS
+            while time.monotonic() < until:
+                try:
+                    stream.write(bytes(_SOME_PAGES))
+                except OSError:  # it is full
+                    time.sleep(0.01)  # whatever the service frees meanwhile is taken too
+    finally:
+        ballast.unlink()
+
+
+def _fail_syncs(fifo: str, chance: random.Random, node: NodeProcess) -> None:
+    points = chance.choice(_FAULTS)
+    _control(fifo, node, [f"enable name={point},failinfo={errno.EIO}" for point in points])
+    time.sleep(chance.choice((0.0, 0.1, 1.0, 2.5)))
+    _control(fifo, node, [f"disable name={point}" for point in points])
+
+
+def _control(fifo: str, node: NodeProcess, commands: list[str]) -> None:
+    words = ["fiu-ctrl", "-f", fifo]
+    for command in commands:
+        words += ["-c", command]
+    subprocess.run([*words, str(node.pid)], check=True, capture_output=True, timeout=60)
+
+
+def _wait_until_accepted(node: NodeProcess) -> None:
+    """The service takes a message again, without being started anew."""
+    client = Boto3Client(node.url, node.credentials)
+    deadline = time.monotonic() + BACK_SECONDS
+    while (refusal := _refusal_of_a_send(client)) is not None:
+        assert (refusal.status or 0) >= 500, f"not retriable: {refusal}"
+        assert time.monotonic() < deadline, f"still refused: {refusal}\n{_told_by_shards(node)}"
+        time.sleep(0.1)
+    client.close()
+
+
+def _refusal_of_a_send(client: Boto3Client) -> ClientError | None:
+    try:
+        url = client.call("CreateQueue", QueueName="probe")["QueueUrl"]
+        client.call("SendMessage", QueueUrl=url, MessageBody="probe")
+    except ClientError as error:
+        return error
+    return None
+
+
+def _told_by_shards(node: NodeProcess) -> str:
+    lines = node.log.read_text(errors="replace").splitlines()
+    return "\n".join([line for line in lines if '"shard"' in line][-3:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

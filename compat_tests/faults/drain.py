@@ -1,0 +1,108 @@
+"""The end of a run: receive and delete everything that is still there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from compat_tests.benchmarks.wire import Endpoint
+from compat_tests.faults.caller import RESTING_S, Caller, caller
+from compat_tests.faults.history import History, Outcome, Queue
+
+PATIENCE_S = 60.0
+"""For a message that is hidden or delayed, since the last that was received."""
+
+_TASKS_S = 600.0
+_AT_ONCE = 16
+_TRIES = 8
+_HIDDEN_S = 600
+_FOLLOWING_S = 5.0
+_GONE = "does not exist"
+_COUNTERS = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+
+
+async def drain(endpoint: Endpoint, history: History, *, patience_s: float = PATIENCE_S) -> bool:
+    """Empty every queue into the history; False when some call met an error however often it was tried."""
+    async with caller(endpoint, history) as calls:
+        for queue in history.queues.values():
+            if queue.reach:
+                await _stop_moves(calls, history, queue)
+    history.drain_begun = time.monotonic()
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def empty(queue: Queue) -> bool:
+        async with limit, caller(endpoint, history) as calls:
+            return await _empty(calls, history, queue, patience_s)
+
+    return all(await asyncio.gather(*(empty(queue) for queue in history.queues.values())))
+
+
+async def _stop_moves(calls: Caller, history: History, queue: Queue) -> None:
+    """Wait until no move task runs, and let no message become a dead letter any more."""
+    attributes = {"RedrivePolicy": ""}
+    letters = history.queues[queue.name.replace("failing", "letters")]
+    asked = {"QueueUrl": letters.url, "AttributeNames": ["QueueArn"]}
+    deadline = time.monotonic() + _TASKS_S
+    for _ in range(_TRIES):
+        reply = await calls.call("GetQueueAttributes", _GONE, **asked)
+        if reply.outcome is Outcome.DONE:
+            break
+    else:
+        return
+    arn = reply.answer["Attributes"]["QueueArn"]
+    while time.monotonic() < deadline:
+        reply = await calls.call("ListMessageMoveTasks", SourceArn=arn, MaxResults=10)
+        states = {task["Status"] for task in reply.answer.get("Results", [])}
+        if reply.outcome is Outcome.REFUSED:
+            break
+        if reply.outcome is Outcome.DONE and not states & {"RUNNING", "CANCELLING"}:
+            break
+        await asyncio.sleep(RESTING_S)
+    else:
+        history.faults.append(f"a move task of {letters.name} does not end")
+    await calls.call("SetQueueAttributes", QueueUrl=queue.url, Attributes=attributes)
+
+
+async def _empty(calls: Caller, history: History, queue: Queue, patience_s: float) -> bool:
+    deadline = time.monotonic() + patience_s
+    complete_at = _complete_at(history, queue)
+    failures = 0
+    while failures < _TRIES:
+        counters = await _counters(calls, queue)
+        if counters == (0, 0, 0) and time.monotonic() > complete_at:
+            return True
+        received = await calls.receive(queue, _HIDDEN_S)
+        if received:
+            await calls.delete(queue, received)
+            deadline = time.monotonic() + patience_s
+        elif received is None or counters is None:
+            failures += 1
+        elif time.monotonic() > max(deadline, complete_at):
+            history.left[queue.name] = counters
+            return True
+        else:
+            await asyncio.sleep(RESTING_S)
+    return False
+
+
+def _complete_at(history: History, queue: Queue) -> float:
+    """When everything is there again: what was in flight at a purge follows its restoration when it is visible."""
+    restored = [each.ended for each in history.restorations if each.queue == queue.name]
+    hidden = [each.hidden_s for each in history.deliveries if each.queue == queue.name]
+    hidden += [each.timeout_s for each in history.changes if each.delivery.queue == queue.name]
+    return max(restored) + max(hidden, default=0) + _FOLLOWING_S if restored else 0.0
+
+
+async def _counters(calls: Caller, queue: Queue) -> tuple[int, int, int] | None:
+    members = {"QueueUrl": queue.url, "AttributeNames": list(_COUNTERS)}
+    reply = await calls.call("GetQueueAttributes", _GONE, **members)
+    if reply.outcome is Outcome.REFUSED:
+        return 0, 0, 0  # it was deleted
+    if reply.outcome is Outcome.UNKNOWN:
+        return None
+    visible, hidden, delayed = (int(reply.answer["Attributes"][name]) for name in _COUNTERS)
+    return visible, hidden, delayed

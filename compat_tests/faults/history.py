@@ -1,0 +1,172 @@
+"""History of a run: each operation with the time it took, and its outcome as far as it is known.
+
+Names stand for messages: a retried send keeps its name, and so does a message that moves. Times are of the machine's
+monotonic clock. An operation happened at some moment between `begun` and `ended`; one whose outcome is UNKNOWN happened
+then, later, or never.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+class Outcome(enum.Enum):
+    """Result of a call."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    """The connection was lost, or the service reported an error of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue of the traffic."""
+
+    name: str
+    url: str
+    reach: frozenset[str] = frozenset()
+    """Other queues that its messages may move to."""
+
+    is_ordered: bool = False
+    """FIFO without dead letters: each group is received in the order of its places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One attempt to send a message."""
+
+    name: str
+    queue: str
+    content: str
+    """Digest of body, attributes and group."""
+
+    begun: float
+    ended: float
+    outcome: Outcome
+    message_id: str = ""
+    group: str = ""
+    place: int = 0
+    """Place in its group, from 1."""
+
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivery:
+    """One message of one answer."""
+
+    name: str
+    queue: str
+    content: str
+    message_id: str
+    count: int
+    """ApproximateReceiveCount."""
+
+    begun: float
+    ended: float
+    hidden_s: float
+    before: tuple[str, ...] = ()
+    """Names before it in the same answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a delivery's visibility timeout."""
+
+    delivery: Delivery
+    timeout_s: float
+    begun: float
+    ended: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A delete by a delivery's handle."""
+
+    delivery: Delivery
+    begun: float
+    ended: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A purge, a deletion of the queue, or the restoration that undoes either."""
+
+    queue: str
+    begun: float
+    ended: float
+    outcome: Outcome
+
+
+@dataclass
+class History:
+    """Everything that one run did and saw."""
+
+    queues: dict[str, Queue] = field(default_factory=dict)
+    sends: list[Send] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    deletes: list[Delete] = field(default_factory=list)
+    removals: list[Removal] = field(default_factory=list)
+    restorations: list[Removal] = field(default_factory=list)
+    unknown_receives: Counter[str] = field(default_factory=Counter)
+    """Receives with an unknown outcome, by queue."""
+
+    tasks: int = 0
+    calls: int = 0
+    failed_calls: int = 0
+    refusals: list[str] = field(default_factory=list)
+    """Errors of the caller's (4xx) that the call had not expected."""
+
+    faults: list[str] = field(default_factory=list)
+    """Errors of the service's (5xx), which a client tries again."""
+
+    latencies: list[float] = field(default_factory=list)
+    """Seconds of each send since a sampler took them last."""
+
+    drain_begun: float = float("inf")
+    """What was received from then on was there at the end."""
+
+    left: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Counters of the queues after the drain that are not zero."""
+
+    def fork(self) -> History:
+        """A copy to which another drain can be added."""
+        copied = replace(self, left={})
+        for name in ("deliveries", "changes", "deletes", "refusals", "faults"):
+            setattr(copied, name, list(getattr(self, name)))
+        copied.unknown_receives = Counter(self.unknown_receives)
+        return copied
+
+    def summary(self) -> str:
+        """The amounts of everything."""
+        sent = {send.name for send in self.sends if send.outcome is Outcome.DONE}
+        deleted = sum(delete.outcome is Outcome.DONE for delete in self.deletes)
+        drained = sum(delivery.begun >= self.drain_begun for delivery in self.deliveries)
+        return (
+            f"{len(sent)} sends acknowledged, {len(self.deliveries)} deliveries, of which {drained} at the end, "
+            f"{deleted} deletes acknowledged, {len(self.removals)} purges and deletions, {self.tasks} move tasks; "
+            f"{self.calls} calls, of which {self.failed_calls} failed and {len(self.faults)} met a 5xx"
+        )
+
+
+def content_digest(body: str, attributes: dict[str, Any], group: str) -> str:
+    """Digests of what a consumer must get as it was sent: of the body, and of the rest."""
+    return f"{_digest(body)} {_digest(json.dumps([attributes, group], sort_keys=True))}"
+
+
+def is_body(body: str, content: str) -> bool:
+    """The body is that of the content."""
+    return content.startswith(_digest(body))
+
+
+def _digest(text: str) -> str:
+    return hashlib.md5(text.encode()).hexdigest()

@@ -1,0 +1,321 @@
+"""The judge: compares the history of a run with what the service owes.
+
+Every rule reports only what no order of the operations can explain: an operation with an unknown outcome may have
+happened or not, and overlapping operations may have happened in either order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from compat_tests.faults.history import Change, Delete, Delivery, History, Outcome, Removal, Send
+
+MARGIN_S = 0.5
+"""Between two clocks, and for a slow machine: a lease counts this much shorter than it is."""
+
+DEDUPLICATION_S = 300.0
+
+
+class Violation(NamedTuple):
+    """One broken promise."""
+
+    rule: str
+    name: str
+    """The message, or the queue."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.name} {self.text}"
+
+
+class Verdict(NamedTuple):
+    """Findings of the judge."""
+
+    violations: list[Violation]
+    missing: list[str]
+    """Names of messages that are owed and gone: a violation too, unless damage explains them."""
+
+    def broken(self) -> list[str]:
+        """Every finding in a line, for a run in which nothing may be missing."""
+        return [f"lost: {name}" for name in self.missing] + [str(each) for each in self.violations]
+
+
+Finding = tuple[str, str]
+"""A message or queue, and what is wrong with it."""
+
+
+class Evidence:
+    """A history by message."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.sends: dict[str, list[Send]] = defaultdict(list)
+        self.deliveries: dict[str, list[Delivery]] = defaultdict(list)
+        self.changes: dict[Delivery, list[Change]] = defaultdict(list)
+        self.deletes: dict[str, list[Delete]] = defaultdict(list)
+        self.deleted: dict[str, float] = {}
+        """When the delete was acknowledged, for deletes that count."""
+        self._removals: dict[str, list[Removal]] = defaultdict(list)
+        self._restorations: dict[str, list[Removal]] = defaultdict(list)
+        for send in history.sends:
+            self.sends[send.name].append(send)
+        for delivery in history.deliveries:
+            self.deliveries[delivery.name].append(delivery)
+        for change in history.changes:
+            if change.outcome is not Outcome.REFUSED:
+                self.changes[change.delivery].append(change)
+        for removal in history.removals:
+            if removal.outcome is not Outcome.REFUSED:
+                self._removals[removal.queue].append(removal)
+        for restoration in history.restorations:
+            if restoration.outcome is not Outcome.REFUSED:
+                self._restorations[restoration.queue].append(restoration)
+        for delete in history.deletes:
+            if delete.outcome is not Outcome.REFUSED:
+                self._add_delete(delete)
+        self.missing = set(_missing(self))
+
+    def _add_delete(self, delete: Delete) -> None:
+        name = delete.delivery.name
+        self.deletes[name].append(delete)
+        in_time = delete.ended < self.hidden_until(delete.delivery, delete.ended) - MARGIN_S
+        if delete.outcome is Outcome.DONE and in_time:  # a later one may be by an outdated handle
+            self.deleted[name] = min(delete.ended, self.deleted.get(name, delete.ended))
+
+    def hidden_until(self, delivery: Delivery, at: float) -> float:
+        """Earliest end of the delivery's visibility timeout, with the changes begun before `at`."""
+        end = delivery.begun + delivery.hidden_s
+        for change in self.changes.get(delivery, ()):
+            if change.begun < at:
+                changed = change.begun + change.timeout_s
+                is_sure = change.outcome is Outcome.DONE and change.ended <= at
+                end = changed if is_sure else min(end, changed)
+        return end
+
+    def removal(self, queue: str, since: float, at: float) -> Removal | None:
+        """The first purge or deletion of the queue that may have taken what was sent at `since` before `at`."""
+        for removal in self._removals.get(queue, ()):
+            if removal.ended > since and removal.begun < at:
+                return removal
+        return None
+
+    def is_restored(self, removal: Removal, at: float, *, surely: bool) -> bool:
+        """The removal may be undone at `at`; with `surely`, it must be."""
+        return any(
+            each.outcome is Outcome.DONE and each.ended <= at if surely else each.begun < at
+            for each in self._restorations.get(removal.queue, ())
+            if each.begun >= removal.begun
+        )
+
+
+def judge(history: History, *, excuses_faults: bool = False) -> Verdict:
+    """Apply every rule."""
+    evidence = Evidence(history)
+    violations = [
+        Violation(rule.__name__.strip("_").replace("_", " "), name, text)
+        for rule in RULES
+        for name, text in rule(evidence)
+    ]
+    answers = history.refusals if excuses_faults else [*history.refusals, *history.faults]
+    violations += [Violation("unexpected error", "", text) for text in answers]
+    return Verdict(violations, sorted(evidence.missing))
+
+
+# -- what is owed -----------------------------------------------------------------------------------------------------
+
+
+def _missing(evidence: Evidence) -> Iterator[str]:
+    """Acknowledged, never sent for deletion, and not there at the end."""
+    begun = evidence.history.drain_begun
+    for name, sends in evidence.sends.items():
+        acknowledged = [send for send in sends if send.outcome is Outcome.DONE]
+        if not acknowledged or evidence.deletes.get(name):
+            continue
+        if any(delivery.begun >= begun for delivery in evidence.deliveries.get(name, ())):
+            continue
+        removal = evidence.removal(sends[0].queue, sends[0].begun, begun)
+        if removal is None or evidence.is_restored(removal, begun, surely=True):
+            yield name
+
+
+# -- what may not happen ----------------------------------------------------------------------------------------------
+
+
+def _wrong_message(evidence: Evidence) -> Iterator[Finding]:
+    """Each delivery is as it was sent, from a queue that the message can be in."""
+    for name, deliveries in evidence.deliveries.items():
+        sends = evidence.sends.get(name)
+        for delivery in deliveries:
+            if sends is None:
+                yield name, f"in {delivery.queue} was never sent"
+                continue
+            home = sends[0].queue
+            if delivery.content != sends[0].content:
+                yield name, f"in {delivery.queue} is not as it was sent"
+            if delivery.queue not in {home, *evidence.history.queues[home].reach}:
+                yield name, f"of {home} was received from {delivery.queue}"
+
+
+def _returned(evidence: Evidence) -> Iterator[Finding]:
+    """A deleted message stays away."""
+    for name, deleted in evidence.deleted.items():
+        for delivery in evidence.deliveries[name]:
+            if delivery.begun > deleted:
+                after = delivery.begun - deleted
+                yield name, f"came back {after:.3f} s after its delete, from {delivery.queue}"
+
+
+def _served_after_removal(evidence: Evidence) -> Iterator[Finding]:
+    """A purge takes what was sent before it, until it is undone."""
+    for name, sends in evidence.sends.items():
+        if sends[-1].outcome is not Outcome.DONE:
+            continue  # it may have been sent after the purge
+        for delivery in evidence.deliveries.get(name, ()):
+            removal = evidence.removal(delivery.queue, sends[-1].ended, delivery.begun)
+            if removal is None or removal.outcome is not Outcome.DONE:
+                continue
+            if sends[-1].ended < removal.begun and removal.ended < delivery.begun:
+                if not evidence.is_restored(removal, delivery.ended, surely=False):
+                    yield name, f"was served by {delivery.queue} after the purge"
+
+
+def _hidden_but_served(evidence: Evidence) -> Iterator[Finding]:
+    """Nothing is delivered within another delivery's visibility timeout."""
+    for name, deliveries in evidence.deliveries.items():
+        for first in deliveries:
+            for second in deliveries:
+                if not _comes_before(first, second):
+                    continue
+                until = evidence.hidden_until(first, second.ended)
+                deletes = evidence.deletes.get(name, ())
+                is_deleted = any(each.begun < second.ended for each in deletes)  # see `_returned`
+                if second.ended < until - MARGIN_S and not is_deleted:
+                    left = until - second.ended
+                    yield name, f"was served by {second.queue} while hidden for {left:.3f} s more"
+
+
+def _comes_before(first: Delivery, second: Delivery) -> bool:
+    if first.message_id == second.message_id:
+        return first.count < second.count and second.ended > first.begun  # else see `_wrong_count`
+    return first.ended < second.begun
+
+
+def _wrong_count(evidence: Evidence) -> Iterator[Finding]:
+    """Each delivery counts one more than the one before, but for those whose answers were lost."""
+    unknown = evidence.history.unknown_receives
+    for name, deliveries in evidence.deliveries.items():
+        for message_id in {delivery.message_id for delivery in deliveries}:
+            found = sorted((d for d in deliveries if d.message_id == message_id), key=_count)
+            if any(one.count == next_.count for one, next_ in pairwise(found)):
+                yield name, f"has the same receive count twice: {[d.count for d in found]}"
+            for one, next_ in pairwise(found):
+                if next_.ended < one.begun:
+                    yield name, f"was received for time {next_.count} before time {one.count}"
+            most = len(found) + sum(unknown[queue] for queue in {d.queue for d in deliveries})
+            most += sum(unknown[send.queue] for send in evidence.sends.get(name, ())[:1])
+            if found[-1].count > most:
+                yield name, f"counts {found[-1].count} receives, at most {most} were made"
+
+
+def _count(delivery: Delivery) -> int:
+    return delivery.count
+
+
+def _early(evidence: Evidence) -> Iterator[Finding]:
+    """A delayed message is not served before its delay is over."""
+    for name, sends in evidence.sends.items():
+        for delivery in evidence.deliveries.get(name, ()):
+            if delivery.ended < sends[0].begun + sends[0].delay_s - MARGIN_S:
+                yield name, f"was served before its delay of {sends[0].delay_s} s was over"
+
+
+def _out_of_order(evidence: Evidence) -> Iterator[Finding]:
+    """A FIFO message is served when each earlier one of its group is gone or is before it in the answer."""
+    groups: dict[tuple[str, str], dict[int, Send]] = defaultdict(dict)
+    for sends in evidence.sends.values():
+        if evidence.history.queues[sends[0].queue].is_ordered:
+            groups[sends[0].queue, sends[0].group].setdefault(sends[0].place, sends[0])
+    for group in groups.values():
+        gone = 0  # each place up to this one is gone by the end of every delivery that is looked at next
+        deliveries = [d for send in group.values() for d in evidence.deliveries.get(send.name, ())]
+        for delivery in sorted(deliveries, key=lambda each: each.ended):
+            while gone + 1 in group and _is_gone(evidence, group[gone + 1], delivery.ended):
+                gone += 1
+            place = evidence.sends[delivery.name][0].place
+            for earlier in range(gone + 1, place):
+                send = group.get(earlier)
+                if send is None or send.name in delivery.before:
+                    continue
+                if send.name in evidence.missing:
+                    continue
+                if not _is_gone(evidence, send, delivery.ended):
+                    yield delivery.name, f"was served although {send.name} is before it"
+
+
+def _is_gone(evidence: Evidence, send: Send, at: float) -> bool:
+    """It may be deleted or purged by then."""
+    if any(delete.begun < at for delete in evidence.deletes.get(send.name, ())):
+        return True
+    removal = evidence.removal(send.queue, send.begun, at)
+    return removal is not None and not evidence.is_restored(removal, at, surely=True)
+
+
+def _duplicate(evidence: Evidence) -> Iterator[Finding]:
+    """One message for one deduplication id, also for one that was sent again."""
+    for name, sends in evidence.sends.items():
+        first = sends[0]
+        retried = [s for s in sends if s.message_id and s.ended < first.begun + DEDUPLICATION_S]
+        ids = {send.message_id for send in retried}
+        if not evidence.history.queues[first.queue].reach:
+            ids |= {delivery.message_id for delivery in evidence.deliveries.get(name, ())}
+        if len(ids) > 1 and len(retried) == len([send for send in sends if send.message_id]):
+            yield name, f"is {len(ids)} messages: {sorted(ids)}"
+
+
+def _two_places(evidence: Evidence) -> Iterator[Finding]:
+    """A message is in one place, also while it moves; a move task gives it another id, for good."""
+    begun = evidence.history.drain_begun
+    for name, deliveries in evidence.deliveries.items():
+        if sum(delivery.begun >= begun for delivery in deliveries) > 1:
+            places = [delivery.queue for delivery in deliveries if delivery.begun >= begun]
+            yield name, f"was there {len(places)} times at the end: {places}"
+        order: dict[str, float] = {}
+        for delivery in sorted(deliveries, key=lambda each: each.ended):
+            order.setdefault(delivery.message_id, delivery.ended)
+        ids = list(order)
+        for old, new in pairwise(ids):
+            late = [d for d in deliveries if d.message_id == old and d.begun > order[new]]
+            if late:
+                yield name, f"was served by {late[0].queue} after it had moved on"
+
+
+def _wrong_counters(evidence: Evidence) -> Iterator[Finding]:
+    """Emptied queues count zero."""
+    for queue, counts in evidence.history.left.items():
+        yield queue, f"is empty and counts {counts}"
+
+
+Rule = Callable[[Evidence], Iterator[Finding]]
+
+RULES: tuple[Rule, ...] = (
+    _wrong_message,
+    _returned,
+    _served_after_removal,
+    _hidden_but_served,
+    _wrong_count,
+    _early,
+    _out_of_order,
+    _duplicate,
+    _two_places,
+    _wrong_counters,
+)
+
+
+def summary(verdict: Verdict) -> str:
+    """How often each rule was broken."""
+    found = Counter(each.rule for each in verdict.violations)
+    return ", ".join([f"lost {len(verdict.missing)}", *(f"{r} {n}" for r, n in found.items())])

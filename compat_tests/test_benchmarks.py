@@ -1,0 +1,130 @@
+"""The benchmark's ratios, table and chart of made-up runs, and its client."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from compat_tests.benchmarks import elasticmq
+from compat_tests.benchmarks.measurement import Measurement
+from compat_tests.benchmarks.report import CPU, group, paired, table
+from compat_tests.benchmarks.results import write_results
+from compat_tests.benchmarks.wire import Endpoint, Refused, connect
+
+
+def run(endpoint: str, cpu_us: float, **changed: float) -> Measurement:
+    one = Measurement(
+        scenario="send",
+        connections=32,
+        endpoint=endpoint,
+        seconds=1.0,
+        messages_per_second=1000.0,
+        latency_of="SendMessage",
+        p50_ms=1.0,
+        p99_ms=2.0,
+        cpu_us_per_message=cpu_us,
+        resident_mib=90.0,
+        client_busy=0.5,
+        errors=0,
+        duplicates=0,
+        lost=0,
+        actions={},
+        complaints=[],
+    )
+    return msgspec.structs.replace(one, **changed)
+
+
+def alternating(ours: list[float], theirs: list[float]) -> list[Measurement]:
+    return [
+        run(name, value)
+        for pair in zip(ours, theirs, strict=True)
+        for name, value in zip(("holdfast-fsync", "elasticmq"), pair, strict=True)
+    ]
+
+
+def test_a_ratio_is_taken_round_by_round() -> None:
+    ours, theirs = group(alternating([10, 100, 40], [20, 400, 30]))
+    assert paired(ours, theirs, CPU) == (0.5, 2, 3)
+
+
+def test_a_round_without_the_figure_does_not_count() -> None:
+    ours, theirs = group(alternating([10, math.nan, 10], [math.nan, 5, 40]))
+    assert paired(ours, theirs, CPU) == (0.25, 1, 1)
+    nothing, too = group(alternating([math.nan], [math.nan]))
+    assert math.isnan(paired(nothing, too, CPU).median)
+
+
+def test_the_text_says_in_how_many_rounds_ours_was_lower() -> None:
+    assert "0.50 (2 of 3)" in table(alternating([10, 100, 40], [20, 400, 30]))
+
+
+def test_results_have_a_line_for_each_service_and_say_what_failed(tmp_path: Path) -> None:
+    runs = [
+        *alternating([10, 30], [20, 60]),
+        run("moto", 5000, errors=3, lost=1),
+        run("moto", 7000),
+    ]
+    write_results(tmp_path, runs, warm_up=60)
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "| SendMessage | 32 | holdfast-fsync | 20.0 | 1,000 | 1.00 | 2.00 |  |  |" in text
+    assert "| SendMessage | 32 | elasticmq | 40.0 | 1,000 | 1.00 | 2.00 | 0.50 | 2 of 2 |" in text
+    assert "- moto, SendMessage, 32 connections: 3 calls failed; messages lost" in text
+
+
+def test_the_chart_puts_services_in_the_order_of_their_cost(tmp_path: Path) -> None:
+    write_results(tmp_path, [*alternating([10], [40]), run("moto", 900)], warm_up=60)
+    chart = ElementTree.fromstring((tmp_path / "results.svg").read_text())
+    place = {
+        mark.findtext("{*}title", "").split(":")[0]: mark.get("transform", "")
+        for mark in chart.iterfind("{*}g")
+    }
+    places = [
+        float(place[name][len("translate(") :].split(",")[0])
+        for name in ("holdfast-fsync", "elasticmq", "moto")
+    ]
+    assert places == sorted(set(places))
+
+
+def test_without_maven_and_jar_elasticmq_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elasticmq, "_JARS", tmp_path / "none")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("ELASTICMQ_JAR", raising=False)
+    with pytest.raises(elasticmq.NotHere, match="neither mvn nor a jar"):
+        elasticmq.command({})
+    jar = tmp_path / "elasticmq.jar"
+    monkeypatch.setenv("ELASTICMQ_JAR", str(jar))
+    with pytest.raises(elasticmq.NotHere, match="names no file"):
+        elasticmq.command({})
+    jar.touch()
+    assert str(jar) in elasticmq.command({"rest-sqs.bind-port": "1"})
+
+
+async def test_the_client_connects_again_after_an_answer_that_closes_and_only_then() -> None:
+    served: list[bytes] = []
+
+    async def answer_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(await reader.readuntil(b"\r\n\r\n{}"))
+        said = b"Connection: close\r\n" if len(served) < 3 else b""
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + said + b"\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer_and_close, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    (connection,) = await connect(Endpoint("test", f"http://127.0.0.1:{port}", None, None), 1)
+    try:
+        for _ in range(3):
+            assert await connection.call("ListQueues", b"{}") == b"{}"
+        with pytest.raises((ConnectionError, Refused)):
+            await connection.call("ListQueues", b"{}")
+    finally:
+        connection.close()
+        server.close()
+    assert not any(b"Authorization" in head for head in served)

@@ -1,0 +1,84 @@
+"""The engine's transcripts over the wire: `transcripts.py`. Stories that wait do so at the same time."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import pytest
+
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.facade import Client, Credentials
+from compat_tests.transcripts import STORIES, Late, Story
+
+FILES = {file.stem: file for file in sorted(STORIES.glob("*.txt"))}
+TRIES = 2
+SHOWN_LEAST = 400
+"""Commands that the stories must give over the wire, so that they do not all turn out to be unsupported."""
+
+
+class Outcome(NamedTuple):
+    """One story's end."""
+
+    commands: int
+    differences: list[str]
+
+
+def told(client: Client, name: str) -> Outcome | None:
+    """Run a story with queues of its own; None when the machine was too slow to tell, each time."""
+    for _ in range(TRIES):
+        story = Story(client, uuid.uuid4().hex[:12])
+        try:
+            differences = list(story.check(FILES[name].read_text()))
+            return Outcome(story.commands, differences)
+        except Late:
+            continue
+        finally:
+            story.close()
+    return None
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    endpoint: str, credentials: Credentials
+) -> Iterator[dict[str, Future[Outcome | None]]]:
+    """Every story over JSON, all at once."""
+    client = Boto3Client(endpoint, credentials)
+    with ThreadPoolExecutor(len(FILES)) as threads:
+        yield {name: threads.submit(told, client, name) for name in FILES}
+    client.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_story_goes_over_the_wire_as_on_the_engine(
+    outcomes: dict[str, Future[Outcome | None]], name: str
+) -> None:
+    outcome = outcomes[name].result()
+    if outcome is None:
+        pytest.skip("the machine is too slow to tell")
+
+    assert not outcome.differences, "\n\n".join(outcome.differences)
+
+
+@pytest.mark.slow
+def test_most_commands_of_the_stories_can_be_given(
+    outcomes: dict[str, Future[Outcome | None]],
+) -> None:
+    found = [outcome for each in outcomes.values() if (outcome := each.result())]
+
+    assert sum(outcome.commands for outcome in found) >= SHOWN_LEAST
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_story_goes_over_the_query_protocol_as_far_as_it_does_not_wait(
+    old: Client, name: str
+) -> None:
+    outcome = told(old, name)
+    if outcome is None:
+        pytest.skip("the machine is too slow to tell")
+
+    assert not outcome.differences, "\n\n".join(outcome.differences)

@@ -1,0 +1,357 @@
+"""The engine's transcripts, run over the wire against a real service in real time.
+
+The stories are the files that `cluster/tests/test_scenarios.py` runs on a clock of its own. Here a client of the service
+runs the same commands, and what it is answered must read the same, but for the times of first receives. Commands that only
+the engine's test can give (a clock at its will, an answer that never left) are passed by, and with them every later command
+to a queue that they concern.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from compat_tests.facade import Client, ClientError, Members
+
+STORIES = Path(__file__).parent.parent / "cluster" / "tests" / "scenarios"
+BUDGET_S = 45.0
+"""Of real time that one story may wait."""
+
+_STEP_S_MAX = 10.0
+_MARGIN_S = 0.3
+_BEFORE_S = 0.8
+_EDGE = 0.9
+_LATE_S = 0.5
+_RECENT = 6  # commands, more than lie between a timeout's beginning and its end
+_PATIENCE_S = 5.0
+_SETTLED_S = 0.15
+_BASE = 10**19  # SequenceNumber of a queue's message 0
+_DEFAULTS = {
+    "VisibilityTimeout": "30",
+    "DelaySeconds": "0",
+    "ReceiveMessageWaitTimeSeconds": "0",
+    "MessageRetentionPeriod": "345600",
+    "RedrivePolicy": "",
+}
+_COUNTERS = ("", "NotVisible", "Delayed")
+_POLLER = re.compile(r"\bas=(\w+)")
+
+Options = dict[str, str]
+
+
+class Unsupported(Exception):
+    """A command that cannot be given over the wire."""
+
+
+class Late(Exception):
+    """The machine was too slow to tell."""
+
+
+class Story:
+    """One transcript over one client."""
+
+    def __init__(self, client: Client, prefix: str) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._urls: dict[str, str] = {}
+        self._given: dict[str, Options] = {}
+        self._handles: dict[str, str] = {}
+        self._polls: dict[str, Future[list[str]]] = {}
+        self._waits_on: dict[str, str] = {}
+        """Queues by poller."""
+        self._unknown: set[str] = set()
+        """Queues whose state is not that of the story any more."""
+        self._is_slow = False
+        self._waited_s = 0.0
+        self._owed_s = 0.0
+        self._taken_s: deque[float] = deque(maxlen=_RECENT)
+        self._expected: list[str] = []
+        self._threads = ThreadPoolExecutor(8)
+        self.commands = 0
+
+    def check(self, text: str) -> Iterator[str]:
+        """Run the story; yields each block that was answered differently."""
+        pollers = set(_POLLER.findall(text))
+        for block in text.strip().split("\n\n"):
+            head, _, answers = block.partition("\n----")
+            self._expected = answers.split("\n")[1:]
+            commands = [line for line in head.split("\n") if not line.startswith("#")]
+            told = {line.partition(": ")[0] for line in self._expected} & pollers
+            if told - self._sound_polls() - set(_POLLER.findall(head)):
+                self._give_up(commands)
+                continue
+            came: list[str] = []
+            try:
+                for command in commands:
+                    came += self._run(command, came)
+                    self.commands += 1
+            except Unsupported:
+                self._give_up(commands)
+                continue
+            if _masked(came) != _masked(self._expected):
+                if self._is_slow:
+                    raise Late
+                yield "\n".join([*commands, "---- expected", *self._expected, "---- came", *came])
+
+    def close(self) -> None:
+        """Leave the polls that still wait."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _sound_polls(self) -> set[str]:
+        return {name for name in self._polls if self._waits_on[name] not in self._unknown}
+
+    def _give_up(self, commands: list[str]) -> None:
+        for command in commands:
+            words = command.split()
+            if words[0] in ("time", "believe"):
+                self._unknown |= self._urls.keys()
+            self._unknown |= {word.partition("=")[2] or word for word in words[1:]}
+            self._unknown |= {self._waits_on[word] for word in words[1:] if word in self._waits_on}
+
+    def _run(self, command: str, came: list[str]) -> list[str]:
+        words = [word for word in command.split() if "=" not in word]
+        options = dict(word.split("=", 1) for word in command.split() if "=" in word)
+        action: Callable[[list[str], Options], list[str]] | None
+        action = getattr(self, "_do_" + words[0].replace("-", "_"), None)
+        named = {
+            *words[1:2],
+            *(options[name] for name in ("to", "dead-letters-to") if name in options),
+        }
+        if action is None or named & self._unknown:
+            raise Unsupported(command)
+        begun = time.monotonic()
+        left = self._expected[len(came) :]
+        answers = self._until(left, lambda: action(words[1:], options), words[0])
+        if words[0] != "time":
+            self._taken_s.append(time.monotonic() - begun)
+            self._is_slow |= sum(self._taken_s) > _LATE_S
+        return answers + self._answered_polls(left[len(answers) :])
+
+    def _until(self, left: list[str], run: Callable[[], list[str]], word: str) -> list[str]:
+        """What only reads is asked again until it is as expected."""
+        deadline = time.monotonic() + _PATIENCE_S
+        answers = run()
+        while word in ("count", "tasks") and left[: len(answers)] != answers:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+            answers = run()
+        return answers
+
+    def _answered_polls(self, left: list[str]) -> list[str]:
+        """Polls that were answered by the command; those that must be are waited for."""
+        lines: list[str] = []
+        told = takewhile(lambda line: line.partition(": ")[0] in self._polls, left)
+        expected = {line.partition(": ")[0] for line in told}
+        for name, answer in list(self._polls.items()):
+            deadline = time.monotonic() + (_PATIENCE_S if name in expected else _SETTLED_S)
+            while not answer.done() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            if answer.done():
+                del self._polls[name]
+                lines += [f"{name}: {line}" for line in answer.result()]
+        return lines
+
+    def _call(self, operation: str, **members: Any) -> Members:
+        return self._client.call(operation, **members)
+
+    def _told(self, operation: str, **members: Any) -> list[str]:
+        try:
+            answer = self._call(operation, **members)
+        except ClientError as error:
+            message = error.message
+            for handle in self._handles.values():
+                message = message.replace(handle, "handle")
+            return [f"{_name(error.code)}: {message}"]
+        if "SequenceNumber" in answer:
+            return [f"number {int(answer['SequenceNumber']) - _BASE}"]
+        done = [f"{entry['Id']}: done" for entry in answer.get("Successful", [])]
+        failed = [f"{entry['Id']}: {_name(entry['Code'])}" for entry in answer.get("Failed", [])]
+        return done + failed or ["done"]
+
+    def _arn(self, queue: str) -> str:
+        members = {"QueueUrl": self._urls[queue], "AttributeNames": ["QueueArn"]}
+        return str(self._call("GetQueueAttributes", **members)["Attributes"]["QueueArn"])
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    def _do_queue(self, words: list[str], options: Options) -> list[str]:
+        if "archive" in options:
+            raise Unsupported
+        given = {name: value for name, value in options.items() if name[0].isupper()}
+        if "dead-letters-to" in options:
+            target = self._arn(options["dead-letters-to"])
+            policy = {"deadLetterTargetArn": target, "maxReceiveCount": options.get("max", "1")}
+            given["RedrivePolicy"] = json.dumps(policy)
+        (name,) = words
+        if name in self._urls:
+            before = self._given[name]
+            reset = {
+                each: _DEFAULTS[each] for each in before.keys() - given.keys() if each in _DEFAULTS
+            }
+            members = {"QueueUrl": self._urls[name], "Attributes": {**reset, **given}}
+            answered = self._told("SetQueueAttributes", **members) if reset or given else ["done"]
+        else:
+            is_fifo = name.endswith(".fifo")
+            fixed = {"FifoQueue": "true", "ContentBasedDeduplication": "true"} if is_fifo else {}
+            made = {"QueueName": f"{self._prefix}-{name}", "Attributes": {**fixed, **given}}
+            self._urls[name] = self._call("CreateQueue", **made)["QueueUrl"]
+            answered = ["done"]
+        self._given[name] = given
+        return answered
+
+    def _do_send(self, words: list[str], options: Options) -> list[str]:
+        queue, body = words
+        members: Members = {"QueueUrl": self._urls[queue], "MessageBody": body}
+        names = {"group": "MessageGroupId", "id": "MessageDeduplicationId"}
+        members |= {names[name]: options[name] for name in names if name in options}
+        if "delay" in options:
+            members["DelaySeconds"] = int(options["delay"])
+        return self._told("SendMessage", **members)
+
+    def _do_send_batch(self, words: list[str], options: Options) -> list[str]:
+        queue, *bodies = words
+        more = {"DelaySeconds": int(options["delay"])} if "delay" in options else {}
+        entries = [{"Id": str(n), "MessageBody": body, **more} for n, body in enumerate(bodies)]
+        return self._told("SendMessageBatch", QueueUrl=self._urls[queue], Entries=entries)
+
+    def _do_send_groups(self, words: list[str], options: Options) -> list[str]:
+        queue, *bodies = words
+        entries = [
+            {"Id": str(n), "MessageBody": body, "MessageGroupId": body.partition("-")[0]}
+            for n, body in enumerate(bodies)
+        ]
+        answer = self._call("SendMessageBatch", QueueUrl=self._urls[queue], Entries=entries)
+        return [str(answer["Failed"])] if answer.get("Failed") else ["done"]
+
+    def _do_receive(self, words: list[str], options: Options) -> list[str]:
+        (queue,) = words
+        names = {
+            "most": "MaxNumberOfMessages",
+            "timeout": "VisibilityTimeout",
+            "wait": "WaitTimeSeconds",
+        }
+        members: Members = {names[name]: int(options[name]) for name in names if name in options}
+        members |= {"QueueUrl": self._urls[queue], "AttributeNames": ["All"]}
+        if "attempt" in options:
+            members["ReceiveRequestAttemptId"] = options["attempt"]
+        if "as" not in options:
+            return self._received(queue, members)
+        if self._client.protocol == "query":
+            raise Unsupported  # its client carries one call at a time
+        poller = options["as"]
+        poll = self._threads.submit(self._received, queue, members)
+        self._polls[poller] = poll
+        self._waits_on[poller] = queue
+        time.sleep(_SETTLED_S)
+        if not poll.done():
+            return [f"{poller} waits"]
+        del self._polls[poller]
+        return poll.result()
+
+    def _received(self, queue: str, members: Members) -> list[str]:
+        lines = []
+        for message in self._call("ReceiveMessage", **members).get("Messages", []):
+            shown = message["Attributes"]
+            delivery = f"{message['Body']}/{shown['ApproximateReceiveCount']}"
+            self._handles[f"{queue} {delivery}"] = message["ReceiptHandle"]
+            source = shown.get("DeadLetterQueueSourceArn", "").rpartition(f"{self._prefix}-")[2]
+            lines.append(f"{delivery}, first received" + (f", from {source}" if source else ""))
+        return lines or ["nothing"]
+
+    def _handle(self, queue: str, delivery: str) -> str:
+        """A handle of that delivery; a move took those along that were given before it."""
+        if f"{queue} {delivery}" not in self._handles:
+            raise Unsupported
+        return self._handles[f"{queue} {delivery}"]
+
+    def _do_delete(self, words: list[str], options: Options) -> list[str]:
+        queue, *deliveries = words
+        handles = [self._handle(queue, delivery) for delivery in deliveries]
+        url = self._urls[queue]
+        if len(handles) == 1:
+            return self._told("DeleteMessage", QueueUrl=url, ReceiptHandle=handles[0])
+        entries = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(handles)]
+        return self._told("DeleteMessageBatch", QueueUrl=url, Entries=entries)
+
+    def _do_change(self, words: list[str], options: Options) -> list[str]:
+        queue, delivery, seconds = words
+        return self._told(
+            "ChangeMessageVisibility",
+            QueueUrl=self._urls[queue],
+            ReceiptHandle=self._handle(queue, delivery),
+            VisibilityTimeout=int(seconds),
+        )
+
+    def _do_purge(self, words: list[str], options: Options) -> list[str]:
+        return self._told("PurgeQueue", QueueUrl=self._urls[words[0]])
+
+    def _do_count(self, words: list[str], options: Options) -> list[str]:
+        names = [f"ApproximateNumberOfMessages{end}" for end in _COUNTERS]
+        members = {"QueueUrl": self._urls[words[0]], "AttributeNames": names}
+        found = self._call("GetQueueAttributes", **members)["Attributes"]
+        visible, hidden, delayed = (found[name] for name in names)
+        return [f"{visible} visible, {hidden} in flight, {delayed} delayed"]
+
+    def _do_move(self, words: list[str], options: Options) -> list[str]:
+        members: Members = {"SourceArn": self._arn(words[0])}
+        if "to" in options:
+            members["DestinationArn"] = self._arn(options["to"])
+        if "rate" in options:
+            members["MaxNumberOfMessagesPerSecond"] = int(options["rate"])
+        try:
+            self._call("StartMessageMoveTask", **members)
+        except ClientError as error:
+            return [f"{_name(error.code)}: {error.message}"]
+        return ["done"]
+
+    def _do_tasks(self, words: list[str], options: Options) -> list[str]:
+        members = {"SourceArn": self._arn(words[0]), "MaxResults": 10}
+        return [
+            f"{task['Status']}: {task['ApproximateNumberOfMessagesMoved']} of "
+            f"{task['ApproximateNumberOfMessagesToMove']}"
+            + (f", {task['FailureReason']}" if "FailureReason" in task else "")
+            + (", has a handle" if "TaskHandle" in task else "")
+            for task in self._call("ListMessageMoveTasks", **members).get("Results", [])
+        ] or ["none"]
+
+    def _do_restart(self, words: list[str], options: Options) -> list[str]:
+        """A restart changes nothing, so that none is as good: the service is used by others too."""
+        if self._polls:
+            raise Unsupported
+        return ["done"]
+
+    def _do_time(self, words: list[str], options: Options) -> list[str]:
+        """Wait that long and a little longer; just before an edge clearly shorter, and the rest with the next time."""
+        seconds = float(words[0])
+        self._waited_s += seconds
+        is_too_long = seconds > _STEP_S_MAX or self._waited_s > BUDGET_S
+        if self._client.protocol == "query" or is_too_long:
+            raise Unsupported
+        is_before_edge = seconds % 1 > _EDGE
+        owed_s = _BEFORE_S if is_before_edge else -_MARGIN_S
+        time.sleep(seconds + self._owed_s - owed_s)
+        self._owed_s = max(0.0, owed_s)
+        return ["at "]
+
+
+def _name(code: str) -> str:
+    """An error's name as the engine has it."""
+    return code.rpartition(".")[2].removesuffix("Exception")
+
+
+def _masked(lines: list[str]) -> list[str]:
+    """Without the times, which are real here."""
+    masked = []
+    for line in lines:
+        delivery, received, rest = line.partition(", first received")
+        source = rest.partition(", from ")[2]
+        masked.append("at" if line.startswith("at ") else f"{delivery}{received} {source}".strip())
+    return masked

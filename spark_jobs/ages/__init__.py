@@ -1,0 +1,1 @@
+"""The job queue-age, which writes the Delta table LAKE/queue_age."""

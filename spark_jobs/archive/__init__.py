@@ -1,0 +1,1 @@
+"""The jobs archive and compact, which write the Delta table LAKE/archive."""

@@ -1,0 +1,1 @@
+"""The job dead-letters, which writes the Delta table LAKE/dead_letters."""

@@ -1,0 +1,1 @@
+"""The job replay, which sends archived messages to a queue."""

@@ -1,0 +1,174 @@
+"""The hand-over and the jobs of a node: what they start ends with it, and what they say is what was done."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from cluster.catalog.catalog import Catalog
+from cluster.catalog.sqlite_coordination import SqliteCoordination
+from cluster.shards.clock import SystemClock
+from cluster.shards.router import Router
+from cluster.shards.shard import ArchiveLimits, Shard
+from cluster.tests.virtual_time import CountingEntropy, some_secrets
+from sqs_api.archiving import exporter as exporter_module
+from sqs_api.archiving import schedule as schedule_module
+from sqs_api.archiving.exporter import _WORKER, Exporter, ExportFailed, InLake
+from sqs_api.archiving.schedule import Schedule
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.settings.config import Settings
+from storage.copies.export_task import Export, ExportTask, ShardExport
+from storage.engines.durable import Durability, DurableStore, StoreOptions, open_store
+from storage.rows.appliers import write_archive
+from storage.rows.codec import ArchiveRow, encode_row
+from storage.rows.keys import BATCH, row_key
+from storage.tests.on_disk import changing, opener
+from visibility.state.events import THE_SHARD, SealedBatch
+
+_SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
+_PATIENCE_S = 120
+
+
+@pytest_asyncio.fixture
+async def exporter(tmp_path: Path) -> AsyncIterator[Exporter]:
+    clock, entropy = SystemClock(), CountingEntropy()
+    catalog = await Catalog.open(
+        await SqliteCoordination.open(Path(":memory:")),
+        clock=clock,
+        entropy=entropy,
+        secrets=some_secrets(),
+        shards=[0],
+    )
+    store = open_store(tmp_path / "shard", StoreOptions(Durability.MEMORY))
+    shard = Shard(
+        0,
+        open_store=opener(store),
+        clock=clock,
+        entropy=entropy,
+        definitions=catalog,
+        archive=ArchiveLimits(1 << 30, retains=False),
+    )
+    await shard.start()
+    settings = Settings(data=tmp_path, lake=str(tmp_path / "lake"))
+    disk = DiskSpace(tmp_path, 0)
+    yield Exporter(
+        settings, Router([shard]), catalog, clock, store_of=lambda number: store, disk=disk
+    )
+    await shard.stop()
+    await catalog.close()
+
+
+def stop_while_it_starts(
+    monkeypatch: pytest.MonkeyPatch, module: Any, stop: Callable[[], Any]
+) -> list[asyncio.subprocess.Process]:
+    """Have a stop begin while a process is being made. Returns the processes that were made."""
+    start = asyncio.create_subprocess_exec
+    made: list[asyncio.subprocess.Process] = []
+    stops: list[asyncio.Future[None]] = []
+
+    async def start_and_stop(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        stops.append(asyncio.ensure_future(stop()))
+        await asyncio.sleep(0)
+        made.append(await start(*_SLEEPS, **options))
+        return made[-1]
+
+    monkeypatch.setattr(module.asyncio, "create_subprocess_exec", start_and_stop)
+    return made
+
+
+async def test_an_export_ends_that_was_just_starting(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stop_while_it_starts(monkeypatch, exporter_module, exporter.stop)
+
+    async with asyncio.timeout(_PATIENCE_S):
+        with pytest.raises(ExportFailed):
+            await exporter.seal()
+
+    assert [process.returncode for process in made] == [-15]
+
+
+async def test_an_export_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
+    shard, scratch, key = tmp_path / "shard", tmp_path / "scratch", tmp_path / "key"
+    with changing(shard) as changes:
+        write_archive(changes, ArchiveRow("source", 2, 2, 0, 2, 0, 0, 0))
+        batch = SealedBatch(1, 1, 2, 0, 0)
+        changes.put(row_key(THE_SHARD, BATCH, 1), encode_row(batch))
+    scratch.mkdir()
+    os.mkfifo(key, 0o600)  # whoever reads it waits
+    export = Export(str(tmp_path / "lake"), [ShardExport(0, str(shard), "source")], [])
+    task = msgspec.json.encode(ExportTask(export, str(tmp_path), None, str(key)))
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *_WORKER, stdin=pipe, stderr=pipe, env=os.environ | {"TMPDIR": str(scratch)}
+    )
+    assert process.stdin is not None
+    process.stdin.write(task)
+    process.stdin.close()
+
+    async with asyncio.timeout(_PATIENCE_S):
+        writer = await _writer_of(key)
+        assert [*scratch.iterdir()]
+        process.terminate()
+        await process.communicate()
+    os.close(writer)
+
+    assert [*scratch.iterdir()] == []
+
+
+async def _writer_of(fifo: Path) -> int:
+    """The end to write to, once somebody reads."""
+    while True:
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            await asyncio.sleep(0.01)
+
+
+async def test_nothing_is_exported_after_a_stop(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes: list[None] = []
+    monkeypatch.setattr(DurableStore, "flush", lambda store: flushes.append(None))
+    await exporter.stop()
+
+    with pytest.raises(ExportFailed, match="the service stops"):
+        await exporter.seal()
+
+    assert not flushes
+
+
+async def test_an_acknowledgement_says_how_many_are_gone_though_others_came(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = exporter._router.shards[0]
+    archive = shard.archive
+    archive.batches = {1: SealedBatch(1, 1, 101, 0, 0)}
+    archive.next_batch, archive.open_first, archive.next_position = 2, 101, 101
+    submit = shard.submit
+
+    def submit_and_hand_over_more(*arguments: Any) -> Any:
+        archive.next_position += 150
+        return submit(*arguments)
+
+    monkeypatch.setattr(shard, "submit", submit_and_hand_over_more)
+
+    assert await exporter.acknowledge(InLake(archive.source, 0, 1)) == 100
+
+
+async def test_a_job_ends_that_was_just_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = Schedule("lake", Path("data"), SystemClock())
+    made = stop_while_it_starts(monkeypatch, schedule_module, schedule.stop)
+
+    async with asyncio.timeout(_PATIENCE_S):
+        await schedule.run()
+
+    assert [process.returncode for process in made] == [-15]

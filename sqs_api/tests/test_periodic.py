@@ -1,0 +1,66 @@
+"""Work that is repeated goes on after a failure, ends with the node, and is not cancelled in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cluster.tests.virtual_time import virtual
+from sqs_api.gateway.stalls import STALL_CHECK_S, StallWatch
+from sqs_api.periodic import Periodic
+
+
+@virtual
+async def test_work_is_repeated_also_after_a_failure() -> None:
+    periodic = Periodic()
+    done: list[float] = []
+
+    def work() -> None:
+        done.append(asyncio.get_running_loop().time())
+        raise RuntimeError("one of many")
+
+    periodic.every(10.0, work, first_s=0.0)
+    await asyncio.sleep(25.0)
+    await periodic.stop(1.0)
+    await asyncio.sleep(100.0)
+
+    assert done == [0.0, 10.0, 20.0]
+
+
+@virtual
+async def test_a_stop_waits_for_work_that_is_under_way() -> None:
+    periodic = Periodic()
+    ended: list[str] = []
+
+    async def work() -> None:
+        await asyncio.sleep(5.0)
+        ended.append("work")
+
+    periodic.every(1.0, work)
+    await asyncio.sleep(1.5)
+    await periodic.stop(10.0)
+
+    assert ended == ["work"]
+
+
+@virtual
+async def test_work_that_never_ends_is_cancelled_after_a_while() -> None:
+    periodic = Periodic()
+    periodic.every(1.0, asyncio.Event().wait)
+    await asyncio.sleep(2.0)
+    before_s = asyncio.get_running_loop().time()
+
+    await periodic.stop(10.0)
+
+    assert asyncio.get_running_loop().time() - before_s == 10.0
+
+
+def test_a_loop_that_is_late_is_noticed() -> None:
+    now_s = [100.0]
+    stalls = StallWatch(lambda: now_s[0])
+
+    for step_s in (0.0, STALL_CHECK_S, STALL_CHECK_S + 0.3, STALL_CHECK_S):
+        now_s[0] += step_s
+        stalls.look()
+
+    assert 0.29 < stalls.longest_s < 0.31
+    assert stalls.late_s.count == 3

@@ -1,0 +1,180 @@
+"""Disk: all that the log asks of files and threads, so that the simulator can replace both.
+
+Calls block and raise OSError. On the event loop the log only calls `pwrite`; everything else runs
+in one of two lanes: `run` for syncs, `prepare` for new segments, whose 16 MiB of zeros must not
+delay a sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Protocol
+
+from storage.engines.folder import sync_folder
+
+Work = Callable[[], object]
+Done = Callable[[Exception | None], None]
+"""Called on the event loop with the error that the work raised."""
+
+_ZEROS = bytes(1 << 20)
+
+
+class Disk(Protocol):
+    """Files of a log and the threads that work on them."""
+
+    def make_folder(self, folder: Path) -> None:
+        """Make the folder if it does not exist, durably. The folder above it must exist."""
+
+    def list(self, folder: Path) -> list[str]:
+        """The names in a folder, in order; none if it does not exist."""
+
+    def open(self, file: Path, *, create: bool = False) -> int:
+        """A handle for reading and writing; `create` makes an empty file if there is none."""
+
+    def open_to_read(self, file: Path) -> int:
+        """A handle for reading."""
+
+    def size(self, handle: int) -> int:
+        """Bytes of the file."""
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; fewer at the end of the file."""
+
+    def pwrite(self, handle: int, data: bytes, offset: int) -> None:
+        """Write all of it, into the page cache. Raises OSError, also if less was written."""
+
+    def write_zeros(self, handle: int, size: int, offset: int) -> None:
+        """Write zeros in large pieces. Raises OSError, also if less was written."""
+
+    def fdatasync(self, handle: int) -> None:
+        """Make what was written durable, and the size of the file."""
+
+    def sync_folder(self, folder: Path) -> None:
+        """Make the names in the folder durable."""
+
+    def unlink(self, file: Path) -> None:
+        """Remove a file."""
+
+    def close(self, handle: int) -> None:
+        """Let go of a handle."""
+
+    def run(self, work: Work, done: Done) -> None:
+        """Do the work in the sync lane, in order, then call `done` on the running event loop."""
+
+    def prepare(self, work: Work, done: Done) -> None:
+        """The same in the lane for preparing segments."""
+
+    def stop(self) -> None:
+        """End the threads after what was given to them. Does not wait for that."""
+
+
+class SystemDisk:
+    """The operating system's files, and a thread for each lane that is used."""
+
+    def __init__(self) -> None:
+        self._syncs = _Lane("sync")
+        self._preparations = _Lane("prepare")
+
+    def make_folder(self, folder: Path) -> None:
+        """See Disk."""
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+    def list(self, folder: Path) -> list[str]:
+        """See Disk."""
+        return sorted(os.listdir(folder)) if folder.is_dir() else []
+
+    def open(self, file: Path, *, create: bool = False) -> int:
+        """See Disk."""
+        return os.open(file, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
+
+    def open_to_read(self, file: Path) -> int:
+        """See Disk."""
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+
+    def size(self, handle: int) -> int:
+        """See Disk."""
+        return os.fstat(handle).st_size
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        """See Disk."""
+        return os.pread(handle, size, offset)
+
+    def pwrite(self, handle: int, data: bytes, offset: int) -> None:
+        """See Disk."""
+        if os.pwrite(handle, data, offset) != len(data):
+            raise OSError(errno.EIO, "the disk took a part of the data only")
+
+    def write_zeros(self, handle: int, size: int, offset: int) -> None:
+        """See Disk."""
+        for at in range(0, size, len(_ZEROS)):
+            self.pwrite(handle, _ZEROS[: size - at], offset + at)
+
+    def fdatasync(self, handle: int) -> None:
+        """See Disk."""
+        os.fdatasync(handle)
+
+    def sync_folder(self, folder: Path) -> None:
+        """See Disk."""
+        sync_folder(folder)
+
+    def unlink(self, file: Path) -> None:
+        """See Disk."""
+        file.unlink()
+
+    def close(self, handle: int) -> None:
+        """See Disk."""
+        os.close(handle)
+
+    def run(self, work: Work, done: Done) -> None:
+        """See Disk."""
+        self._syncs.put(work, done)
+
+    def prepare(self, work: Work, done: Done) -> None:
+        """See Disk."""
+        self._preparations.put(work, done)
+
+    def stop(self) -> None:
+        """End the threads after what was given to them, which is the last; does not wait."""
+        self._syncs.stop()
+        self._preparations.stop()
+
+
+class _Lane:
+    """A daemon thread that does one thing after the other; begun when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._waiting: SimpleQueue[tuple[Work, Done, asyncio.AbstractEventLoop] | None] = (
+            SimpleQueue()
+        )
+        self._thread: threading.Thread | None = None
+
+    def put(self, work: Work, done: Done) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._waiting.put((work, done, asyncio.get_running_loop()))
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread = None
+
+    def _work(self) -> None:
+        while (given := self._waiting.get()) is not None:
+            work, done, loop = given
+            failure: Exception | None = None
+            try:
+                work()
+            except Exception as error:  # whatever it was: the loop decides what it means
+                failure = error
+            with suppress(RuntimeError):  # the loop is closed: there is nobody to tell
+                loop.call_soon_threadsafe(done, failure)

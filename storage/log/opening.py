@@ -1,0 +1,166 @@
+"""Opening a log for writing: a new term, a fresh segment, no trust in the page cache.
+
+Entries above the highest index that is known to be synced are appended anew to fresh segments, byte
+for byte, and synced before the header is written that makes them count. So after a failed sync, a
+`kill -9` or a power failure it makes no difference what the page cache says of the old segments:
+see "Opening" in `storage/DESIGN.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+from storage.log.entry import Entry, Position, encode_entry
+from storage.log.header import HEADER_BYTES, Header
+from storage.log.identity import TERM_JUMP, write_identity
+from storage.log.log import Log
+from storage.log.reading import Reading
+from storage.log.segments import SEGMENT_BYTES, Segment, Spares, write_header
+
+
+def open_log(
+    reading: Reading,
+    applied: Position,
+    *,
+    new_log_id: Callable[[], bytes],
+    segment_bytes: int = SEGMENT_BYTES,
+) -> Log:
+    """Open the log that was read, or make it; blocks, on any thread while nothing uses the folder.
+
+    `applied` is what the rows have *durably*. If Entries were lost that must be `reading.end`:
+    apply what can be read, note `reading.end` as applied, and flush, before. Raises OSError; then
+    read again and try again.
+    """
+    assert not reading.lost or applied.index >= reading.end.index
+    disk, folder = reading.disk, reading.folder
+    disk.make_folder(folder)
+    log_id = reading.log_id or new_log_id()
+    term = _take_term(reading, log_id)
+    needed, free = _open_segments(reading, applied)
+    spares = Spares(disk, folder, segment_bytes, free)
+    copy = _Copy(reading, log_id, term, spares)
+    try:
+        copy.write(applied)
+    except BaseException:
+        for segment in needed + copy.segments:
+            disk.close(segment.handle)
+        spares.close(_nothing)
+        raise
+    spares.fill()
+    first = copy.segments[0].first
+    for segment in [each for each in needed if each.first >= first]:
+        needed.remove(segment)
+        spares.give_back(segment)  # a newer segment has what it held
+    for segment in needed:
+        segment.last = min(segment.last, first - 1)
+    end = reading.end if reading.end.index >= applied.index else applied
+    return Log(
+        disk,
+        folder,
+        log_id,
+        term,
+        end=end,
+        segments=needed + copy.segments,
+        offset=copy.offset,
+        spares=spares,
+    )
+
+
+def _nothing() -> None:
+    """Nothing else waits for the files."""
+
+
+def _take_term(reading: Reading, log_id: bytes) -> int:
+    """Raise the term, durably, above every one that was or may have been used."""
+    slots = reading.identity.slots
+    term = reading.highest_term + 1
+    is_new = not any(found.header for found in reading.segments)
+    if slots.damaged or (slots.payload is None and not is_new):
+        term += TERM_JUMP
+    write_identity(reading.disk, reading.folder, slots, log_id, term)
+    return term
+
+
+def _open_segments(reading: Reading, applied: Position) -> tuple[list[Segment], list[Segment]]:
+    """Open all files: those with Entries that the rows lack, in order, and the others."""
+    runs = {run.segment.name: run for run in reading.runs if run.last.index > applied.index}
+    needed, free = [], []
+    for found in reading.segments:
+        handle = reading.disk.open(reading.folder / found.name)
+        segment = Segment(found.name, handle, found.size, is_written=not found.is_blank)
+        run = runs.get(found.name)
+        if run is None or found.header is None:
+            free.append(segment)
+            continue
+        segment.first, segment.last = found.header.first, run.last.index
+        segment.used = run.end - HEADER_BYTES
+        needed.append(segment)
+    needed.sort(key=lambda segment: segment.first)
+    return needed, free
+
+
+class _Copy:
+    """Fresh segments with the Entries that are not known to be synced."""
+
+    def __init__(self, reading: Reading, log_id: bytes, term: int, spares: Spares) -> None:
+        self._reading = reading
+        self._disk = reading.disk
+        self._log_id = log_id
+        self._term = term
+        self._spares = spares
+        self._headers: list[Header] = []
+        self.segments: list[Segment] = []
+        self.offset = HEADER_BYTES
+        """Where the next record goes in the last segment."""
+
+    def write(self, applied: Position) -> None:
+        """Make the Entries durable, then their headers, the last one first. Raises OSError.
+
+        A header ends the older segments, so all that it promises must be durable before.
+        """
+        end = self._reading.end if self._reading.end.index >= applied.index else applied
+        for entry in self._reading.tail(applied):
+            if not self.segments or self.offset + entry.size > self.segments[-1].size:
+                self._begin(entry.index, entry.previous)
+            self._append(entry)
+        if not self.segments:
+            self._begin(end.index + 1, end.checksum)
+        self._end()
+        for segment in self.segments:
+            self._disk.fdatasync(segment.handle)
+        for segment, header in zip(self.segments[::-1], self._headers[::-1], strict=True):
+            write_header(self._disk, segment, header)
+            self._disk.fdatasync(segment.handle)
+
+    def _begin(self, first: int, previous: int) -> None:
+        self._end()
+        segment = self._spares.take()
+        segment.first = first
+        self.segments.append(segment)
+        synced = min(first - 1, self._reading.proven)
+        header = Header(
+            self._log_id, self._term, first, previous, synced, HEADER_BYTES, segment.size
+        )
+        self._headers.append(header)
+        self.offset = HEADER_BYTES
+
+    def _end(self) -> None:
+        if self.segments:
+            self.segments[-1].used = self.offset - HEADER_BYTES
+            self._headers[-1] = self._headers[-1]._replace(copied=self.offset)
+
+    def _append(self, entry: Entry) -> None:
+        record, checksum = encode_entry(
+            entry.body,
+            entry.queue_ids,
+            crc32(self._log_id),
+            term=entry.term,
+            index=entry.index,
+            previous=entry.previous,
+            synced=entry.synced,
+        )
+        assert checksum == entry.checksum
+        self._disk.pwrite(self.segments[-1].handle, record, self.offset)
+        self.offset += len(record)
+        self.segments[-1].last = entry.index

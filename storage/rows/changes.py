@@ -1,0 +1,136 @@
+"""Changes: the row changes of one Entry, in order; they can be read while they are not in the rows yet.
+
+    [key, value, key, None, begin, [end], ...]      a put, a delete, a delete of begin <= key < end
+
+A put or delete is two list elements and nothing else, so recording costs next to nothing. The index that reads
+need is built when the first read comes, from what was recorded since the last one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+Ops = list[bytes | list[bytes] | None]
+"""Keys at even places, and behind each what becomes of it."""
+
+_TABLE_BYTES = 9
+"""Length of the part of a key that names queue and table."""
+_MISSING = object()
+_FEW = 8
+"""So many keys are put into their places one by one."""
+
+
+class Changes:
+    """Ordered puts, deletes and range deletes."""
+
+    __slots__ = ("_deleted", "_indexed", "_sorted", "_values", "ops", "size")
+
+    def __init__(self, ops: Ops | None = None) -> None:
+        self.ops: Ops = [] if ops is None else ops
+        self.size = 0
+        """Bytes of the values that were put."""
+        self._indexed = 0
+        """How much of `ops` the index has."""
+        self._values: dict[bytes, bytes | None] = {}
+        """What a key has now, None for a deleted one."""
+        self._sorted: dict[bytes, list[bytes]] = {}
+        """The keys of each table in order."""
+        self._deleted: list[tuple[bytes, bytes]] = []
+        """Ranges that were deleted: what `_values` has in them came later."""
+
+    def __bool__(self) -> bool:
+        return bool(self.ops)
+
+    def __len__(self) -> int:
+        return len(self.ops) // 2
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Write a row."""
+        self.ops += (key, value)
+        self.size += len(value)
+
+    def delete(self, key: bytes) -> None:
+        """Remove a row, which need not exist."""
+        self.ops += (key, None)
+
+    def delete_range(self, begin: bytes, end: bytes) -> None:
+        """Remove the rows from `begin` to before `end`."""
+        self.ops += (begin, [end])
+
+    # -- reading ----------------------------------------------------------------------------------------------------------
+
+    def find(self, key: bytes, default: object) -> object:
+        """The value that the key has after these changes, None if they delete it, `default` if they do not touch it."""
+        if self._indexed != len(self.ops):
+            self._index()
+        value = self._values.get(key, _MISSING)
+        if value is not _MISSING:
+            return value
+        for begin, end in self._deleted:
+            if begin <= key < end:
+                return None
+        return default
+
+    @property
+    def has_ranges(self) -> bool:
+        """True if ranges were deleted, as far as reads have looked."""
+        return bool(self._deleted)
+
+    def deletes(self, key: bytes) -> bool:
+        """True if a range delete covers the key and nothing was put there since."""
+        return any(begin <= key < end for begin, end in self._deleted) and key not in self._values
+
+    def keys_between(self, begin: bytes, end: bytes) -> Iterator[bytes]:
+        """Keys that were put or deleted, in order. Nothing may be recorded meanwhile."""
+        if self._indexed != len(self.ops):
+            self._index()
+        if begin[:_TABLE_BYTES] == end[:_TABLE_BYTES] or _is_one_table(begin, end):
+            keys = self._sorted.get(begin[:_TABLE_BYTES], [])
+        else:
+            keys = sorted(key for table in self._sorted.values() for key in table)
+        for position in range(bisect_left(keys, begin), len(keys)):
+            if keys[position] >= end:
+                return
+            yield keys[position]
+
+    def _index(self) -> None:
+        ops = self.ops
+        fresh: dict[bytes, list[bytes]] = {}
+        for place in range(self._indexed, len(ops), 2):
+            key, change = ops[place], ops[place + 1]
+            assert isinstance(key, bytes)
+            if isinstance(change, list):
+                self._sort_in(fresh)
+                self._delete_range(key, change[0])
+                continue
+            if key not in self._values:
+                fresh.setdefault(key[:_TABLE_BYTES], []).append(key)
+            self._values[key] = change
+        self._sort_in(fresh)
+        self._indexed = len(ops)
+
+    def _sort_in(self, fresh: dict[bytes, list[bytes]]) -> None:
+        for table, found in fresh.items():
+            keys = self._sorted.setdefault(table, [])
+            if len(found) < _FEW:
+                for key in found:
+                    insort(keys, key)
+            else:
+                keys += found
+                keys.sort()
+        fresh.clear()
+
+    def _delete_range(self, begin: bytes, end: bytes) -> None:
+        for keys in self._sorted.values():
+            first, behind = bisect_left(keys, begin), bisect_left(keys, end)
+            for key in keys[first:behind]:
+                del self._values[key]
+            del keys[first:behind]
+        self._deleted.append((begin, end))
+
+
+def _is_one_table(begin: bytes, end: bytes) -> bool:
+    """True if the range ends where the table of `begin` does."""
+    table = begin[:_TABLE_BYTES]
+    return len(table) == _TABLE_BYTES and end == table[:-1] + bytes([table[-1] + 1])

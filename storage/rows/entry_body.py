@@ -1,0 +1,24 @@
+"""The body of an Entry: all that one Turn changed. The log keeps it as opaque bytes (`storage/log/entry.py`).
+
+[stamp_ms, [request_id, ...], ops]      MessagePack; ops as in `changes.py`
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from storage.rows.changes import Ops
+
+
+class EntryBody(msgspec.Struct, frozen=True, array_like=True):
+    """One Turn's changes: `stamp_ms` is its time, `request_ids` are the requests that changed something."""
+
+    stamp_ms: int
+    request_ids: list[str]
+    ops: Ops
+
+
+encode_body = msgspec.msgpack.Encoder().encode
+"""The body as bytes."""
+decode_body = msgspec.msgpack.Decoder(EntryBody).decode
+"""Bytes back to the body. Raises msgspec.MsgspecError."""

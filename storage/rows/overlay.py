@@ -1,0 +1,91 @@
+"""Overlay: committed rows below the changes of Entries that are not in them yet.
+
+One layer an Entry, oldest first; the last one belongs to the running Turn. No iterator outlives its Turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from typing import Protocol
+
+from storage.rows.changes import Changes
+
+_UNTOUCHED = object()
+
+
+class RowReader(Protocol):
+    """Reads of rows in key order: a store's, a view's, or an overlay's."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """A row's value, None if there is none. Raises DamagedRecord."""
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """The values of these rows, in that order. Raises DamagedRecord, where possible with the damaged key."""
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows from `begin` to before `end`, in order. Raises DamagedRecord if they cannot be read to the end."""
+
+
+class Overlay:
+    """See `RowReader`."""
+
+    def __init__(self, base: RowReader, *layers: Changes) -> None:
+        self.base = base
+        self.layers = list(layers)
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `RowReader.get`."""
+        for layer in reversed(self.layers):
+            if layer.ops:
+                value = layer.find(key, _UNTOUCHED)
+                if value is not _UNTOUCHED:
+                    return value  # type: ignore[return-value]
+        return self.base.get(key)
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """See `RowReader.get_many`."""
+        if not any(layer.ops for layer in self.layers):
+            return self.base.get_many(keys)
+        found: list[object] = [_UNTOUCHED] * len(keys)
+        for layer in self.layers:
+            if layer.ops:
+                found = [layer.find(key, known) for key, known in zip(keys, found, strict=True)]
+        rest = [key for key, value in zip(keys, found, strict=True) if value is _UNTOUCHED]
+        below = iter(self.base.get_many(rest) if rest else ())
+        return [next(below) if value is _UNTOUCHED else value for value in found]  # type: ignore[misc]
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See `RowReader.scan`."""
+        layers = [layer for layer in self.layers if layer.ops]
+        below = self.base.scan(begin, end)
+        if not layers:
+            yield from below
+            return
+        changed = merge(*[layer.keys_between(begin, end) for layer in layers])
+        next_changed = next(changed, None)
+        with_ranges = [layer for layer in layers if layer.has_ranges]
+        for key, value in below:
+            while next_changed is not None and next_changed < key:
+                yield from self._current(layers, next_changed)
+                next_changed = _next_other(changed, next_changed)
+            if key == next_changed:
+                continue  # the changed row comes in its turn
+            if not any(layer.deletes(key) for layer in with_ranges):
+                yield key, value
+        while next_changed is not None:
+            yield from self._current(layers, next_changed)
+            next_changed = _next_other(changed, next_changed)
+
+    def _current(self, layers: list[Changes], key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for layer in reversed(layers):
+            value = layer.find(key, _UNTOUCHED)
+            if value is not _UNTOUCHED:
+                if value is not None:
+                    yield key, value  # type: ignore[misc]
+                return
+
+
+def _next_other(keys: Iterator[bytes], key: bytes) -> bytes | None:
+    """The next key that is not `key`: several layers may have changed it."""
+    return next((other for other in keys if other != key), None)

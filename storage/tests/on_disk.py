@@ -1,0 +1,55 @@
+"""Rows of a closed shard folder, changed behind the service's back, and stores for shards over memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from storage.engines.durable import open_replayed, open_store
+from storage.engines.rocks import RocksRows
+from storage.log import Position
+from storage.rows.changes import Changes
+
+S = TypeVar("S")
+
+
+@contextmanager
+def rows_of(folder: Path) -> Iterator[RocksRows]:
+    """The rows of a folder that no service uses, with what its log holds."""
+    rows = open_replayed(folder)
+    try:
+        yield rows
+    finally:
+        rows.close()
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[Changes]:
+    """Changes that the folder has durably afterwards."""
+    with rows_of(folder) as rows:
+        changes = Changes()
+        yield changes
+        rows.write(changes.ops)
+        rows.flush()
+
+
+def note_more(folder: Path, entries: int) -> None:
+    """Note that answers told of so many Entries more than a closed folder holds."""
+    store = open_store(folder)
+    assert store._log is not None
+    assert store._note is not None
+    last = store._log.last
+    store._note.write_now(Position(last.term, last.index + entries, 0))
+    asyncio.run(store.abandon())
+
+
+def opener(store: S) -> Callable[[], Awaitable[S]]:
+    """Opens this store, whenever it is asked to."""
+
+    async def opened() -> S:
+        return store
+
+    return opened

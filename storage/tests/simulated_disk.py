@@ -1,0 +1,268 @@
+"""SimulatedDisk: the log's files in memory, and all that power failures and failed syncs do to them.
+
+A file has what is durable and what reads see. Sectors of 512 bytes that were written and not synced
+survive a power failure or not, each for itself; names of a folder that was not synced may be
+missing. After a failed sync the sectors it should have written count as clean: later syncs
+"succeed" without them, as on Linux. Work in lanes takes virtual time on the running loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from random import Random
+
+from storage.log.disk import Done, Work
+
+SECTOR = 512
+_PAGE = 4096
+
+
+class PowerCut(Exception):
+    """The machine lost its power during this call; call `crash`."""
+
+
+class SimulatedFile:
+    """One file."""
+
+    def __init__(self) -> None:
+        self.durable = bytearray()
+        self.content = bytearray()
+        """What reads see."""
+        self.dirty: set[int] = set()
+        """Sectors that the next sync writes."""
+        self.dropped: set[int] = set()
+        """Sectors that a failed sync gave up: durable by chance only."""
+        self.unreadable_pages: set[int] = set()
+        """Pages for which the disk gives an error."""
+
+    def write(self, data: bytes, offset: int) -> None:
+        end = offset + len(data)
+        if end > len(self.content):
+            self.content.extend(bytes(end - len(self.content)))
+        self.content[offset:end] = data
+        written = range(offset // SECTOR, (end + SECTOR - 1) // SECTOR)
+        self.dirty.update(written)
+        self.dropped.difference_update(written)
+
+    def write_back(self, sector: int) -> None:
+        """Make one sector durable."""
+        begin, end = sector * SECTOR, min((sector + 1) * SECTOR, len(self.content))
+        if end > len(self.durable):
+            self.durable.extend(bytes(end - len(self.durable)))
+        self.durable[begin:end] = self.content[begin:end]
+
+    def sync(self) -> None:
+        for sector in self.dirty:
+            self.write_back(sector)
+        self.dirty.clear()
+
+    def fail_sync(self, random: Random) -> None:
+        """Some sectors were written, the others never will be."""
+        for sector in sorted(self.dirty):
+            if random.random() < 0.3:
+                self.write_back(sector)
+            else:
+                self.dropped.add(sector)
+        self.dirty.clear()
+
+    def lose_power(self, random: Random) -> None:
+        chance = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+        for sector in sorted(self.dirty | self.dropped):
+            if random.random() < chance:
+                self.write_back(sector)
+        self.content = bytearray(self.durable)
+        self.dirty.clear()
+        self.dropped.clear()
+
+
+class SimulatedDisk:
+    """Implements `storage.log.disk.Disk`; everything that happens by chance comes from `random`."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._files: dict[Path, SimulatedFile] = {}
+        self._durable_names: dict[Path, SimulatedFile] = {}
+        self._handles: dict[int, SimulatedFile] = {}
+        self._next_handle = 3
+        self._life = 0
+        self._busy_until = [0.0, 0.0]
+        self.sync_s = (0.0001, 0.002)
+        """How long work in a lane takes at least and at most."""
+        self.failing_syncs = 0
+        """How many of the next syncs fail."""
+        self.short_writes = 0
+        """How many of the next writes stop half way."""
+        self.is_full = False
+        """True: no file can grow or be made."""
+        self.calls_until_cut: int | None = None
+        """After this many calls that change something the power is cut."""
+        self.is_off = False
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """End the process: handles and lanes are gone, the page cache stays."""
+        self._life += 1
+        self._handles.clear()
+        self._busy_until = [0.0, 0.0]
+        self.is_off = False
+        self.calls_until_cut = None
+
+    def stop(self) -> None:
+        """See Disk. Lanes have no threads here."""
+
+    def crash(self) -> None:
+        """Cut the power: what was not synced survives by chance."""
+        self.kill()
+        for file, content in list(self._files.items()):
+            if self._durable_names.get(file) is not content and self._random.random() < 0.5:
+                del self._files[file]
+        for file, content in self._durable_names.items():
+            if file not in self._files and self._random.random() < 0.5:
+                self._files[file] = content
+        for content in self._files.values():
+            content.lose_power(self._random)
+        self._durable_names = dict(self._files)
+
+    def file(self, path: Path) -> SimulatedFile:
+        """A file, to look into or to damage."""
+        return self._files[path]
+
+    def flip(self, path: Path, offset: int, bit: int = 0) -> None:
+        """Flip a bit, on the disk and in memory."""
+        file = self._files[path]
+        for content in (file.durable, file.content):
+            if offset < len(content):
+                content[offset] ^= 1 << bit
+
+    def truncate(self, path: Path, size: int) -> None:
+        """Cut a file off."""
+        file = self._files[path]
+        del file.durable[size:], file.content[size:]
+
+    def _change(self) -> None:
+        if self.calls_until_cut is not None:
+            self.calls_until_cut -= 1
+            self.is_off = self.is_off or self.calls_until_cut < 0
+        if self.is_off:
+            raise PowerCut
+
+    def _of(self, handle: int) -> SimulatedFile:
+        if self.is_off:
+            raise PowerCut
+        if handle not in self._handles:
+            raise OSError(errno.EBADF, "bad handle")
+        return self._handles[handle]
+
+    # -- Disk --------------------------------------------------------------------------------------
+
+    def make_folder(self, folder: Path) -> None:
+        self._change()
+
+    def list(self, folder: Path) -> list[str]:
+        return sorted(file.name for file in self._files if file.parent == folder)
+
+    def open(self, file: Path, *, create: bool = False) -> int:
+        if file not in self._files:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file")
+            self._change()
+            if self.is_full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self._files[file] = SimulatedFile()
+        self._next_handle += 1
+        self._handles[self._next_handle] = self._files[file]
+        return self._next_handle
+
+    def open_to_read(self, file: Path) -> int:
+        return self.open(file)
+
+    def size(self, handle: int) -> int:
+        return len(self._of(handle).content)
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        file = self._of(handle)
+        if any(
+            offset < (page + 1) * _PAGE and page * _PAGE < offset + size
+            for page in file.unreadable_pages
+        ):
+            raise OSError(errno.EIO, "Input/output error")
+        return bytes(file.content[offset : offset + size])
+
+    def pwrite(self, handle: int, data: bytes, offset: int) -> None:
+        self._change()
+        file = self._of(handle)
+        if self.is_full and offset + len(data) > len(file.content):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if self.short_writes:
+            self.short_writes -= 1
+            file.write(data[: len(data) // 2], offset)
+            raise OSError(errno.EIO, "the disk took a part of the data only")
+        file.write(data, offset)
+        if self._random.random() < 0.1:  # the kernel writes some of it when it likes
+            for sector in self._random.sample(sorted(file.dirty), min(2, len(file.dirty))):
+                file.write_back(sector)
+
+    def write_zeros(self, handle: int, size: int, offset: int) -> None:
+        self.pwrite(handle, bytes(size), offset)
+
+    def fdatasync(self, handle: int) -> None:
+        self._change()
+        file = self._of(handle)
+        if self.failing_syncs:
+            self.failing_syncs -= 1
+            file.fail_sync(self._random)
+            raise OSError(errno.EIO, "Input/output error")
+        file.sync()
+
+    def sync_folder(self, folder: Path) -> None:
+        self._change()
+        kept = {
+            file: content for file, content in self._durable_names.items() if file.parent != folder
+        }
+        there = {file: content for file, content in self._files.items() if file.parent == folder}
+        self._durable_names = kept | there
+
+    def unlink(self, file: Path) -> None:
+        self._change()
+        del self._files[file]
+
+    def close(self, handle: int) -> None:
+        self._of(handle)
+        del self._handles[handle]
+
+    @property
+    def open_handles(self) -> int:
+        """To find handles that nothing closed."""
+        return len(self._handles)
+
+    def run(self, work: Work, done: Done) -> None:
+        self._put(0, work, done)
+
+    def prepare(self, work: Work, done: Done) -> None:
+        self._put(1, work, done)
+
+    def _put(self, lane: int, work: Work, done: Done) -> None:
+        """The work happens at once, at some time in between; `done` is called at the end."""
+        loop = asyncio.get_running_loop()
+        begin = max(loop.time(), self._busy_until[lane])
+        end = self._busy_until[lane] = begin + self._random.uniform(*self.sync_s)
+        loop.call_at(self._random.uniform(begin, end), self._work, self._life, work, done, end)
+
+    def _work(self, life: int, work: Work, done: Done, end: float) -> None:
+        failure: Exception | None = None
+        if life != self._life or self.is_off:
+            return
+        try:
+            work()
+        except PowerCut:
+            return
+        except Exception as error:
+            failure = error
+        asyncio.get_running_loop().call_at(end, self._done, life, done, failure)
+
+    def _done(self, life: int, done: Done, failure: Exception | None) -> None:
+        if life == self._life and not self.is_off:
+            done(failure)

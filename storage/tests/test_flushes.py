@@ -1,0 +1,134 @@
+"""Flushes of a DurableStore: they let the log forget, and appends wait when they are far behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.engines.durable import StoreOptions
+from storage.engines.store import StoreFailed
+from storage.tests.durable_stores import (
+    SMALL,
+    HeldFlush,
+    Open,
+    end_of_flush,
+    fill,
+    is_flushing,
+    live,
+    row,
+    rows_up_to,
+    segments,
+)
+from storage.tests.places import commit, crash_copy, everything
+
+
+async def test_flushes_let_the_log_use_its_segments_again(opened: Open, tmp_path: Path) -> None:
+    store = opened()
+    assert store._log is not None
+    live_bytes = []
+    for number in range(1, 400):
+        await commit(store, row(number))
+        await end_of_flush(store)
+        live_bytes.append(store._log.live_bytes)
+
+    assert max(live_bytes) < 20 << 10
+    assert len(segments(store.folder)) <= 4
+    crashed = crash_copy(store.folder, tmp_path / "crashed")
+    again = opened(SMALL, crashed)
+    assert everything(again) == rows_up_to(399)
+
+
+async def test_a_flush_begins_at_a_number_of_row_changes(opened: Open, tmp_path: Path) -> None:
+    store = opened(StoreOptions(segment_bytes=16 << 10, flush_rows=8))
+
+    await fill(store, 1, 3)
+    assert not is_flushing(store)
+    await fill(store, 4, 4)
+    assert is_flushing(store)
+
+    await end_of_flush(store)
+    await fill(store, 5, 6)
+    crashed = crash_copy(store.folder, tmp_path / "crashed")
+    assert [entry.index for entry in live(crashed)] == [5, 6]
+
+
+async def test_there_is_no_room_while_a_flush_is_far_behind_and_its_end_is_told(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened()
+    held = HeldFlush(store, monkeypatch)
+    room: list[bool] = []
+    store.on_room = lambda: room.append(store.has_room)
+    number = 0
+    while store.has_room:
+        number += 1
+        await commit(store, row(number))
+    assert store._log is not None
+    assert 40 << 10 <= store._log.live_bytes < 42 << 10
+    assert (held.count, room) == (1, [])
+
+    held.goes_on.set()
+    await end_of_flush(store)
+
+    assert room == [True]
+    assert everything(store) == rows_up_to(number)
+
+
+async def test_there_is_no_room_at_twice_the_row_changes_of_a_flush(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(StoreOptions(segment_bytes=16 << 10, flush_rows=8))
+    held = HeldFlush(store, monkeypatch)
+    room: list[bool] = []
+    store.on_room = lambda: room.append(store.has_room)
+    for number in range(1, 9):
+        await commit(store, row(number))
+        room.append(store.has_room)
+    assert room == [True] * 7 + [False]
+
+    held.goes_on.set()
+    await end_of_flush(store)
+    assert room[-1]
+
+
+async def test_row_changes_that_a_start_replayed_count_for_the_next_flush(
+    opened: Open, tmp_path: Path
+) -> None:
+    options = StoreOptions(segment_bytes=16 << 10, flush_rows=8)
+    store = opened(options)
+    await fill(store, 1, 3)
+
+    again = opened(options, crash_copy(store.folder, tmp_path / "crashed"))
+    await fill(again, 4, 4)
+
+    assert is_flushing(again)
+
+
+@pytest.mark.parametrize("options", [SMALL, StoreOptions(segment_bytes=16 << 10, flush_rows=60)])
+async def test_a_flush_that_failed_releases_nothing_and_is_tried_again(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, options: StoreOptions
+) -> None:
+    store = opened(options)
+    held = HeldFlush(store, monkeypatch)
+    held.failure = StoreFailed("cannot flush: the disk is full")
+    room: list[int] = []
+    store.on_room = lambda: room.append(held.count)
+    number = 0
+    while not is_flushing(store):
+        number += 1
+        await commit(store, row(number))
+    held.goes_on.set()
+    await end_of_flush(store)
+    assert room == [1]
+    assert store._log is not None
+    live_bytes = store._log.live_bytes
+
+    held.failure = None
+    await commit(store, row(number + 1))
+    assert store._log.live_bytes > live_bytes
+    await end_of_flush(store)
+
+    assert room == [1, 2]
+    assert store._log.live_bytes < 16 << 10
+    assert everything(store) == rows_up_to(number + 1)

@@ -1,0 +1,194 @@
+"""Typed reads see what the running Turn recorded and what is under way; damage is passed by once it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from storage.rows.changes import Changes
+from storage.rows.keys import (
+    DELAYED,
+    GROUP,
+    GROUP_LINE,
+    group_key,
+    group_line_key,
+    message_key,
+    pair_key,
+    queue_key,
+)
+from storage.rows.stored_rows import StoredRows
+from storage.tests.places import Place, changes_of, commit, everything, message
+from visibility.state.archive_state import ArchiveState
+from visibility.state.events import (
+    GroupChange,
+    GroupRow,
+    GroupsChanged,
+    IdsRemembered,
+    MessagesDelayed,
+    MessagesSent,
+    QueueDropped,
+    Remembered,
+    StoredMessage,
+)
+from visibility.state.rows import DamagedPlace, DamagedRecord
+from visibility.state.state import QueueState
+
+RUBBISH = b"\x01rubbish"
+G = b"g" * 16
+NOW_MS = 1_700_000_000_000
+Read = Callable[[StoredRows], object]
+
+
+def sent(queue_id: int, sequence: int, size: int = 10) -> MessagesSent:
+    return MessagesSent(queue_id, sequence, [message(sequence, size)])
+
+
+def grouped(sequence: int) -> StoredMessage:
+    return msgspec.structs.replace(message(sequence), group=G)
+
+
+MINE = msgspec.structs.replace(grouped(1), clock_ms=5, handle_sequence=1)
+USED = Remembered(NOW_MS, "id", 1)
+CHANGES = (
+    GroupsChanged(1, True, [GroupChange(G, 0, GroupRow(1, 1, 1))]),
+    MessagesSent(1, 1, [MINE]),
+    MessagesDelayed(1, 9, [7], [message(9)]),
+    IdsRemembered(1, [(G, USED)]),
+)
+READS: list[tuple[Read, object, object]] = [
+    (lambda rows: rows.messages(1, [1]), [MINE], [None]),
+    (lambda rows: rows.readable_messages(1, [1]), [(1, MINE)], []),
+    (lambda rows: rows.line(1, 1, 9, messages=9, size=9).messages, [(1, MINE)], []),
+    (lambda rows: rows.delayed(1, 9), [(7, 9, message(9))], []),
+    (lambda rows: rows.clocks(1, 9), [(5, 1)], []),
+    (lambda rows: rows.group(1, G), GroupRow(1, 1, 1), None),
+    (lambda rows: rows.group_line(1, G, 1, 9), [(1, None)], []),
+    (lambda rows: rows.heads(1, 0, 9), [(1, G)], []),
+    (lambda rows: rows.alias(1, 1), 1, None),
+    (lambda rows: rows.remembered(1, [G], NOW_MS), {G: USED}, {}),
+]
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_every_read_sees_what_was_recorded_before_it_is_in_the_rows(
+    place: Place, read: tuple[Read, object, object]
+) -> None:
+    look, expected, nothing = read
+    store = place.open()
+    rows = StoredRows(store)
+    assert look(rows) == nothing
+
+    for event in CHANGES:
+        rows.record(event)
+    assert look(rows) == expected
+    under_way = rows.take_changes()
+    assert look(rows) == expected
+    rows.record(QueueDropped(1))
+    assert look(rows) == nothing
+    dropped = rows.take_changes()
+    assert everything(store) == {}
+
+    await commit(store, under_way)
+    rows.forget(under_way)
+    assert look(rows) == nothing
+    assert look(StoredRows(store)) == expected
+    await commit(store, dropped)
+    rows.forget(dropped)
+    assert look(rows) == look(StoredRows(store)) == nothing
+
+
+async def test_what_a_turn_recorded_is_counted_until_it_ends(place: Place) -> None:
+    rows = StoredRows(place.open())
+    assert rows.recorded() == (0, 0)
+
+    rows.record(MessagesSent(1, 1, [MINE]))
+
+    changes = changes_of(MessagesSent(1, 1, [MINE]))
+    assert rows.recorded() == (len(changes), changes.size) == (4, changes.size)
+    assert changes.size > MINE.size
+    assert rows.take_changes().ops == changes.ops
+    assert rows.recorded() == (0, 0)
+
+
+async def test_a_turn_that_recorded_nothing_leaves_no_layer(place: Place) -> None:
+    store = place.open()
+    rows = StoredRows(store)
+
+    assert not rows.take_changes()
+    rows.record(sent(1, 1))
+    changes = rows.take_changes()
+    for _ in range(3):
+        assert not rows.take_changes()
+    await commit(store, changes)
+    rows.forget(changes)
+    rows.record(sent(1, 2))
+
+    assert rows.messages(1, [1, 2]) == [message(1), message(2)]
+
+
+async def test_a_queues_own_row_and_its_changed_spans_are_recorded(place: Place) -> None:
+    store = place.open()
+    rows = StoredRows(store)
+    queue = QueueState(1)
+    queue.next_sequence, queue.waiting = 9, 4
+    queue.spans = {0: 3, 7: 1}
+    queue.changed_spans.update({0, 5})
+
+    rows.record_queue(queue, NOW_MS)
+
+    ((queue_id, row),) = rows.queues()
+    assert (queue_id, row.next_sequence, row.waiting, row.stamp_ms) == (1, 9, 4, NOW_MS)
+    assert dict(rows.spans(1)) == {0: 3}
+
+
+async def test_what_the_shard_knows_of_its_archive_is_recorded(place: Place) -> None:
+    rows = StoredRows(place.open())
+    assert rows.archive() == (None, [])
+    archive = ArchiveState()
+    archive.source, archive.next_position, archive.discarded = "5f", 7, 2
+
+    rows.record_archive(archive)
+
+    row, batches = rows.archive()
+    assert row is not None
+    assert (row.source, row.next_position, row.discarded, batches) == ("5f", 7, 2, [])
+
+
+# -- damage -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_damaged_row_belongs_to_a_message_or_a_group_or_neither(place: Place) -> None:
+    rows = StoredRows(place.open())
+    places = {
+        message_key(3, 9): DamagedPlace(3, 9, b"", False),
+        pair_key(3, DELAYED, 7, 9): DamagedPlace(3, 9, b"", True),
+        group_key(3, GROUP, G): DamagedPlace(3, 0, G, False),
+        group_line_key(3, GROUP_LINE, G, 9): DamagedPlace(3, 0, G, False),
+        queue_key(3): None,
+    }
+
+    for key, expected in places.items():
+        assert rows.place_of(DamagedRecord(key, "it is rubbish")) == expected
+
+
+async def test_a_damaged_message_is_passed_by_once_that_is_known(place: Place) -> None:
+    store = place.open()
+    rubbish = Changes()
+    rubbish.put(message_key(1, 2), RUBBISH)
+    rubbish.put(pair_key(1, DELAYED, 7, 5), RUBBISH)
+    clocked = [msgspec.structs.replace(message(n), clock_ms=n) for n in (1, 2, 3)]
+    delayed = MessagesDelayed(1, 5, [7, 8], [message(5), message(6)])
+    await commit(store, MessagesSent(1, 1, clocked), delayed, rubbish)
+    rows = StoredRows(store)
+    for key in (message_key(1, 2), pair_key(1, DELAYED, 7, 5)):
+        assert rows.pass_by(DamagedRecord(key, "it is rubbish"))
+        assert not rows.pass_by(DamagedRecord(key, "it is rubbish"))
+
+    page = rows.line(1, 1, 9, messages=9, size=1 << 20)
+
+    assert (page.messages, page.misses_some) == ([(1, clocked[0]), (3, clocked[2])], True)
+    assert rows.readable_messages(1, [3, 2]) == [(3, clocked[2])]
+    assert rows.delayed(1, 9) == [(8, 6, message(6))]
+    assert rows.clocks(1, 9) == [(1, 1), (3, 3)]

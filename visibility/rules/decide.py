@@ -1,0 +1,95 @@
+"""TABLE: operation to the one function that decides it.
+
+A decision reads and returns events, and changes nothing itself. What memory does not hold it reads through
+`ShardState.rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from visibility.contract.model import Request
+from visibility.contract.operations import (
+    AcknowledgeArchive,
+    BrowseMessages,
+    CancelMessageMoveTask,
+    ChangeMessageVisibility,
+    ChangeMessageVisibilityBatch,
+    CloseQueue,
+    ContinueQueue,
+    DeleteMessage,
+    DeleteMessageBatch,
+    DropQueue,
+    ListMessageMoveTasks,
+    MoveSelected,
+    Operation,
+    QueueChanged,
+    ReadCounters,
+    ReceiveMessage,
+    ResendMessage,
+    RestoreMessages,
+    ReturnMessages,
+    SealArchive,
+    SendMessage,
+    SendMessageBatch,
+    StartMessageMoveTask,
+)
+from visibility.contract.outcomes import Outcome
+from visibility.rules.acknowledge import (
+    decide_change_message_visibility,
+    decide_change_message_visibility_batch,
+    decide_delete_message,
+    decide_delete_message_batch,
+    decide_return_messages,
+)
+from visibility.rules.archive import decide_acknowledge_archive, decide_seal_archive
+from visibility.rules.browse import decide_browse_messages
+from visibility.rules.kept_queues import (
+    decide_continue_queue,
+    decide_drop_queue,
+    decide_restore_messages,
+)
+from visibility.rules.move_tasks import (
+    decide_cancel_message_move_task,
+    decide_list_message_move_tasks,
+    decide_move_selected,
+    decide_start_message_move_task,
+)
+from visibility.rules.queues import (
+    decide_close_queue,
+    decide_queue_changed,
+    decide_read_counters,
+)
+from visibility.rules.receive import decide_receive_message
+from visibility.rules.resend import decide_resend_message
+from visibility.rules.send import decide_send_message, decide_send_message_batch
+from visibility.state.stamp import Stamp
+from visibility.state.state import ShardState
+
+Decide = Callable[[ShardState, Request, Stamp], Outcome]
+
+DECIDE: dict[type[Operation], Decide] = {
+    SendMessage: decide_send_message,
+    SendMessageBatch: decide_send_message_batch,
+    ReceiveMessage: decide_receive_message,
+    DeleteMessage: decide_delete_message,
+    DeleteMessageBatch: decide_delete_message_batch,
+    ChangeMessageVisibility: decide_change_message_visibility,
+    ChangeMessageVisibilityBatch: decide_change_message_visibility_batch,
+    ContinueQueue: decide_continue_queue,
+    RestoreMessages: decide_restore_messages,
+    StartMessageMoveTask: decide_start_message_move_task,
+    CancelMessageMoveTask: decide_cancel_message_move_task,
+    ListMessageMoveTasks: decide_list_message_move_tasks,
+    DropQueue: decide_drop_queue,
+    CloseQueue: decide_close_queue,
+    QueueChanged: decide_queue_changed,
+    ReadCounters: decide_read_counters,
+    ReturnMessages: decide_return_messages,
+    BrowseMessages: decide_browse_messages,
+    MoveSelected: decide_move_selected,
+    ResendMessage: decide_resend_message,
+    SealArchive: decide_seal_archive,
+    AcknowledgeArchive: decide_acknowledge_archive,
+}
+"""What to answer and what changes by it. Each raises QueueError for a refusal, and changes nothing itself."""

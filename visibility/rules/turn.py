@@ -1,0 +1,343 @@
+"""Turn: one pass of a shard over the requests that waited, free of I/O.
+
+    time passes → pulses → deferred and new requests, each: decide → apply → record → long polls wake → queue rows
+
+It changes the state it is given and records row changes through `state.rows`; sockets, disk, clock and chance
+stay outside. Whoever runs it appends the recorded changes to the log as one Entry and releases the answers
+when that is committed. A Turn that raises makes no Entry: memory is then loaded anew from the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from visibility.contract.errors import InternalError, QueueDoesNotExist, QueueError
+from visibility.contract.operations import CloseQueue, ReceiveMessage
+from visibility.contract.outcomes import Answer, Deliveries, NoAnswer
+from visibility.rules.decide import DECIDE
+from visibility.rules.pulse import STEPS, Step
+from visibility.rules.quarantine import quarantine
+from visibility.rules.receive import wait_ms
+from visibility.state.advance import advance, park
+from visibility.state.apply import APPLY
+from visibility.state.events import (
+    THE_SHARD,
+    BatchesArchived,
+    BatchSealed,
+    Event,
+    LeasesEnded,
+    MessagesDiscarded,
+    MessagesExpired,
+    MessagesHandedOver,
+    MessagesMoved,
+    MoveTask,
+    MoveTaskChanged,
+    QueueContinued,
+    QueueDropped,
+)
+from visibility.state.rows import DamagedRecord
+from visibility.state.stamp import Stamp
+from visibility.state.state import ShardState
+from visibility.state.waiters import Ticket, shown_in
+
+NO_MESSAGES = Deliveries([], [])
+PULSES_MAX = 100
+"""Queues that get a pulse in one Turn: bounds how long the event loop is held."""
+PULSE_MESSAGES_MAX = 1_000
+"""Messages that pulses move or remove in one Turn, for the same reason; the other queues wait for the next. A KiB
+that the archive takes over, or that is sealed anew, counts as one more."""
+CHANGES_MAX = 5_000
+"""Row changes from which on a Turn takes no more requests or pulses, so that its Entry stays bounded."""
+CHANGED_BYTES_MAX = 4 << 20
+"""Bytes of row changes, likewise."""
+_PULSE_AGAIN_MS = 60_000
+"""When a queue is looked at again whose pulse failed."""
+_OF_THE_ARCHIVE = (MessagesHandedOver, MessagesDiscarded, BatchSealed, BatchesArchived)
+
+Answers = list[tuple[Ticket, Answer | QueueError]]
+"""Who is answered what, in order."""
+
+
+class TurnFailed(Exception):
+    """A rule has a bug. `tickets` are all whom the Turn had to answer, some of them twice."""
+
+    def __init__(self, tickets: list[Ticket]) -> None:
+        super().__init__("a Turn failed; the shard is loaded anew")
+        self.tickets = tickets
+
+
+class Notice(NamedTuple):
+    """Something to log: `error` is set where a rule has a bug."""
+
+    event: str
+    fields: dict[str, object]
+    error: Exception | None = None
+
+
+class Decided(NamedTuple):
+    """The outcome of a Turn; what it changed is in `state.rows`."""
+
+    answers: Answers
+    deferred: list[Ticket]
+    """To be decided in the next Turn, before new requests."""
+    queue_ids: list[int]
+    """Queues that changed, THE_SHARD for what belongs to none. Empty if nothing is to be committed."""
+    request_ids: list[str]
+    """Requests that changed something."""
+    notices: list[Notice]
+
+
+def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[Ticket]) -> Decided:
+    """Let time pass up to the stamp, then decide what was deferred and the new requests, in order.
+
+    Raises TurnFailed.
+    """
+    turn = _Turn(state, stamp)
+    try:
+        turn.run(deferred, requests)
+    except Exception as error:
+        answered = [ticket for ticket, _ in turn.answers]
+        raise TurnFailed([*answered, *turn.deferred, *deferred, *requests]) from error
+    return turn.end()
+
+
+def begin(state: ShardState, stamp: Stamp, events: Sequence[Event]) -> Decided:
+    """The Turn of a start: what a crash left undone. `events` may be empty: THE_SHARD's row is written all the same."""
+    turn = _Turn(state, stamp)
+    turn.changed[THE_SHARD] = None
+    for event in events:
+        turn.do(event)
+    return turn.end()
+
+
+class _Turn:
+    """One pass while it runs."""
+
+    __slots__ = (
+        "_stamp",
+        "_state",
+        "answers",
+        "changed",
+        "deferred",
+        "dropped",
+        "notices",
+        "request_ids",
+    )
+
+    def __init__(self, state: ShardState, stamp: Stamp) -> None:
+        self._state = state
+        self._stamp = stamp
+        self.answers: Answers = []
+        self.deferred: list[Ticket] = []
+        self.changed: dict[int, None] = {}
+        """Queues whose own rows are to be recorded, in order."""
+        self.dropped: list[int] = []
+        self.request_ids: list[str] = []
+        self.notices: list[Notice] = []
+
+    def run(self, deferred: list[Ticket], requests: list[Ticket]) -> None:
+        """See `run`."""
+        state = self._state
+        for ticket in advance(state, self._stamp.now_ms):
+            self.answers.append((ticket, NO_MESSAGES))
+        if state.due:
+            self._pulse()
+        for ticket in deferred:
+            self._decide_later(ticket)
+        recorded = state.rows.recorded
+        for place, ticket in enumerate(requests):
+            rows, size = recorded()
+            if rows >= CHANGES_MAX or size >= CHANGED_BYTES_MAX:
+                self.deferred += requests[place:]
+                break
+            self._decide(ticket)
+        if state.to_wake:
+            self._wake()
+
+    def end(self) -> Decided:
+        """Record the changed queues' own rows."""
+        state = self._state
+        for queue_id in self.changed:
+            if queue_id == THE_SHARD:
+                state.rows.record_archive(state.archive)
+            else:
+                queue = state.queue(queue_id)
+                state.rows.record_queue(queue, self._stamp.now_ms)
+                queue.changed_spans.clear()
+        queue_ids = [*self.changed, *self.dropped]
+        return Decided(self.answers, self.deferred, queue_ids, self.request_ids, self.notices)
+
+    # -- time -------------------------------------------------------------------------------------------------------------
+
+    def _pulse(self) -> None:
+        """Do what time does to the queues that are due, up to a bound."""
+        due = self._state.due
+        handled = 0
+        for queue_id in list(due)[:PULSES_MAX]:
+            rows, size = self._state.rows.recorded()
+            if handled >= PULSE_MESSAGES_MAX or rows >= CHANGES_MAX or size >= CHANGED_BYTES_MAX:
+                break
+            del due[queue_id]
+            for step in STEPS:
+                handled += self._pulse_step(queue_id, step)
+
+    def _pulse_step(self, queue_id: int, step: Step) -> int:
+        """One step for one queue; returns how many messages it handled.
+
+        A step that fails has changed nothing and is tried again.
+        """
+        handled = 0
+        try:
+            events = self._events_of(queue_id, step)
+        except Exception as error:
+            self.notices.append(Notice("pulse_failed", {"queue_id": queue_id}, error))
+            queue = self._state.queue(queue_id)
+            self._state.plan_pulse(queue, self._stamp.now_ms + _PULSE_AGAIN_MS)
+            return 0
+        for event in events:
+            self.do(event)
+            if isinstance(event, MessagesExpired | LeasesEnded):
+                handled += len(event.leases)
+            elif isinstance(event, MessagesMoved):
+                handled += len(event.moves)
+                handled += sum(move.message.size for move in event.moves if move.resealed) >> 10
+            elif isinstance(event, MessagesHandedOver):
+                handled += event.size >> 10
+        return handled
+
+    def _events_of(self, queue_id: int, step: Step) -> tuple[Event, ...]:
+        state = self._state
+        while True:
+            queue = state.queues.get(queue_id)
+            definition = state.definitions.queue_of_id(queue_id)
+            if queue is None or definition is None:
+                return ()
+            try:
+                events, again_ms = step(state, queue, definition, self._stamp)
+            except DamagedRecord as error:
+                quarantine(state, error)
+                continue
+            if again_ms is not None:
+                state.plan_pulse(queue, again_ms)
+            return events
+
+    # -- requests ---------------------------------------------------------------------------------------------------------
+
+    def _decide(self, ticket: Ticket) -> None:
+        """Decide one request, and make its events true."""
+        request = ticket.request
+        state = self._state
+        try:
+            while True:
+                try:
+                    answer, events = DECIDE[type(request.operation)](state, request, self._stamp)
+                except DamagedRecord as error:
+                    quarantine(state, error)
+                else:
+                    break
+        except QueueError as refusal:
+            self.answers.append((ticket, refusal))
+            return
+        except Exception as error:  # deciding changes nothing, so only this request is lost
+            fields: dict[str, object] = {"request_id": request.request_id}
+            self.notices.append(Notice("decision_failed", fields, error))
+            self.answers.append((ticket, InternalError()))
+            return
+        if events:
+            self.request_ids.append(request.request_id)
+            for event in events:
+                self.do(event)
+        if type(request.operation) is CloseQueue:
+            self._close(request.queue.queue_id)
+        if answer is NoAnswer.PARK:
+            self._park(ticket)
+        elif answer is NoAnswer.DEFER:
+            self.deferred.append(ticket)
+        else:
+            self.answers.append((ticket, answer))
+
+    def _decide_later(self, ticket: Ticket) -> None:
+        """Decide a request that waited, by the definitions of now: its queue or the dead letters' may have changed."""
+        renewed = self._state.definitions.renewed(ticket.request)
+        if renewed is None:
+            self.answers.append((ticket, QueueDoesNotExist()))
+        else:
+            ticket.request = renewed
+            self._decide(ticket)
+
+    def _park(self, ticket: Ticket) -> None:
+        if not self._state.waits.is_open or ticket.is_cancelled:
+            self.answers.append((ticket, NO_MESSAGES))
+        elif not ticket.number:
+            request = ticket.request
+            assert isinstance(request.operation, ReceiveMessage)
+            if not ticket.until_ms:
+                wait = wait_ms(request.operation, request.queue.settings)
+                ticket.until_ms = self._stamp.now_ms + wait
+            park(self._state, ticket)
+
+    def _wake(self) -> None:
+        """Give messages that became visible to the receives that wait for them, longest waiting first."""
+        waits, to_wake = self._state.waits, self._state.to_wake
+        while to_wake:
+            queue_id = next(iter(to_wake))
+            del to_wake[queue_id]
+            while (ticket := waits.first(queue_id)) is not None:
+                before = len(self.answers) + len(self.deferred)
+                self._decide_later(ticket)
+                if len(self.answers) + len(self.deferred) == before:
+                    break
+                waits.remove(ticket.number)
+
+    # -- events -----------------------------------------------------------------------------------------------------------
+
+    def do(self, event: Event) -> None:
+        """Apply an event to memory and record its row changes."""
+        state = self._state
+        kind = type(event)
+        heirs = state.continuing(event.queue_id) if kind is QueueDropped else ()
+        APPLY[kind](state, event)
+        state.rows.record(event)
+        self.changed[event.queue_id] = None
+        if state.waits.by_queue:
+            queue = state.queues.get(event.queue_id)
+            for queue_id in shown_in(event, queue.in_flight if queue else 0):
+                state.to_wake[queue_id] = None
+        if kind is MessagesMoved:
+            assert isinstance(event, MessagesMoved)
+            for move in event.moves:
+                self.changed[move.target_queue_id] = None
+        elif kind is MoveTaskChanged:
+            assert isinstance(event, MoveTaskChanged)
+            self._note_end(event.task)
+        elif kind in _OF_THE_ARCHIVE:
+            self.changed[THE_SHARD] = None
+        elif kind is QueueContinued:
+            assert isinstance(event, QueueContinued)
+            self.changed[event.successor_id] = None
+            # Long polls of a purged queue wait at the one that continues it.
+            self.deferred += state.waits.take_all(event.queue_id)
+        elif kind is QueueDropped:
+            del self.changed[event.queue_id]
+            self.dropped.append(event.queue_id)
+            for heir in heirs:
+                self.changed[heir.queue_id] = None
+            self._close(event.queue_id)
+
+    def _close(self, queue_id: int) -> None:
+        """End the long polls of a queue that is gone."""
+        for ticket in self._state.waits.take_all(queue_id):
+            self.answers.append((ticket, QueueDoesNotExist()))
+
+    def _note_end(self, task: MoveTask) -> None:
+        """ListMessageMoveTasks has no field for the messages that stayed."""
+        if not task.is_active:
+            fields: dict[str, object] = {
+                "source_arn": task.source_arn,
+                "status": task.status,
+                "reason": task.failure_reason,
+                "moved": task.moved,
+                "stayed": task.stayed,
+            }
+            self.notices.append(Notice("move_task_ended", fields))

@@ -1,0 +1,95 @@
+"""Time passing in a shard's memory: leases and long polls that end, queues that need a pulse. Nothing here is an event."""
+
+from __future__ import annotations
+
+from visibility.state.apply import hide, show
+from visibility.state.counts import Counts
+from visibility.state.events import Lease, MoveTask
+from visibility.state.state import QueueState, ShardState
+from visibility.state.waiters import Ticket
+
+ADVANCE_MAX = 20_000
+"""Deadlines handled in one Turn: bounds how long the event loop is held."""
+_REBUILD_SLACK = 4096
+_POLLS = 0
+"""The queue id under which the deadline heap keeps the ends of long polls; queue ids start at 1."""
+
+
+def advance(shard: ShardState, now_ms: int) -> list[Ticket]:
+    """Let time pass: standard leases that are over show their messages, queues that need a pulse become due.
+
+    Returns the long polls that ended.
+    """
+    ended: list[Ticket] = []
+    for _ in range(ADVANCE_MAX):
+        due = shard.deadlines.pop_due(now_ms)
+        if due is None:
+            break
+        at_ms, queue_id, number = due
+        if queue_id == _POLLS:
+            ticket = shard.waits.remove(number)
+            if ticket is not None:
+                ended.append(ticket)
+            continue
+        queue = shard.queues.get(queue_id)
+        if queue is not None:
+            _pass_deadline(shard, queue, number, at_ms, now_ms)
+    wanted = shard.hidden + len(shard.waits) + len(shard.queues)
+    if len(shard.deadlines) > 4 * wanted + _REBUILD_SLACK:
+        _rebuild_deadlines(shard)
+    return ended
+
+
+def _pass_deadline(
+    shard: ShardState, queue: QueueState, sequence: int, at_ms: int, now_ms: int
+) -> None:
+    if not sequence:
+        if queue.pulse_at_ms == at_ms:
+            queue.pulse_at_ms = 0
+            shard.due[queue.queue_id] = None
+        return
+    entry = queue.entries.get(sequence)
+    if entry is None or not entry.hidden or entry.lease.visible_at_ms > now_ms:
+        return
+    if queue.fifo:
+        queue.ending.append(sequence)
+        shard.due[queue.queue_id] = None
+    else:
+        show(shard, queue, entry)
+        shard.to_wake[queue.queue_id] = None
+
+
+def park(shard: ShardState, ticket: Ticket) -> None:
+    """Let a receive wait that found nothing, until its `until_ms`."""
+    shard.deadlines.push(ticket.until_ms, _POLLS, shard.waits.park(ticket))
+
+
+def _rebuild_deadlines(shard: ShardState) -> None:
+    """Forget deadlines of deleted messages, which stay in the heap until they are due."""
+    items = [
+        (entry.lease.visible_at_ms, queue.queue_id, sequence)
+        for queue in shard.queues.values()
+        if queue.in_flight
+        for sequence, entry in queue.entries.items()
+        if entry.hidden
+    ]
+    items += [
+        (queue.pulse_at_ms, queue.queue_id, 0)
+        for queue in shard.queues.values()
+        if queue.pulse_at_ms
+    ]
+    items += [(ticket.until_ms, _POLLS, number) for number, ticket in shard.waits.by_number.items()]
+    shard.deadlines.rebuild(items)
+
+
+def restore(
+    shard: ShardState, queue: QueueState, leases: list[Lease], tasks: list[MoveTask]
+) -> None:
+    """Begin with a queue as it was stored; `advance` shows what is visible again."""
+    shard.queues[queue.queue_id] = queue
+    for task in tasks:
+        queue.tasks[task.number] = task
+    for lease in leases:
+        hide(shard, queue, lease, 0)
+    queue.counts = Counts(restored=queue.stored)
+    shard.plan_pulse(queue, 1)
