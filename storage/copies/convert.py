@@ -2,6 +2,7 @@
 
     DATA/shard-0            stays as it is: the backup
     DATA/shard-0-format-4   a copy on hard links, with RocksDB's log replayed and flushed
+    DATA/catalog.sqlite.format-3    a copy of the catalog, which the next start turns into records
     DATA/format.json        is switched last, and kept as format-3.json
 
 Killed at any step, it starts again from the beginning, or the old version still opens the folder.
@@ -12,12 +13,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sqlite3
 from pathlib import Path
 from zlib import crc32
 
 from rocksdict import AccessType, DBRecoveryMode, Rdict
 
-from storage.copies.files import copy_file, sync_folders
+from storage.copies.files import copy_database, copy_file, sync_file, sync_folders
 from storage.engines.folder import (
     FORMAT_FILE,
     FolderRefused,
@@ -31,6 +33,7 @@ from storage.engines.store import StoreFailed
 
 OLD_FORMAT = 3
 KEPT_FORMAT_FILE = "format-3.json"
+KEPT_CATALOG = "catalog.sqlite.format-3"
 _ENDING = "-format-4"
 _NEVER_CHANGES = ".sst"
 _NOT_COPIED = ("LOCK", "LOG")
@@ -54,10 +57,23 @@ def convert(data: Path, *, accepts_loss: bool = False) -> list[Path]:
     new = {number: folder.name + _ENDING for number, folder in old.items()}
     for number, folder in old.items():
         _convert_shard(folder, data / new[number], accepts_loss=accepts_loss)
+    _keep_catalog(data)
     shutil.copyfile(data / FORMAT_FILE, data / KEPT_FORMAT_FILE)
     sync_folders(data)
     write_format(data, new)
     return list(old.values())
+
+
+def _keep_catalog(data: Path) -> None:
+    catalog, kept = data / "catalog.sqlite", data / KEPT_CATALOG
+    if not catalog.exists():
+        return  # a first start was cut off
+    kept.unlink(missing_ok=True)
+    try:
+        copy_database(catalog, kept)
+    except sqlite3.Error as error:
+        raise StoreFailed(f"cannot copy {catalog}: {error}") from error
+    sync_file(kept)
 
 
 def _convert_shard(old: Path, new: Path, *, accepts_loss: bool) -> None:
