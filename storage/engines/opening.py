@@ -97,8 +97,9 @@ def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
     log = structlog.get_logger("store").bind(folder=str(rows.folder))
     reading = _read(rows, disk, options)
     durable = reading.applied
+    is_known = _applied(rows) is not None
     unflushed_rows = _replay(reading, rows)
-    if reading.lost or not durable.index:
+    if reading.lost or not is_known:
         rows.write([], reading.end)
         rows.flush()
         durable = reading.end
