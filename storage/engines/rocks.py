@@ -61,7 +61,9 @@ class RocksRows:
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
         try:
             with _foreign_errors(f"cannot open {folder}"):
-                self._rows = Rdict(str(folder), rocks_options())
+                options = rocks_options()
+                # Named once more: else a folder keeps the options of rows that it was made with.
+                self._rows = Rdict(str(folder), options, {"default": options})
                 # RocksDB syncs what is in its folder, not that it exists.
                 sync_folder(folder.parent)
         except StoreFailed as error:

@@ -114,6 +114,23 @@ async def test_the_old_files_stay_a_backup_for_the_old_version(data: Path) -> No
     assert _old_rows(data / "shard-0") == ROWS
 
 
+def _options(shard: Path) -> list[str]:
+    """What RocksDB goes by."""
+    newest = max(shard.glob("OPTIONS-*"))
+    return [line for line in newest.read_text().splitlines() if not line.startswith("#")]
+
+
+def test_a_converted_folder_has_the_new_options(data: Path, tmp_path: Path) -> None:
+    convert(data)
+
+    for shard in (data / "shard-0-format-4", tmp_path / "fresh"):
+        RocksRows(shard).close()
+
+    converted, fresh = _options(data / "shard-0-format-4"), _options(tmp_path / "fresh")
+    assert "  compression=kNoCompression" in fresh
+    assert converted == fresh
+
+
 def test_a_folder_that_the_old_version_used_again_is_converted_anew(data: Path) -> None:
     convert(data)
     shutil.copyfile(data / "format-3.json", data / "format.json")
