@@ -71,7 +71,7 @@ def restore(backup: Path, data: Path) -> Manifest:
         try:
             _restore(backup, data, manifest)
         except BaseException:
-            _empty(data)
+            empty_folder(data)
             raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -141,7 +141,8 @@ def skip_sequences(data: Path, manifest: Manifest) -> None:
             store.close()
 
 
-def _empty(data: Path) -> None:
+def empty_folder(data: Path) -> None:
+    """Remove what a copy that was given up has made."""
     with suppress(OSError):
         for child in data.iterdir():
             if child.is_dir():

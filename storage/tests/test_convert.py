@@ -12,8 +12,8 @@ from rocksdict import Rdict
 
 from storage.copies import convert as conversion
 from storage.copies.convert import convert
-from storage.engines.durable import open_store
 from storage.engines.folder import FolderRefused, read_format
+from storage.engines.opening import open_store
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.rows.codec import ArchiveRow, QueueRow, encode_row
