@@ -131,18 +131,20 @@ def test_a_converted_folder_has_the_new_options(data: Path, tmp_path: Path) -> N
     assert converted == fresh
 
 
-def test_a_folder_that_the_old_version_used_again_is_converted_anew(data: Path) -> None:
+async def test_a_folder_that_the_old_version_used_again_is_converted_anew(data: Path) -> None:
     convert(data)
     shutil.copyfile(data / "format-3.json", data / "format.json")
     database = Rdict(str(data / "shard-0"), old_options())
     database[b"\0" * 7 + b"\2\1"] = b"later"
     database.close()
-    (data / "shard-0-format-4.log").mkdir()
+    store = open_store(data / "shard-0-format-4")
+    await commit(store, MessagesSent(1, 41, [message(41)]))
+    await store.close()
 
     convert(data)
 
+    assert {name for name in os.listdir(data) if "format-4" in name} == {"shard-0-format-4"}
     assert converted_rows(data) == ROWS | {b"\0" * 7 + b"\2\1": b"later"}
-    assert not (data / "shard-0-format-4.log").exists()
 
 
 def test_a_first_start_that_was_cut_off_is_converted(tmp_path: Path) -> None:
