@@ -440,6 +440,10 @@ class Shard:
         """Long polls that wait for a message."""
         return len(self._state.waits)
 
+    def trusted_ms(self) -> int:
+        """The time that the shard's retention acts on while a leap of the clock is not trusted yet, else 0."""
+        return self._clock.trusted_ms(self._clock.now_ms())
+
     @property
     def archive(self) -> ArchiveState:
         """What waits for the archive."""
