@@ -25,7 +25,6 @@ import msgspec
 from rocksdict import AccessType, DBRecoveryMode, Rdict
 
 from storage.copies.files import FOLDER_MODE, copy_database, copy_file, sync_file
-from storage.engines.durable import log_folder
 from storage.engines.folder import (
     FORMAT_FILE,
     FolderRefused,
@@ -52,6 +51,8 @@ _LOCK = "LOCK"
 _NOT_COPIED = (_LOCK, "LOG")
 _CORRUPTION = "Corruption: "
 _NOTE = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")
+_BESIDE = (".log", ".files", ".files.new", ".copies", ".damaged", ".unreadable")
+"""Endings of what lies beside a shard's folder (storage/engines/folder.py)."""
 _UNKNOWN = sys.maxsize
 """Of a note that cannot be read: it may have told of any change."""
 
@@ -128,17 +129,21 @@ def _locked(data: Path, shard: Path) -> Iterator[None]:
 
 
 def _remove(shard: Path) -> None:
-    """Remove what an attempt made."""
-    for leftover in (shard, log_folder(shard)):
-        if leftover.exists():
+    """Remove what an attempt made, or a service on a folder that the old version used again since."""
+    for ending in ("", *_BESIDE):
+        leftover = shard.with_name(shard.name + ending)
+        if leftover.is_dir():
             shutil.rmtree(leftover)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def _keep_catalog(data: Path) -> None:
     catalog, kept = data / "catalog.sqlite", data / KEPT_CATALOG
     if not catalog.exists():
         return  # a first start was cut off
-    kept.unlink(missing_ok=True)
+    for leftover in (kept, kept.with_name(f"{kept.name}-journal")):
+        leftover.unlink(missing_ok=True)
     try:
         copy_database(catalog, kept)
     except sqlite3.Error as error:
