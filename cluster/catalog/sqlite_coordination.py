@@ -1,6 +1,6 @@
 """Coordination on a single host: records in a SQLite file with a second copy.
 
-All work is done in one thread, in order. Removed records stay as tombstones until the next start,
+All work is done in the thread of an aiosqlite connection, in order. Removed records stay as tombstones until the next start,
 for the sake of a watch that begins at an earlier revision.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
+
+import aiosqlite
 
 from cluster.catalog.catalog_0_1 import convert, is_0_1, records_0_1
 from cluster.catalog.coordination import (
@@ -47,34 +48,27 @@ class SqliteCoordination:
         """Call `open` instead. `:memory:` keeps the records in memory only."""
         self._file = file
         self._database: sqlite3.Connection
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
+        self._connection: aiosqlite.Connection
         self._watchers: list[OnChange] = []
-        self._is_closed = False
 
     @classmethod
     async def open(cls, file: Path) -> SqliteCoordination:
         """Open or create the file. Raises sqlite3.Error."""
         coordination = cls(file)
-        try:
-            await coordination._in_thread(coordination._open)
-        except BaseException:
-            coordination._thread.shutdown(wait=False)
-            raise
+        database = coordination._database = await asyncio.to_thread(coordination._open)
+        coordination._connection = await aiosqlite.Connection(lambda: database, iter_chunk_size=64)
         return coordination
 
-    def _open(self) -> None:
+    def _open(self) -> sqlite3.Connection:
         try:
-            self._database = open_with_copy(self._file, _prepare)
+            return open_with_copy(self._file, _prepare)
         except OSError as error:
             raise sqlite3.OperationalError(error.strerror) from error
 
     async def close(self) -> None:
         """See Coordination."""
         self._watchers.clear()
-        if not self._is_closed:
-            self._is_closed = True
-            await self._in_thread(lambda: self._database.close())
-            self._thread.shutdown(wait=False)
+        await self._connection.close()
 
     async def read_all(self) -> Snapshot | Unavailable:
         """See Coordination."""
@@ -109,26 +103,17 @@ class SqliteCoordination:
     async def _in_thread(self, work: Callable[[], T], then: Callable[[T], None] | None = None) -> T:
         """Run some work in the thread. `then` runs on the event loop, in the order of the work,
         even if the caller is gone."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
 
-        def finish(done: Future[T]) -> None:
-            error = done.exception()
-            if error is None and then is not None:
-                then(done.result())
-            if future.cancelled():
-                return
-            if error is None:
-                future.set_result(done.result())
-            else:
-                future.set_exception(error)
+        async def run() -> T:
+            # A transaction is several statements that nothing may come between: one function, not aiosqlite's calls.
+            result: T = await self._connection._execute(work)  # type: ignore[no-untyped-call]
+            if then is not None:
+                then(result)
+            return result
 
-        def hand_back(done: Future[T]) -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(finish, done)
-
-        self._thread.submit(work).add_done_callback(hand_back)
-        return await future
+        task = asyncio.create_task(run())
+        task.add_done_callback(_retrieved)
+        return await asyncio.shield(task)
 
     def _commit(self, transaction: Transaction) -> Outcome:
         database = self._database
@@ -167,6 +152,12 @@ class SqliteCoordination:
         for key, value, at in self._database.execute(query, (revision,)):
             changes.setdefault(at, {})[key] = value
         return [Change(at, records) for at, records in changes.items()]
+
+
+def _retrieved(task: asyncio.Task[T]) -> None:
+    """The caller may be gone: then nobody else asks for the error."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _prepare(database: sqlite3.Connection) -> None:
