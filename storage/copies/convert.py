@@ -34,6 +34,7 @@ from storage.engines.folder import (
     write_format,
 )
 from storage.engines.in_use import refuse_if_in_use
+from storage.engines.live_files import copies_of, note_of
 from storage.engines.rocks import RocksRows, rocks_options
 from storage.engines.store import StoreFailed
 from storage.rows.appliers import write_archive
@@ -128,8 +129,9 @@ def _locked(data: Path, shard: Path) -> Iterator[None]:
 
 
 def _remove(shard: Path) -> None:
-    """Remove what an attempt made."""
-    for leftover in (shard, log_folder(shard)):
+    """Remove what an attempt made, the note first: it must not describe another folder of that name."""
+    note_of(shard).unlink(missing_ok=True)
+    for leftover in (copies_of(shard), shard, log_folder(shard)):
         if leftover.exists():
             shutil.rmtree(leftover)
 
