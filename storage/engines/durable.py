@@ -221,13 +221,13 @@ def _refuse_loss(
     reading: Reading, folder: Path, options: StoreOptions, log: structlog.stdlib.BoundLogger
 ) -> None:
     """Raise StoreFailed if Entries are missing that were synced, unless that is accepted."""
-    if not reading.lost or options.durability is Durability.OS:
+    if not reading.lost:
         return
     queue_ids = sorted(set().union(*[lost.queue_ids for lost in reading.lost]))
     entries = sum(lost.last - lost.first + 1 for lost in reading.lost)
     reason = reading.lost[0].reason
     log.error("log_entries_lost", entries=entries, queue_ids=queue_ids, reason=reason)
-    if not options.accepts_loss:
+    if not options.accepts_loss and options.durability is not Durability.OS:
         queues = f"queues {', '.join(map(str, queue_ids))}" if queue_ids else "unknown queues"
         raise StoreFailed(
             f"{folder} came back shorter: {entries} entries of its log that answers told of cannot be read "
