@@ -121,6 +121,13 @@ def open_store(folder: Path, options: StoreOptions | None = None) -> DurableStor
 
     Raises StoreFailed if another process has it, it is damaged, or it came back shorter than answers told.
     """
+    rows = RocksRows(folder)
+    knew_damage = rows.met_damage
+    try:
+        return assemble(rows, SystemDisk(), options or StoreOptions())
+    except StoreFailed:
+        if knew_damage or not rows.met_damage:
+            raise
     return assemble(RocksRows(folder), SystemDisk(), options or StoreOptions())
 
 

@@ -35,6 +35,9 @@ from storage.rows.codec import AppliedRow, decode_row, encode_row
 from storage.rows.keys import APPLIED_KEY
 from visibility.state.rows import DamagedRecord
 
+_uncompacted = set[Path]()
+"""Folders in which a compaction met a damaged block. RocksDB refuses all writes then, and again after each opening."""
+_CORRUPTION = "Corruption: "
 _SST_DELETIONS = (1000, 500, 0.5)
 _LOCKED = "While lock file"
 _LOG_FILES_KEPT = 5
@@ -59,9 +62,13 @@ class RocksRows:
         self._write_options = WriteOptions()
         # A property, though the stub declares a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
+        options = rocks_options()
+        if folder in _uncompacted:
+            options.set_disable_auto_compactions(True)
         try:
             with _foreign_errors(f"cannot open {folder}"):
-                self._rows = Rdict(str(folder), rocks_options())
+                # Without a name for them, the options that the folder was made with would count, format 3's among them.
+                self._rows = Rdict(str(folder), options, column_families={"default": options})
                 # RocksDB syncs what is in its folder, not that it exists.
                 sync_folder(folder.parent)
         except StoreFailed as error:
@@ -93,8 +100,24 @@ class RocksRows:
                 put(key, change)
         if applied is not None:
             put(APPLIED_KEY, encode_row(AppliedRow(applied.term, applied.index, applied.checksum)))
-        with _foreign_errors("cannot write"):
+        with self._noting_damage("cannot write"):
             self._rows.write(batch, self._write_options)
+
+    @contextmanager
+    def _noting_damage(self, what: str) -> Iterator[None]:
+        """Have the next opening do without compactions if one of them met damage: the shard serves on."""
+        try:
+            with _foreign_errors(what):
+                yield
+        except StoreFailed as error:
+            if _CORRUPTION in str(error):
+                _uncompacted.add(self.folder)
+            raise
+
+    @property
+    def met_damage(self) -> bool:
+        """True if a compaction met a damaged block."""
+        return self.folder in _uncompacted
 
     # -- read -------------------------------------------------------------------------------------------------------------
 
@@ -140,7 +163,7 @@ class RocksRows:
 
         Takes up to seconds, for any thread but the loop's: it releases the interpreter lock. Raises StoreFailed.
         """
-        with self._copying, _foreign_errors("cannot flush"):
+        with self._copying, self._noting_damage("cannot flush"):
             self._check_open()
             self._rows.flush(True)
 
