@@ -158,7 +158,7 @@ async def test_delayed_messages_of_a_fifo_queue_are_read_in_the_order_they_were_
 
 async def test_a_page_of_delayed_messages_is_bounded_in_bytes(place: Place) -> None:
     store = place.open()
-    large = [message(number, size=1 << 20) for number in range(6)]
+    large = [message(number, size=1 << 18) for number in range(6)]
     for number, each in enumerate(large, 1):
         await commit(store, MessagesDelayed(1, number, [7], [each]))
     rows = StoredRows(store)
