@@ -1,37 +1,43 @@
 """Looking at a data folder or a backup, without changing it and whether or not a service uses it: what is wrong, and where.
 
 Shards are read as of one instant each, the catalog after them: a queue that is in a shard and not in the catalog was deleted
-and is swept at the next start, which is nothing wrong. SQLite's own check finds broken structure, not every changed byte;
-of a backup every byte is checked.
+and is swept at the next start, which is nothing wrong. Of a backup every byte is checked.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.catalog.catalog import CATALOG_FILE
-from cluster.copies.backup import count_queues
+from cluster.catalog.record_codec import (
+    CatalogUnreadable,
+    StoredQueue,
+    StoredTombstone,
+    stored_entry,
+)
+from cluster.catalog.records import LAST_ID
+from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
+from cluster.copies.backup import databases_of
 from cluster.copies.restore import difference
 from cluster.keys.keyring import FILE_NAME as KEYRING_FILE
 from storage.checks.consistency import check_archive, check_queue
 from storage.checks.damage import Finding, check_rows
+from storage.checks.missing import count_missing
+from storage.checks.readable_rows import Damage, ReadableRows
+from storage.copies.checked_database import DatabaseDamaged, check_copy, check_database
 from storage.copies.files import files_below, hash_file
 from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
-from storage.engines.folder import check_folder, open_folder
+from storage.copies.second_copy import Found, copy_of, look
+from storage.engines.folder import check_folder, damaged_formats, open_folder
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
-from storage.log import Reading
 from storage.rows.codec import QueueRow, decode_row
 from storage.rows.keys import APPLIED_KEY, queue_key, queue_of
 from visibility.state.events import THE_SHARD, ArchivedMessage, StoredMessage
 from visibility.state.rows import DamagedRecord
-
-_QUEUES = "SELECT queue_id, shard, name, attributes, tags FROM {table}"
 
 
 class KnownQueue(NamedTuple):
@@ -65,6 +71,8 @@ class FolderCheck:
         """Each thing that is wrong, in one line."""
         if self._is_backup:
             yield from self._check_manifest()
+        else:
+            yield from damaged_formats(self._folder)
         with ExitStack() as opened:
             views: dict[int, RocksView] = {}
             for number, folder in self._shard_folders().items():
@@ -74,8 +82,12 @@ class FolderCheck:
                     yield f"shard {number}: {error}"
                 else:
                     opened.callback(views[number].close)
-                    yield from _log_findings(number, views[number].log)
-            for database in sorted(self._folder.glob("*.sqlite")):
+                    yield from (
+                        f"shard {number}: {name} is damaged; its copy was read"
+                        for name in views[number].restored
+                    )
+                    yield from (f"shard {number}: {each}" for each in views[number].log_findings())
+            for database in databases_of(self._folder):
                 yield from self._check_database(database)
             for number, view in views.items():
                 self.shards += 1
@@ -110,11 +122,19 @@ class FolderCheck:
                 yield f"{name}: the backup was made without it"
 
     def _check_database(self, file: Path) -> Iterator[str]:
+        """A database and its second copy. A crash may leave the copy behind: the next start brings it up to date."""
+        copy = self._check_copy(file)
         try:
             with closing(_open_unchanged(file)) as database:
-                for (text,) in database.execute("PRAGMA integrity_check"):
-                    if text != "ok":
-                        yield f"{file.name}: {text}"
+                state = None
+                try:
+                    state = check_database(database)
+                except DatabaseDamaged as error:
+                    yield f"{file.name}: {error}"
+                if state is not None and copy.reason and not self._is_backup:
+                    yield f"{copy_of(file).name}: {copy.reason}"
+                if state and copy.state and state.changes < copy.state.changes:
+                    yield f"{file.name}: it is older than its second copy"
                 if file.name == CATALOG_FILE:
                     yield from self._read_catalog(database)
                 if file.name == KEYRING_FILE:
@@ -123,29 +143,42 @@ class FolderCheck:
         except (sqlite3.Error, OSError) as error:
             yield f"{file.name}: it cannot be read: {error}"
 
+    def _check_copy(self, file: Path) -> Found:
+        """Before the database itself, which is never behind in a folder that a service uses."""
+        return look(copy_of(file), check_copy, _open_unchanged)
+
     def _read_catalog(self, database: sqlite3.Connection) -> Iterator[str]:
-        self.queues, self.deleted_queues = count_queues(database)
-        for table in ("queues", "deleted_queues"):
-            for queue_id, shard, name, *texts in database.execute(_QUEUES.format(table=table)):
-                try:
-                    attributes, _ = (json.loads(text) for text in texts)
-                    fifo = attributes.get("FifoQueue") == "true"
-                except (ValueError, AttributeError) as error:
-                    yield f"{CATALOG_FILE}: queue {queue_id}, {table}: it cannot be read: {error}"
-                    continue
-                self._known[queue_id] = KnownQueue(shard, name, fifo)
-                if shard not in self._shard_folders():
-                    yield f"{CATALOG_FILE}: queue {queue_id}, {table}: there is no shard {shard}"
-        rows = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'queues'")
-        self._highest = max((seq for (seq,) in rows), default=0)
+        for record in read_records(database).records:
+            try:
+                entry = stored_entry(record.key, record.value)
+            except CatalogUnreadable as error:
+                yield f"{CATALOG_FILE}: {error}"
+                continue
+            if record.key == LAST_ID and isinstance(entry, int):
+                self._highest = entry
+            if isinstance(entry, StoredQueue):
+                self.queues += 1
+                yield from self._check_definition(record.key, entry)
+            elif isinstance(entry, StoredTombstone):
+                self.deleted_queues += 1
+                yield from self._check_definition(record.key, entry.queue)
+        self._highest = self._highest or 0
+
+    def _check_definition(self, key: str, queue: StoredQueue) -> Iterator[str]:
+        fifo = queue.attributes.get("FifoQueue") == "true"
+        self._known[queue.queue_id] = KnownQueue(queue.shard, queue.name, fifo)
+        if queue.shard not in self._shard_folders():
+            yield f"{CATALOG_FILE}: {key}: there is no shard {queue.shard}"
 
     # -- rows -------------------------------------------------------------------------------------------------------------
 
     def _check_shard(self, number: int, view: RocksView) -> Iterator[str]:
         """Rows by themselves; then, of queues without damage, whether they agree: else one damage is found many times."""
         queue_ids: dict[int, bool] = {}
+        damages: list[Damage] = []
         for found in check_rows(view):
             if isinstance(found, Finding):
+                damages.append(Damage(found.key, found.until or found.key + b"\0", found.what))
                 if found.queue_id is not None:
                     queue_ids[found.queue_id] = False
                 yield self._line(number, found)
@@ -164,6 +197,19 @@ class FolderCheck:
                         yield self._line(number, finding)
                 except DamagedRecord as error:
                     yield self._line(number, Finding(error.key, error.reason))
+
+        yield from self._check_complete(number, view, queue_ids, damages)
+
+    def _check_complete(
+        self, number: int, view: RocksView, queue_ids: Iterable[int], damages: list[Damage]
+    ) -> Iterator[str]:
+        """Each queue that may lack messages, with their number: also those of which nothing can be read."""
+        rows = ReadableRows(view)
+        for queue_id in sorted({*queue_ids, *self._known} - {THE_SHARD}):
+            if any(damage.touches(queue_id) for damage in damages):
+                missing = count_missing(rows, queue_id, damages)
+                if missing:
+                    yield f"shard {number}, {self._queue(queue_id)}: {missing}"
 
     def _check_rows_agree(self, number: int, view: RocksView, queue_id: int) -> Iterator[Finding]:
         if queue_id == THE_SHARD:
@@ -195,21 +241,12 @@ class FolderCheck:
         queue_id = finding.queue_id
         if queue_id is None:
             return f"shard {number}: {finding.what}"
-        known = self._known.get(queue_id)
-        queue = f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
+        queue = self._queue(queue_id)
         return f"shard {number}, {queue}, {finding.table}, {finding.key.hex()}: {finding.what}"
 
-
-def _log_findings(number: int, log: Reading) -> Iterator[str]:
-    """Entries that are missing from a shard's log, and damage without loss."""
-    for lost in log.lost:
-        queues = ", ".join(map(str, sorted(lost.queue_ids))) or "unknown"
-        yield (
-            f"shard {number}: entries {lost.first} to {lost.last} of its log are lost ({lost.reason}); "
-            f"queues: {queues}"
-        )
-    for warning in log.warnings:
-        yield f"shard {number}: {warning}"
+    def _queue(self, queue_id: int) -> str:
+        known = self._known.get(queue_id)
+        return f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
 
 
 def _open_unchanged(file: Path) -> sqlite3.Connection:

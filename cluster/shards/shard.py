@@ -19,7 +19,7 @@ from typing import NamedTuple
 import structlog
 
 from cluster.shards.clock import Clock, Entropy
-from cluster.shards.loading import load
+from cluster.shards.loading import load_healed
 from storage.engines.store import Store, StoreFailed
 from storage.histogram import Histogram
 from storage.rows.changes import Changes
@@ -139,9 +139,9 @@ class Shard:
         """
         store = await self._open_store()
         try:
-            rows = StoredRows(store)
-            state = ShardState(rows, self._definitions, self._sealing)
-            last_stamp_ms = await _in_slices(state, rows)
+            rows, state, last_stamp_ms = await load_healed(
+                store, self._definitions, self._sealing, self._log
+            )
             highest = max(state.queues, default=0)
             if highest_queue_id is not None and highest > highest_queue_id:
                 raise CatalogOlder(
@@ -423,6 +423,10 @@ class Shard:
         """Long polls that wait for a message."""
         return len(self._state.waits)
 
+    def trusted_ms(self) -> int:
+        """The time that the shard's retention acts on while a leap of the clock is not trusted yet, else 0."""
+        return self._clock.trusted_ms(self._clock.now_ms())
+
     @property
     def archive(self) -> ArchiveState:
         """What waits for the archive."""
@@ -432,14 +436,3 @@ class Shard:
     def damaged(self) -> int:
         """Rows and blocks that were found damaged since the store was opened."""
         return 0 if self._rows is None else len(self._rows.damaged) + len(self._rows.unreadable)
-
-
-async def _in_slices(state: ShardState, rows: StoredRows) -> int:
-    """Load with pauses for the event loop; returns the latest stamp."""
-    steps = load(state, rows)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return int(end.value)
-        await asyncio.sleep(0)

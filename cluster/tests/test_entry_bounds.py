@@ -10,10 +10,10 @@ from cluster.shards.shard import ArchiveLimits
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import FragileStore, World, pass_time, settled
 from storage.log.entry import ENTRY_BYTES_MAX
+from storage.rows.stored_rows import CHANGED_BYTES_MAX
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.outcomes import Progress
 from visibility.contract.results import SendMessageResult, StartMessageMoveTaskResult
-from visibility.rules.turn import CHANGED_BYTES_MAX
 from visibility.tests import prepared
 
 LARGE = "x" * ((1 << 20) - 10)

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from cluster.shards.shard import Shard
-from cluster.tests.virtual_time import CountingEntropy, LoopClock, virtual
+from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.engines.durable import DurableStore, open_store
-from storage.engines.rocks import RocksRows
-from storage.rows.keys import queue_key
 from storage.rows.stored_rows import StoredRows
-from storage.tests.on_disk import changing
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, Request
 from visibility.contract.operations import SendMessage
 from visibility.contract.results import SendMessageResult
-from visibility.state.rows import DamagedRecord
 from visibility.state.state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
@@ -164,28 +157,6 @@ async def test_a_stopped_shard_is_not_opened_again() -> None:
     await pass_time(5)
 
     assert world.opened == 1
-
-
-async def test_a_start_that_meets_damage_lets_go_of_the_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "shard-0"
-    with changing(folder) as changes:
-        changes.put(queue_key(1), b"\x01rubbish")
-
-    async def opened() -> DurableStore:
-        return open_store(folder)
-
-    shard = Shard(
-        0,
-        open_store=opened,
-        clock=LoopClock(),
-        entropy=CountingEntropy(),
-        definitions=KnownQueues(Q),
-    )
-
-    with pytest.raises(DamagedRecord):
-        await shard.start()
-
-    RocksRows(folder).close()
 
 
 @virtual

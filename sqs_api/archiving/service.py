@@ -1,4 +1,4 @@
-"""Archiving: what a node with a lake has beside one without: the hand-over, scheduled jobs, their pages and metrics."""
+"""Archiving: the exporter, scheduled jobs, pages and metrics of a node with a lake."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_view import QueueView
 from cluster.shards.clock import Clock
 from cluster.shards.router import Router
 from cluster.shards.shard import ArchiveLimits
@@ -42,7 +42,7 @@ def check_lake(settings: Settings) -> None:
 
 
 def archive_limits(settings: Settings) -> ArchiveLimits | None:
-    """What a shard hands over; None without a lake. Raises LakeRefused."""
+    """Limits of what a shard keeps for the archive; None without a lake. Raises LakeRefused."""
     check_lake(settings)
     if settings.lake is None:
         return None
@@ -60,7 +60,7 @@ class Archiving:
         self,
         settings: Settings,
         router: Router,
-        catalog: Catalog,
+        catalog: QueueView,
         clock: Clock,
         *,
         store_of: Callable[[int], DurableStore],

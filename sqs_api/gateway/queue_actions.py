@@ -1,7 +1,8 @@
-"""TABLE: the actions that the catalog answers, alone or with shards: those on queues and on message move tasks.
+"""TABLE: the actions that the catalog answers, alone or with shards: those on queues and on message
+move tasks.
 
-Each is a coroutine of the operation, its caller and the base of queue URLs; none is in the hot path. Move tasks name queues
-by ARN and live in the shard of their source.
+Each is a coroutine of the operation, its caller and the base of queue URLs; none is in the hot
+path. Move tasks name queues by ARN and live in the shard of their source.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
+from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from sqs_api.admin.deletions import Deletions
 from visibility.contract import operations as op
@@ -38,10 +40,13 @@ MoveOperation = op.StartMessageMoveTask | op.CancelMessageMoveTask | op.ListMess
 class QueueActions:
     """Answers the catalog's actions."""
 
-    def __init__(self, catalog: Catalog, router: Router, deletions: Deletions) -> None:
+    def __init__(
+        self, catalog: Catalog, router: Router, deletions: Deletions, watch: QueueWatch
+    ) -> None:
         self._catalog = catalog
         self._router = router
         self._deletions = deletions
+        self._watch = watch
 
     def find(self, url: str, caller: Caller) -> QueueDefinition:
         """The queue a QueueUrl names, by its path alone; a bare name is the caller's own.
@@ -64,7 +69,7 @@ class QueueActions:
         result: results.Result | None = await action(self, operation, caller, base_url, request_id)
         return result
 
-    # -- one coroutine an action ------------------------------------------------------------------------------------------
+    # -- one coroutine an action -------------------------------------------------------------------
 
     async def _create_queue(
         self, operation: op.CreateQueue, caller: Caller, base_url: str, request_id: str
@@ -134,9 +139,7 @@ class QueueActions:
     ) -> None:
         queue = self.find(operation.queue_url or "", caller)
         await self._catalog.set_attributes(queue, operation.attributes or {})
-        changed = self._catalog.successor(queue.queue_id)
-        if changed is not None:
-            await self._router.ask(Request(op.QueueChanged(), changed, caller, request_id))
+        await self._watch.confirmed(queue.queue_id)
 
     async def _add_permission(
         self, operation: op.AddPermission, caller: Caller, base_url: str, request_id: str
@@ -178,7 +181,10 @@ class QueueActions:
 def _move_request(
     operation: MoveOperation, catalog: Catalog, caller: Caller, request_id: str
 ) -> Request:
-    """The request to the shard that holds the source and its tasks. Raises ResourceNotFound, InvalidParameterValue."""
+    """The request to the shard that holds the source and its tasks.
+
+    Raises ResourceNotFound, InvalidParameterValue.
+    """
     destination = targets = None
     if isinstance(operation, op.CancelMessageMoveTask):
         source_arn = decode_handle(operation.task_handle or "").source_arn
@@ -193,7 +199,8 @@ def _move_request(
         if refusal is not None:
             raise refusal
         if caller.user is not None or caller.account != source.account:
-            # Only these were checked: a message may come from a queue that names another dead-letter queue by now.
+            # Only these were checked: a message may come from a queue that names another
+            # dead-letter queue by now.
             targets = tuple(queue.arn for queue in sources)
     return Request(operation, source, caller, request_id, destination=destination, targets=targets)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from cluster.catalog.catalog import CATALOG_FILE
+from cluster.catalog.sqlite_coordination import CATALOG_FILE
 from cluster.keys.identity_store import FILE_NAME as IDENTITIES_FILE
 from cluster.keys.keyring import FILE_NAME, Keyring
 from cluster.keys.master_key import FILE_NAME as MASTER_FILE
@@ -19,6 +19,7 @@ from cluster.keys.master_key import (
 )
 from cluster.shards.clock import Clock, Entropy
 from sqs_api.settings.config import Settings
+from storage.copies.second_copy import is_there
 from storage.engines.folder import sync_folder
 
 
@@ -60,8 +61,8 @@ def _expected(settings: Settings) -> str:
 
 def _master_key(settings: Settings, entropy: Entropy) -> bytes:
     """A folder that has messages but no keys, or keys but not the one they are under, must not get others."""
-    has_keys = (settings.data / FILE_NAME).exists()
-    if not has_keys and (settings.data / CATALOG_FILE).exists():
+    has_keys = is_there(settings.data / FILE_NAME)
+    if not has_keys and is_there(settings.data / CATALOG_FILE):
         raise KeysUnusable(f"{settings.data} has queues, but their keys in {FILE_NAME} are missing")
     if settings.master_key is not None:
         try:
@@ -76,7 +77,7 @@ def _master_key(settings: Settings, entropy: Entropy) -> bytes:
 def identities_file(data: Path) -> Path:
     """Where users and keys lie. A folder that has lost them must not begin with a new key. Raises KeysUnusable."""
     file = data / IDENTITIES_FILE
-    if not file.exists() and (data / CATALOG_FILE).exists():
+    if not is_there(file) and is_there(data / CATALOG_FILE):
         raise KeysUnusable(
             f"{data} has queues, but its users and keys in {IDENTITIES_FILE} are missing; "
             "restore a backup, or make new ones with holdfast credentials add"

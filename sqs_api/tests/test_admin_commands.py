@@ -1,4 +1,5 @@
-"""Commands that ask a running service: which queue they mean, and what they say where it cannot answer."""
+"""Commands that ask a running service: which queue they mean, and what they say where it cannot
+answer."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ PLACES = (("1" * 12, REGION), ("2" * 12, "eu-west-1"), ("2" * 12, REGION))
 
 
 async def _delete(served: Served, account: str, region: str) -> None:
-    catalog = served.node._catalog
+    catalog = served.node.owner.catalog
     queue = await catalog.create_queue((account, region, "q"), {}, {})
     await catalog.delete_queue(queue)
 
@@ -37,7 +38,7 @@ async def _run(*arguments: object) -> Said:
     return await asyncio.to_thread(run, *arguments)
 
 
-# -- restore-queue --------------------------------------------------------------------------------------------------------
+# -- restore-queue ---------------------------------------------------------------------------------
 
 
 async def test_a_queue_of_several_accounts_is_restored_where_it_is_said(data: Path) -> None:
@@ -76,7 +77,7 @@ async def test_the_latest_of_several_deletions_in_one_place_is_undone(data: Path
     assert [each["queue_id"] == latest for each in left] == [False]
 
 
-# -- what answers ---------------------------------------------------------------------------------------------------------
+# -- what answers ----------------------------------------------------------------------------------
 
 
 class _OtherServer(BaseHTTPRequestHandler):
@@ -121,7 +122,7 @@ async def test_idle_connections_do_not_keep_commands_out(data: Path, tmp_path: P
         note = read_note(data)
         assert note is not None
         local = urlsplit(note.admin_url)
-        _, pages_server = served.node._server._servers
+        _, pages_server = served.node.worker.transport._servers
         with ExitStack() as idle:
             for _ in range(64):
                 address = (local.hostname or "", local.port or 0)
@@ -135,7 +136,7 @@ async def test_idle_connections_do_not_keep_commands_out(data: Path, tmp_path: P
     assert (said.status, said.err) == (0, "")
 
 
-# -- backups --------------------------------------------------------------------------------------------------------------
+# -- backups ---------------------------------------------------------------------------------------
 
 
 def _key(said: Said) -> SigningKey:

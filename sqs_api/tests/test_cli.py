@@ -57,7 +57,7 @@ def _process(*arguments: object) -> Said:
     return Said(process.returncode, out, err)
 
 
-# -- in this process --------------------------------------------------------------------------------------------------
+# -- in this process -------------------------------------------------------------------------------
 
 
 def test_version_is_the_installed_one() -> None:
@@ -193,10 +193,15 @@ def test_another_master_key_is_refused_with_the_one_that_is_expected(
 def test_damaged_keys_are_refused_in_one_line(data: Path) -> None:
     for suffix in ("-wal", "-shm"):
         (data / f"identities.sqlite{suffix}").unlink(missing_ok=True)
+    known = run("credentials", "--data", data, "list")
     (data / "identities.sqlite").write_bytes(b"no database" * 1000)
+    repaired = run("credentials", "--data", data, "list")
+    for name in ("identities.sqlite", "identities.sqlite.copy"):
+        (data / name).write_bytes(b"no database" * 1000)
 
     said = run("credentials", "--data", data, "list")
 
+    assert (repaired.status, repaired.out) == (0, known.out)
     assert said.status != 0
     assert "cannot open users and keys" in said.err
 
@@ -207,7 +212,7 @@ def test_looking_at_the_keys_of_a_foreign_folder_leaves_nothing_there(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-# -- data folders -----------------------------------------------------------------------------------------------------
+# -- data folders ----------------------------------------------------------------------------------
 
 FOLDERS: dict[str, str] = {
     "not json": "{",
@@ -299,7 +304,7 @@ async def test_a_missing_catalog_costs_no_message_however_often_it_is_tried(
         assert rows.messages(1, [1]) != [None]
 
 
-# -- in processes -----------------------------------------------------------------------------------------------------
+# -- in processes ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -202,7 +202,7 @@ def test_help_needs_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("keys", "grant", "--help").status == 0
 
 
-# -- policy check for keys --------------------------------------------------------------------------------------------
+# -- policy check for keys -------------------------------------------------------------------------
 
 
 async def test_policy_check_says_who_may_use_the_key_of_a_queue(data: Path, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ async def test_policy_check_names_what_it_cannot_check(data: Path) -> None:
     async with serving(data, auth=AuthMode.SIGV4) as served:
         for name, attributes in (("plain", {}), ("unknown", unknown), ("managed", managed)):
             place = ("0" * 12, "us-east-1", name)
-            await served.node._catalog.create_queue(place, attributes, {})
+            await served.node.owner.catalog.create_queue(place, attributes, {})
 
     def refusal(action: str, *queue: str) -> str:
         said = run("policy", "check", "--data", data, "--action", action, *queue)

@@ -1,4 +1,5 @@
-"""The hand-over and the jobs of a node: what they start ends with it, and what they say is what was done."""
+"""The hand-over and the jobs of a node: what they start ends with it, and what they say is what was
+done."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.shards.clock import SystemClock
 from cluster.shards.router import Router
 from cluster.shards.shard import ArchiveLimits, Shard
@@ -25,7 +27,8 @@ from sqs_api.archiving.schedule import Schedule
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.settings.config import Settings
 from storage.copies.export_task import Export, ExportTask, ShardExport
-from storage.engines.durable import Durability, DurableStore, StoreOptions, open_store
+from storage.engines.durable import Durability, DurableStore, StoreOptions
+from storage.engines.opening import open_store
 from storage.rows.appliers import write_archive
 from storage.rows.codec import ArchiveRow, encode_row
 from storage.rows.keys import BATCH, row_key
@@ -40,7 +43,11 @@ _PATIENCE_S = 120
 async def exporter(tmp_path: Path) -> AsyncIterator[Exporter]:
     clock, entropy = SystemClock(), CountingEntropy()
     catalog = await Catalog.open(
-        Path(":memory:"), clock=clock, entropy=entropy, secrets=some_secrets(), shards=[0]
+        await SqliteCoordination.open(Path(":memory:")),
+        clock=clock,
+        entropy=entropy,
+        secrets=some_secrets(),
+        shards=[0],
     )
     store = open_store(tmp_path / "shard", StoreOptions(Durability.MEMORY))
     shard = Shard(

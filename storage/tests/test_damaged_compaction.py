@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-import re
 from pathlib import Path
 
 import pytest
-from rocksdict import Rdict
 
-from storage.engines import rocks
 from storage.engines.durable import DurableStore, StoreOptions
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
@@ -71,33 +68,3 @@ async def test_a_shard_serves_on_after_a_compaction_met_damage(
         await commit(again, _wide(number))
         again.flush()
     assert again.get(b"000000-0519") is not None
-
-
-async def test_a_process_starts_though_a_compaction_meets_damage_at_once(
-    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "damaged"
-    _damaged(folder)
-    store = opened(_OPTIONS, folder)
-    assert await _written_until_refused(store)
-    for number in range(500, 504):
-        with pytest.raises(StoreFailed):
-            await commit(store, _wide(number))
-    await store.abandon()
-    monkeypatch.setattr(rocks, "_uncompacted", set[Path]())
-
-    again = opened(_OPTIONS, folder)
-
-    assert again.get(b"000000-0503") is not None
-
-
-def test_a_folder_that_was_made_with_other_options_is_used_with_ours(tmp_path: Path) -> None:
-    folder = tmp_path / "shard-0"
-    options = rocks.rocks_options()
-    options.set_write_buffer_size(1 << 20)
-    Rdict(str(folder), options).close()
-
-    RocksRows(folder).close()
-
-    (used,) = re.findall(r"Options.write_buffer_size: ([0-9]+)", (folder / "LOG").read_text())
-    assert int(used) == 192 << 20

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import Durability, StoreOptions, log_folder, open_replayed
+from storage.engines.durable import Durability, StoreOptions, log_folder
+from storage.engines.opening import open_replayed
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
