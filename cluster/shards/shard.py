@@ -294,7 +294,7 @@ class Shard:
         self._arm_timer(now_ms)
         self._commit(decided, stamp)
         self.turn_s.observe(self._clock.monotonic_s() - begun_s)
-        self.turn_requests.observe(len(tickets))
+        self.turn_requests.observe(len(tickets) - len(decided.untaken))
 
     def _room_again(self) -> None:
         """The store finished a flush."""

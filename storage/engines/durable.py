@@ -179,9 +179,7 @@ class DurableStore:
         self._rows.write(changes.ops, position)
         self._applied = position
         self.unflushed_rows += len(changes)
-        if self._note is not None and self._note_timer is None:
-            loop = asyncio.get_running_loop()
-            self._note_timer = loop.call_later(_NOTE_S, self._write_note)
+        self._want_note()
         if self._files_timer is None:
             self._check_files_later()
         if self._wants_flush() and self._flushing is None:

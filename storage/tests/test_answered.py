@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from structlog.testing import capture_logs
 
 from storage.engines.durable import Durability, DurableStore, StoreOptions, log_folder
 from storage.engines.live_files import note_of
@@ -359,10 +360,13 @@ async def test_what_a_power_failure_may_take_without_syncs_is_only_reported(
     folder = await crashed(opened, tmp_path, Durability.OS)
     damage(written(folder, tmp_path))
 
-    store = opened(folder, Durability.OS)
+    with capture_logs() as logs:
+        store = opened(folder, Durability.OS)
 
     found = held(store)
     assert found < ROWS
+    lost = [log for log in logs if log["event"] == "log_entries_lost"]
+    assert bool(lost) is store.came_back_shorter
     await fill(store, ROWS, 5)
     await store.close()
     assert held(opened(folder)) == found + 5
