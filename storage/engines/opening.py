@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from storage.engines.durable import Durability, DurableStore, RowStore, StoreOptions, log_folder
+from storage.engines.readable import is_damage
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import (
@@ -42,6 +43,13 @@ def open_store(folder: Path, options: StoreOptions | None = None) -> DurableStor
 
     Raises StoreFailed if another process has it, it is damaged, or it came back shorter than answers told.
     """
+    rows = RocksRows(folder)
+    try:
+        return assemble(rows, SystemDisk(), options or StoreOptions())
+    except StoreFailed as error:
+        if not is_damage(error):
+            raise
+    # A compaction met damage while the log was replayed. That is noted: the next opening takes it.
     return assemble(RocksRows(folder), SystemDisk(), options or StoreOptions())
 
 

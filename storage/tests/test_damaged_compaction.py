@@ -68,3 +68,21 @@ async def test_a_shard_serves_on_after_a_compaction_met_damage(
         await commit(again, _wide(number))
         again.flush()
     assert again.get(b"000000-0519") is not None
+
+
+async def test_a_process_starts_though_a_compaction_meets_damage_at_once(
+    opened: Open, tmp_path: Path
+) -> None:
+    folder = tmp_path / "damaged"
+    _damaged(folder)
+    store = opened(_OPTIONS, folder)
+    assert await _written_until_refused(store)
+    for number in range(500, 504):
+        with pytest.raises(StoreFailed):
+            await commit(store, _wide(number))
+    await store.abandon()
+    folder.with_name("damaged.unreadable").unlink()  # as if no process had met the damage yet
+
+    again = opened(_OPTIONS, folder)
+
+    assert again.get(b"000000-0503") is not None
