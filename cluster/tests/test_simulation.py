@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from cluster.tests.simulation.planted import PLANTS, Plant
-from cluster.tests.simulation.run import simulate
+from cluster.tests.simulation.run import Shape, simulate
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
 _AT_ONCE = 20
@@ -25,6 +25,16 @@ def test_history_is_one_that_sqs_may_have(first: int) -> None:
     for seed in range(first, min(first + _AT_ONCE, SEEDS)):
         findings = simulate(seed).findings
         assert not findings, f"make simulate SEED={seed}"
+
+
+def test_a_flipped_bit_is_reported_and_nothing_wrong_is_served() -> None:
+    losses = 0
+    for seed in range(SEEDS // 5):
+        outcome = simulate(seed, Shape(flips=True))
+        losses += outcome.has_loss
+        assert not outcome.findings, f"make simulate SEED={seed} ARGS=--flips"
+
+    assert losses > SEEDS // 10
 
 
 def test_a_seed_repeats_its_history() -> None:
@@ -42,8 +52,10 @@ def test_a_seed_repeats_its_history() -> None:
     assert digests == {simulate(3).digest.encode() + b"\n"}
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
-def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("plant", "shape"), PLANTS, ids=[plant.__name__ for plant, _ in PLANTS])
+def test_a_planted_bug_is_found(
+    plant: Plant, shape: Shape, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(monkeypatch)
 
-    assert any(simulate(seed, under_way_max=4).findings for seed in range(_UNTIL_FOUND))
+    assert any(simulate(seed, shape).findings for seed in range(_UNTIL_FOUND))

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from cluster.tests.simulation.run import simulate
+from cluster.tests.simulation.run import Shape, simulate
 
 _PROGRESS = 50
 
@@ -17,9 +17,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, help="replay this one, with its history")
+    parser.add_argument("--flips", action="store_true", help="flip bits of the log")
     given = parser.parse_args()
+    shape = Shape(flips=True) if given.flips else None
     if given.seed is not None:
-        outcome = simulate(given.seed)
+        outcome = simulate(given.seed, shape)
         print("\n".join(outcome.lines))
         print(f"seed {given.seed}: {outcome.summary}\ndigest {outcome.digest}")
         return 1 if outcome.findings else 0
@@ -28,7 +30,7 @@ def main() -> int:
     lives = 0
     for number in range(given.seeds):
         seed = given.first + number
-        outcome = simulate(seed)
+        outcome = simulate(seed, shape)
         lives += outcome.lives
         if outcome.findings:
             failed += 1

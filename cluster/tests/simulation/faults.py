@@ -8,14 +8,15 @@ from random import Random
 
 from cluster.tests.simulation.simulation import Simulation
 
-_PAUSE_S_MAX = 3.0
+_PAUSES_S = (0.003, 0.02, 0.3, 3.0)
+_SHORT_PAUSES_S = (0.001, 0.003, 0.01)
 _CLOCK_LEAP_S = 7_200.0
 
 
 class Faults:
     """Lets one thing after the other go wrong."""
 
-    def __init__(self, simulation: Simulation, random: Random) -> None:
+    def __init__(self, simulation: Simulation, random: Random, *, only_crashes: bool) -> None:
         self._simulation = simulation
         self._disk = simulation.machine.disk
         self._random = random
@@ -31,14 +32,15 @@ class Faults:
             self._set_the_clock,
         ]
         often = random.sample(kinds, 3)
-        self._kinds = kinds + often * 3
+        self._kinds = kinds[:3] if only_crashes else kinds + often * 3
+        if only_crashes:
+            self._disk.sync_s = (0.001, 0.02)
+        self._pauses_s = _SHORT_PAUSES_S if only_crashes else _PAUSES_S
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
-            await asyncio.sleep(
-                self._random.choice((0.003, 0.02, 0.3, _PAUSE_S_MAX)) * self._random.random()
-            )
+            await asyncio.sleep(self._random.choice(self._pauses_s) * self._random.random())
             if self._random.random() < 0.05:
                 await self._simulation.stop_cleanly()
             else:

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from cluster.shards.shard import Shard
+from cluster.tests.simulation.run import Shape
 from storage.engines import durable
 from storage.engines.durable import DurableStore, RowStore
 from storage.engines.store import Done
@@ -145,14 +146,16 @@ def trust_a_file_after_a_failed_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Log, "_sync_all", try_twice)
 
 
-PLANTS: tuple[Plant, ...] = (
-    replay_from_one_entry_too_late,
-    forget_the_tail,
-    release_before_the_flush,
-    keep_the_term,
-    answer_before_the_sync,
-    answer_unchanged_turns_at_once,
-    apply_rows_before_the_commit,
-    drop_the_overlay_early,
-    trust_a_file_after_a_failed_sync,
+PLANTS: tuple[tuple[Plant, Shape], ...] = (
+    (replay_from_one_entry_too_late, Shape()),
+    (forget_the_tail, Shape()),
+    (release_before_the_flush, Shape()),
+    (read_by_index_alone, Shape(is_alike=True)),
+    (keep_the_term, Shape()),
+    (answer_before_the_sync, Shape()),
+    (answer_unchanged_turns_at_once, Shape()),
+    (apply_rows_before_the_commit, Shape()),
+    (drop_the_overlay_early, Shape()),
+    (trust_a_file_after_a_failed_sync, Shape()),
 )
+"""Each with the kind of run in which it shows."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
+from string import ascii_lowercase
 from typing import Any
 
 from cluster.tests.simulation import queues
@@ -13,8 +14,8 @@ from cluster.tests.simulation.simulation import Simulation
 
 _PAUSES_S = (0.0, 0.0, 0.001, 0.005, 0.05, 0.5, 2.0)
 _HELD_MAX = 20
-_ALIKE = 0.1
-"""Chance of a seed with messages of one size only."""
+_ALIKE_CLIENTS = 8
+_ALIKE_PAUSE_S_MAX = 0.01
 
 Role = Callable[[Client, int], Coroutine[Any, Any, None]]
 
@@ -106,35 +107,33 @@ async def administer(client: Client, steps: int) -> None:
 
 async def send_alike(client: Client, steps: int) -> None:
     """Send messages of one size, singly: an Entry may then end where a forgotten one of the same size did."""
-    for _ in range(steps * 3):
-        await client.send(queues.PLAIN, [client.new_body(padded_to=24)])
-        await asyncio.sleep(client.random.choice((0.0, 0.0, 0.001)))
+    for _ in range(steps):
+        await client.simulation.connected()
+        await asyncio.sleep(client.random.uniform(0, _ALIKE_PAUSE_S_MAX))
+        await client.send(queues.PLAIN, [client.new_body(padded_to=1_000)])
 
 
-_ROLES: tuple[tuple[str, Role], ...] = (
-    ("s", send_to_standard),
-    ("f", send_to_fifo),
-    ("c", consume),
-    ("d", consume),
-)
+_ROLES: tuple[Role, ...] = (send_to_standard, send_to_fifo, consume, consume)
 
 
-async def work(simulation: Simulation, random: Random, steps: int) -> None:
-    """Let some clients work at the same time."""
-    if random.random() < _ALIKE:
-        roles: list[tuple[str, Role]] = [(name, send_alike) for name in "uvw"]
-    else:
-        roles = _mixed_roles(random)
-    async with asyncio.TaskGroup() as tasks:
-        for name, role in roles:
-            client = Client(simulation, name, Random(random.getrandbits(64)))
-            tasks.create_task(role(client, steps))
-
-
-def _mixed_roles(random: Random) -> list[tuple[str, Role]]:
+def mixed_roles(random: Random) -> list[Role]:
+    """Clients that do all kinds of work."""
     roles = list(_ROLES)
     if random.random() < 0.5:
-        roles.append(random.choice((("t", send_to_standard), ("g", send_to_fifo), ("e", consume))))
+        roles.append(random.choice((send_to_standard, send_to_fifo, consume)))
     if random.random() < 0.6:
-        roles.append(("a", administer))
+        roles.append(administer)
     return roles
+
+
+def alike_roles() -> list[Role]:
+    """Clients that send messages of one size."""
+    return [send_alike] * _ALIKE_CLIENTS
+
+
+async def work(simulation: Simulation, random: Random, roles: Sequence[Role], steps: int) -> None:
+    """Let clients with these roles work at the same time."""
+    async with asyncio.TaskGroup() as tasks:
+        for name, role in zip(ascii_lowercase, roles, strict=False):
+            client = Client(simulation, name, Random(random.getrandbits(64)))
+            tasks.create_task(role(client, steps))

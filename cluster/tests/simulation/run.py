@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import structlog
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.faults import Faults
 from cluster.tests.simulation.queues import define_queues
-from cluster.tests.simulation.roles import work
+from cluster.tests.simulation.roles import alike_roles, mixed_roles, work
 from cluster.tests.simulation.simulation import Simulation
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
@@ -23,9 +23,23 @@ from compat_tests.faults.judge import judge
 from storage.tests.simulated_disk import PowerCut
 
 STEPS = 20
+"""Steps of each client."""
+_ALIKE = 0.1
+"""Chance of a seed with messages of one size."""
 _BUGS = ("append_failed", "turn_failed", "decision_failed", "pulse_failed", "answer_failed")
 """Lines of the log that tell of a bug of ours, whatever the disk did."""
 _PATIENCE_S = 100_000.0
+
+
+class Shape(NamedTuple):
+    """Kind of a run; usually drawn from the seed."""
+
+    under_way_max: int = 4
+    is_alike: bool = False
+    """Messages of one size, and crash after crash: an Entry may end where a forgotten one did."""
+
+    flips: bool = False
+    """Bits of the log flip."""
 
 
 class Outcome(NamedTuple):
@@ -36,6 +50,8 @@ class Outcome(NamedTuple):
     """The history, for a replay to show."""
     lives: int
     summary: str
+    has_loss: bool = False
+    """A start reported that Entries are lost."""
 
     @property
     def digest(self) -> str:
@@ -43,19 +59,23 @@ class Outcome(NamedTuple):
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()[:16]
 
 
-def simulate(seed: int, *, steps: int = STEPS, under_way_max: int | None = None) -> Outcome:
-    """Run one seed to its end."""
+def simulate(seed: int, shape: Shape | None = None) -> Outcome:
+    """Run one seed to its end; with another `shape` it is another history."""
     random = Random(seed)
-    chosen = random.choice((1, 4))
-    machine = Machine(Random(random.getrandbits(64)), under_way_max=under_way_max or chosen)
+    drawn = Shape(random.choice((1, 4)), random.random() < _ALIKE)
+    shape = shape or drawn
+    machine = Machine(Random(random.getrandbits(64)), under_way_max=shape.under_way_max)
+    machine.flips = shape.flips
     loop = VirtualLoop()
     loop.set_exception_handler(_reporter(machine.violations))
     with _watched_log(machine.violations):
         try:
             simulation = Simulation(machine)
             define_queues(machine, simulation.history)
-            faults = Faults(simulation, Random(random.getrandbits(64)))
-            story = _live(simulation, faults, Random(random.getrandbits(64)), steps)
+            faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
+            chance = Random(random.getrandbits(64))
+            roles = alike_roles() if shape.is_alike else mixed_roles(chance)
+            story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)
             except (AssertionError, TimeoutError, ExceptionGroup) as error:
@@ -66,18 +86,23 @@ def simulate(seed: int, *, steps: int = STEPS, under_way_max: int | None = None)
             loop.close()
     findings = list(machine.violations)
     if not findings:
-        findings = judge(simulation.history, excuses_faults=True).broken()
+        verdict = judge(simulation.history, excuses_faults=True)
+        findings = verdict.broken()
+        if machine.has_loss:  # it was reported; what was lost may have been a delete or a lease
+            findings = [str(each) for each in verdict.violations if each.rule == "wrong message"]
     simulation.lines.append(f"findings: {findings}")
     flushes = machine.files.flushes
     summary = f"{simulation.lives} lives, {flushes} flushes, {simulation.history.summary()}"
-    return Outcome(findings, simulation.lines, simulation.lives, summary)
+    return Outcome(findings, simulation.lines, simulation.lives, summary, machine.has_loss)
 
 
-async def _live(simulation: Simulation, faults: Faults, random: Random, steps: int) -> None:
+async def _live(
+    simulation: Simulation, faults: Faults, clients_work: Coroutine[Any, Any, None]
+) -> None:
     async with asyncio.timeout(_PATIENCE_S):
         life = asyncio.create_task(simulation.supervise())
         trouble = asyncio.create_task(faults.run())
-        clients = asyncio.create_task(work(simulation, random, steps))
+        clients = asyncio.create_task(clients_work)
         await asyncio.wait([life, trouble, clients], return_when=asyncio.FIRST_COMPLETED)
         for task in (clients, life, trouble):
             if task.done():

@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from typing import NamedTuple
 
+from cluster.tests.simulation.flips import flip_a_bit
 from cluster.tests.simulation.time import ShardTime
 from cluster.tests.simulation.worker import Machine, Worker
 from compat_tests.faults.history import History, Outcome
@@ -123,6 +124,9 @@ class Simulation:
             disk.crash()
         else:
             disk.kill()
+        machine = self.machine
+        if machine.flips and not machine.has_loss and flip_a_bit(machine, self._random):
+            self.note("a bit flipped")
 
     def _end_life(self) -> None:
         self.time.end()
