@@ -28,6 +28,7 @@ PRINTING = {
 }
 CLOCK_AND_CHANCE = {
     "cluster/shards/clock.py": "the one place that reads the clock and draws random bits",
+    "storage/engines/durable.py": "the default id of a new log; the simulator gives its own",
     "compat_tests/": "a client has a clock of its own",
     "spark_jobs/": "a job is no part of the service",
 }
@@ -43,6 +44,8 @@ BLIND_EXCEPT = {
     "sqs_api/gateway/gateway.py": "the root of a request: a bug becomes InternalError and a log line",
     "cluster/shards/shard.py": "the root of a shard's task: a bug stops the shard, which is reloaded",
     "visibility/rules/turn.py": "deciding changes nothing: a bug in it costs one request, which gets InternalError",
+    "storage/log/disk.py": "the root of a thread's work: the loop is handed the error and decides",
+    "storage/copies/convert.py": "RocksDB raises bare exceptions; a damaged log is opened in another way",
     "spark_jobs/lib/spark.py": "whatever keeps Spark from starting is said in one line",
     "sqs_api/admin/deletions.py": "the root of dropping and restoring queues: a bug is logged and the step repeated",
     "sqs_api/periodic.py": "the root of repeated work: a bug is a log line, and the work comes again",

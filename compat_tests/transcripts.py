@@ -26,12 +26,12 @@ BUDGET_S = 45.0
 
 _STEP_S_MAX = 10.0
 _MARGIN_S = 0.3
-_BEFORE_S = 0.8
+_BEFORE_S = 1.5
 _EDGE = 0.9
 _LATE_S = 0.5
 _RECENT = 6  # commands, more than lie between a timeout's beginning and its end
 _PATIENCE_S = 5.0
-_SETTLED_S = 0.15
+_SETTLED_S = 0.1
 _BASE = 10**19  # SequenceNumber of a queue's message 0
 _DEFAULTS = {
     "VisibilityTimeout": "30",
@@ -51,7 +51,7 @@ class Unsupported(Exception):
 
 
 class Late(Exception):
-    """The machine was too slow to tell."""
+    """The machine was too slow to tell; the text is what came."""
 
 
 class Story:
@@ -63,6 +63,7 @@ class Story:
         self._urls: dict[str, str] = {}
         self._given: dict[str, Options] = {}
         self._handles: dict[str, str] = {}
+        self._tasks: dict[str, str] = {}
         self._polls: dict[str, Future[list[str]]] = {}
         self._waits_on: dict[str, str] = {}
         """Queues by poller."""
@@ -96,9 +97,10 @@ class Story:
                 self._give_up(commands)
                 continue
             if _masked(came) != _masked(self._expected):
+                lines = [*commands, "---- expected", *self._expected, "---- came", *came]
                 if self._is_slow:
-                    raise Late
-                yield "\n".join([*commands, "---- expected", *self._expected, "---- came", *came])
+                    raise Late("\n".join(lines))
+                yield "\n".join(lines)
 
     def close(self) -> None:
         """Leave the polls that still wait."""
@@ -307,10 +309,18 @@ class Story:
         if "rate" in options:
             members["MaxNumberOfMessagesPerSecond"] = int(options["rate"])
         try:
-            self._call("StartMessageMoveTask", **members)
+            self._tasks[words[0]] = self._call("StartMessageMoveTask", **members)["TaskHandle"]
         except ClientError as error:
             return [f"{_name(error.code)}: {error.message}"]
         return ["done"]
+
+    def _do_cancel(self, words: list[str], options: Options) -> list[str]:
+        members = {"TaskHandle": self._tasks[words[0]]}
+        try:
+            answer = self._call("CancelMessageMoveTask", **members)
+        except ClientError as error:
+            return [f"{_name(error.code)}: {error.message}"]
+        return [f"{answer['ApproximateNumberOfMessagesMoved']} moved so far"]
 
     def _do_tasks(self, words: list[str], options: Options) -> list[str]:
         members = {"SourceArn": self._arn(words[0]), "MaxResults": 10}

@@ -19,6 +19,7 @@ from sqs_api.commands.policy import policy
 from sqs_api.commands.remove_queue import delete_queue, purge_queue
 from sqs_api.commands.restore import restore
 from sqs_api.commands.restore_queue import restore_queue
+from sqs_api.commands.salvage import salvage
 from sqs_api.commands.serve import check_config, example_config, serve
 from sqs_api.commands.usage import usage
 from sqs_api.commands.users import users
@@ -54,6 +55,7 @@ for command in (
     backup,
     restore,
     verify,
+    salvage,
     convert,
     jobs,
     lake_export,
@@ -63,8 +65,9 @@ for command in (
 
 
 def main() -> None:
-    """Run isolated from the current folder and the environment's Python settings, so that nobody's own `auth` or
-    `storage` package is in the way. (-I would also hide packages of a `pip install --user`.)"""
+    """Run isolated from the current folder and the environment's Python settings, so that nobody's
+    own `auth` or `storage` package is in the way. (-I would also hide packages of a `pip install
+    --user`.)"""
     if not (sys.flags.ignore_environment and sys.flags.safe_path):
         os.execv(sys.executable, [sys.executable, "-EP", "-m", "sqs_api", *sys.argv[1:]])
     os.umask(0o077)  # messages and keys are for their owner only

@@ -55,24 +55,26 @@ from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.settings.declaring import DeclarationRefused, declare_queues, declare_users
 from sqs_api.settings.keys import identities_file, open_keyring
-from storage.engines.durable import DurableStore, StoreOptions, open_store
+from storage.engines.durable import DurableStore, StoreOptions
 from storage.engines.folder import FolderRefused, open_folder
 from storage.engines.in_use import refuse_if_in_use
+from storage.engines.opening import open_store
 from storage.engines.store import StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
 from visibility.state.rows import DamagedRecord
 
 _STOP_S = 10.0
-"""How long a stop waits for running requests."""
+"""Time that a stop gives running requests."""
 _DISCONNECT_S = 0.05
-"""How long a stop waits for idle connections to close."""
+"""Time that a stop gives idle connections to close."""
 _DISK_CHECK_S = 1.0
 _USAGE_WRITE_S = 60.0
 _DATA_KEY_CHECK_S = 15.0
-"""How often the age of data keys is looked at; KmsDataKeyReusePeriodSeconds is a minute or more."""
+"""Interval of the check of data keys; KmsDataKeyReusePeriodSeconds is a minute or more."""
 _DELETION_CHECK_S = 60.0
-"""Interval at which deleted queues are dropped that can be restored no more; a restore checks the time itself."""
+"""Interval at which deleted queues are dropped that can be restored no more; a restore checks the
+time itself."""
 _RESERVES_FOR_DELETED = 2.0
 """Deleted queues are dropped early below this multiple of the disk reserve, so that sends go on."""
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -104,7 +106,9 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._clock_leaps = 0
-        self._clock = SystemClock(on_leap=self._clock_leapt)
+        self._clock = SystemClock()
+        self._shard_clocks: list[SystemClock] = []
+        """They alone know the time before a start, and report leaps."""
         self._entropy = SystemEntropy()
         self._log = structlog.get_logger("node")
         self._sync_s = Histogram(SYNC_BOUNDS_S)
@@ -194,6 +198,8 @@ class Node:
             monotonic_s=self._clock.monotonic_s,
             sync_s=self._sync_s,
         )
+        clock = SystemClock(on_leap=self._clock_leapt)
+        self._shard_clocks.append(clock)
 
         async def opened() -> DurableStore:
             store = self._stores[number] = await asyncio.to_thread(open_store, folder, options)
@@ -202,7 +208,7 @@ class Node:
         return Shard(
             number,
             open_store=opened,
-            clock=SystemClock(on_leap=self._clock_leapt),
+            clock=clock,
             entropy=self._entropy,
             definitions=self._catalog,
             archive=self._archive_limits,
@@ -314,7 +320,7 @@ class Node:
         self._metrics = Metrics(self._accounting)
 
     def _note(self, event: str, **fields: object) -> None:
-        """Tell the audit log of what happened to the node itself."""
+        """Note an event of the node itself in the audit log."""
         if self._audit is not None:
             self._audit.note(event, **fields)
 
@@ -363,7 +369,7 @@ class Node:
     def _is_ready(self) -> bool:
         return self._ready and self._router.ready
 
-    # -- what is looked at again and again --------------------------------------------------------------------------------
+    # -- periodic work -----------------------------------------------------------------------------
 
     def _watch(self) -> None:
         self._periodic = Periodic()
@@ -397,9 +403,11 @@ class Node:
             await self._look_at_deletions()
 
     async def _look_at_deletions(self) -> None:
-        """Drop deleted and purged queues that can be restored no more, or that the disk has no space for."""
+        """Drop deleted and purged queues that can be restored no more, or that the disk has no
+        space for."""
         try:
-            trusted_ms = self._clock.trusted_ms(self._clock.now_ms())
+            trusted = (clock.trusted_ms(clock.now_ms()) for clock in self._shard_clocks)
+            trusted_ms = min(filter(None, trusted), default=0)
             await self._deletions.look(
                 trusted_ms or int(self._clock.wall_s() * 1000),
                 disk_is_short=self._disk.is_shorter_than(_RESERVES_FOR_DELETED),
@@ -407,7 +415,7 @@ class Node:
         except aiosqlite.Error as error:
             self._log.error("deleted_queues_not_dropped", error=str(error))
 
-    # -- the end ----------------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     async def stop(self) -> None:
         """Take no new requests, finish running ones, end long polls early, close everything."""

@@ -1,4 +1,7 @@
-"""Periodic: work that a node repeats until it stops. None is cancelled in its work, and a failure does not end one."""
+"""Periodic: work that a node repeats until it stops.
+
+None is cancelled in its work, and a failure does not end one.
+"""
 
 from __future__ import annotations
 

@@ -38,6 +38,10 @@ class QueueView:
             raise QueueDoesNotExist()
         return queue
 
+    def all_queues(self) -> Iterator[QueueDefinition]:
+        """See `Definitions.all_queues`."""
+        return iter(self)
+
     def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
         """The queue with this id, None if it was deleted; a queue that can be restored counts as deleted."""
         return self._by_id.get(queue_id)

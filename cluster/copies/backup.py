@@ -34,9 +34,10 @@ from storage.copies.manifest import (
     Manifest,
     write_manifest,
 )
-from storage.engines.durable import DurableStore, open_replayed
+from storage.engines.durable import DurableStore
 from storage.engines.folder import FolderRefused, check_folder, open_folder
 from storage.engines.in_use import refuse_if_in_use
+from storage.engines.opening import open_replayed
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.rows.keys import FORMAT_VERSION

@@ -25,7 +25,7 @@ from storage.engines.store import StoreFailed
 from storage.rows.appliers import write_archive
 from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow, encode_row
-from storage.rows.keys import FORMAT_VERSION, queue_key
+from storage.rows.keys import APPLIED_KEY, FORMAT_VERSION, queue_key
 from storage.rows.stored_rows import StoredRows, load_archive
 from visibility.state.rows import DamagedRecord
 
@@ -71,7 +71,7 @@ def restore(backup: Path, data: Path) -> Manifest:
         try:
             _restore(backup, data, manifest)
         except BaseException:
-            _empty(data)
+            empty_folder(data)
             raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -134,13 +134,15 @@ def skip_sequences(data: Path, manifest: Manifest) -> None:
                     row, next_sequence=row.next_sequence + SEQUENCES_SKIPPED
                 )
                 changes.put(queue_key(queue_id), encode_row(skipped))
+            changes.delete(APPLIED_KEY)  # the log begins anew
             store.write(changes.ops)
             store.flush()
         finally:
             store.close()
 
 
-def _empty(data: Path) -> None:
+def empty_folder(data: Path) -> None:
+    """Remove what a copy that was given up has made."""
     with suppress(OSError):
         for child in data.iterdir():
             if child.is_dir():

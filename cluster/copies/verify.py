@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
@@ -20,12 +20,13 @@ from cluster.copies.restore import difference
 from cluster.keys.keyring import FILE_NAME as KEYRING_FILE
 from storage.checks.consistency import check_archive, check_queue
 from storage.checks.damage import Finding, check_rows
+from storage.checks.missing import count_missing
+from storage.checks.readable_rows import Damage, ReadableRows
 from storage.copies.files import files_below, hash_file
 from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
 from storage.engines.folder import check_folder, open_folder
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
-from storage.log import Reading
 from storage.rows.codec import QueueRow, decode_row
 from storage.rows.keys import APPLIED_KEY, queue_key, queue_of
 from visibility.state.events import THE_SHARD, ArchivedMessage, StoredMessage
@@ -74,7 +75,11 @@ class FolderCheck:
                     yield f"shard {number}: {error}"
                 else:
                     opened.callback(views[number].close)
-                    yield from _log_findings(number, views[number].log)
+                    yield from (
+                        f"shard {number}: {name} is damaged; its copy was read"
+                        for name in views[number].restored
+                    )
+                    yield from (f"shard {number}: {each}" for each in views[number].log_findings())
             for database in sorted(self._folder.glob("*.sqlite")):
                 yield from self._check_database(database)
             for number, view in views.items():
@@ -144,8 +149,10 @@ class FolderCheck:
     def _check_shard(self, number: int, view: RocksView) -> Iterator[str]:
         """Rows by themselves; then, of queues without damage, whether they agree: else one damage is found many times."""
         queue_ids: dict[int, bool] = {}
+        damages: list[Damage] = []
         for found in check_rows(view):
             if isinstance(found, Finding):
+                damages.append(Damage(found.key, found.until or found.key + b"\0", found.what))
                 if found.queue_id is not None:
                     queue_ids[found.queue_id] = False
                 yield self._line(number, found)
@@ -164,6 +171,19 @@ class FolderCheck:
                         yield self._line(number, finding)
                 except DamagedRecord as error:
                     yield self._line(number, Finding(error.key, error.reason))
+
+        yield from self._check_complete(number, view, queue_ids, damages)
+
+    def _check_complete(
+        self, number: int, view: RocksView, queue_ids: Iterable[int], damages: list[Damage]
+    ) -> Iterator[str]:
+        """Each queue that may lack messages, with their number: also those of which nothing can be read."""
+        rows = ReadableRows(view)
+        for queue_id in sorted({*queue_ids, *self._known} - {THE_SHARD}):
+            if any(damage.touches(queue_id) for damage in damages):
+                missing = count_missing(rows, queue_id, damages)
+                if missing:
+                    yield f"shard {number}, {self._queue(queue_id)}: {missing}"
 
     def _check_rows_agree(self, number: int, view: RocksView, queue_id: int) -> Iterator[Finding]:
         if queue_id == THE_SHARD:
@@ -195,21 +215,12 @@ class FolderCheck:
         queue_id = finding.queue_id
         if queue_id is None:
             return f"shard {number}: {finding.what}"
-        known = self._known.get(queue_id)
-        queue = f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
+        queue = self._queue(queue_id)
         return f"shard {number}, {queue}, {finding.table}, {finding.key.hex()}: {finding.what}"
 
-
-def _log_findings(number: int, log: Reading) -> Iterator[str]:
-    """Entries that are missing from a shard's log, and damage without loss."""
-    for lost in log.lost:
-        queues = ", ".join(map(str, sorted(lost.queue_ids))) or "unknown"
-        yield (
-            f"shard {number}: entries {lost.first} to {lost.last} of its log are lost ({lost.reason}); "
-            f"queues: {queues}"
-        )
-    for warning in log.warnings:
-        yield f"shard {number}: {warning}"
+    def _queue(self, queue_id: int) -> str:
+        known = self._known.get(queue_id)
+        return f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
 
 
 def _open_unchanged(file: Path) -> sqlite3.Connection:

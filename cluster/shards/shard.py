@@ -139,9 +139,7 @@ class Shard:
         """
         store = await self._open_store()
         try:
-            rows = StoredRows(store)
-            state = ShardState(rows, self._definitions, self._sealing)
-            last_stamp_ms = await _in_slices(state, rows)
+            rows, state, last_stamp_ms = await self._loaded(store)
             highest = max(state.queues, default=0)
             if highest_queue_id is not None and highest > highest_queue_id:
                 raise CatalogOlder(
@@ -159,6 +157,25 @@ class Shard:
         self._begin(is_older=store.came_back_shorter)
         self._want_turn()
 
+    async def _loaded(self, store: Store) -> tuple[StoredRows, ShardState, int]:
+        """Memory as the rows describe it, and the latest stamp; damaged queues are rebuilt first."""
+        try:
+            return await _in_slices(self._empty(store))
+        except DamagedRecord as damage:
+            self._log.error("rows_damaged", error=str(damage))
+        known = {queue.queue_id: queue.settings.fifo for queue in self._definitions.all_queues()}
+        for healed in await store.heal(known):
+            self._log.error(
+                "queue_rebuilt",
+                queue_id=healed.queue_id,
+                reason=healed.reason,
+                messages=str(healed.missing or ""),
+            )
+        return await _in_slices(self._empty(store))
+
+    def _empty(self, store: Store) -> ShardState:
+        return ShardState(StoredRows(store), self._definitions, self._sealing)
+
     def _begin(self, *, is_older: bool) -> None:
         """Commit what a crash left undone.
 
@@ -172,7 +189,7 @@ class Shard:
             if is_older or not archive.source:
                 archive.source = f"{self._entropy.bits128():032x}"
                 self._commit(begin(self._state, stamp, []), stamp)
-        while unfinished := unfinished_purges(self._state):
+        while self.ready and (unfinished := unfinished_purges(self._state)):
             # One at a time: the next may continue where it ends.
             self._commit(begin(self._state, stamp, [unfinished[0]]), stamp)
 
@@ -225,7 +242,8 @@ class Shard:
                     await broken.abandon()
                     broken = None
                 await self.start()
-                self._log.warning("store_reopened")
+                if self.ready:  # else another reopening has begun
+                    self._log.warning("store_reopened")
                 return
             except Exception as error:  # whatever it was: to try again is all that can be done
                 if str(error) != said:  # a full disk says the same each second
@@ -287,7 +305,8 @@ class Shard:
             self._fail(StoreFailed(str(error)))
             return
         self._deferred = decided.deferred
-        if decided.deferred or self._state.due:
+        self._inbox.extendleft(reversed(decided.untaken))
+        if decided.deferred or decided.untaken or self._state.due or self._state.to_wake:
             self._want_turn()
         self._arm_timer(now_ms)
         self._commit(decided, stamp)
@@ -432,12 +451,14 @@ class Shard:
         return 0 if self._rows is None else len(self._rows.damaged) + len(self._rows.unreadable)
 
 
-async def _in_slices(state: ShardState, rows: StoredRows) -> int:
-    """Load with pauses for the event loop; returns the latest stamp."""
+async def _in_slices(state: ShardState) -> tuple[StoredRows, ShardState, int]:
+    """Load with pauses for the event loop; returns the latest stamp, too. Raises DamagedRecord."""
+    rows = state.rows
+    assert isinstance(rows, StoredRows)
     steps = load(state, rows)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            return int(end.value)
+            return rows, state, int(end.value)
         await asyncio.sleep(0)

@@ -172,14 +172,17 @@ class Driver:
         deferred: list[Ticket] = []
         tickets = [reply.ticket for reply in replies]
         for _ in range(_TURNS_MAX):
-            deferred = self._one_turn(deferred, tickets)
-            tickets = []
+            deferred, tickets = self._one_turn(deferred, tickets)
             due_ms = self.state.deadlines.next_at_ms()
-            if not deferred and not self.state.due and (due_ms is None or due_ms > self.now_ms):
+            is_due = due_ms is not None and due_ms <= self.now_ms
+            if not (deferred or tickets or self.state.due or self.state.to_wake or is_due):
                 return replies
         raise AssertionError("the shard never comes to rest")
 
-    def _one_turn(self, deferred: list[Ticket], tickets: list[Ticket]) -> list[Ticket]:
+    def _one_turn(
+        self, deferred: list[Ticket], tickets: list[Ticket]
+    ) -> tuple[list[Ticket], list[Ticket]]:
+        """Returns what the next Turn decides first, and what did not find room in this one."""
         self.turns += 1
         stamp = Stamp(self.now_ms, self._entropy.bits128, self.trusted_ms)
         decided = run(self.state, stamp, deferred, tickets)
@@ -194,4 +197,4 @@ class Driver:
         check_shard(self.state)
         for ticket, answer in decided.answers:
             ticket.on_answer(answer)
-        return decided.deferred
+        return decided.deferred, decided.untaken

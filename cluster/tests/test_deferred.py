@@ -8,8 +8,10 @@ from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, AsSubmitted, World, pass_time, settled
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
+from visibility.contract.results import SendMessageResult
 from visibility.rules.dead_letters import MOVES_MAX
 from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
 
 DEAD = prepared.queue_named("dead", 3)
 SPENT = prepared.queue_named("spent", 4, dead_letters_to=DEAD, VisibilityTimeout="0")
@@ -313,3 +315,27 @@ async def test_a_short_poll_moves_a_message_to_its_own_queue_and_loses_nothing()
     (counted,) = await world.asked(prepared.counters(SELF))
 
     assert counted.answers == [QueueCounters(1, 0, 0)]
+
+
+@virtual
+async def test_a_long_poll_that_is_woken_before_its_queue_is_continued_waits_at_the_successor() -> (
+    None
+):
+    """The catalog has purged the queue; the shard is still to be told of it."""
+    queue = prepared.queue_named("purged", 7)
+    queues = KnownQueues(queue)
+    world = await World(definitions=queues).start()
+    await world.asked(prepared.send(queue, "old"))
+    await world.asked(prepared.receive(queue, timeout_s=5))
+    (poll,) = await world.asked(prepared.receive(queue, wait_s=20))
+
+    successor = queues.purge(queue)
+    await pass_time(5.1)
+    assert poll.answers == []
+    (purged,) = await world.asked(prepared.purge(queue, successor))
+    (sent,) = await world.asked(prepared.send(successor, "new"))
+
+    assert purged.answers == [None]
+    assert sent.refusal is SendMessageResult
+    assert poll.bodies == ["new"]
+    assert world.shard.failures == 0

@@ -59,7 +59,7 @@ def test_dead_letters_wait_for_a_purge_of_their_queue(suffix: str) -> None:
         driver.submit(prepared.receive(source, 10, timeout_s=1))
     driver.pass_time(1000)
     receive = Reply(prepared.receive(source, 10, dead_letter_queue=dead))
-    deferred = driver._one_turn([], [receive.ticket])
+    deferred, _ = driver._one_turn([], [receive.ticket])
     assert deferred
 
     successor = known.purge(dead)

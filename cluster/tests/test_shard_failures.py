@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from cluster.shards.shard import Shard
-from cluster.tests.virtual_time import CountingEntropy, LoopClock, virtual
+from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.engines.durable import DurableStore, open_store
-from storage.engines.rocks import RocksRows
-from storage.rows.keys import queue_key
-from storage.tests.on_disk import changing
+from storage.rows.stored_rows import StoredRows
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, Request
 from visibility.contract.operations import SendMessage
 from visibility.contract.results import SendMessageResult
-from visibility.state.rows import DamagedRecord
+from visibility.state.state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -164,28 +159,6 @@ async def test_a_stopped_shard_is_not_opened_again() -> None:
     assert world.opened == 1
 
 
-async def test_a_start_that_meets_damage_lets_go_of_the_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "shard-0"
-    with changing(folder) as changes:
-        changes.put(queue_key(1), b"\x01rubbish")
-
-    async def opened() -> DurableStore:
-        return open_store(folder)
-
-    shard = Shard(
-        0,
-        open_store=opened,
-        clock=LoopClock(),
-        entropy=CountingEntropy(),
-        definitions=KnownQueues(Q),
-    )
-
-    with pytest.raises(DamagedRecord):
-        await shard.start()
-
-    RocksRows(folder).close()
-
-
 @virtual
 async def test_a_shard_whose_backup_is_not_done_when_it_fails_is_opened_after_it() -> None:
     world = await World().start()
@@ -200,3 +173,46 @@ async def test_a_shard_whose_backup_is_not_done_when_it_fails_is_opened_after_it
 
     assert is_ready(world)
     assert (world.store.abandoned, world.opened) == (1, 2)
+
+
+@virtual
+async def test_a_turn_that_fails_at_its_very_end_refuses_everybody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = await World().start()
+
+    def failing(self: StoredRows, queue: QueueState, now_ms: int) -> None:
+        raise RuntimeError("a bug where a Turn ends")
+
+    monkeypatch.setattr(StoredRows, "record_queue", failing)
+    (sent,) = await world.asked(prepared.send(Q, "a"))
+    monkeypatch.undo()
+    await pass_time(REOPENED_S)
+    (counted,) = await world.asked(prepared.counters(Q))
+
+    assert sent.refusal is ServiceUnavailable
+    assert counted.answers == [QueueCounters(0, 0, 0)]
+
+
+@virtual
+async def test_a_start_whose_first_entry_is_refused_opens_the_store_once_more() -> None:
+    """A crash left two purges undone, and the disk refuses the Entry that makes up for the first."""
+    queues = KnownQueues(Q, OTHER)
+    world = World(definitions=queues)
+    await world.start()
+    for queue in (Q, OTHER):
+        await world.asked(prepared.send(queue, "a"))
+        queues.purge(queue)
+
+    world.store.fails = True
+    await world.asked(prepared.send(Q, "b"))
+    world.store.fails = True
+    await pass_time(REOPENED_S)
+    assert not is_ready(world)
+    await pass_time(10)
+
+    assert is_ready(world)
+    assert world.opened == 3
+    assert world.shard.failures == 2
+    (counted,) = await world.asked(prepared.counters(queues.queues[Q.queue_id + 1_000]))
+    assert counted.answers == [QueueCounters(0, 0, 0)]

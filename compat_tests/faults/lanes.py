@@ -1,4 +1,4 @@
-"""The lanes of a traffic: who sends, consumes, fails, moves, purges and restores."""
+"""The lanes of a traffic: sending, consuming, failing, moving, purging and restoring."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ KINDS = ("standard", "fifo", "moves", "removals")
 WORKING_S_MAX = 0.3
 """Between a receive and its deletes, so that there is a backlog to lose."""
 
-_PAUSE_S_MAX = 0.02
 _GROUPS = 3
 _SIZES = (10, 10, 200, 200, 4_000, 20_000)
 _NOT_NOW = "already a task running|Only active tasks can be cancelled"
@@ -64,7 +63,7 @@ async def send(traffic: Traffic, queue_name: str, *, batch: int) -> None:
             await calls.send(queue, [_letter(chance, queue, name) for name in names])
             if not traffic.is_sending:
                 return
-            await asyncio.sleep(chance.uniform(0, _PAUSE_S_MAX) * batch)
+            await asyncio.sleep(chance.uniform(0, traffic.pause_s_max) * batch)
 
 
 async def send_in_order(traffic: Traffic, queue_name: str, *, batch: int) -> None:
@@ -79,7 +78,7 @@ async def send_in_order(traffic: Traffic, queue_name: str, *, batch: int) -> Non
                 pass
             if chance.random() < 0.05:
                 await calls.send(queue, letters)  # the service must drop these
-            await asyncio.sleep(chance.uniform(0, _PAUSE_S_MAX) * batch)
+            await asyncio.sleep(chance.uniform(0, traffic.pause_s_max) * batch)
 
 
 def _letter(chance: random.Random, queue: Queue, name: str) -> Letter:
@@ -141,16 +140,18 @@ async def _settle(
 
 
 async def fail_to_consume(traffic: Traffic, queue_name: str) -> None:
-    """Receive and delete nothing, so that messages become dead letters."""
+    """Receive and delete nothing, so that messages become dead letters, of which half are deleted."""
     queue, chance = traffic.history.queues[queue_name], traffic.draw()
     is_target = queue_name.startswith("letters")
     async with caller(traffic.endpoint, traffic.history) as calls:
         while traffic.is_sending:
             hidden_s = chance.choice((0, 1))
             received = await calls.receive(queue, hidden_s)
-            if received and hidden_s and chance.random() < 0.5:
+            if received and is_target and chance.random() < 0.5:
+                await calls.delete(queue, received)
+            elif received and hidden_s and chance.random() < 0.5:
                 await calls.change(queue, received, 0)
-            await asyncio.sleep(chance.uniform(0, 1 if is_target else 0.1))
+            await asyncio.sleep(chance.uniform(0, 0.1))
 
 
 # -- moving, purging, deleting, restoring -----------------------------------------------------------------------------
@@ -213,7 +214,9 @@ async def _restore(traffic: Traffic, name: str) -> None:
     begun = time.monotonic()
     outcome = Outcome.UNKNOWN
     while outcome is Outcome.UNKNOWN and traffic.is_sending:
-        asked = partial(_ask_to_restore, traffic.endpoint.url, traffic.endpoint.credentials, name)
+        credentials = traffic.endpoint.credentials
+        assert credentials is not None
+        asked = partial(_ask_to_restore, traffic.endpoint.url, credentials, name)
         outcome = await asyncio.to_thread(asked)
         history.restorations.append(Removal(name, begun, time.monotonic(), outcome))
         await asyncio.sleep(RESTING_S)

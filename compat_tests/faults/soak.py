@@ -36,6 +36,7 @@ STOP_S_MAX = 1.0
 STOPS_EVERY_S = 20.0
 KILLS_EVERY_S = 8.0
 VISIBILITY_S = 30
+PAUSE_S_MAX = 0.06
 PARKED_POLLS = 20
 
 
@@ -93,7 +94,9 @@ class Soak:
         self._begun = time.monotonic()
         self._samples: list[Sample] = []
         self._kills = self._stops = 0
-        self._traffic = Traffic(endpoint_of(node), seed, visibility_s=VISIBILITY_S)
+        self._traffic = Traffic(
+            endpoint_of(node), seed, visibility_s=VISIBILITY_S, pause_s_max=PAUSE_S_MAX
+        )
         self._chance = self._traffic.draw()
 
     async def run(self) -> list[str]:

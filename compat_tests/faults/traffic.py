@@ -18,6 +18,8 @@ from compat_tests.faults.caller import Caller, Reply, caller
 from compat_tests.faults.history import History, Outcome, Queue
 
 VISIBILITY_S = 5
+PAUSE_S_MAX = 0.02
+"""Between two sends of a lane, for each message."""
 
 Lane = Coroutine[Any, Any, None]
 
@@ -31,11 +33,13 @@ class Traffic:
         seed: int,
         *,
         visibility_s: int = VISIBILITY_S,
+        pause_s_max: float = PAUSE_S_MAX,
         tags: dict[str, str] | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.history = History()
         self.visibility_s = visibility_s
+        self.pause_s_max = pause_s_max
         self.numbers = itertools.count(1)
         self.is_sending = True
         self._chance = random.Random(seed)

@@ -29,11 +29,14 @@ from sqs_api.http.origins import KnownHosts
 _PASSED_ON = re.compile(rb"forwarded|via|x-real-ip|x-forwarded-.*")
 """Headers of proxies."""
 _SWEEP_S = 60.0
-"""How often signatures that are valid no more are forgotten."""
+"""Interval at which expired signatures are forgotten."""
 
 
 class AdminRequest(NamedTuple):
-    """A request for a page. Header names are in lower case; `parts` are the groups of the page's path."""
+    """A request for a page.
+
+    Header names are in lower case; `parts` are the groups of the page's path.
+    """
 
     method: str
     target: bytes
@@ -70,7 +73,8 @@ class AdminAccess:
         region: str,
         wall_s: Callable[[], float],
     ) -> None:
-        """`local_key` signs local commands; `verifier` has all other keys and is None in open mode."""
+        """`local_key` signs local commands; `verifier` has all other keys and is None in open
+        mode."""
         self._hosts = hosts
         self._local_id = local_key.access_key_id
         self._local = Verifier(CredentialSet([local_key]))
@@ -121,16 +125,21 @@ class AdminAccess:
 
 
 class _SentOnce:
-    """Signatures of accepted requests that change something, kept while they are valid, so that none can be replayed."""
+    """Signatures of accepted requests that change something, kept while they are valid, so that
+    none can be replayed."""
 
     def __init__(self, started_s: float) -> None:
-        """`started_s`: what was signed before this process began may have been accepted by the one before it."""
+        """`started_s`: what was signed before this process began may have been accepted by the one
+        before it."""
         self._started_s = started_s
         self._swept_s = started_s
         self._until_s: dict[bytes, float] = {}
 
     def add(self, claim: Claim, now_s: float) -> None:
-        """Raise AccessDenied for a repeated signature. Strangers cannot fill the table: they are refused before."""
+        """Raise AccessDenied for a repeated signature.
+
+        Strangers cannot fill the table: they are refused before.
+        """
         if claim.signed_at_s < int(self._started_s):
             raise AccessDenied(
                 "This request was signed before the service started: sign another one."

@@ -1,7 +1,8 @@
 """PAGES: the administrative pages, and the action that a policy must allow for each.
 
-A new page needs a row here and an answer in `admin_side.admin_answers`. All pages require a signature and refuse browsers
-(`admin_access.py`); those that change something are audited (`admin.py`).
+A new page needs a row here and an answer in `admin_side.admin_answers`. All pages require a
+signature and refuse browsers (`admin_access.py`); those that change something are audited
+(`admin.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ PURGE_QUEUE = "holdfast:PurgeQueue"
 
 
 class AdminPage(NamedTuple):
-    """A page. `path` is a regular expression, relative to RESERVED; its groups are passed to the answer."""
+    """A page.
+
+    `path` is a regular expression, relative to RESERVED; its groups are passed to the answer.
+    """
 
     action: str
     method: str

@@ -72,7 +72,10 @@ class AdminSide:
         )
 
     def leave_note(self, address: str, admin_address: str) -> None:
-        """Write the note. A failure is logged only, since commands can be given the address by an option."""
+        """Write the note.
+
+        A failure is logged only, since commands can be given the address by an option.
+        """
         try:
             write_note(self._settings.data, local_url(address), admin_address, self._local_key)
         except OSError as error:
@@ -87,7 +90,8 @@ class AdminSide:
 def admin_answers(
     backups: Backups, catalog: Catalog, deletions: Deletions, lake: Archiving | None
 ) -> dict[str, Answer]:
-    """The answers of the pages in `admin_actions.PAGES`, by action; those of the archive need a lake."""
+    """The answers of the pages in `admin_actions.PAGES`, by action; those of the archive need a
+    lake."""
     answers: dict[str, Answer] = {
         BACKUP: partial(make_backup, backups),
         LIST_DELETED_QUEUES: partial(list_deleted, deletions),

@@ -15,8 +15,8 @@ from storage.copies.manifest import BackupRefused, Manifest
 from storage.engines.durable import DurableStore
 
 _FLUSHES = 2
-"""The first writes out what waits in memory, the second what came meanwhile: so much less for the checkpoint, during which
-nothing else in the process runs."""
+"""The first writes out what waits in memory, the second what came meanwhile: so much less for the
+checkpoint, during which nothing else in the process runs."""
 
 
 class Backups:
@@ -46,11 +46,14 @@ class Backups:
 
     @property
     def is_running(self) -> bool:
-        """Whether a backup is being made."""
+        """True while a backup is being made."""
         return self._task is not None and not self._task.done()
 
     async def make(self, target: Path, *, with_master_key: bool) -> Manifest:
-        """Write a backup to `target`; goes on if the caller is cancelled. Raises BackupRefused, with nothing left there."""
+        """Write a backup to `target`; goes on if the caller is cancelled.
+
+        Raises BackupRefused, with nothing left there.
+        """
         if self.is_running or self._is_stopping:
             raise BackupRefused("another backup is being made, or the service stops")
         self._task = asyncio.create_task(self._make(target, with_master_key))
@@ -97,7 +100,8 @@ class Backups:
             self._draft = None
 
     async def stop(self) -> None:
-        """Give up the backup that is being made, and wait until its threads let go of the stores."""
+        """Give up the backup that is being made, and wait until its threads let go of the
+        stores."""
         self._is_stopping = True
         if self._draft is not None:
             self._draft.stop()
@@ -106,6 +110,6 @@ class Backups:
 
 
 def _retrieved(task: asyncio.Task[Manifest]) -> None:
-    """The failure was logged; whoever asked may have hung up."""
+    """Ignore a failure: it was logged, and its client may have hung up."""
     if not task.cancelled():
         task.exception()

@@ -1,7 +1,8 @@
-"""Deletions: deleting, purging and restoring queues, and dropping them when they can be restored no more.
+"""Deletions: deleting, purging and restoring queues, and dropping them when they can be restored no
+more.
 
-For every client a deleted queue does not exist and a purged one is empty, from the answer on. The messages are kept for the
-restore window.
+For every client a deleted queue does not exist and a purged one is empty, from the answer on. The
+messages are kept for the restore window.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ from visibility.contract.outcomes import Progress
 
 _PRINCIPAL = "operator"
 _STEPS_MAX = 2
-"""Steps of dropping and restoring that one Turn gets at most: each takes milliseconds of the event loop."""
+"""Steps of dropping and restoring that one Turn gets at most: each takes milliseconds of the event
+loop."""
 
 
 class Deletions:
-    """Belongs to the event loop's thread. Work that goes on after an answer is resumed by the next start."""
+    """Belongs to the event loop's thread.
+
+    Work that goes on after an answer is resumed by the next start.
+    """
 
     def __init__(self, catalog: Catalog, router: Router) -> None:
         self._catalog = catalog
@@ -42,7 +47,8 @@ class Deletions:
         """Queues whose messages are being dropped or restored."""
 
     def report_unknown(self) -> None:
-        """Log queues whose messages are here though the catalog knows nothing of them: they are kept, out of reach."""
+        """Log queues whose messages are here though the catalog knows nothing of them: they are
+        kept, out of reach."""
         known = {queue.queue_id for queue in self._catalog}
         known |= {kept.queue.queue_id for kept in self._catalog.kept}
         for shard in self._router.shards.values():
@@ -50,7 +56,7 @@ class Deletions:
                 if queue.queue_id not in known and queue.stored:
                     self._log.error("queue_unknown", queue_id=queue.queue_id, messages=queue.stored)
 
-    # -- delete and purge -------------------------------------------------------------------------------------------------
+    # -- delete and purge --------------------------------------------------------------------------
 
     async def delete(self, queue: QueueDefinition, *, force: bool = False) -> None:
         """Delete a queue. Raises what `Catalog.delete_queue` raises."""
@@ -62,18 +68,19 @@ class Deletions:
     async def purge(self, queue: QueueDefinition, *, force: bool = False) -> None:
         """Purge a queue. Raises what `Catalog.purge_queue` raises, and ServiceUnavailable."""
         purged, successor = await self._catalog.purge_queue(queue, force=force)
-        # Nothing may run between the catalog's change and this: requests from here on name the successor.
+        # Nothing may run between the catalog's change and this: requests from here on name the
+        # successor.
         await self._ask(op.ContinueQueue(), purged, successor)
         self._go_on()
 
-    # -- restore ----------------------------------------------------------------------------------------------------------
+    # -- restore -----------------------------------------------------------------------------------
 
     def all(self) -> list[KeptQueue]:
         """The queues that can be restored now, the latest deleted first."""
         return self._catalog.restorable_queues()
 
     def messages(self, kept: KeptQueue) -> int:
-        """How many messages a restore would bring back."""
+        """The number of messages that a restore would bring back."""
         state = self._router.shards[kept.queue.shard].queue(kept.queue.queue_id)
         return 0 if state is None else state.stored
 
@@ -82,10 +89,11 @@ class Deletions:
         return kept.deleted_at_ms + self._catalog.kept.window_ms
 
     async def restore(self, queue_id: int) -> QueueDefinition:
-        """Bring a deleted queue back, or the messages of a purged one, also if the caller is cancelled meanwhile.
+        """Bring a deleted queue back, or the messages of a purged one, also if the caller is
+        cancelled meanwhile.
 
-        Returns the queue that has the messages now. Those that are in flight follow when their leases are over. Raises
-        QueueDoesNotExist and QueueNameExists, see `Catalog.restore_queue`.
+        Returns the queue that has the messages now. Those that are in flight follow when their
+        leases are over. Raises QueueDoesNotExist and QueueNameExists, see `Catalog.restore_queue`.
         """
         return await asyncio.shield(self._task(self._restore(queue_id)))
 
@@ -99,7 +107,8 @@ class Deletions:
         return queue
 
     async def _restore_messages(self, queue_id: int, *, waits: bool = True) -> None:
-        """Move what a purged queue holds to the queue that continues it; without `waits`, only what is not in flight."""
+        """Move what a purged queue holds to the queue that continues it; without `waits`, only what
+        is not in flight."""
         operation = op.RestoreMessages()
         while (kept := self._catalog.kept.get(queue_id)) is not None:
             successor = self._catalog.successor(queue_id)
@@ -118,10 +127,11 @@ class Deletions:
                 return
             await asyncio.sleep(step.again_in_ms / 1000)
 
-    # -- drop -------------------------------------------------------------------------------------------------------------
+    # -- drop --------------------------------------------------------------------------------------
 
     async def look(self, now_ms: int, *, disk_is_short: bool = False) -> None:
-        """End the windows that are over at `now_ms` (epoch), and go on with what was begun. Raises aiosqlite.Error.
+        """End the windows that are over at `now_ms` (epoch), and go on with what was begun. Raises
+        aiosqlite.Error.
 
         On a disk that is short of space, the queue that was deleted or purged first goes at once.
         """
@@ -185,7 +195,7 @@ class Deletions:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # -- shards -----------------------------------------------------------------------------------------------------------
+    # -- shards ------------------------------------------------------------------------------------
 
     async def _step(
         self, operation: Operation, queue: QueueDefinition, to: QueueDefinition | None = None

@@ -1,4 +1,5 @@
-"""Everything that is not SQS: /healthz, /readyz, the metrics, and the pages of `admin_actions.PAGES`."""
+"""Everything that is not SQS: /healthz, /readyz, the metrics, and the pages of
+`admin_actions.PAGES`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """TABLE: what the metrics page says of each queue, under CloudWatch's meanings.
 
-Queues beyond a cap have no labels of their own: the fullest ones do, the others are summed up, so that ten thousand queues
-neither hold the loop nor fill whoever reads the page.
+Queues beyond a cap have no labels of their own: the fullest ones do, the others are summed up, so
+that ten thousand queues neither hold the loop nor fill whoever reads the page.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ _GROUP_GAUGES = {
     "messages_delayed_in_quiet_groups": "Delayed messages that are not of a noisy group.",
     "oldest_message_age_in_quiet_groups_seconds": "Age of the oldest message of a quiet group.",
 }
-"""Shown for queues that have groups in flight or noisy ones; in the order of `visibility.state.gauges.GroupGauges`."""
+"""Shown for queues that have groups in flight or noisy ones; in the order of
+`visibility.state.gauges.GroupGauges`."""
 
 
 class _Seen(msgspec.Struct):
@@ -89,7 +90,8 @@ class QueueMetrics:
         of_the_gateway: tuple[dict[int, int], ...],
         queues_max: int,
     ) -> None:
-        """`of_the_gateway`: what the gateway counts by queue id; `queues_max`: how many queues have labels of their own."""
+        """`of_the_gateway`: what the gateway counts by queue id; `queues_max`: how many queues have
+        labels of their own."""
         self._catalog = catalog
         self._router = router
         self._wall_s = wall_s

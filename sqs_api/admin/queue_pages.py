@@ -38,7 +38,7 @@ class _Named(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def list_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
-    """What can be restored."""
+    """Deleted and purged queues that can be restored."""
     return web.json_response(
         [
             _shown(kept.queue)

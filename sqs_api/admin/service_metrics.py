@@ -1,4 +1,7 @@
-"""TABLE: what the metrics page says of the service itself. Every part that counts something is read here."""
+"""TABLE: what the metrics page says of the service itself.
+
+Every part that counts something is read here.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The note that a running service keeps in its data folder for local commands: its address and a key.
+"""The note that a running service keeps in its data folder for local commands: its address and a
+key.
 
     DATA/service.json   written at start, removed at stop; mode 600
 
-Each start makes a new key. It is valid for the pages under /_holdfast/ only, and only from loopback.
+Each start makes a new key. It is valid for the pages under /_holdfast/ only, and only from
+loopback.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class ServiceNote(msgspec.Struct, frozen=True):
 
 
 def local_url(url: str) -> str:
-    """The address for programs on this machine: where a service listens on all addresses, the loopback one."""
+    """The address for programs on this machine: where a service listens on all addresses, the
+    loopback one."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 

@@ -6,7 +6,8 @@
     the configured folder  HOLDFAST_DATA, else that of HOLDFAST_CONFIG, else ./holdfast-data
     http://127.0.0.1:9324
 
-Requests to a service with a note are signed with the key in the note, all others with the access key that AWS SDKs find.
+Requests to a service with a note are signed with the key in the note, all others with the access
+key that AWS SDKs find.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class PlaceUnknown(Exception):
 
 
 class Place(NamedTuple):
-    """A service. `url` serves SQS, `admin_url` the administrative pages; `find_key` returns the signing key."""
+    """A service.
+
+    `url` serves SQS, `admin_url` the administrative pages; `find_key` returns the signing key.
+    """
 
     url: str
     admin_url: str
@@ -131,7 +135,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def key_of_environment(environment: Mapping[str, str]) -> SigningKey | None:
-    """The access key in the environment, else in the shared credentials file; None if there is none."""
+    """The access key in the environment, else in the shared credentials file; None if there is
+    none."""
     region = (
         environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
     )

@@ -1,8 +1,8 @@
 """Exporter: brings messages that left their queues to the lake, and snapshots of what waits.
 
-The shard decides (`visibility/rules/archive.py`): it seals batches and forgets those that are archived. What is on
-disk is then written to the lake by a process of its own, so that no request waits for it. One at a time; a failure
-is tried again.
+The shard decides (`visibility/rules/archive.py`): it seals batches and forgets those that are
+archived. What is on disk is then written to the lake by a process of its own, so that no request
+waits for it. One at a time; a failure is tried again.
 """
 
 from __future__ import annotations
@@ -42,17 +42,19 @@ from visibility.rules.archive import the_shard
 
 EXPORT_CHECK_S = 1.0
 BATCH_BYTES = 64 << 20
-"""What waits is sealed once it takes so much on disk, or once it has waited for `archive_seal_s`."""
+"""Size on disk at which waiting messages become a batch; they do after `archive_seal_s` in any
+case."""
 _SNAPSHOT_SHARE = 10
-"""A snapshot may take a tenth of the time at most: after one that took long the next comes later."""
+"""A snapshot may take a tenth of the time at most: after one that took long the next comes
+later."""
 _AGAIN_S = (1.0, 60.0)
-"""How soon a failed export is tried again, at first and at last."""
+"""Delays before a failed export is tried again, the first and the longest."""
 _RESERVES = 2.0
-"""Below so many times the disk's reserve of free space nothing more is handed over."""
+"""Stop exporting below this multiple of the disk reserve."""
 _FILLING = 0.5
 """From this part of its limit on, what waits for the archive is warned of."""
 _END_S = 3.0
-"""What a stop gives the process that writes to the lake to remove what it leaves."""
+"""Time that a stop gives the writing process to remove its leftovers."""
 _OPERATOR = Caller("", "", "operator")
 _WORKER = [sys.executable, "-EP", "-m", "sqs_api", "lake-export"]
 
@@ -62,7 +64,7 @@ class ExportFailed(Exception):
 
 
 class InLake(NamedTuple):
-    """What a shard's batches are called, and up to which one all are in the lake."""
+    """The source of a shard's batches, and the last one up to which all are in the lake."""
 
     source: str
     shard: int
@@ -106,11 +108,12 @@ class Exporter:
         self.damaged = 0
         self.failures = 0
         self.succeeded_at_s = 0.0
-        """When the lake was last written to or found up to date, as an instant of the wall clock; 0 for never."""
+        """When the lake was last written to or found up to date, as an instant of the wall clock; 0
+        for never."""
         self.queue_ages: list[dict[str, Any]] = []
-        """What the queue-age job found last, of the queues with the oldest messages."""
+        """Latest result of the queue-age job, for the queues with the oldest messages."""
 
-    # -- again and again --------------------------------------------------------------------------------------------------
+    # -- again and again ---------------------------------------------------------------------------
 
     async def look(self) -> None:
         """Do what is due."""
@@ -137,12 +140,13 @@ class Exporter:
         return archive.open_size >= BATCH_BYTES or waited_ms >= self._settings.archive_seal_s * 1000
 
     def _is_behind(self, shard: Shard) -> bool:
-        """Whether batches were sealed that are not in the lake, as far as is known."""
+        """True if some sealed batches are not known to be in the lake."""
         batches = shard.archive.batches
         return bool(batches) and next(reversed(batches)) > self.in_lake.get(shard.number, 0)
 
     def _make_room(self) -> None:
-        """A disk that is nearly full takes no more for the archive: sends are refused only at half of that."""
+        """A disk that is nearly full takes no more for the archive: sends are refused only at half
+        of that."""
         limit = self._settings.archive_max_mib << 20
         for shard in self._router.shards.values():
             shard.archive.size_max = 0 if self._disk.is_shorter_than(_RESERVES) else limit
@@ -156,10 +160,13 @@ class Exporter:
             self._log.warning("archive_filling", bytes=waiting, lake=self._settings.lake)
         self._is_filling = filling
 
-    # -- what jobs ask for ------------------------------------------------------------------------------------------------
+    # -- what jobs ask for -------------------------------------------------------------------------
 
     async def seal(self) -> list[InLake]:
-        """Bring all that waits to the lake now, also if the caller is cancelled meanwhile. Raises ExportFailed."""
+        """Bring all that waits to the lake now, also if the caller is cancelled meanwhile.
+
+        Raises ExportFailed.
+        """
         task = asyncio.create_task(self._seal())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -176,7 +183,10 @@ class Exporter:
         ]
 
     async def acknowledge(self, place: InLake) -> int:
-        """The archive has these batches for good: forget their messages, and return how many. Raises QueueError."""
+        """The archive has these batches for good: forget their messages, and return how many.
+
+        Raises QueueError.
+        """
         shard = self._router.shards[place.shard]
         before = shard.archive.first_position
         operation = AcknowledgeArchive(source=place.source, batch=place.batch)
@@ -187,7 +197,7 @@ class Exporter:
         request = Request(operation, the_shard(shard.number), _OPERATOR, "hand-over")
         await self._router.ask(request)
 
-    # -- the export -------------------------------------------------------------------------------------------------------
+    # -- the export --------------------------------------------------------------------------------
 
     async def _run(self, *, takes_snapshot: bool) -> None:
         async with self._running:

@@ -1,4 +1,5 @@
-"""The pages of the archive: what waits, GET /_holdfast/archive; and what the jobs ask for, with POST and JSON.
+"""The pages of the archive: what waits, GET /_holdfast/archive; and what the jobs ask for, with
+POST and JSON.
 
 /_holdfast/archive/seal      {}                    bring all that waits to the lake, then answer
 /_holdfast/archive/archived  {"source", "shard", "batch", "table", "table_id", "version"}
@@ -75,7 +76,10 @@ class ArchivePages:
         return web.json_response({"shards": [place._asdict() for place in places]})
 
     async def acknowledge(self, sent: AdminRequest) -> web.Response:
-        """The number of removed messages; none is removed unless the table has it. Raises QueueError."""
+        """The number of removed messages; none is removed unless the table has it.
+
+        Raises QueueError.
+        """
         try:
             said = msgspec.json.decode(sent.body, type=_Archived)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

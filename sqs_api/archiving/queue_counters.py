@@ -1,4 +1,5 @@
-"""Flows: what came to and left each queue since the last flush to the lake, and how long deleted messages were there."""
+"""Flows: messages that entered and left each queue since the last flush to the lake, and times that
+deleted ones spent."""
 
 from __future__ import annotations
 
@@ -31,13 +32,15 @@ class _Read(msgspec.Struct):
     """A queue's counts as they were."""
 
     source: Counts
-    """A shard that was loaded anew counts from nothing, in another one; after a purge the same one goes on."""
+    """A shard that was loaded anew counts from nothing, in another one; after a purge the same one
+    goes on."""
     counts: Counts
     times: dict[int, int]
 
 
 class _Flush(NamedTuple):
-    """What was read of a shard, by queue id; also of deleted queues, which may be restored and go on counting."""
+    """A reading of a shard, by queue id; deleted queues are in it, since a restored one goes on
+    counting."""
 
     at_ms: int
     reads: dict[int, _Read]
@@ -54,7 +57,8 @@ class Flows:
         self._reading: dict[int, _Flush] = {}
 
     async def read(self, shard: Shard, now_ms: int) -> list[dict[str, Any]]:
-        """A row for each queue of the shard that has messages or moved any, as `archive_schema.FLOW` with milliseconds."""
+        """A row for each queue of the shard that has messages or moved any, as
+        `archive_schema.FLOW` with milliseconds."""
         rows: list[dict[str, Any]] = []
         before = self._written.get(shard.number, self._began)
         flush = self._reading[shard.number] = _Flush(now_ms, {})
@@ -75,7 +79,7 @@ class Flows:
         return rows
 
     def written(self) -> None:
-        """What was read last is in the lake."""
+        """Note that the latest reading is in the lake."""
         self._written |= self._reading
         self._reading = {}
 

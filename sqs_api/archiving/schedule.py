@@ -1,4 +1,5 @@
-"""Schedule: runs the Spark jobs over the lake again and again, on one machine, each in a process of its own."""
+"""Schedule: runs the Spark jobs over the lake again and again, on one machine, each in a process of
+its own."""
 
 from __future__ import annotations
 
@@ -32,10 +33,13 @@ class Schedule:
         self.runs: dict[tuple[str, str], int] = {}
         """By job and outcome, "done" or "failed"."""
         self.took_s: dict[str, float] = {}
-        """How long the last run of a job took."""
+        """Duration of a job's last run."""
 
     async def run(self) -> None:
-        """All jobs, one after the other. A failure is logged; the next run does what this one did not."""
+        """All jobs, one after the other.
+
+        A failure is logged; the next run does what this one did not.
+        """
         for job in _JOBS:
             if not self._is_stopping:
                 await self._run(job)

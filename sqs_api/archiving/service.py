@@ -1,4 +1,4 @@
-"""Archiving: what a node with a lake has beside one without: the hand-over, scheduled jobs, their pages and metrics."""
+"""Archiving: the exporter, scheduled jobs, pages and metrics of a node with a lake."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_lake(settings: Settings) -> None:
 
 
 def archive_limits(settings: Settings) -> ArchiveLimits | None:
-    """What a shard hands over; None without a lake. Raises LakeRefused."""
+    """Limits of what a shard keeps for the archive; None without a lake. Raises LakeRefused."""
     check_lake(settings)
     if settings.lake is None:
         return None

@@ -1,1 +1,4 @@
-"""The subcommands of `holdfast`, one file a topic. Heavy imports are inside the functions: a command starts fast."""
+"""The subcommands of `holdfast`, one file a topic.
+
+Heavy imports are inside the functions: a command starts fast.
+"""

@@ -1,4 +1,5 @@
-"""`holdfast backup`: copy everything as of one point in time, from a running service or from a folder at rest."""
+"""`holdfast backup`: copy everything as of one point in time, from a running service or from a
+folder at rest."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ from sqs_api.commands.options import URL, Refused, admin_client, load, note, sho
 def backup(target: Path, url: str | None, data: Path | None, *, with_master_key: bool) -> None:
     """Copy queues, messages and keys to the new folder TARGET, as of one point in time.
 
-    The service writes TARGET itself, on its machine, and goes on answering. A backup on the data folder's own file system
-    shares its files by hard links: it takes no time and no space, and does not survive that disk.
+    The service writes TARGET itself, on its machine, and goes on answering. A backup on the data
+    folder's own file system shares its files by hard links: it takes no time and no space, and does
+    not survive that disk.
     """
     from sqs_api.admin.service_note import FILE_NAME
 
@@ -43,7 +45,8 @@ def backup(target: Path, url: str | None, data: Path | None, *, with_master_key:
 def _ask_service(
     url: str | None, data: Path | None, target: Path, with_master_key: bool
 ) -> dict[str, int] | None:
-    """The counts of the backup; None if the folder's service is gone. The lock on its files guards against a mistake."""
+    """The counts of the backup; None if the folder's service is gone. The lock on its files guards
+    against a mistake."""
     from sqs_api.commands.client import AdminRefused, ServiceAway
 
     try:

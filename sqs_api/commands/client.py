@@ -1,4 +1,7 @@
-"""Client of the administrative pages, for commands and jobs. It signs requests and follows neither redirects nor proxies."""
+"""Client of the administrative pages, for commands and jobs.
+
+It signs requests and follows neither redirects nor proxies.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,8 @@ class AdminClient:
         self._clock, self._entropy = SystemClock(), SystemEntropy()
 
     def restore_queue(self, name: str, account: str | None, region: str | None) -> dict[str, Any]:
-        """Restore the latest deleted or purged queue of that name; an account or region of None is any, if only one has it.
+        """Restore the latest deleted or purged queue of that name; an account or region of None is
+        any, if only one has it.
 
         Returns it as it was among `deleted_queues`. Has no time limit.
         """
@@ -62,8 +66,8 @@ class AdminClient:
         return named[0]
 
     def deleted_queues(self) -> list[dict[str, Any]]:
-        """The queues that can be restored, the latest first: `queue_id`, `account`, `region`, `name`, `purged`,
-        `messages`, `deleted_at_ms`, `restorable_until_ms`."""
+        """The queues that can be restored, the latest first: `queue_id`, `account`, `region`,
+        `name`, `purged`, `messages`, `deleted_at_ms`, `restorable_until_ms`."""
         names = ("queue_id", "account", "region", "name", "purged", "messages")
         times = ("deleted_at_ms", "restorable_until_ms")
         found = self.ask("GET", "deleted-queues")
@@ -77,8 +81,8 @@ class AdminClient:
         self.ask("POST", f"queues/{how}", named)
 
     def make_backup(self, target: str, *, with_master_key: bool) -> dict[str, Any]:
-        """Have the service write a backup to an absolute path on its machine; returns `queues`, `deleted_queues`, `files`,
-        `bytes`. Has no time limit."""
+        """Have the service write a backup to an absolute path on its machine; returns `queues`,
+        `deleted_queues`, `files`, `bytes`. Has no time limit."""
         wanted = {"target": target, "with_master_key": with_master_key}
         made = self.ask("POST", "backups", wanted, answer_s=None)
         return self._members(made, "queues", "deleted_queues", "files", "bytes")
@@ -86,7 +90,10 @@ class AdminClient:
     def ask(
         self, method: str, page: str, content: object = None, *, answer_s: float | None = ANSWER_S
     ) -> Any:
-        """The JSON answer of a page, named relative to /_holdfast/. Raises AdminConflict for status 409."""
+        """The JSON answer of a page, named relative to /_holdfast/.
+
+        Raises AdminConflict for status 409.
+        """
         url = self._place.admin_url
         body = b"" if content is None else json.dumps(content).encode()
         try:

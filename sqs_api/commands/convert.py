@@ -23,7 +23,6 @@ def convert(data: Path, accept_loss: bool) -> None:
     Needs little space: files that never change are shared with the old folders, which stay as a backup. It may be
     interrupted at any time and run again; the old version opens the folder until the last step.
     """
-    from storage.copies.convert import KEPT_FORMAT_FILE
     from storage.copies.convert import convert as convert_folder
     from storage.engines.folder import FolderRefused
     from storage.engines.store import StoreFailed
@@ -35,8 +34,7 @@ def convert(data: Path, accept_loss: bool) -> None:
     except (StoreFailed, OSError) as error:
         click.echo(f"holdfast: nothing was converted: {error}", err=True)
         sys.exit(1)
-    names = ", ".join(str(folder) for folder in kept)
-    click.echo(
-        f"{data} has format 4 now. The old files are kept in {names} (and {KEPT_FORMAT_FILE}):"
-    )
-    click.echo("remove them once the service has run on the new ones.")
+    click.echo(f"{data} has format 4 now. What it had before is kept as a backup:")
+    for file in kept:
+        click.echo(f"    {file}")
+    click.echo("Remove these once the service has run on the new files.")

@@ -1,4 +1,5 @@
-"""`holdfast jobs`: runs a Spark job in a process of its own, which needs the extra packages of holdfast[spark]."""
+"""`holdfast jobs`: runs a Spark job in a process of its own, which needs the extra packages of
+holdfast[spark]."""
 
 from __future__ import annotations
 

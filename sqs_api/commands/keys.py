@@ -38,7 +38,8 @@ _NAME = re.compile(r"(?!aws/)[A-Za-z0-9/_-]{1,250}")
 def keys(
     context: click.Context, data: Path | None, config_file: Path | None, account: str | None
 ) -> None:
-    """Manage the keys that messages are encrypted under; a running server sees changes within a second.
+    """Manage the keys that messages are encrypted under; a running server sees changes within a
+    second.
 
     NAME is the alias of a key of the account, or a key's id.
     """
@@ -70,7 +71,8 @@ def list_keys(obj: Any) -> None:
 @pass_opened
 @audited
 def add(obj: Any, name: str) -> None:
-    """Make a key of the account. Its queues can name it as KmsMasterKeyId: NAME, alias/NAME, or its id.
+    """Make a key of the account. Its queues can name it as KmsMasterKeyId: NAME, alias/NAME, or its
+    id.
 
     Queues of other accounts name it by its ARN, and those who use them need a grant.
     """
@@ -175,9 +177,11 @@ def revoke(obj: Any, name: str, grantee: str) -> None:
 @pass_opened
 @audited
 def change_master(obj: Any, new_file: Path | None) -> None:
-    """Wrap all keys under another master key. No message is written again, and a running server goes on.
+    """Wrap all keys under another master key. No message is written again, and a running server
+    goes on.
 
-    With --to, the next start must be told of that key: by --master-key-file, or HOLDFAST_MASTER_KEY.
+    With --to, the next start must be told of that key: by --master-key-file, or
+    HOLDFAST_MASTER_KEY.
     """
     from cluster.keys.master_key import KeysUnusable, read_master_key, replace_master_key
     from cluster.shards.clock import SystemEntropy

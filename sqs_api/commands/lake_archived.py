@@ -1,4 +1,7 @@
-"""`holdfast lake-archived`: the process in which a running service reads the archive's table. Not for people."""
+"""`holdfast lake-archived`: the process in which a running service reads the archive's table.
+
+Not for people.
+"""
 
 from __future__ import annotations
 

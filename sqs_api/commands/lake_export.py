@@ -1,4 +1,7 @@
-"""`holdfast lake-export`: the process that a running service starts to write to the lake. Not for people."""
+"""`holdfast lake-export`: the process that a running service starts to write to the lake.
+
+Not for people.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the commands share: refusals in one line, and settings from flags, environment and file."""
+"""Shared parts of the commands: refusals in one line, and settings from flags, environment and
+file."""
 
 from __future__ import annotations
 
@@ -143,7 +144,8 @@ def user_of(store: IdentityStore, account: str, name: str) -> User:
 def pass_opened(command: Callable[..., object]) -> Callable[..., None]:
     """As click.pass_obj, for a group whose object is a function that opens the data folder.
 
-    It runs once the command's own arguments are read, so that --help and wrong uses touch no folder.
+    It runs once the command's own arguments are read, so that --help and wrong uses touch no
+    folder.
     """
 
     @wraps(command)

@@ -77,10 +77,10 @@ def check(
 ) -> None:
     """Say whether a call is allowed and which policy decides. Ends with 1 if it is not.
 
-    Reads the data folder, so a server need not run. Conditions see who asks, the queue's tags and the time of now; what else
-    a request says, such as its address, is given by --condition.
+    Reads the data folder, so a server need not run. Conditions see who asks, the queue's tags and
+    the time of now; what else a request says, such as its address, is given by --condition.
     """
-    from sqs_api.gateway.access import said_of_caller
+    from sqs_api.gateway.condition_keys import said_of_caller
 
     settings = load(config_file, {"data": data})
     asked_for = _asked_for(settings, action, queue)

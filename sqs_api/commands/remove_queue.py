@@ -1,4 +1,5 @@
-"""`holdfast delete-queue` and `purge-queue`: the same as the actions, and for protected queues with --force."""
+"""`holdfast delete-queue` and `purge-queue`: the same as the actions, and for protected queues with
+--force."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ _DAMAGED = 1
 def restore(backup: Path, data: Path) -> None:
     """Make a data folder as it was when BACKUP was made, to start the service on.
 
-    Every file is checked on the way. Messages that were deleted after the backup are there again, those sent after it are
-    not. A damaged backup is named, file by file, and ends with status 1.
+    Every file is checked on the way. Messages that were deleted after the backup are there again,
+    those sent after it are not. A damaged backup is named, file by file, and ends with status 1.
     """
     from cluster.copies.restore import BackupDamaged
     from cluster.copies.restore import restore as restore_backup

@@ -48,9 +48,23 @@ serve.params += [_flag(*field) for field in scalar_fields()]
 def check_config(config_file: Path | None) -> None:
     """Say whether the service would start with this configuration."""
     settings = load(config_file, {})
+    _check_data(settings.data)
     _check_files(settings)
     for name in type(settings).model_fields:
         click.echo(f"{name} = {getattr(settings, name)}")
+
+
+def _check_data(data: Path) -> None:
+    """Look at the data folder if there is one: else the start makes it. Raises Refused."""
+    from storage.engines.folder import FORMAT_FILE, FolderRefused, check_folder
+
+    try:
+        if (data / FORMAT_FILE).exists():
+            check_folder(data)
+    except OSError as error:
+        raise Refused(f"cannot use data folder {data}: {error.strerror}") from error
+    except FolderRefused as error:
+        raise Refused(str(error)) from error
 
 
 def _check_files(settings: Settings) -> None:

@@ -1,4 +1,5 @@
-"""`holdfast users`: who there is beside the accounts themselves, and what their policies let them do."""
+"""`holdfast users`: who there is beside the accounts themselves, and what their policies let them
+do."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ _FOUND = 1
 def verify(folder: Path) -> None:
     """Say what is damaged in FOLDER, a data folder or a backup, one finding a line.
 
-    Ends with status 0 if all is sound, with 1 if not. Changes nothing, and may run beside the service.
+    Ends with status 0 if all is sound, with 1 if not. Changes nothing, and may run beside the
+    service.
     """
     from cluster.copies.verify import FolderCheck
     from storage.engines.folder import FolderRefused

@@ -1,13 +1,15 @@
-"""Access: may this caller do this? Finds the policies that have a say, and what conditions want to know of the request.
+"""Access: decides whether a caller may do something, by the policies that apply and the condition
+keys of the request.
 
-In the hot path a caller with an account's own key, on a queue of that account without a policy, costs three comparisons.
-Source: service authorization reference of Amazon SQS; StartMessageMoveTask and CreateQueue's tags from the developer guide.
+In the hot path a caller with an account's own key, on a queue of that account without a policy,
+costs three comparisons.
+Source: service authorization reference of Amazon SQS; StartMessageMoveTask and CreateQueue's tags
+from the developer guide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
@@ -23,6 +25,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.keys.key_owners import NamedKey
 from cluster.keys.keyring import Keyring
 from cluster.shards.clock import Clock
+from sqs_api.gateway.condition_keys import said_of_caller, said_of_tags
 from sqs_api.gateway.key_access import (
     NEEDS,
     RECEIVE,
@@ -41,13 +44,18 @@ from visibility.contract.operations import Operation
 from visibility.rules.move_tasks import decode_handle
 
 _MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
-"""What StartMessageMoveTask needs on its source, beside itself."""
+"""Further permissions on the source that StartMessageMoveTask needs."""
 _MOVE_DESTINATION = "sqs:SendMessage"
-"""What it needs on its destination; without one, on each queue that the source is a dead-letter queue of."""
+"""Permission on its destination; without one, on each queue that the source is a dead-letter queue
+of."""
+
+_Admitted = tuple[Caller, type[Operation], int, int]
+"""Caller, operation, id and version of a queue."""
+_ADMITTED_MAX = 50_000
 
 
 class Sender(Protocol):
-    """Where a request came from."""
+    """The origin of a request."""
 
     @property
     def source_ip(self) -> str:
@@ -55,7 +63,7 @@ class Sender(Protocol):
 
     @property
     def is_secure(self) -> bool:
-        """Whether it came over TLS."""
+        """True if it came over TLS."""
 
 
 class Access:
@@ -64,7 +72,10 @@ class Access:
     def __init__(
         self, catalog: Catalog, clock: Clock, keyring: Keyring, *, enforced: bool, region: str
     ) -> None:
-        """`enforced` False: everybody may do everything, as in open mode. `region` is that of unsigned requests."""
+        """`enforced` False: all is allowed, as in open mode.
+
+        `region` is that of unsigned requests.
+        """
         self._keys = KeyAccess(keyring)
         self._catalog = catalog
         self._clock = clock
@@ -72,12 +83,20 @@ class Access:
         self._nobody = anonymous(region)
         self._identities = Identities()
         self._authorizer = Authorizer(_read)
+        self._admitted: set[_Admitted] = set()
+        """Allowed without a look at the request, by these users and policies. Bounded."""
         self.denied = 0
         """Calls that were denied."""
 
     def replace(self, identities: Identities) -> None:
         """Use these users and policies from now on."""
         self._identities = identities
+        self._admitted.clear()
+
+    def _admit(self, key: _Admitted) -> None:
+        if len(self._admitted) >= _ADMITTED_MAX:
+            self._admitted.clear()
+        self._admitted.add(key)
 
     def queue(
         self,
@@ -101,8 +120,12 @@ class Access:
         if self._enforced and (
             caller.user is not None or account != caller.account or "Policy" in queue.attributes
         ):
-            request = _Request(self, caller, sender, headers, operation)
-            request.check(_permission(operation), queue.arn, account, queue)
+            key = (caller, type(operation), queue.queue_id, queue.version)
+            if key not in self._admitted:
+                request = _Request(self, caller, sender, headers, operation)
+                depends = request.check(_permission(operation), queue.arn, account, queue)
+                if not depends:
+                    self._admit(key)
         if self._enforced and "KmsMasterKeyId" in queue.attributes:
             needs = NEEDS.get(type(operation))
             if needs is not None and not is_own_key(queue, caller):
@@ -112,7 +135,8 @@ class Access:
     def check_opening(
         self, queue: QueueDefinition, caller: Caller, sender: Sender, named: NamedKey
     ) -> None:
-        """Raise KmsAccessDenied unless the caller may read a message of the queue that was sealed under this key.
+        """Raise KmsAccessDenied unless the caller may read a message of the queue that was sealed
+        under this key.
 
         The queue's own key was checked by `queue`. Conditions on an earlier one see no headers.
         """
@@ -131,7 +155,7 @@ class Access:
         sender: Sender,
         headers: Mapping[bytes, bytes],
     ) -> None:
-        """Who may not use a queue is not told that there is none: the refusal is that of a queue without a policy."""
+        """Do not reveal whether the queue exists: refuse as for a queue without a policy."""
         if self._enforced and (caller.user is not None or account != caller.account):
             arn = f"arn:aws:sqs:{caller.region}:{account}:{name}"
             request = _Request(self, caller, sender, headers, operation)
@@ -144,7 +168,8 @@ class Access:
         sender: Sender,
         headers: Mapping[bytes, bytes],
     ) -> None:
-        """Raise AccessDenied if the caller may not do what the catalog is to answer; and what `queue` raises."""
+        """Raise AccessDenied if the caller may not do what the catalog is to answer; and what
+        `queue` raises."""
         if not self._enforced:
             return
         needs = _NEEDS.get(type(operation))
@@ -161,7 +186,8 @@ class Access:
     def _check_move(
         self, request: _Request, operation: op.StartMessageMoveTask, caller: Caller
     ) -> None:
-        """The rest of what a move needs: to send to where its messages go, and the keys of all its queues."""
+        """The rest of what a move needs: to send to where its messages go, and the keys of all its
+        queues."""
         source = self._catalog.queue_of_arn(operation.source_arn or "")
         if source is None:
             return
@@ -184,7 +210,8 @@ class Access:
         headers: Mapping[bytes, bytes],
         account: str,
     ) -> None:
-        """Raise AccessDenied unless the caller may do this to the service as a whole, which belongs to the account."""
+        """Raise AccessDenied unless the caller may do this to the service as a whole, which belongs
+        to the account."""
         _Request(self, caller, sender, headers, None).check(action, "*", account)
 
     def _check_arn(self, request: _Request, permission: str, arn: str, caller: Caller) -> None:
@@ -202,7 +229,10 @@ class Access:
         sender: Sender,
         headers: Mapping[bytes, bytes],
     ) -> Caller:
-        """The caller of an unsigned request, if a queue's policy lets everyone do this. Raises AccessDenied, QueueError."""
+        """The caller of an unsigned request, if a queue's policy lets everyone do this.
+
+        Raises AccessDenied, QueueError.
+        """
         if not self._enforced or type(operation) in _NEEDS:
             raise AccessDenied("Access is denied.")
         url: str = operation.queue_url or ""  # type: ignore[attr-defined]
@@ -237,7 +267,8 @@ class Access:
         caller: Caller,
         keys: Callable[[], Keys],
     ) -> None:
-        """Raise KmsAccessDenied unless the caller may use a key for the queue's messages, by default the queue's own."""
+        """Raise KmsAccessDenied unless the caller may use a key for the queue's messages, by
+        default the queue's own."""
         asker = Asker(caller, self.user_of(caller), self._identities.generation, keys)
         try:
             if named is None:
@@ -254,7 +285,7 @@ class Access:
 
 
 class _Request:
-    """What is asked about one request; its condition keys are worked out at most once."""
+    """A request to be decided on; its condition keys are worked out at most once."""
 
     def __init__(
         self,
@@ -272,14 +303,15 @@ class _Request:
 
     def check(
         self, permission: str, arn: str, account: str, queue: QueueDefinition | None = None
-    ) -> None:
-        """Raise AccessDenied."""
+    ) -> bool:
+        """Raise AccessDenied, or return True if another request could be denied."""
         policy = None if queue is None else queue.attributes.get("Policy")
         keys = lru_cache(maxsize=1)(partial(self._keys, queue))
         decision = self._access.decide(self._caller, permission, arn, account, policy, keys)
         if not decision.allowed:
             self._access.denied += 1
             raise AccessDenied(decision.message)
+        return keys.cache_info().currsize > 0
 
     def check_key(
         self,
@@ -295,7 +327,8 @@ class _Request:
         return {name: values for name, values in self._said(queue) if values and values[0]}
 
     def _keys_for_key(self, queue: QueueDefinition) -> Keys:
-        """To a key this service asks, for a message of the queue; the queue's tags are not the key's."""
+        """To a key this service asks, for a message of the queue; the queue's tags are not the
+        key's."""
         return {
             **self._keys(None),
             **said_to_key(self._caller.account, queue.region, queue.arn),
@@ -311,44 +344,7 @@ class _Request:
         yield "aws:securetransport", ("true" if self._sender.is_secure else "false",)
         yield "aws:useragent", (self._headers.get(b"user-agent", b"").decode("latin-1"),)
         yield "aws:referer", (self._headers.get(b"referer", b"").decode("latin-1"),)
-        yield from _request_tags(self._operation)
-
-
-def said_of_caller(
-    caller: Caller, user: User | None, tags: Mapping[str, str], now_s: float
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The condition keys that say who asks and when, and for a queue with which tags; by lower-case name."""
-    yield "aws:currenttime", (datetime.fromtimestamp(now_s, UTC).isoformat(),)
-    yield "aws:epochtime", (str(int(now_s)),)
-    yield "aws:requestedregion", (caller.region,)
-    yield "aws:viaawsservice", ("false",)
-    if caller.arn:
-        kind = "Account" if caller.user is None else "User"
-        yield "aws:principalarn", (caller.arn,)
-        yield "aws:principalaccount", (caller.account,)
-        yield "aws:principaltype", (kind,)
-        yield "aws:userid", (caller.principal,)
-        yield "aws:username", (caller.user or "",)
-    else:
-        yield "aws:principaltype", ("Anonymous",)
-    for key, value in (user.tags if user is not None else {}).items():
-        yield f"aws:principaltag/{key.lower()}", (value,)
-    for key, value in tags.items():
-        yield f"aws:resourcetag/{key.lower()}", (value,)
-
-
-def _request_tags(operation: Operation | None) -> Iterator[tuple[str, tuple[str, ...]]]:
-    tags: Mapping[str, str] = {}
-    keys: tuple[str, ...] = ()
-    if isinstance(operation, op.CreateQueue):
-        tags = operation.tags_on_create or {}
-    elif isinstance(operation, op.TagQueue):
-        tags = operation.tags or {}
-    elif isinstance(operation, op.UntagQueue):
-        keys = tuple(operation.tag_keys or ())
-    for key, value in tags.items():
-        yield f"aws:requesttag/{key.lower()}", (value,)
-    yield "aws:tagkeys", tuple(tags) or keys
+        yield from said_of_tags(self._operation)
 
 
 def _permission(operation: Operation) -> str:
@@ -362,7 +358,8 @@ _DENIES_ALL = read_policy(
 
 
 def _read(text: str) -> Policy:
-    """A queue's policy was read when it was set; one that cannot be read now may have denied anything, so it does."""
+    """A queue's policy was read when it was set; one that cannot be read now may have denied
+    anything, so it does."""
     try:
         return read_policy(text, Kind.QUEUE)
     except PolicyRefused as error:
@@ -370,7 +367,7 @@ def _read(text: str) -> Policy:
         return _DENIES_ALL
 
 
-# -- what the actions need that name no queue by its URL --------------------------------------------------------------
+# -- what the actions need that name no queue by its URL -------------------------------------------
 
 _Needs = Iterator[tuple[str, str]]
 

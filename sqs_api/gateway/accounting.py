@@ -1,4 +1,5 @@
-"""Accounting: one count of each answered request, for metrics and the usage of accounts, and its line in the audit log."""
+"""Accounting: one count of each answered request, for metrics and the usage of accounts, and its
+line in the audit log."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ NOT_READ = "-"
 _KEYS_MAX = 50_000
 
 _Key = tuple[str, int, str, int]
-"""Account (empty if none is known), queue id (0 if it is about no queue's messages), action, status."""
+"""Account (empty if none is known), queue id (0 if it is about no queue's messages), action,
+status."""
 
 
 class Answered(Protocol):
@@ -115,7 +117,8 @@ class Accounting:
             self._note(exchange, refusal.code)
 
     def _note(self, exchange: Answered, refusal: str) -> None:
-        """An administrative action for the audit log; `refusal` is an error code, empty if it was done."""
+        """An administrative action for the audit log; `refusal` is an error code, empty if it was
+        done."""
         caller, operation, action = exchange.caller, exchange.operation, exchange.action
         assert caller is not None
         assert operation is not None
@@ -136,7 +139,8 @@ class Accounting:
             yield (action, status), counters[0]
 
     async def write(self) -> None:
-        """Add what was counted to the usage; what cannot be written now comes with the next call."""
+        """Add what was counted to the usage; what cannot be written now comes with the next
+        call."""
         if self._usage is None:
             return
         self._requests, self._counted = self.requests(), {}

@@ -1,7 +1,9 @@
-"""Audit log: who changed what, and who was refused. One JSON object a line, in files that are rotated by size.
+"""Audit log: administrative changes and refusals with their callers. A JSON object a line, in files
+rotated by size.
 
-Lines are written by a thread of their own, so that a slow disk holds nobody up; on a full one lines are lost, counted and
-logged, and requests go on. Refusals beyond a rate are counted instead of written: an attacker must not fill the disk.
+A thread of its own writes the lines, so that a slow disk delays no request; on a full disk lines
+are lost, counted and logged, and requests go on. Refusals beyond a rate are counted instead of
+written: an attacker must not fill the disk.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ FILES_KEPT = 5
 _WAITING_MAX = 10_000
 _DENIED_PER_S_MAX = 50
 _DETAIL_CHARACTERS_MAX = 32 << 10
-"""Of one line: more than any policy SQS takes. A request that is refused may say megabytes."""
+"""Limit of a line: more than any policy SQS takes. A refused request may hold megabytes."""
 
 
 def audit_line(wall_s: float, event: str, **fields: Any) -> str:
@@ -81,7 +83,8 @@ class AuditLog:
         request_id: str,
         refusal: str,
     ) -> None:
-        """Note an administrative action and how it ended; `refusal` is an error code, empty if it was done."""
+        """Note an administrative action and how it ended; `refusal` is an error code, empty if it
+        was done."""
         self.note(
             action,
             request_id=request_id,
@@ -97,7 +100,8 @@ class AuditLog:
     def denied(
         self, action: str, caller: Caller | None, source_ip: str, request_id: str | None, code: str
     ) -> None:
-        """Note a call that was refused for who made it; `caller` and `request_id` are None where there is none."""
+        """Note a call that was refused because of its caller; `caller` and `request_id` are None
+        where there is none."""
         second = int(self._wall_s())
         if second != self._second:
             if self._omitted:
@@ -119,7 +123,7 @@ class AuditLog:
         )
 
     def close(self) -> None:
-        """Write what waits, and close the file."""
+        """Write the waiting lines, and close the file."""
         if self._omitted:
             self.note("denied_omitted", count=self._omitted)
         self._lines.put(None)
@@ -140,7 +144,8 @@ class AuditLog:
 
 
 def _what(operation: Operation) -> dict[str, Any]:
-    """What the action is about: the queue, and which attributes, tags or permissions, not the bodies of anything."""
+    """Details of an action: the queue, and the attributes, tags or permissions in question, but no
+    bodies."""
     found: dict[str, Any] = {}
     for field, name in (
         ("queue_name", "queue"),

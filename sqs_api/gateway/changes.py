@@ -1,4 +1,5 @@
-"""Changes: what commands change in the data folder while the node runs, picked up without a restart."""
+"""Changes: what commands change in the data folder while the node runs, picked up without a
+restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk reserve: a disk that is nearly full takes no more messages, but what it has can still be received and deleted."""
+"""The disk reserve: on a nearly full disk sends are refused, receives and deletes go on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import structlog
 
 _ENOUGH_AGAIN = 1.1
-"""Times the reserve: so much must be free before messages are taken again, so that it does not change back and forth."""
+"""Multiple of the reserve that must be free before messages are taken again, so that the state does
+not flap."""
 
 
 class DiskSpace:
@@ -18,23 +19,26 @@ class DiskSpace:
     def __init__(
         self, folder: Path, reserve_bytes: int, can_grow: Callable[[], bool] = lambda: True
     ) -> None:
-        """`reserve_bytes` 0: there is always enough. `can_grow` is false when a log finds no space to go on."""
+        """`reserve_bytes` 0: space is never short.
+
+        `can_grow` returns False when a log finds no space to go on.
+        """
         self._can_grow = can_grow
         self._folder = folder
         self._reserve_bytes = reserve_bytes
         self._log = structlog.get_logger("disk")
         self.is_short = False
-        """Whether less than the reserve is free."""
+        """True while less than the reserve is free."""
         self.free_bytes = 0
         self.refused = 0
-        """Requests that were refused for it."""
+        """Requests that were refused for lack of space."""
 
     def is_shorter_than(self, reserves: float) -> bool:
-        """Whether less than so many times the reserve is free."""
+        """True if less than this multiple of the reserve is free."""
         return self.free_bytes < self._reserve_bytes * reserves
 
     def look(self) -> None:
-        """Look how much is free: some microseconds."""
+        """Read the free space: some microseconds."""
         try:
             there = os.statvfs(self._folder)
         except OSError as error:

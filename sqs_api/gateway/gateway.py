@@ -1,8 +1,8 @@
 """Gateway: one request from its bytes to its answer.
 
-authenticate -> decode -> check -> find the queue -> prepare -> submit; and back: finish -> encode. Synchronous on the way
-down, so the short cut in `http_server.py` needs no task for a message; the answer comes by a callback when the shard
-released it. Actions on queues run as tasks of the catalog.
+authenticate -> decode -> check -> find the queue -> prepare -> submit; and back: finish -> encode.
+Synchronous on the way down, so `http/connection.py` needs no task for a message; the answer comes
+by a callback when the shard released it. Actions on queues run as tasks of the catalog.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cluster.shards.router import Router
 from sqs_api.gateway.access import Access, Sender
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.payload import PAYLOADS, Payloads, receipts_of
+from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.rates import Rates
 from sqs_api.http.origins import AllowedOrigins
@@ -59,7 +59,7 @@ _DISK_SHORT = "The service has no space for more messages. Please try again."
 
 
 class Authenticate(Protocol):
-    """Establishes who sent a request: the signature verifier, or the open mode."""
+    """Establishes the caller of a request: the signature verifier, or the open mode."""
 
     def __call__(
         self,
@@ -73,10 +73,11 @@ class Authenticate(Protocol):
 
 
 class Client(Sender, Protocol):
-    """Where a request came from and its answer goes."""
+    """The origin of a request and the destination of its answer."""
 
     def write_reply(self, written: bytes) -> bool:
-        """Write a reply after which the connection may stay open; False if the client is gone and did not get it."""
+        """Write a reply after which the connection may stay open; False if the client is gone and
+        did not get it."""
 
 
 class Exchange(msgspec.Struct):
@@ -105,7 +106,7 @@ class Exchange(msgspec.Struct):
     """Headers of the answer that let a web page read it."""
 
     def on_answer(self, answer: Answer | QueueError) -> None:
-        """The shard released the answer."""
+        """Answer: the shard has released its decision."""
         ticket, self.ticket = self.ticket, None
         gateway, kind = self.gateway, type(answer)
         try:
@@ -176,13 +177,14 @@ class Gateway:
         """Requests that were begun and not answered yet."""
 
     def limit(self, rates: Rates) -> None:
-        """Refuse what comes above these rates from now on."""
+        """Refuse requests above these rates from now on."""
         self._rates = rates if rates.is_needed else None
 
     def begin(
         self, client: Client, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes
     ) -> Exchange:
-        """Answer a request through `client`: at once if it is refused, else when its outcome is known.
+        """Answer a request through `client`: at once if it is refused, else when its outcome is
+        known.
 
         `target` is the raw path and query, `headers` maps lower-case names to values.
         """
@@ -222,7 +224,7 @@ class Gateway:
         return exchange
 
     def cancel(self, exchange: Exchange) -> None:
-        """The client hung up: a long poll waits no more."""
+        """End a long poll whose client hung up."""
         if exchange.ticket is not None and self._router.cancel(exchange.ticket):
             exchange.ticket = None
             self.outstanding -= 1
@@ -233,7 +235,7 @@ class Gateway:
         while self.outstanding > 0:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
-    # -- down -------------------------------------------------------------------------------------------------------------
+    # -- down --------------------------------------------------------------------------------------
 
     def _dispatch(
         self,
@@ -271,7 +273,18 @@ class Gateway:
         if make_payload is None:
             self._access.admit(operation, caller, exchange.client, headers)
             self._start_task(self._answer_queue_action(exchange, operation, caller, headers))
-            return
+        else:
+            self._submit(exchange, make_payload, operation, caller, headers)
+
+    def _submit(
+        self,
+        exchange: Exchange,
+        make_payload: MakePayload,
+        operation: Operation,
+        caller: Caller,
+        headers: dict[bytes, bytes],
+    ) -> None:
+        """Have a shard decide an action on the messages of a queue."""
         url: str = operation.queue_url  # type: ignore[attr-defined]
         queue = self._access.queue(operation, url, caller, exchange.client, headers)
         if self.outstanding > self._waiting_polls_max and type(operation) is ReceiveMessage:
@@ -310,7 +323,7 @@ class Gateway:
         caller: Caller,
         headers: dict[bytes, bytes],
     ) -> None:
-        """A task of its own, which a client that hangs up does not interrupt."""
+        """Run in a task of its own, which a client that hangs up does not interrupt."""
         try:
             base_url = self._base_url(headers, exchange.client)
             result = await self._queues.answer(operation, caller, base_url, exchange.request_id)
@@ -321,17 +334,17 @@ class Gateway:
             self.fail(exchange)
 
     def _base_url(self, headers: dict[bytes, bytes], client: Client) -> str:
-        """How the client reached us: the configured address, or the Host header."""
+        """The address at which the client reached us: the configured one, or the Host header."""
         if self._public_url:
             return self._public_url
         host = headers.get(b"host", b"")
         scheme = "https" if client.is_secure else "http"
         return f"{scheme}://{host.decode() if _HOST.fullmatch(host) else 'localhost'}"
 
-    # -- up ---------------------------------------------------------------------------------------------------------------
+    # -- up ----------------------------------------------------------------------------------------
 
     def hand_out(self, exchange: Exchange, deliveries: Deliveries) -> None:
-        """Answer with received messages; those that cannot be written any more are given back."""
+        """Answer with received messages; those that cannot be written are given back."""
         operation, queue = exchange.operation, exchange.queue
         assert isinstance(operation, ReceiveMessage)
         assert queue is not None
@@ -355,14 +368,14 @@ class Gateway:
             self._give_back(exchange, deliveries)
 
     def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
-        """Answer a send of which messages were sent before: the client sees no difference."""
+        """Answer a send that repeats messages; the client sees no difference."""
         assert exchange.queue is not None
         queue_id = exchange.queue.queue_id
         self.duplicates[queue_id] = self.duplicates.get(queue_id, 0) + answer.duplicates
         self.succeed(exchange, answer.result)
 
     def _give_back(self, exchange: Exchange, deliveries: Deliveries) -> None:
-        """The messages could not be written to the client: show them to others again."""
+        """Make messages visible again that could not be written to the client."""
         assert exchange.queue is not None
         assert exchange.caller is not None
         request = Request(
@@ -423,7 +436,10 @@ class Gateway:
 def _without_wait(
     exchange: Exchange, operation: ReceiveMessage, queue: QueueDefinition
 ) -> ReceiveMessage:
-    """The receive without its wait. Messages that are there are handed out; if there are none, the client is told to slow
-    down (`hand_out`), since an empty answer would make it ask again at once."""
+    """The receive without its wait.
+
+    Messages that are there are handed out; without any, `hand_out` throttles the client, since it
+    would repeat an empty receive at once.
+    """
     exchange.does_not_wait = wait_ms(operation, queue.settings) > 0
     return msgspec.structs.replace(operation, wait_time_seconds=0)

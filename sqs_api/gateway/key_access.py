@@ -1,9 +1,12 @@
-"""Use of KMS keys: may this caller use the key of this queue? The same policies decide as for queues.
+"""Use of KMS keys: may this caller use the key of this queue? The same policies decide as for
+queues.
 
-As on AWS the caller needs the permission, whichever account owns the queue: kms:GenerateDataKey and kms:Decrypt to send,
-kms:Decrypt to receive. A key's owner needs no grant for its root, and a policy for its users; another account needs a grant,
-and a policy for its users. The built-in key (alias/aws/sqs) is for all callers of the queue's own account.
-Source: SQS developer guide, "Key management"; KMS developer guide, "Allowing users in other accounts to use a KMS key".
+As on AWS the caller needs the permission, whichever account owns the queue: kms:GenerateDataKey and
+kms:Decrypt to send, kms:Decrypt to receive. A key's owner needs no grant for its root, and a policy
+for its users; another account needs a grant, and a policy for its users. The built-in key
+(alias/aws/sqs) is for all callers of the queue's own account.
+Source: SQS developer guide, "Key management"; KMS developer guide, "Allowing users in other
+accounts to use a KMS key".
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ _NOT_GRANTED = (
 
 
 class Asker(NamedTuple):
-    """The caller; `keys` gives the condition keys when needed, `generation` changes with the user's policies."""
+    """The caller; `keys` gives the condition keys when needed, `generation` changes with the user's
+    policies."""
 
     caller: Caller
     user: User | None
@@ -56,7 +60,8 @@ def is_own_key(queue: QueueDefinition, caller: Caller) -> bool:
 
 
 def said_to_key(account: str, region: str, queue_arn: str) -> Keys:
-    """The condition keys that say which service asks, for a caller's account and a message of the queue."""
+    """The condition keys that say which service asks, for a caller's account and a message of the
+    queue."""
     return {
         "aws:viaawsservice": ("true",),
         "kms:viaservice": (f"sqs.{region}.amazonaws.com",),
@@ -83,7 +88,10 @@ class KeyAccess:
     def check_queue(
         self, permissions: tuple[str, ...], queue: QueueDefinition, asker: Asker
     ) -> None:
-        """Raise KmsAccessDenied unless the queue's key may be used. The sealer says so if its own account has none."""
+        """Raise KmsAccessDenied unless the queue's key may be used.
+
+        The sealer says so if its own account has none.
+        """
         reference = queue.attributes["KmsMasterKeyId"]
         named = self._keyring.find(reference, queue.account)
         if named is not None:

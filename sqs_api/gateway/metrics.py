@@ -1,7 +1,8 @@
-"""What the service counts, and its page for Prometheus.
+"""The metrics page for Prometheus.
 
-The hot path only adds to numbers (`accounting.py`); prometheus-client writes the exposition when it is asked for. Parts of
-the service that count something are named in `service_metrics.py` and `queue_metrics.py`, which read them then.
+The hot path only adds to numbers (`accounting.py`); prometheus-client writes the exposition when it
+is asked for. Parts of the service that count something are named in `service_metrics.py` and
+`queue_metrics.py`, which read them then.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ class Source(Protocol):
     """A part of the page."""
 
     async def read(self) -> None:
-        """Read what takes longer, in slices that do not hold the loop."""
+        """Prepare slow readings, in slices that do not hold the loop."""
 
     def collect(self) -> Iterator[Metric]:
-        """The families, from what was read."""
+        """The families, from those readings."""
 
 
 class _Only(Collector):
@@ -56,11 +57,12 @@ class Metrics:
             collector(registry=self._process)
 
     def attach(self, *sources: Source) -> None:
-        """Show these too."""
+        """Add sources to the page."""
         self._sources += sources
 
     async def page(self) -> bytes:
-        """The Prometheus text format, written a family at a time so that requests are answered in between."""
+        """The Prometheus text format, written a family at a time so that requests are answered in
+        between."""
         async with self._reading:
             parts = [generate_latest(self._process)]
             for source in self._sources:

@@ -1,7 +1,8 @@
-"""TABLE: the stateless half of each message action: what a shard gets, and what a client gets back.
+"""TABLE: payloads, the stateless half of each message action: input for the shard, and messages for
+the client.
 
-On the way in contents are packed and sealed and receipt handles are read; on the way out handles are made and messages
-opened and unpacked.
+On the way in contents are packed and sealed and receipt handles are read; on the way out handles
+are made and messages opened and unpacked.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _RECEIPT_KEYS_MAX = 50_000
 
 
 class Payloads:
-    """Knows the keys that messages and receipt handles are made with."""
+    """Makes payloads with the keys of messages and receipt handles."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
@@ -57,7 +58,8 @@ class Payloads:
         deliveries: Deliveries,
         admit: Admit | None = None,
     ) -> ReceiveMessageResult:
-        """The messages as the client sees them, without those that cannot be opened; for `admit` see `Sealer.open`.
+        """The messages as the client sees them, without those that cannot be opened; for `admit`
+        see `Sealer.open`.
 
         Raises KmsDisabled, KmsAccessDenied: none of them was seen.
         """
@@ -96,7 +98,7 @@ class Payloads:
             key = self._receipt_keys[queue.receipt_key] = ReceiptKey(queue.receipt_key)
         return key
 
-    # -- one method a kind of action; each raises QueueError where the whole request is refused --------------------------
+    # -- one method a kind of action; each raises QueueError where the whole request is refused ----
 
     def _contents(
         self,
@@ -148,7 +150,7 @@ class Payloads:
 
 
 def receipts_of(deliveries: Deliveries) -> tuple[Receipt, ...]:
-    """The deliveries by name, to give them back."""
+    """Names of the deliveries, to give them back."""
     return tuple(
         Receipt(lease.handle_sequence or lease.sequence, lease.receive_count)
         for lease in deliveries.leases
@@ -166,4 +168,5 @@ PAYLOADS: dict[type[Operation], MakePayload] = {
     ChangeMessageVisibility: Payloads._receipt,
     ChangeMessageVisibilityBatch: Payloads._receipts,
 }
-"""What the shard needs beside the operation."""
+"""Request type to the function that makes its payload: all that the shard needs beside the
+operation."""

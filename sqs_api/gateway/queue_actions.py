@@ -1,7 +1,8 @@
-"""TABLE: the actions that the catalog answers, alone or with shards: those on queues and on message move tasks.
+"""TABLE: the actions that the catalog answers, alone or with shards: those on queues and on message
+move tasks.
 
-Each is a coroutine of the operation, its caller and the base of queue URLs; none is in the hot path. Move tasks name queues
-by ARN and live in the shard of their source.
+Each is a coroutine of the operation, its caller and the base of queue URLs; none is in the hot
+path. Move tasks name queues by ARN and live in the shard of their source.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class QueueActions:
         result: results.Result | None = await action(self, operation, caller, base_url, request_id)
         return result
 
-    # -- one coroutine an action ------------------------------------------------------------------------------------------
+    # -- one coroutine an action -------------------------------------------------------------------
 
     async def _create_queue(
         self, operation: op.CreateQueue, caller: Caller, base_url: str, request_id: str
@@ -178,7 +179,10 @@ class QueueActions:
 def _move_request(
     operation: MoveOperation, catalog: Catalog, caller: Caller, request_id: str
 ) -> Request:
-    """The request to the shard that holds the source and its tasks. Raises ResourceNotFound, InvalidParameterValue."""
+    """The request to the shard that holds the source and its tasks.
+
+    Raises ResourceNotFound, InvalidParameterValue.
+    """
     destination = targets = None
     if isinstance(operation, op.CancelMessageMoveTask):
         source_arn = decode_handle(operation.task_handle or "").source_arn
@@ -193,7 +197,8 @@ def _move_request(
         if refusal is not None:
             raise refusal
         if caller.user is not None or caller.account != source.account:
-            # Only these were checked: a message may come from a queue that names another dead-letter queue by now.
+            # Only these were checked: a message may come from a queue that names another
+            # dead-letter queue by now.
             targets = tuple(queue.arn for queue in sources)
     return Request(operation, source, caller, request_id, destination=destination, targets=targets)
 

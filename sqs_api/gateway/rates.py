@@ -1,9 +1,11 @@
-"""Rates: requests a second for each account and queue, and AWS's quotas of FIFO queues. Off unless configured.
+"""Rates: requests a second for each account and queue, and AWS's quotas of FIFO queues. Off unless
+configured.
 
-`limits` keeps the rules; its memory storage starts threads and keeps a key for ever, so what it counts in is ours: one
-thread, one clock, and nothing left of a window that is over. Fixed windows: at their border twice the rate may pass.
-Source: SQS quotas: 300 calls a second for each API action of a FIFO queue, or for each message group of one whose
-FifoThroughputLimit is perMessageGroupId; a batch is one call.
+`limits` keeps the rules; its memory storage starts threads and keeps a key for ever, so what it
+counts in is ours: one thread, one clock, and nothing left of a window that is over. Fixed windows:
+at their border twice the rate may pass.
+Source: SQS quotas: 300 calls a second for each API action of a FIFO queue, or for each message
+group of one whose FifoThroughputLimit is perMessageGroupId; a batch is one call.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class _Windows(Storage):
         self._counts.pop(key, None)
 
     def __len__(self) -> int:
-        """How many windows are kept."""
+        """The number of windows that are kept."""
         return len(self._counts)
 
 
@@ -99,7 +101,7 @@ class Rates:
 
     @property
     def is_needed(self) -> bool:
-        """Whether anything is limited at all."""
+        """True if anything is limited."""
         return bool(self._account or self._queue or self._fifo_quotas)
 
     def check_account(self, caller: Caller) -> None:
@@ -116,7 +118,10 @@ class Rates:
             self._hit("fifo", _FIFO_QUOTA, f"{queue.queue_id} {action}")
 
     def check_groups(self, queue: QueueDefinition, parts: Iterable[object]) -> None:
-        """Count a send to the message groups of a queue of high throughput. Raises RequestThrottled."""
+        """Count a send to the message groups of a queue of high throughput.
+
+        Raises RequestThrottled.
+        """
         if self._fifo_quotas and queue.settings.fifo and _is_high_throughput(queue):
             for group in {part.group for part in parts if isinstance(part, Content)}:
                 self._hit("fifo", _FIFO_QUOTA, f"{queue.queue_id} {group.hex()}")

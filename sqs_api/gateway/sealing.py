@@ -1,8 +1,8 @@
 """Sealer: encrypts what is sent and decrypts what is received, as each queue's attributes say.
 
-A data key seals for a day, or as long as KmsDataKeyReusePeriodSeconds says, then a new one takes its place; the node asks
-for that in the background. Only the first message under a key that a queue did not name at start makes its data key while
-it waits (one small durable write).
+A data key seals for a day, or as long as KmsDataKeyReusePeriodSeconds says, then a new one takes
+its place; the node asks for that in the background. Only the first message under a key that a queue
+did not name at start makes its data key while it waits (one small durable write).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KNOWN_MAX = 10_000
 
 
 class _Sealing(msgspec.Struct):
-    """What new messages under one named key are sealed with; changes in place when its data key is replaced."""
+    """The data key for new messages under one named key; changes in place when it is replaced."""
 
     named: NamedKey
     version: int
@@ -42,17 +42,19 @@ class Sealer:
     """Belongs to the event loop's thread."""
 
     def __init__(self, keyring: Keyring, clock: Clock, *, makes_keys: bool) -> None:
-        """`makes_keys`: whether a KmsMasterKeyId that names no key gets one at first use, as in open mode."""
+        """`makes_keys`: make a key at first use for a KmsMasterKeyId that names none, as in open
+        mode."""
         self._keyring = keyring
         self._clock = clock
         self._makes_keys = makes_keys
         self._sealing: dict[str, _Sealing] = {}
         """By the key's id."""
         self._known: dict[tuple[str, str], _Sealing] = {}
-        """By the queue's account and its KmsMasterKeyId, which may name a key in several ways. Bounded."""
+        """By the queue's account and its KmsMasterKeyId, which may name a key in several ways.
+        Bounded."""
         self._log = structlog.get_logger("sealing")
         self.digest_key = keyring.digest_key
-        """What group and deduplication ids are hashed with."""
+        """Group and deduplication ids are hashed with it."""
         self.broken = 0
         """Messages that could not be opened, so that no answer had them."""
 
@@ -76,9 +78,10 @@ class Sealer:
         return None if reference is None else self._current(reference, queue.account).key
 
     def open(self, message: StoredMessage, admit: Admit | None = None) -> bytes | None:
-        """The message's content; None, and a line in the log, if it is damaged.
+        """The message's content; None, with a line in the log, if it is damaged.
 
-        `admit` is asked about keys that belong to an account. Raises KmsDisabled, and what `admit` raises.
+        `admit` is asked about keys that belong to an account. Raises KmsDisabled, and what `admit`
+        raises.
         """
         if not message.sealed:
             return message.data
@@ -116,8 +119,8 @@ class Sealer:
         return msgspec.structs.replace(message, data=key.seal(data), sealed=key.number)
 
     def _stays(self, message: StoredMessage, wanted: NamedKey) -> bool:
-        """True for a message under this key or any key of an account: sealed anew, it could be read by those who may move
-        messages and not use that key."""
+        """True for a message under this key or any key of an account: sealed anew, it could be read
+        by those who may move messages and not use that key."""
         if not message.sealed:
             return False
         try:
@@ -152,7 +155,10 @@ class Sealer:
         return current
 
     async def renew(self, queues: Iterable[QueueDefinition]) -> None:
-        """Replace data keys that sealed long enough, or whose named key was rotated. Raises sqlite3.Error."""
+        """Replace data keys that sealed long enough, or whose named key was rotated.
+
+        Raises sqlite3.Error.
+        """
         reuse_s: dict[str, float] = {}
         for queue in queues:
             reference, settings = queue.settings.encryption, queue.settings

@@ -1,4 +1,4 @@
-"""How late the event loop runs: every request waits as long as it does."""
+"""Delays of the event loop, which every request shares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STALL_S = 1.0
 
 
 class StallWatch:
-    """Wakes ten times a second and notes how late it was."""
+    """Wakes ten times a second and measures the delay."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._now_s = monotonic_s
@@ -25,14 +25,14 @@ class StallWatch:
         """The longest delay since the start."""
 
     def look(self) -> None:
-        """Call it every `STALL_CHECK_S`."""
+        """Measure the delay; to be called every `STALL_CHECK_S`."""
         now_s = self._now_s()
         if self._looked_at_s:
             self.note(max(0.0, now_s - self._looked_at_s - STALL_CHECK_S))
         self._looked_at_s = now_s
 
     def note(self, late_s: float) -> None:
-        """The loop ran so late."""
+        """Count a delay."""
         self.late_s.observe(late_s)
         self.longest_s = max(self.longest_s, late_s)
         if late_s >= _STALL_S:

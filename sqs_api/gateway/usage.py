@@ -1,9 +1,10 @@
-"""Usage: how much each account did with each queue, by day (UTC).
+"""Usage: requests and bytes of each account and queue, by day (UTC).
 
-The gateway adds to numbers in a journal, which `kill -9` cannot take back (`usage_journal.py`). Once a minute, and at a
-stop, the journal ends and a thread adds it to `usage.sqlite`. That is synced, so a power failure costs a minute at most.
-The database names the journals that it has, so none counts twice, whenever the process ends. A request counts as AWS bills
-it: once for each 64 KiB of payload it carries, at least once.
+The gateway adds to numbers in a journal, which `kill -9` cannot take back (`usage_journal.py`).
+Once a minute, and at a stop, the journal ends and a thread adds it to `usage.sqlite`. That is
+synced, so a power failure costs a minute at most. The database names the journals that it has, so
+none counts twice, whenever the process ends. A request counts as AWS bills it: once for each 64 KiB
+of payload it carries, at least once.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ INSERT INTO usage VALUES (?,?,?,?,?,?,?) ON CONFLICT (day, account, queue) DO UP
 
 
 class UsageRow(NamedTuple):
-    """A line of the table; `queue` is an ARN, empty for requests that are about no queue's messages."""
+    """A line of the table; `queue` is an ARN, empty for requests that are about no queue's
+    messages."""
 
     day: str
     account: str
@@ -55,14 +57,18 @@ class Usage:
     """Counts for the gateway. Belongs to the event loop's thread, `write` apart."""
 
     def __init__(self, file: Path, wall_s: Callable[[], float], days_kept: int) -> None:
-        """`days_kept`: how long days are kept in the file. The first `write` adds the journals that a crash left."""
+        """`days_kept`: days that stay in the file.
+
+        The first `write` adds the journals that a crash left.
+        """
         self._file = file
         self._wall_s = wall_s
         self._days_kept = days_kept
         self._journal: UsageJournal | None = None
         """Begins with the first request."""
         self._unjournaled: list[tuple[str, str, list[int]]] = []
-        """Account, queue and counters of what could not be put into the journal, as on a full disk."""
+        """Account, queue and counters of what could not be put into the journal, as on a full
+        disk."""
         self._log = structlog.get_logger("usage")
 
     def counters(self, account: str, queue_arn: str, kind: str) -> Counters:
@@ -82,7 +88,10 @@ class Usage:
             return counters
 
     def take(self) -> tuple[list[Path], list[UsageRow]]:
-        """End the journal. Returns all journals that have ended, and what is in none, for `write`."""
+        """End the journal.
+
+        Returns all journals that have ended, and what is in none, for `write`.
+        """
         day = _day(self._wall_s())
         if self._journal is not None:
             self._journal.set_day(day)
@@ -94,7 +103,8 @@ class Usage:
         return journals_in(self._file.parent), rows
 
     def write(self, journals: list[Path], rows: list[UsageRow]) -> None:
-        """Add them to the file, forget days that are over long enough, and remove the journals. For any thread.
+        """Add them to the file, forget days that are over long enough, and remove the journals. For
+        any thread.
 
         Raises sqlite3.Error, OSError, with nothing added.
         """
@@ -117,7 +127,10 @@ class Usage:
 
 
 def read_usage(file: Path, account: str | None, since: str | None) -> list[UsageRow]:
-    """The rows of an account, or of all, from a day on, oldest first, as of now. Raises sqlite3.Error, OSError."""
+    """The rows of an account, or of all, from a day on, oldest first, as of now.
+
+    Raises sqlite3.Error, OSError.
+    """
     journals: dict[str, list[UsageRow]] = {}
     for journal in journals_in(file.parent):
         with suppress(FileNotFoundError):  # the database, which is read next, has it by now
@@ -140,7 +153,8 @@ def read_usage(file: Path, account: str | None, since: str | None) -> list[Usage
 
 
 def _added(database: sqlite3.Connection) -> set[str]:
-    """The names of journals that the database has; it may be one of version 0.1, which knew none."""
+    """The names of journals that the database has; it may be one of version 0.1, which knew
+    none."""
     if not _has_table(database, "journals"):
         return set()
     return {name for (name,) in database.execute("SELECT name FROM journals")}

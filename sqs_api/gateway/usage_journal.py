@@ -1,15 +1,18 @@
-"""UsageJournal: counters of answered requests in a mapped file, which outlive this process however it ends.
+"""UsageJournal: counters of answered requests in a mapped file, which outlive this process however
+it ends.
 
     chunks of 64 KiB
       first        day the counters belong to, 10 bytes of text, padded to 64
-      each         records: 4 counters of 8 bytes, length of the key in 8 bytes, the key, padded to 8
+      each         records: 4 counters of 8 bytes, length of the key in 8 bytes, the key,
+                   padded to 8
 
-A key is `account queue-arn kind`, without a queue `account  kind`; version 0.1 wrote no kind. Records may share account and
-queue, and are added up.
+A key is `account queue-arn kind`, with an empty ARN where there is no queue; version 0.1 wrote no
+kind. Records may share account and queue, and are added up.
 
-A store into a mapped file costs no system call, and `kill -9` cannot take it back: the page is the system's. When it
-reaches the disk is up to the system, so a power failure may lose a journal. A chunk is written with zeros before it is
-mapped: a mapped file with holes would end the process by SIGBUS once the disk is full.
+A store into a mapped file costs no system call, and `kill -9` cannot take it back: the page is the
+system's. When it reaches the disk is up to the system, so a power failure may lose a journal. A
+chunk is written with zeros before it is mapped: a mapped file with holes would end the process by
+SIGBUS once the disk is full.
 """
 
 from __future__ import annotations
@@ -64,7 +67,10 @@ class UsageJournal:
         self._first[: len(day)] = day.encode()
 
     def counters(self, account: str, queue: str, kind: str) -> memoryview[int]:
-        """New counters, to be added to in place: requests, billed requests, bytes in, bytes out. Raises OSError."""
+        """New counters, to be added to in place: requests, billed requests, bytes in, bytes out.
+
+        Raises OSError.
+        """
         key = f"{account} {queue} {kind}".encode()
         size = _RECORD.size + -(-len(key) // 8) * 8
         if self._at + size > _CHUNK:
@@ -88,9 +94,10 @@ class UsageJournal:
 
 
 def read_journal(file: Path) -> tuple[str, list[Counted]]:
-    """The day and the records of a journal, whoever writes it or wrote it last. Raises OSError.
+    """The day and the records of a journal, of this process or another. Raises OSError.
 
-    After a power failure parts of it may be zeros: nothing is behind them, and without a day nothing at all.
+    After a power failure parts of it may be zeros: nothing is behind them, and without a day
+    nothing at all.
     """
     content = file.read_bytes()
     day = content[:_DAY].strip(b"\0").decode("ascii", errors="replace")

@@ -1,19 +1,22 @@
 """A connection of a client: plain SQS requests are answered at once, aiohttp reads everything else.
 
-aiohttp's handler chain costs more than all the rest of a SendMessage (PERF §1), so `SqsConnection` answers a complete,
-plainly formed POST synchronously from `data_received` through the gateway. Whatever is unusual, and everything that is not
-SQS, goes to aiohttp, and so does the rest of that connection (`fallback.py`). Both ways write the same bytes.
+aiohttp's handler chain costs more than all the rest of a SendMessage (PERF §1), so `SqsConnection`
+answers a complete, plainly formed POST synchronously from `data_received` through the gateway.
+Whatever is unusual, and everything that is not SQS, goes to aiohttp, and so does the rest of that
+connection (`fallback.py`). Both ways write the same bytes.
 
-State            Reader   `_exchange`   `_received`               Ends with
-idle             US       None          empty                     a plain request: waiting; its start: begun; else: fallback
-begun            US       None          head, part of the body    the rest of the body: waiting; too late: 408 and the end
-waiting          US       a request     what came ahead           the reply: idle, or the next of what came ahead
-  and held back  US       any           any                       reading is paused: too much came ahead, or replies stay
-                                                                  unread; resumes with the reply, or when they are read
-fallback         AIOHTTP  None          empty                     the end of the connection
-refused          NOBODY   None          empty                     what still comes is dropped: no memory for it; the end
+State          Reader   _exchange  _received       Ends with
+idle           US       None       empty           a plain request: waiting; the start of one: begun;
+                                                   anything else: fallback
+begun          US       None       head, some body the rest: waiting; too late: 408 and the end
+waiting        US       a request  bytes ahead     the reply: idle, or what came ahead is begun
+ (held back)   US       any        any             reading is paused: too much came ahead, or replies
+                                                   stay unread; ends with the reply, or their reading
+fallback       AIOHTTP  None       empty           the end of the connection
+refused        NOBODY   None       empty           the end; what comes is dropped, memory is short
 
-Time limits of each state: `timeouts.py`. A stop of the server ends idle connections, and others with their reply.
+Time limits of each state: `timeouts.py`. A stop of the server ends idle connections, and others
+with their reply.
 """
 
 from __future__ import annotations
@@ -91,7 +94,8 @@ class SqsConnection(BoundedConnection):
         """This connection's share of the request memory."""
         self.source_ip = ""
         self.is_secure = False
-        """Of the request under way, as `source_ip`. Behind no trusted proxy these are the connection's."""
+        """Of the request under way, as `source_ip`. Behind no trusted proxy these are the
+        connection's."""
         self.origin_of: Callable[[dict[bytes, bytes]], Origin] | None = None
         """Finds the origin of a request by its headers; None if the peer is no trusted proxy."""
 
@@ -196,7 +200,8 @@ class SqsConnection(BoundedConnection):
             self.force_close()
 
     def log_exception(self, *args: Any, **options: Any) -> None:
-        """Log an error, but not a request that aiohttp cannot read: its bytes do not belong into a log."""
+        """Log an error, but not a request that aiohttp cannot read: its bytes do not belong into a
+        log."""
         if isinstance(options.get("exc_info"), HttpProcessingError | RequestPayloadError):
             return
         super().log_exception(*args, **options)
@@ -217,7 +222,10 @@ class SqsConnection(BoundedConnection):
             self.data_received(b"")
 
     def _take_memory_for(self, data: bytes) -> bool:
-        """True if aiohttp may have what came. It gets small requests always: the number of connections bounds them."""
+        """True if aiohttp may have what came.
+
+        It gets small requests always: the number of connections bounds them.
+        """
         if self.is_refused:
             return False
         if self._request is None and self._is_in_body():
@@ -237,7 +245,8 @@ class SqsConnection(BoundedConnection):
     def _refuse_body(self, data: bytes) -> None:
         """Reply at once that there is no memory, and drop what still comes.
 
-        Reading goes on for a while: a client that still sends would lose the reply if the connection were closed.
+        Reading goes on for a while: a client that still sends would lose the reply if the
+        connection were closed.
         """
         self._state.counters.refused[Refused.MEMORY] += 1
         self._give_memory_back()

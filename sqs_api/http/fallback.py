@@ -1,4 +1,5 @@
-"""Fallback: requests that aiohttp reads, with replies that are written past aiohttp's own machinery."""
+"""Fallback: requests that aiohttp reads, with replies that are written past aiohttp's own
+machinery."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ class Fallback:
         self._origins = origins
         self._state = state
         self._one_large = asyncio.Lock()
-        """Hashing and decoding a large body takes milliseconds: one at a time, with others in between."""
+        """Hashing and decoding a large body takes milliseconds: one at a time, with others in
+        between."""
 
     async def answer(self, request: BaseRequest) -> web.StreamResponse:
         """Answer a request of which aiohttp has read the head."""
@@ -200,7 +202,8 @@ async def read_body(request: BaseRequest) -> bytes | RequestTooLarge | RequestPa
 
 
 def headers_of(request: BaseRequest) -> dict[bytes, bytes]:
-    """Lower-case names to values; a repeated header's values are joined, as HTTP and signatures read them."""
+    """Lower-case names to values; a repeated header's values are joined, as HTTP and signatures
+    read them."""
     headers: dict[bytes, bytes] = {}
     for sent_name, value in request.raw_headers:
         name = sent_name.lower()

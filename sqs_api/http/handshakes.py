@@ -1,7 +1,7 @@
 """TLS handshakes that fail: the client gets OpenSSL's alert, and the listener learns the reason.
 
-Both event loops drop the connection when a handshake fails, and with it the alert that OpenSSL has just made: a client
-without its certificate saw only a connection that ended.
+Both event loops drop the connection when a handshake fails, and with it the alert that OpenSSL has
+just made: a client without its certificate saw only a connection that ended.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _under_way: ContextVar[Handshake | None] = ContextVar("handshake", default=None)
 
 @contextmanager
 def handshake(client: socket.socket) -> Iterator[Handshake]:
-    """The handshake that begins in here, by any event loop: both run a connection in the context that accepted it."""
+    """The handshake that begins in here, by any event loop: both run a connection in the context
+    that accepted it."""
     begun = Handshake(client)
     token = _under_way.set(begun)
     try:

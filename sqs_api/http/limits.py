@@ -1,4 +1,5 @@
-"""Limits of a listener and counters of what it turned away: connections, time, memory of bodies, file descriptors."""
+"""Limits of a listener and counters of what it turned away: connections, time, memory of bodies,
+file descriptors."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import msgspec
 from sqs_api.http.proxies import TrustedProxies
 
 _DESCRIPTORS_KEPT_MAX = 4096
-"""For the stores, which keep every table file open, the catalog and logs; no more than a quarter of all."""
+"""For the stores, which keep every table file open, the catalog and logs; no more than a quarter of
+all."""
 
 
 class Refused(StrEnum):
@@ -20,11 +22,13 @@ class Refused(StrEnum):
     CONNECTIONS = "connections"
     """Too many connections are open."""
     DESCRIPTORS = "descriptors"
-    """The process has no file descriptor left; the client waits in the backlog and is tried again."""
+    """The process has no file descriptor left; the client waits in the backlog and is tried
+    again."""
     PLAIN_HTTP = "plain_http"
     """No TLS handshake on a port that speaks TLS."""
     HANDSHAKE = "handshake"
-    """A TLS handshake that failed: no common version or cipher, no valid client certificate, hung up."""
+    """A TLS handshake that failed: no common version or cipher, no valid client certificate, hung
+    up."""
     MEMORY = "memory"
     """Bodies being received hold all the memory that they may use."""
 
@@ -99,7 +103,7 @@ class RequestMemory:
 
 
 class ServerState:
-    """What the connections of one server share."""
+    """State that the connections of one server share."""
 
     __slots__ = ("counters", "is_stopping", "limits", "memory", "proxies", "seconds")
 
@@ -109,12 +113,14 @@ class ServerState:
         self.counters = ListenerCounters()
         self.memory = RequestMemory(limits.request_memory_bytes)
         self.seconds = 1
-        """Counted by the server's sweep. A pause of this process does not pass for one of its clients."""
+        """Counted by the server's sweep. A pause of this process does not pass for one of its
+        clients."""
         self.is_stopping = False
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of file descriptors to the hard one, where the system allows it; returns it."""
+    """Raise the soft limit of file descriptors to the hard one, where the system allows it; returns
+    it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

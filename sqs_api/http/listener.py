@@ -1,7 +1,8 @@
-"""The listener: accepts connections, gives each its TLS, and turns away what is too much.
+"""The listener: accepts connections, gives each its TLS, and refuses those above its limits.
 
-The event loops' own servers are not used. uvloop's closes its socket for good when accept() finds no file descriptor, and
-neither can count connections before their handshake, or change the certificate.
+The event loops' own servers are not used. uvloop's closes its socket for good when accept() finds
+no file descriptor, and neither can count connections before their handshake, or change the
+certificate.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from sqs_api.http.tls import Tls
 
 _BACKLOG = 1024
 _ACCEPTS_AT_ONCE = 64
-"""After so many, requests of those who are connected get their turn."""
+"""Then requests of open connections get their turn."""
 _PAUSE_S = 0.25
-"""How long nothing is accepted when that failed: the waiting client would wake the loop again at once."""
+"""Pause after a failed accept: the waiting client would wake the loop again at once."""
 _HANDSHAKE_S = 10
 """A handshake is three short messages."""
 _TLS_END_S = 5
-"""How long a client may take to answer the end of TLS."""
+"""Time for a client to answer the end of TLS."""
 _REPORT_S = 1.0
 _HANDSHAKE_RECORD = b"\x16"
 _BUSY = (
@@ -70,7 +71,10 @@ class Listener:
         """Failed handshakes since the last line about one."""
 
     async def open(self, host: str, port: int) -> int:
-        """Listen on every address of `host`; port 0 picks a free one, which is returned. Raises OSError."""
+        """Listen on every address of `host`; port 0 picks a free one, which is returned.
+
+        Raises OSError.
+        """
         found = await self._loop.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -132,7 +136,7 @@ class Listener:
 
     @property
     def _open(self) -> int:
-        """How many connections there are, their handshake over or not."""
+        """The number of connections, with those in their handshake."""
         lost = self._counters.accepted - self._counters.connections
         return self._taken - self._failed - lost
 
@@ -183,7 +187,7 @@ class Listener:
         self._next_report_s, self._unreported = now_s + _REPORT_S, 0
 
     async def _speaks_tls(self, client: socket.socket) -> bool:
-        """Whether a handshake begins; any other client is refused here."""
+        """True if a handshake begins; any other client is refused here."""
         try:
             async with asyncio.timeout(_HANDSHAKE_S):
                 first = await self._first_byte(client)
@@ -217,7 +221,10 @@ def _set(future: asyncio.Future[None]) -> None:
 
 
 def _refuse(client: socket.socket, answer: bytes) -> None:
-    """Answer as far as it goes at once, and hang up. What has come is read, so that the answer is not lost by a reset."""
+    """Answer as far as it goes at once, and hang up.
+
+    What has come is read, so that the answer is not lost by a reset.
+    """
     with suppress(OSError):
         client.send(answer)
         client.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""What the metrics page says of the listener."""
+"""Metrics of the listener."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Origins and hosts: web pages that may use the service from a browser (CORS), valid Host headers of its own pages. Pure.
+"""Origins and hosts: web pages that may use the service from a browser (CORS), valid Host headers
+of its own pages. Pure.
 
-Nothing here depends on who signed: a page that is let in needs a signature as any client does. Cookies are never asked for.
+Nothing here depends on who signed: a page that is let in needs a signature as any client does.
+Cookies are never asked for.
 Source: the Fetch standard, "HTTP-response" of its CORS protocol.
 """
 
@@ -18,9 +20,9 @@ _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _DEFAULT_PORT = re.compile(r"(?<=^http:)(.*):80$|(?<=^https:)(.*):443$")
 _HEADER_NAMES = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z, -]{1,4096}")
 _READABLE = b"x-amzn-RequestId, x-amzn-query-error, x-amzn-ErrorType, x-amz-crc32, Date"
-"""What SDKs read of an answer beside its content type: a browser hides all other headers from them."""
+"""Headers of an answer that SDKs read beside its content type; a browser hides all others."""
 _PREFLIGHT_LASTS_S = b"7200"
-"""As long as browsers keep the answer to a preflight at most."""
+"""The longest time for which browsers keep the answer to a preflight."""
 
 
 class AllowedOrigins:
@@ -38,7 +40,8 @@ class AllowedOrigins:
         return bool(self.names)
 
     def headers_of_answer(self, headers: Mapping[bytes, bytes]) -> HeaderLines:
-        """What lets the page read the answer to a request with these headers; nothing if it may not."""
+        """Headers that let the page read the answer to a request with these headers; none if it may
+        not."""
         origin = headers.get(b"origin")
         if origin not in self.names:
             return ()
@@ -49,7 +52,8 @@ class AllowedOrigins:
         )
 
     def headers_of_preflight(self, headers: Mapping[bytes, bytes]) -> HeaderLines:
-        """What lets the page send the request that this OPTIONS asks for; nothing if it may not, or if it asks for none."""
+        """Headers that let the page send the request that this OPTIONS asks for; none if it may
+        not, or asks for none."""
         origin = headers.get(b"origin")
         if origin not in self.names or b"access-control-request-method" not in headers:
             return ()
@@ -79,7 +83,10 @@ class KnownHosts:
         self._any_address = not host or address is None or address.is_unspecified
 
     def __contains__(self, header: bytes) -> bool:
-        """True if a Host header names this service. On a wildcard address any IP address does: only names can be rebound."""
+        """True if a Host header names this service.
+
+        On a wildcard address any IP address does: only names can be rebound.
+        """
         match = _HOST.fullmatch(header.decode("latin-1"))
         if match is None:
             return False

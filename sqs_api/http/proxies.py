@@ -1,4 +1,4 @@
-"""Whose requests they are: the client's address, which a trusted proxy in between may tell."""
+"""The client's address, also behind a trusted proxy."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import NamedTuple
 Network = IPv4Network | IPv6Network
 
 _HOPS_MAX = 20
-"""More proxies than anyone has; the header's length is the client's choice."""
+"""Bound of the entries that are read: the client chooses the header's length."""
 
 
 class Origin(NamedTuple):
-    """Where a request came from."""
+    """The origin of a request."""
 
     source_ip: str
     """An address without zone, IPv4 in its own form; empty if the transport knows none."""
     is_secure: bool
-    """Whether the client speaks TLS."""
+    """True if the client speaks TLS."""
 
 
 class TrustedProxies:
@@ -31,7 +31,7 @@ class TrustedProxies:
         )
 
     def trusts(self, address: str) -> bool:
-        """Whether a proxy at this address is believed."""
+        """True for the address of a trusted proxy."""
         if not self._networks:
             return False
         try:
@@ -41,10 +41,11 @@ class TrustedProxies:
         return any(parsed in network for network in self._networks)
 
     def origin(self, direct: Origin, headers: Mapping[bytes, bytes]) -> Origin:
-        """Where a request that came from a trusted proxy at `direct` began: the rightmost address that is not trusted.
+        """Where a request that came from a trusted proxy at `direct` began: the rightmost address
+        that is not trusted.
 
-        What stands left of that one was written by the client itself. An entry that is no address ends the search too:
-        then it is the proxy that wrote it.
+        What stands left of that one was written by the client itself. An entry that is no address
+        ends the search too: then it is the proxy that wrote it.
         """
         source_ip = direct.source_ip
         hops = headers.get(b"x-forwarded-for", b"").decode("latin-1").rsplit(",", _HOPS_MAX)

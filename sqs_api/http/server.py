@@ -1,4 +1,4 @@
-"""Server: the listener and all that belongs to it, made from the settings."""
+"""The HTTP server: makes the connections, and the listeners that the settings ask for."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ _SWEPT_AT_ONCE = 1000
 _LOCAL_MAX = 64
 """Limit of connections to the local port."""
 _LOCAL_IDLE_S = 5
-"""Its idle limit, so that nobody on the machine keeps commands out; each of their requests has a connection of its own."""
+"""Its idle limit: a program on the machine must not lock out commands, which connect for each
+request."""
 SERVER_CHECK_S = 1.0
-"""How often connections and certificates are looked at; the unit of the listener's time limits."""
+"""Interval of the checks of connections and certificates; the unit of the listener's time
+limits."""
 
 
 class SqsServer(web.Server):
@@ -86,7 +88,7 @@ class SqsServer(web.Server):
 
 
 class Server:
-    """What clients connect to. Belongs to the event loop's thread."""
+    """The open ports with their servers. Belongs to the event loop's thread."""
 
     def __init__(self, settings: Settings, wall_s: Callable[[], float]) -> None:
         """Raises TlsUnusable."""
@@ -128,7 +130,8 @@ class Server:
         self._report_expiry()
         loopback = loopback_of(settings.host)
         if tls is not None or loopback is None:
-            # Local commands have neither a client certificate nor a name that the server certificate is valid for.
+            # Local commands have neither a client certificate nor a name that the server
+            # certificate is valid for.
             local = limits._replace(connections_max=_LOCAL_MAX, idle_timeout_s=_LOCAL_IDLE_S)
             pages_server = PagesServer(gateway, pages, local)
             local_port = await self._listen(pages_server, "127.0.0.1", 0, None)
@@ -153,7 +156,10 @@ class Server:
         return port
 
     async def look(self) -> None:
-        """Hang up on clients that let the service wait, and take over a new certificate. Call it every `SERVER_CHECK_S`."""
+        """Hang up on clients that let the service wait, and take over a new certificate.
+
+        Call it every `SERVER_CHECK_S`.
+        """
         for server in self._servers:
             await server.sweep()
         try:
@@ -164,7 +170,8 @@ class Server:
         self._report_expiry()
 
     def _report_expiry(self) -> None:
-        """Clients refuse an expired certificate; this side is the only one that can say so in time."""
+        """Clients refuse an expired certificate; this side is the only one that can say so in
+        time."""
         tls = self._tls
         if tls is not None and tls.expires_now(self._wall_s()):
             expired = datetime.fromtimestamp(tls.expires_at_s, UTC).isoformat()

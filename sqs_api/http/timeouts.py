@@ -1,10 +1,11 @@
 """Timeouts and size limits of a connection, over what aiohttp reads of it.
 
-No timer runs for a connection or a request. Each notes when something began, in seconds that the server counts, and the
-server asks all of them once a second (`SqsServer.sweep`).
+No timer runs for a connection or a request. Each notes when something began, in seconds that the
+server counts, and the server asks all of them once a second (`SqsServer.sweep`).
 
-Private names of aiohttp's RequestHandler that are used, here and in `connection.py`: `_messages` (heads that it has read
-and not begun), `_request_count` (all heads that it has read), `_paused` (whether writing is), `_request_in_progress`.
+Private names of aiohttp's RequestHandler that are used, here and in `connection.py`: `_messages`
+(heads that it has read and not begun), `_request_count` (all heads that it has read), `_paused`
+(whether writing is), `_request_in_progress`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from aiohttp.web_request import BaseRequest
 from sqs_api.http.limits import ServerState, TimedOut, TooLarge
 
 _HEAD_BYTES_MAX = 64 << 10
-"""Limit of a request's head. aiohttp bounds a line and their number, which makes 1 MiB for each connection."""
+"""Limit of a request's head. aiohttp bounds a line and their number, which makes 1 MiB for each
+connection."""
 _BUFFER_BYTES = 64 << 10
 """Bytes of an unread body that aiohttp keeps; at twice that it stops reading."""
 _NEVER_S = 1e9
@@ -93,7 +95,8 @@ class BoundedConnection(RequestHandler):
         if was_in_body and not self._is_in_body():
             self._begun_at = 0
         elif was_in_body and self._messages and self._body is not None:
-            # Not a further request but an error, of which aiohttp does not tell who waits for the body.
+            # Not a further request but an error, of which aiohttp does not tell who waits for the
+            # body.
             self._body.set_exception(RequestPayloadError("malformed body"))
         is_in_head = not was_in_body and self._request_count == self._begun_count
         if self._begun_at and is_in_head and self._begun_bytes > _HEAD_BYTES_MAX:
@@ -140,8 +143,9 @@ class BoundedConnection(RequestHandler):
     def end_if_overdue(self, transport: asyncio.Transport) -> None:
         """Hang up on a client that takes too long; the server calls this once a second.
 
-        A request must be complete in time, and its answer must be read: each within a fixed time, and longer while bytes
-        come or go at the least rate. Nothing is overdue while the client waits for its answer.
+        A request must be complete in time, and its answer must be read: each within a fixed time,
+        and longer while bytes come or go at the least rate. Nothing is overdue while the client
+        waits for its answer.
         """
         if self._is_cut:
             return
@@ -170,7 +174,8 @@ class BoundedConnection(RequestHandler):
             self.force_close()
 
     def _does_not_read(self, unread_bytes: int) -> bool:
-        """True if less than the least rate of what waits to be sent went out since it was first seen."""
+        """True if less than the least rate of what waits to be sent went out since it was first
+        seen."""
         now, limits = self._state.seconds, self._state.limits
         waited_s = now - self._unread_since
         if self._unread_since and waited_s <= limits.request_timeout_s:
@@ -186,7 +191,8 @@ class BoundedConnection(RequestHandler):
 def _unread_bytes(transport: asyncio.Transport) -> int:
     """Bytes that were written and not received by the client.
 
-    The system's buffer counts too: it may take minutes of a slow client's in one go, while the transport's does not shrink.
+    The system's buffer counts too: it may take minutes of a slow client's in one go, while the
+    transport's does not shrink.
     """
     size: int = transport.get_write_buffer_size()
     sock = transport.get_extra_info("socket")

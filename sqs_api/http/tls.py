@@ -1,7 +1,9 @@
-"""TLS of the listener: certificate and key from PEM files, which are taken over without a restart when they change.
+"""TLS of the listener: certificate and key from PEM files, which are taken over without a restart
+when they change.
 
-A context is never changed once it is used: new files make a new one, which the next handshakes use. So connections go on
-with what they agreed on, and a new authority for client certificates is not passed by with a session of the old one.
+A context is never changed once it is used: new files make a new one, which the next handshakes use.
+So connections go on with what they agreed on, and a new authority for client certificates is not
+passed by with a session of the old one.
 """
 
 from __future__ import annotations
@@ -25,17 +27,21 @@ class Tls:
     """The context for new connections."""
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None) -> None:
-        """`client_ca`: authorities one of which must have signed each client's certificate. Raises TlsUnusable."""
+        """`client_ca`: authorities one of which must have signed each client's certificate.
+
+        Raises TlsUnusable.
+        """
         self._certificate = certificate
         self._key = key
         self._client_ca = client_ca
         self._seen = self._looks()
         self.is_stale = False
-        """Whether the files on disk cannot be used, so that an older certificate still is."""
+        """True while the files on disk cannot be used and an older certificate is."""
         self._load()
 
     def reload_if_changed(self) -> bool:
-        """Take over changed files; whether there were any. Raises TlsUnusable, once for each change."""
+        """Take over changed files; True if there were any. Raises TlsUnusable, once for each
+        change."""
         looks = self._looks()
         if looks == self._seen:
             return False
@@ -64,7 +70,8 @@ class Tls:
 
 
 def _look(file: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written or another takes its name; None for one that is not there."""
+    """Fingerprint that changes when a file is written or replaced; None for one that is not
+    there."""
     try:
         status = file.stat()
     except OSError:

@@ -1,7 +1,10 @@
-"""Bytes in, one typed Operation out; one Result or refusal in, bytes out. The protocol is chosen per request. Pure.
+"""Bytes in, one typed Operation out; one Result or refusal in, bytes out. The protocol is chosen
+per request. Pure.
 
-Raises QueueError only, for any bytes: `decode_request` is the border where foreign failures get AWS's names.
-Source: SQS's two protocols on one endpoint; the paths and headers of test_protocol_codec.py are recorded.
+Raises QueueError only, for any bytes: `decode_request` is the border where foreign failures get
+AWS's names.
+Source: SQS's two protocols on one endpoint; the paths and headers of test_protocol_codec.py are
+recorded.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Wire(enum.Enum):
-    """How a request came and its answer goes."""
+    """Wire formats of a request and its answer."""
 
     JSON = "json"
     QUERY_XML = "query, XML answer"
@@ -74,7 +77,10 @@ def detect_wire(
     target: bytes,
     headers: Mapping[bytes, bytes],
 ) -> Wire:
-    """The protocol of a request, also of one that cannot be decoded. `headers` has lower-case names. Never raises."""
+    """The protocol of a request, also of one that cannot be decoded.
+
+    `headers` has lower-case names. Never raises.
+    """
     media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if b"x-amz-target" in headers or media_type == wire.CONTENT_TYPE_AWS_JSON:
         return Wire.JSON
@@ -88,8 +94,8 @@ def decode_request(
 ) -> Decoded:
     """Read one request. `target` is the raw path and query, `headers` has lower-case names.
 
-    UnknownOperation: no action named (query). InvalidAction: no such action, or one a queue's own URL does not have.
-    InvalidRequest, MissingParameter: the request cannot be read.
+    UnknownOperation: no action named (query). InvalidAction: no such action, or one a queue's own
+    URL does not have. InvalidRequest, MissingParameter: the request cannot be read.
     """
     row = json_codec.TARGETS.get(headers.get(b"x-amz-target", b""))
     if row is not None:
@@ -158,7 +164,8 @@ def encode_result(
 def encode_error(error: QueueError | AuthError, chosen: Wire, request_id: str) -> EncodedError:
     """Write one refusal with its status, headers and content type."""
     row = error_row(error)
-    # A text may echo what could not be decoded; an answer that cannot be encoded would be a second error.
+    # A text may echo what could not be decoded; an answer that cannot be encoded would be a second
+    # error.
     message = error.message.encode("utf-8", "replace").decode("utf-8")
     if chosen is _JSON:
         header = f"{error.code};{row.fault.value}".encode()

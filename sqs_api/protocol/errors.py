@@ -1,7 +1,8 @@
-"""How each refusal looks on the wire: JSON `__type`, HTTP status, fault. A table; the query code is on the class.
+"""TABLE: refusals on the wire: JSON `__type`, HTTP status, fault. The query code is on the class.
 
 AWS sends its service's own errors as `com.amazonaws.sqs#...` and those of its framework as
-`com.amazon.coral.service#...`; clients cut at `#`. InvalidParameterValue and MissingParameter are framework errors.
+`com.amazon.coral.service#...`; clients cut at `#`. InvalidParameterValue and MissingParameter are
+framework errors.
 Source: answers recorded from AWS (marked "recorded"), else the service model.
 """
 
@@ -20,7 +21,7 @@ _FRAMEWORK = "com.amazon.coral.service#"
 
 
 class Fault(Enum):
-    """Who has to change something: `<Type>` in XML, the part behind `;` in x-amzn-query-error."""
+    """The side at fault: `<Type>` in XML, the part behind `;` in x-amzn-query-error."""
 
     SENDER = "Sender"
     RECEIVER = "Receiver"
@@ -33,7 +34,7 @@ class ErrorRow(NamedTuple):
     status: int = 400
     fault: Fault = Fault.SENDER
     query_message: str | None = None
-    """What the query protocol says where the class's default message is the JSON protocol's."""
+    """The query protocol's text, where the class's default message is that of the JSON protocol."""
     message_member: str = "message"
     """The JSON member that holds the text."""
 
@@ -72,7 +73,8 @@ TABLE: dict[type[Exception], ErrorRow] = {
     queue_errors.TooManyEntriesInBatchRequest: _service("TooManyEntriesInBatchRequest"),
     queue_errors.UnsupportedOperation: _service("UnsupportedOperation"),
     queue_errors.ResourceNotFound: _service("ResourceNotFoundException", 404),
-    # Recorded: JSON names an unknown action UnknownOperationException, with InvalidAction in the header.
+    # Recorded: JSON names an unknown action UnknownOperationException, with InvalidAction in the
+    # header.
     queue_errors.InvalidAction: _framework("UnknownOperationException"),
     # The query protocol answers this one with a bare element and no error form (`encode_error`).
     queue_errors.UnknownOperation: _framework("UnknownOperationException", 404),

@@ -1,8 +1,11 @@
-"""Struct annotations to readers of form parameters and writers of XML and of the JSON form, compiled at import. Pure.
+"""Struct annotations to readers of form parameters and writers of XML and of the JSON form,
+compiled at import. Pure.
 
-The only file that looks at annotations, and the only one that may say Any: a reader builds whatever the annotation
-says. Nothing here knows an action; names that do not follow from the field come from `wire`.
-Costs: reading is linear in the bytes given (plus sorting the numbers of list elements), whatever the numbers are.
+The only file that looks at annotations, and the only one that may say Any: a reader builds whatever
+the annotation says. Nothing here knows an action; names that do not follow from the field come from
+`wire`.
+Costs: reading is linear in the bytes given (plus sorting the numbers of list elements), whatever
+the numbers are.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from sqs_api.protocol.wire import ALSO_READ, JSON_FORM_MEMBERS, LIST_ELEMENTS, M
 from visibility.contract.errors import InvalidRequest, MissingParameter
 
 INDEX_MAX = 214_748_369
-"""The largest element number AWS reads; found by bisection on another service of the same framework."""
+"""The largest element number AWS reads; found by bisection on another service of the same
+framework."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _INDEX = re.compile(r"[0-9]{1,9}")
@@ -28,13 +32,14 @@ _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 Params = Mapping[str, str]
 Slots = dict[int, dict[str, str]]
-"""Element number -> what follows the number -> value; 0 stands for the unnumbered form of a single element."""
+"""Element number -> what follows the number -> value; 0 stands for the unnumbered form of a single
+element."""
 
 XmlWriter = Callable[[Any, list[str]], None]
 
 
 class Shape(NamedTuple):
-    """What an annotation says about one field."""
+    """A field as its annotation describes it."""
 
     field: str
     member: str
@@ -95,7 +100,7 @@ _SCALAR_READERS: dict[Any, Callable[[str], Any]] = {
 
 
 class _Group(NamedTuple):
-    """How to read the elements of one flattened list or map."""
+    """Reader of the elements of a flattened list or map."""
 
     field: str
     bare: frozenset[str]
@@ -126,7 +131,10 @@ class StructReader:
         return frozenset(self._scalars) | frozenset(self._groups)
 
     def read(self, params: Params) -> Any:
-        """Build the Struct. InvalidRequest or MissingParameter: a value or an element that cannot be read."""
+        """Build the Struct.
+
+        InvalidRequest or MissingParameter: a value or an element that cannot be read.
+        """
         values: dict[str, Any] = {}
         found: dict[str, Slots] = {}
         for name, value in params.items():
@@ -152,7 +160,8 @@ class StructReader:
 
 
 def _place(rest: str, bare: frozenset[str]) -> tuple[int, str] | None:
-    """Element number and the name inside the element; None when it is neither numbered nor known."""
+    """Element number and the name inside the element; None when it is neither numbered nor
+    known."""
     word, _, inside = rest.partition(".")
     if word == "member":
         word, _, inside = inside.partition(".")
@@ -231,7 +240,10 @@ def _required(inside: Params, name: str, path: str) -> str:
 
 
 def escape_xml(text: str) -> str:
-    """Text as XML content. A carriage return survives as `&#xD;`; what XML cannot carry becomes U+FFFD."""
+    """Text as XML content.
+
+    A carriage return survives as `&#xD;`; what XML cannot carry becomes U+FFFD.
+    """
     if not text.isprintable():
         text = _NOT_XML.sub("\ufffd", text).replace("\r", "\r&#xD;")
     text = (
@@ -322,7 +334,8 @@ def _map_writer(shape: Shape) -> XmlWriter:
 
 
 def json_form(value: Any) -> Any:
-    """A Struct as AWS's JSON form has it: members by name, absent ones null, maps as lists of pairs."""
+    """A Struct as AWS's JSON form has it: members by name, absent ones null, maps as lists of
+    pairs."""
     if isinstance(value, msgspec.Struct):
         members = {
             JSON_FORM_MEMBERS.get(shape.field, shape.member): _json_member(shape, value)

@@ -1,8 +1,10 @@
-"""AWS JSON 1.0: bytes to Operation and Result to bytes, by msgspec decoders made once at import. Pure.
+"""AWS JSON 1.0: bytes to Operation and Result to bytes, by msgspec decoders made once at import.
+Pure.
 
-Unknown members are ignored, null means absent, an empty body means `{}`. What cannot be read is InvalidRequest, in the
-words of AWS's framework where they are known.
-Source: SerializationException texts recorded from AWS services on the same framework (Athena, SES v2, SQS).
+Unknown members are ignored, null means absent, an empty body means `{}`. What cannot be read is
+InvalidRequest, in the words of AWS's framework where they are known.
+Source: SerializationException texts recorded from AWS services on the same framework (Athena, SES
+v2, SQS).
 """
 
 from __future__ import annotations
@@ -51,11 +53,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What a decoder raises: not JSON or a member of the wrong type, not UTF-8, nested too deep."""
+"""Errors of a decoder: not JSON or a member of the wrong type, not UTF-8, nested too deep."""
 
 
 def refusal(failure: Exception, body: bytes) -> InvalidRequest:
-    """What a client is told about one of UNREADABLE."""
+    """The refusal for one of UNREADABLE."""
     if isinstance(failure, msgspec.MsgspecError):
         return InvalidRequest(_HALF_A_PAIR if _is_half(failure, body) else _wording(failure))
     if isinstance(failure, UnicodeDecodeError):
@@ -64,7 +66,7 @@ def refusal(failure: Exception, body: bytes) -> InvalidRequest:
 
 
 def _is_half(failure: msgspec.MsgspecError, body: bytes) -> bool:
-    """Whether it is about a lone surrogate; near the end of the body msgspec says that something is missing there."""
+    """True for a lone surrogate, which near the end of the body msgspec reports as truncated."""
     text = str(failure)
     if "truncated" in text:
         return _HALF_AT_END.search(body[-_END_BYTES:]) is not None
@@ -72,7 +74,8 @@ def _is_half(failure: msgspec.MsgspecError, body: bytes) -> bool:
 
 
 def _wording(failure: msgspec.MsgspecError) -> str:
-    """AWS's text for a mismatch of types; AWS says nothing at all about bytes that are not JSON, we do."""
+    """AWS's text for a mismatch of types; AWS says nothing at all about bytes that are not JSON, we
+    do."""
     mismatch = _MISMATCH.search(str(failure))
     if mismatch is None:
         return str(failure)

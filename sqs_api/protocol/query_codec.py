@@ -1,7 +1,7 @@
 """The query protocol: form parameters to Operation, Result to XML or to its JSON form. Pure.
 
-Readers and writers are compiled from the Structs at import (`fields`); this file knows percent-encoding, the envelope
-of an answer and the envelope of an error.
+Readers and writers are compiled from the Structs at import (`fields`); this file knows
+percent-encoding, the envelope of an answer and the envelope of an error.
 Source: the query-era service model and answers recorded from AWS.
 """
 
@@ -34,7 +34,8 @@ _WRITERS: dict[str, XmlWriter] = {
 _encode = msgspec.json.Encoder().encode
 
 PARAMETERS_MAX = 10_000
-"""A full batch has about 700 parameters; ten thousand are read in under 50 ms, more are no honest request."""
+"""A full batch has about 700 parameters; ten thousand are read in under 50 ms, more are no honest
+request."""
 
 UNKNOWN_OPERATION_BODY = b"<UnknownOperationException/>\n"
 """The whole answer to a query request that names no action."""
@@ -43,7 +44,8 @@ UNKNOWN_OPERATION_BODY = b"<UnknownOperationException/>\n"
 def decode_form(form: bytes) -> dict[str, str]:
     """Parameters of an encoded form or query string; the first of several with one name counts.
 
-    InvalidRequest: a broken percent escape, bytes that are not UTF-8, or more than PARAMETERS_MAX parameters.
+    InvalidRequest: a broken percent escape, bytes that are not UTF-8, or more than PARAMETERS_MAX
+    parameters.
     """
     if form.count(b"&") >= PARAMETERS_MAX:
         raise InvalidRequest(f"The request has more than {PARAMETERS_MAX} parameters.")
@@ -59,9 +61,9 @@ def decode_form(form: bytes) -> dict[str, str]:
 def decode_percent(text: bytes) -> str:
     """Form-decode: `+` is a space, `%41` is A.
 
-    Escapes are handed to Python's escape decoder as `\\x41`: a mebibyte of message can be mostly escapes, and this way
-    of decoding them does not hold the event loop for long.
-    InvalidRequest: a broken escape, or not UTF-8.
+    Escapes are handed to Python's escape decoder as `\\x41`: a mebibyte of message can be mostly
+    escapes, and this way of decoding them does not hold the event loop for long. InvalidRequest: a
+    broken escape, or not UTF-8.
     """
     try:
         if b"+" in text:
@@ -100,7 +102,8 @@ def encode_xml(action: str, result: Result | None, request_id: str) -> bytes:
 
 
 def encode_json_form(action: str, result: Result | None, request_id: str) -> bytes:
-    """Write one answer to a query request that accepts JSON; absent members are null, as AWS has them."""
+    """Write one answer to a query request that accepts JSON; absent members are null, as AWS has
+    them."""
     content: dict[str, object] = {"ResponseMetadata": {"RequestId": request_id}}
     if result is not None:
         content[f"{action}Result"] = json_form(result)

@@ -1,4 +1,7 @@
-"""Replies as bytes, head and body in one piece. Pure; both ways through the gateway write exactly these."""
+"""Replies as bytes, head and body in one piece.
+
+Pure; both ways through the gateway write exactly these.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Reading a plainly formed HTTP request in one go. Pure.
 
-The short cut past aiohttp's parser accepts a strict subset of what that accepts: anything unusual is not refused here but
-left to aiohttp, so there is one judge of odd requests and no room for two readings of one (request smuggling).
-sqs_api/tests/test_gateway_differential.py compares the two on mutated requests.
+The short cut past aiohttp's parser accepts a strict subset of what that accepts: anything unusual
+is not refused here but left to aiohttp, so there is one judge of odd requests and no room for two
+readings of one (request smuggling). sqs_api/tests/test_gateway_differential.py compares the two on
+mutated requests.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _LEFT_TO_AIOHTTP = frozenset(
 
 
 class _Lines(dict[bytes, tuple[bytes, bytes]]):
-    """Header lines as sent to lower-case name and value; KeyError for one that may not be read here. Bounded.
+    """Header lines as sent to lower-case name and value; KeyError for one that may not be read
+    here. Bounded.
 
     Clients repeat most of their lines, so reading a head is mostly looking up.
     """
@@ -86,7 +88,7 @@ PlainRequest = tuple[bytes, dict[bytes, bytes], bytes]
 
 
 class NotPlain(Enum):
-    """Why nothing was read."""
+    """Reasons to read nothing."""
 
     UNUSUAL = "aiohttp shall read it"
     SHORT = "the body is not complete"
@@ -95,8 +97,8 @@ class NotPlain(Enum):
 def read_plain_request(data: bytes) -> PlainRequest | NotPlain:
     """The one request that `data` consists of.
 
-    SHORT means that head and body length are plain and more of the body must come; UNUSUAL that these bytes, and all that
-    follow, are aiohttp's.
+    SHORT means that head and body length are plain and more of the body must come; UNUSUAL that
+    these bytes, and all that follow, are aiohttp's.
     """
     head, blank_line, body = data.partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")

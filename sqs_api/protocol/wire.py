@@ -1,8 +1,9 @@
-"""What the query protocol calls things, where that does not follow from the field's name. A table, no code paths.
+"""TABLE: names of the query protocol that do not follow from the name of the field.
 
-The JSON protocol needs nothing from here: its names are the Structs' own (`visibility.contract.operations`, `.results`).
-Source: the query-era SQS service model (flattened lists and maps); sqs_api/tests/test_protocol_model.py checks
-every row against it.
+The JSON protocol needs nothing from here: its names are the Structs' own
+(`visibility.contract.operations`, `.results`).
+Source: the query-era SQS service model (flattened lists and maps);
+sqs_api/tests/test_protocol_model.py checks every row against it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ LIST_ELEMENTS: dict[str, str] = {
     "string_list_values": "StringListValue",
     "tag_keys": "TagKey",
 }
-"""Field -> element name, for lists of strings and blobs. A list of structures is named after the structure."""
+"""Field -> element name, for lists of strings and blobs. A list of structures is named after the
+structure."""
 
 
 class MapElement(NamedTuple):
@@ -49,7 +51,8 @@ MAP_ELEMENTS: dict[str, MapElement] = {
 """Field -> element names, for maps."""
 
 ALSO_READ = {"tags": "Tags", "tags_on_create": "Tags"}
-"""Field -> a second element name, read as the first. Source: TagQueue as both Java SDKs of the query generation send it."""
+"""Field -> a second element name, read as the first. Source: TagQueue as both Java SDKs of the
+query generation send it."""
 
 JSON_FORM_MEMBERS: dict[str, str] = {
     "messages": "messages",
@@ -57,5 +60,6 @@ JSON_FORM_MEMBERS: dict[str, str] = {
 }
 """Field -> member name where the JSON form of a query answer differs from the Struct's name.
 
-Source: answers of AWS to query requests with `Accept: application/json`, as API Gateway hands them on.
+Source: answers of AWS to query requests with `Accept: application/json`, as API Gateway hands them
+on.
 """

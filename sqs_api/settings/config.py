@@ -1,6 +1,7 @@
 """Settings: one frozen value, from flags over environment (HOLDFAST_...) over file over default.
 
-The only place that reads the environment or a configuration file. A key that is not below stops the start.
+The only place that reads the environment or a configuration file. A key that is not below stops the
+start.
 """
 
 from __future__ import annotations
@@ -36,15 +37,16 @@ _OF_THE_LAKE = {
     "HOLDFAST_LAKE_REGION",
     "HOLDFAST_LAKE_ENDPOINT_URL",
 }
-"""How an object store is reached (`storage.lake.table.ObjectStore`): read by the exporter and by jobs."""
+"""Access to an object store (`storage.lake.table.ObjectStore`): read by the exporter and by
+jobs."""
 _SECRETS = {"master_key", "secret_access_key"}
-"""What a file that people share must not hold."""
+"""Settings that a file must not hold: people share it."""
 _RESTORE_S_MAX = 14 * DAY
 """As long as SQS can keep a message: a queue restored later would be empty."""
 
 
 class AuthMode(StrEnum):
-    """How callers are established."""
+    """Ways to establish the caller."""
 
     SIGV4 = "sigv4"
     """Every request is signed by a known access key."""
@@ -60,7 +62,7 @@ class Switch(StrEnum):
 
 
 class Audience(StrEnum):
-    """Who is answered."""
+    """Clients that are answered."""
 
     LOOPBACK = "loopback"
     """Clients on this machine."""
@@ -69,14 +71,14 @@ class Audience(StrEnum):
 
 
 class Bodies(StrEnum):
-    """How messages under the built-in key are archived."""
+    """Forms of archived messages under the built-in key."""
 
     READABLE = "readable"
     SEALED = "sealed"
 
 
 class WhenFull(StrEnum):
-    """What becomes of expired messages that the archive has no room for."""
+    """Fate of expired messages that the archive has no room for."""
 
     DISCARD = "discard"
     """They are removed, as without an archive."""
@@ -109,7 +111,7 @@ def _url(text: str | None) -> str | None:
 _LAKE_ADDRESS = re.compile(r"(?i:s3a?)://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?|(?i:file):///.*")
 """With a bucket name as AWS allows it."""
 _LIKE_AN_ADDRESS = re.compile(r".*://|[A-Za-z][A-Za-z0-9+.-]*:/")
-"""Addresses, those that lack a slash (`s3:/bucket`) too: nobody means a folder by them."""
+"""Addresses, also those that lack a slash (`s3:/bucket`): they are not meant as folders."""
 
 
 def _lake(text: str | None) -> str | None:
@@ -173,9 +175,9 @@ class Settings(BaseSettings):
     data: Path = Path(DEFAULT_DATA)
     """Folder of queues, messages and access keys; made if it does not exist."""
     auth: AuthMode = AuthMode.SIGV4
-    """Whether signatures are checked."""
+    """Check of signatures; `open` checks none, and listens on loopback only."""
     durability: Durability = Durability.FSYNC
-    """What an acknowledgement survives."""
+    """Failures that an acknowledged message survives."""
     account: Annotated[str, AfterValidator(_account)] = "000000000000"
     """Account of the first access key, and of unsigned requests in open mode; 12 digits."""
     region: Annotated[str, AfterValidator(_region)] = "us-east-1"
@@ -183,18 +185,22 @@ class Settings(BaseSettings):
     public_url: Annotated[str | None, AfterValidator(_url)] = None
     """Base of queue URLs; by default what the client's Host header says."""
     accept_loss: Switch = Switch.OFF
-    """Whether to start on a folder that came back shorter than answers told of: an old copy, or a file that was cut
-    or damaged at its end."""
+    """Start on a folder that has less than was acknowledged: an old copy, or a file that was cut or
+    damaged at its end."""
     disk_reserve_mib: Annotated[int, Field(ge=0)] = 128
-    """MiB of free space below which sends are refused, while receives and deletes still pass; 0 for none."""
+    """MiB of free space below which sends are refused, while receives and deletes still pass; 0 for
+    none."""
     aws_waits: Switch = Switch.ON
-    """Whether AWS's 60 s rules hold: between two purges, and before a deleted queue's name is used again."""
+    """AWS's waits of 60 s: between two purges, and before a deleted queue's name is used again."""
     master_key: SecretStr | None = None
-    """Key that all others are kept under: base64 of 32 bytes, from HOLDFAST_MASTER_KEY only; else it is read from a file."""
+    """Key that all others are kept under: base64 of 32 bytes, from HOLDFAST_MASTER_KEY only; else
+    it is read from a file."""
     master_key_file: Path | None = None
-    """File with the master key, for its owner only; by default `master.key` in the data folder, made at first start."""
+    """File with the master key, for its owner only; by default `master.key` in the data folder,
+    made at first start."""
     access_key_id: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9]{4,128}$")] = None
-    """Id of an access key of the account that is known beforehand; by default the first start makes one."""
+    """Id of an access key of the account that is known beforehand; by default the first start makes
+    one."""
     secret_access_key: SecretStr | None = None
     """Its secret, 16 characters or more, from HOLDFAST_SECRET_ACCESS_KEY only."""
     queues: tuple[DeclaredQueue, ...] = ()
@@ -202,63 +208,81 @@ class Settings(BaseSettings):
     users: tuple[DeclaredUser, ...] = ()
     """Users that are made at start, or changed to what is said here."""
     restore_deleted_s: Annotated[int, Field(ge=0, le=_RESTORE_S_MAX)] = 3600
-    """Seconds in which a deleted queue or a purge can be undone; the messages take their space until then, or until the
-    disk has less than twice its reserve."""
+    """Seconds in which a deleted queue or a purge can be undone; the messages take their space
+    until then, or until the disk has less than twice its reserve."""
     account_rate: Annotated[str | None, AfterValidator(_rate)] = None
-    """Requests an account may make, such as "3000/second"; above it they are throttled as by AWS. By default any."""
+    """Requests an account may make, such as "3000/second"; above it they are throttled as by AWS.
+    By default any."""
     queue_rate: Annotated[str | None, AfterValidator(_rate)] = None
     """Requests on the messages of one queue, such as "1000/second". By default any."""
     fifo_quotas: Switch = Switch.OFF
-    """Whether AWS's quotas hold: 300 calls a second for each action of a FIFO queue, or for each of its message groups."""
+    """AWS's quotas: 300 calls a second for each action of a FIFO queue, or for each of
+    its message groups."""
     lake: Annotated[str | None, AfterValidator(_lake)] = None
-    """Folder or s3://BUCKET/PREFIX of the archive: messages that expire go there instead of being lost. By default none."""
+    """Folder or s3://BUCKET/PREFIX of the archive: messages that expire go there instead of being
+    lost. By default none."""
     archive_bodies: Bodies = Bodies.READABLE
-    """How messages of queues without a KmsMasterKeyId are archived."""
+    """Form of archived messages of queues without a KmsMasterKeyId."""
     archive_keys: str = ""
-    """KMS keys, separated by commas, whose messages are archived readable too, such as "alias/orders"."""
+    """KMS keys, separated by commas, whose messages are archived readable too, such as
+    "alias/orders"."""
     archive_max_mib: Annotated[int, Field(ge=1)] = 4096
-    """MiB on disk that may wait for the archive, which a lake that is away fills; from half of it on there are warnings."""
+    """MiB on disk that may wait for the archive, which a lake that is away fills; from half of it
+    on there are warnings."""
     archive_when_full: WhenFull = WhenFull.DISCARD
-    """What becomes of expired messages above that: removed without being archived, or kept in their queues."""
+    """Fate of expired messages above that: removed without being archived, or kept in their
+    queues."""
     archive_seal_s: Annotated[int, Field(ge=1)] = 60
-    """Seconds after which what waits for the archive is written to the lake; sooner where it takes 64 MiB."""
+    """Seconds after which what waits for the archive is written to the lake; sooner where it takes
+    64 MiB."""
     archive_every: Annotated[str | None, AfterValidator(_duration)] = None
-    """How often the archive and queue-age jobs run on this machine, such as "15m"; by default something else runs them."""
+    """Interval of the archive and queue-age jobs on this machine, such as "15m"; by default something
+    else runs them."""
     snapshot_every_s: Annotated[int, Field(ge=0)] = 300
-    """Seconds between two snapshots of what waits, for the queue-age job; rarer where they take long, 0 for none."""
+    """Seconds between two snapshots of what waits, for the queue-age job; rarer where they take
+    long, 0 for none."""
     log: LogFormat = LogFormat.JSON
     """Form of log lines."""
     audit: Switch = Switch.ON
-    """Whether administrative actions and denied calls are noted in audit.log in the data folder: 6 files of 16 MiB."""
+    """Notes of administrative actions and denied calls in audit.log in the data folder: 6 files of
+    16 MiB."""
     usage_days: Annotated[int, Field(ge=1)] = 400
     """Days for which `holdfast usage` knows what accounts did."""
     metrics_queues_max: Annotated[int, Field(ge=0)] = 500
     """Queues with metrics of their own; the fullest ones, the others are summed up."""
     metrics: Audience = Audience.LOOPBACK
-    """Who may read /_holdfast/metrics, which names all queues."""
+    """Readers of /_holdfast/metrics, which names all queues."""
     tls_certificate: Path | None = None
-    """PEM file with the certificate and those up to its authority; the port then speaks https only. Changes are seen."""
+    """PEM file with the certificate and those up to its authority; the port then speaks https only.
+    Changes are seen."""
     tls_key: Path | None = None
     """PEM file with the certificate's key, without a password."""
     tls_client_ca: Path | None = None
     """PEM file of authorities; then every client needs a certificate that one of them signed."""
     trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
-    """Addresses or CIDR blocks, separated by commas, whose X-Forwarded-For and -Proto are believed; nobody's by default."""
+    """Addresses or CIDR blocks, separated by commas, whose X-Forwarded-For and -Proto are believed;
+    nobody's by default."""
     browser_origins: Annotated[str, AfterValidator(_origins)] = ""
     """Origins, separated by commas, whose pages may use the service from a browser (CORS), such as
     "https://app.example.com"; none by default. In open mode their pages need no keys."""
     connections_max: Annotated[int, Field(ge=1)] = 10_000
-    """Open connections, about 10 KB each, 40 KB with TLS; fewer where the system allows fewer files. Others get a 503."""
+    """Open connections, about 10 KB each, 40 KB with TLS; fewer where the system allows fewer
+    files. Others get a 503."""
     request_timeout_s: Annotated[int, Field(ge=1)] = 20
-    """Seconds in which a begun request must be complete, and in which a client must begin to read its answers."""
+    """Seconds in which a begun request must be complete, and in which a client must begin to read
+    its answers."""
     client_bytes_per_s_min: Annotated[int, Field(ge=1)] = 16 << 10
-    """Bytes a second a client must send and read at least once request_timeout_s is over: 4 MiB may take 5 minutes."""
+    """Bytes a second a client must send and read at least once request_timeout_s is over: 4 MiB may
+    take 5 minutes."""
     idle_timeout_s: Annotated[int, Field(ge=1)] = 120
-    """Seconds without a request after which a connection ends; longer than SDKs and balancers keep one, so they end it."""
+    """Seconds without a request after which a connection ends; longer than SDKs and balancers keep
+    one, so they end it."""
     request_memory_bytes: Annotated[int, Field(ge=8 << 20)] = 256 << 20
-    """Bytes of requests above 16 KiB being received and answered, all clients together; then they get a retriable 503."""
+    """Bytes of requests above 16 KiB being received and answered, all clients together; then they
+    get a retriable 503."""
     waiting_polls_max: Annotated[int, Field(ge=1)] = 100_000
-    """Requests under way above which long polls do not wait; those that find nothing get RequestThrottled."""
+    """Requests under way above which long polls do not wait; those that find nothing get
+    RequestThrottled."""
 
     @classmethod
     def settings_customise_sources(
@@ -274,7 +298,8 @@ class Settings(BaseSettings):
 
 
 def scalar_fields() -> Iterator[tuple[str, type, str, object]]:
-    """Name, type, description and default of each setting that can be a flag: all but secrets, lists and tables."""
+    """Name, type, description and default of each setting that can be a flag: all but secrets,
+    lists and tables."""
     for name, field in Settings.model_fields.items():
         kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
         kind = kinds[0] if kinds else field.annotation
@@ -283,7 +308,11 @@ def scalar_fields() -> Iterator[tuple[str, type, str, object]]:
 
 
 def load(flags: dict[str, Any], file: Path | None) -> Settings:
-    """The settings. `flags` holds what was given; without `file`, HOLDFAST_CONFIG may name one. Raises ConfigRefused."""
+    """The settings.
+
+    `flags` holds what was given; without `file`, HOLDFAST_CONFIG may name one. Raises
+    ConfigRefused.
+    """
     named = os.environ.get(_FILE_VARIABLE)
     if file is None and named:
         file = Path(named)
@@ -379,6 +408,6 @@ def _from_environment() -> dict[str, Any]:
 
 
 def _is_injected(name: str, value: str) -> bool:
-    """Whether Kubernetes made the variable, as it does in every pod for a Service called `holdfast`."""
+    """True for a variable that Kubernetes makes in every pod for a Service called `holdfast`."""
     rest = name.removeprefix(_PREFIX)
     return rest.startswith(("SERVICE_", "PORT_")) or value.startswith("tcp://")

@@ -1,6 +1,7 @@
-"""What a configuration file declares: queues and users that are there once the service listens.
+"""Declarations of a configuration file: queues and users that are there once the service listens.
 
-The file wins for what it names; nothing is deleted because it is not named. A start with the same file changes nothing.
+The file wins for what it names; nothing is deleted because it is not named. A start with the same
+file changes nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class DeclaredQueue(_Declared):
     attributes: dict[str, Any] = Field(default_factory=dict)
     tags: dict[str, str] = Field(default_factory=dict)
     dead_letter_queue: str | None = None
-    """Name of a queue of the same account and region; stands for RedrivePolicy, with `max_receive_count`."""
+    """Name of a queue of the same account and region; stands for RedrivePolicy, with
+    `max_receive_count`."""
     max_receive_count: int = 5
     policy: dict[str, Any] | Path | None = None
     """The Policy attribute: a table, or a JSON file."""
@@ -59,7 +61,10 @@ class DeclaredQueue(_Declared):
         return self
 
     def texts(self, account: str, region: str) -> dict[str, str]:
-        """The attributes as CreateQueue takes them, for a queue there. Raises QueueError, ValueError."""
+        """The attributes as CreateQueue takes them, for a queue there.
+
+        Raises QueueError, ValueError.
+        """
         texts = {name: _text(value) for name, value in self.attributes.items()}
         if self.dead_letter_queue is not None:
             target = f"arn:aws:sqs:{region}:{account}:{self.dead_letter_queue}"
@@ -123,9 +128,11 @@ class DeclaredUser(_Declared):
 
 
 def in_order(queues: tuple[DeclaredQueue, ...]) -> tuple[DeclaredQueue, ...]:
-    """The queues with dead-letter queues before those that name them. Raises ValueError for a name that comes twice.
+    """The queues with dead-letter queues before those that name them. Raises ValueError for a name
+    that comes twice.
 
-    Two that name each other stay in the order of the file: the first cannot be made, which its own error says.
+    Two that name each other stay in the order of the file: the first cannot be made, which its own
+    error says.
     """
     by_name: dict[tuple[str | None, str | None, str], DeclaredQueue] = {}
     for queue in queues[:_QUEUE_LIMIT]:

@@ -1,4 +1,5 @@
-"""The example of a configuration file: every key with its unit, reason and default, made from the settings themselves."""
+"""The example of a configuration file: every key with its unit, reason and default, made from the
+settings themselves."""
 
 from __future__ import annotations
 

@@ -25,7 +25,10 @@ from storage.engines.folder import sync_folder
 def open_keyring(
     settings: Settings, clock: Clock, entropy: Entropy, owner: str | None = None
 ) -> Keyring:
-    """Open or make the keys of the settings' data folder, which exists; for `owner` see Keyring. Raises KeysUnusable."""
+    """Open or make the keys of the settings' data folder, which exists; for `owner` see Keyring.
+
+    Raises KeysUnusable.
+    """
     file = settings.data / FILE_NAME
     read_master = partial(_master_key, settings, entropy)
     master = read_master()
@@ -59,7 +62,8 @@ def _expected(settings: Settings) -> str:
 
 
 def _master_key(settings: Settings, entropy: Entropy) -> bytes:
-    """A folder that has messages but no keys, or keys but not the one they are under, must not get others."""
+    """A folder that has messages but no keys, or keys but not the one they are under, must not get
+    others."""
     has_keys = (settings.data / FILE_NAME).exists()
     if not has_keys and (settings.data / CATALOG_FILE).exists():
         raise KeysUnusable(f"{settings.data} has queues, but their keys in {FILE_NAME} are missing")
@@ -74,7 +78,10 @@ def _master_key(settings: Settings, entropy: Entropy) -> bytes:
 
 
 def identities_file(data: Path) -> Path:
-    """Where users and keys lie. A folder that has lost them must not begin with a new key. Raises KeysUnusable."""
+    """Where users and keys lie.
+
+    A folder that has lost them must not begin with a new key. Raises KeysUnusable.
+    """
     file = data / IDENTITIES_FILE
     if not file.exists() and (data / CATALOG_FILE).exists():
         raise KeysUnusable(

@@ -1,4 +1,5 @@
-"""Structured logs on standard error: one event name and key=value fields, with request ids, without bodies or secrets."""
+"""Structured logs on standard error: one event name and key=value fields, with request ids, without
+bodies or secrets."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import structlog
 
 
 class LogFormat(StrEnum):
-    """How log lines look."""
+    """Formats of log lines."""
 
     JSON = "json"
     CONSOLE = "console"

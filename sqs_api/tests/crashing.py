@@ -26,7 +26,8 @@ async def rounds(count: int) -> None:
 
 
 class StoppingRouter(Router):
-    """Never answers the request at which it is to stop, nor any later one: so the process comes no further."""
+    """Never answers the request at which it is to stop, nor any later one: so the process comes no
+    further."""
 
     def __init__(self, shard: Shard) -> None:
         super().__init__([shard])

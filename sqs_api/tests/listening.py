@@ -1,4 +1,5 @@
-"""A listener in front of a service of `serving.running`, and seconds that pass when a test says so."""
+"""A listener in front of a service of `serving.running`, and seconds that pass when a test says
+so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A shard whose messages are really sealed, with a dead-letter queue, and a look at what lies on its disk."""
+"""A shard whose messages are really sealed, with a dead-letter queue, and a look at what lies on
+its disk."""
 
 from __future__ import annotations
 

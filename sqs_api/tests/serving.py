@@ -1,4 +1,5 @@
-"""A gateway in this process, over memory and on a loopback port, and the raw client that the tests speak to it with."""
+"""A gateway in this process, over memory and on a loopback port, and the raw client that the tests
+speak to it with."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ class Client:
         self.writer = writer
 
     async def send(self, *parts: bytes) -> None:
-        """Write each part by itself; the server has read it before the next is written, as far as it reads."""
+        """Write each part by itself; the server has read it before the next is written, as far as
+        it reads."""
         for part in parts:
             self.writer.write(part)
             await self.writer.drain()
@@ -283,7 +285,7 @@ async def running(
         keyring.close()
 
 
-# -- requests ---------------------------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------
 
 
 def request_bytes(
@@ -326,7 +328,7 @@ def query_request(
     return request_bytes(body, {**sent, **(headers or {})}, line=line)
 
 
-# -- waiting ----------------------------------------------------------------------------------------------------------
+# -- waiting ---------------------------------------------------------------------------------------
 
 
 async def settled(rounds: int = 10) -> None:

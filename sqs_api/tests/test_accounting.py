@@ -1,4 +1,5 @@
-"""Administrative actions and denied calls are in the audit log; what accounts did is in the usage."""
+"""Administrative actions and denied calls are in the audit log; what accounts did is in the
+usage."""
 
 from __future__ import annotations
 
@@ -160,7 +161,7 @@ def test_a_log_on_a_full_disk_loses_lines_and_nothing_else() -> None:
     assert audit.lost == 3
 
 
-# -- usage ------------------------------------------------------------------------------------------------------------
+# -- usage -----------------------------------------------------------------------------------------
 
 
 async def test_requests_and_bytes_are_counted_by_account_and_queue(
@@ -336,7 +337,7 @@ def test_a_write_that_was_killed_is_rolled_back(files: Files, tmp_path: Path) ->
     assert [(row.account, row.requests) for row in found] == [(ACCOUNT, 1), ("1" * 12, 1)]
 
 
-# -- one count for usage and metrics ----------------------------------------------------------------------------------
+# -- one count for usage and metrics ---------------------------------------------------------------
 
 
 async def test_metrics_and_usage_are_made_of_one_count(service: Service, files: Files) -> None:

@@ -112,7 +112,7 @@ async def test_a_stranger_cannot_make_new_series(service: Service) -> None:
     assert len(series) == 1
 
 
-# -- deleted queues ---------------------------------------------------------------------------------------------------
+# -- deleted queues --------------------------------------------------------------------------------
 
 
 def _pages(service: Service, *, answers_anyone: bool = True) -> AdminPages:

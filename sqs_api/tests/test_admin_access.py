@@ -72,7 +72,7 @@ def _local_key(data: Path) -> SigningKey:
     return SigningKey(note.access_key_id, note.secret_access_key, "us-east-1")
 
 
-# -- signatures -----------------------------------------------------------------------------------------------------------
+# -- signatures ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", ROWS)
@@ -171,7 +171,7 @@ async def test_a_request_that_changes_something_is_taken_once(
     )
 
 
-# -- the key of commands on this machine ----------------------------------------------------------------------------------
+# -- the key of commands on this machine -----------------------------------------------------------
 
 
 async def test_the_local_key_is_its_owners_alone_and_goes_with_the_service(
@@ -224,7 +224,7 @@ def test_local_is_who_comes_by_loopback(source_ip: str, is_local: bool) -> None:
     assert AdminRequest("GET", b"/", {}, b"", source_ip, False).is_local == is_local
 
 
-# -- hosts ----------------------------------------------------------------------------------------------------------------
+# -- hosts -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("auth", [AuthMode.SIGV4, AuthMode.OPEN])
@@ -284,7 +284,7 @@ def test_known_hosts(listens_on: str, header: str, is_known: bool) -> None:
     assert (header.encode() in hosts) == is_known
 
 
-# -- open mode ------------------------------------------------------------------------------------------------------------
+# -- open mode -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", ROWS)
@@ -302,7 +302,7 @@ async def test_open_mode_asks_programs_on_this_machine_for_no_signature(
     assert (proxied.status, browser.status) == (403, 403)
 
 
-# -- commands -------------------------------------------------------------------------------------------------------------
+# -- commands --------------------------------------------------------------------------------------
 
 
 async def test_commands_on_this_machine_need_no_options(

@@ -1,4 +1,5 @@
-"""Commands that ask a running service: which queue they mean, and what they say where it cannot answer."""
+"""Commands that ask a running service: which queue they mean, and what they say where it cannot
+answer."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ async def _run(*arguments: object) -> Said:
     return await asyncio.to_thread(run, *arguments)
 
 
-# -- restore-queue --------------------------------------------------------------------------------------------------------
+# -- restore-queue ---------------------------------------------------------------------------------
 
 
 async def test_a_queue_of_several_accounts_is_restored_where_it_is_said(data: Path) -> None:
@@ -76,7 +77,7 @@ async def test_the_latest_of_several_deletions_in_one_place_is_undone(data: Path
     assert [each["queue_id"] == latest for each in left] == [False]
 
 
-# -- what answers ---------------------------------------------------------------------------------------------------------
+# -- what answers ----------------------------------------------------------------------------------
 
 
 class _OtherServer(BaseHTTPRequestHandler):
@@ -135,7 +136,7 @@ async def test_idle_connections_do_not_keep_commands_out(data: Path, tmp_path: P
     assert (said.status, said.err) == (0, "")
 
 
-# -- backups --------------------------------------------------------------------------------------------------------------
+# -- backups ---------------------------------------------------------------------------------------
 
 
 def _key(said: Said) -> SigningKey:

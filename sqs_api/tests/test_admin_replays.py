@@ -1,4 +1,5 @@
-"""An accepted request for a page that changes something cannot be sent again, after a restart neither."""
+"""An accepted request for a page that changes something cannot be sent again, after a restart
+neither."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ NOON_S = 1_800_000_000.0
 
 
 class _Service:
-    """What decides about pages, at a settable time; `restart` is a new process at the same address."""
+    """What decides about pages, at a settable time; `restart` is a new process at the same
+    address."""
 
     def __init__(self) -> None:
         self.key = AccessKey("LOCALKEY", "secret", ACCOUNT, "local")

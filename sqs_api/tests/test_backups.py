@@ -50,7 +50,7 @@ def put_far(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(os, "link", refuse)
 
 
-# -- what a backup holds ------------------------------------------------------------------------------------------------
+# -- what a backup holds ---------------------------------------------------------------------------
 
 
 async def test_restored_queues_are_as_they_were_when_the_backup_was_made(
@@ -234,7 +234,7 @@ async def test_backup_without_the_master_key_is_unreadable_until_it_is_put_back(
         assert list(await served.receive()) == ["a body to look for"]
 
 
-# -- while the service runs -----------------------------------------------------------------------------------------------
+# -- while the service runs ------------------------------------------------------------------------
 
 
 class Gate:
@@ -350,7 +350,7 @@ async def test_full_disk_is_named_and_leaves_nothing(
     assert not (data / "backup-draft").exists()
 
 
-# -- without a service ----------------------------------------------------------------------------------------------------
+# -- without a service -----------------------------------------------------------------------------
 
 
 async def test_folder_in_use_is_copied_by_its_service(data: Path, target: Path) -> None:

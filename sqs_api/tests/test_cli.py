@@ -57,7 +57,7 @@ def _process(*arguments: object) -> Said:
     return Said(process.returncode, out, err)
 
 
-# -- in this process --------------------------------------------------------------------------------------------------
+# -- in this process -------------------------------------------------------------------------------
 
 
 def test_version_is_the_installed_one() -> None:
@@ -207,7 +207,7 @@ def test_looking_at_the_keys_of_a_foreign_folder_leaves_nothing_there(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-# -- data folders -----------------------------------------------------------------------------------------------------
+# -- data folders ----------------------------------------------------------------------------------
 
 FOLDERS: dict[str, str] = {
     "not json": "{",
@@ -299,7 +299,7 @@ async def test_a_missing_catalog_costs_no_message_however_often_it_is_tried(
         assert rows.messages(1, [1]) != [None]
 
 
-# -- in processes -----------------------------------------------------------------------------------------------------
+# -- in processes ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -202,7 +202,7 @@ def test_help_needs_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("keys", "grant", "--help").status == 0
 
 
-# -- policy check for keys --------------------------------------------------------------------------------------------
+# -- policy check for keys -------------------------------------------------------------------------
 
 
 async def test_policy_check_says_who_may_use_the_key_of_a_queue(data: Path, tmp_path: Path) -> None:

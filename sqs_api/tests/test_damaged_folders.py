@@ -1,4 +1,5 @@
-"""Files beside the shards that are gone or were changed stop the start in one line that names them."""
+"""Files beside the shards that are gone or were changed stop the start in one line that names
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a configuration file declares is there after a start, and nothing changes with the next one."""
+"""What a configuration file declares is there after a start, and nothing changes with the next
+one."""
 
 from __future__ import annotations
 

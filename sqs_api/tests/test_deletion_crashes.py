@@ -1,4 +1,5 @@
-"""Queues that are purged, deleted and restored at random while the process crashes and the store fails.
+"""Queues that are purged, deleted and restored at random while the process crashes and the store
+fails.
 
 More runs: DELETION_SEEDS=300 python -m pytest sqs_api/tests/test_deletion_crashes.py
 """
@@ -57,7 +58,8 @@ class Message:
 
 
 class Traffic:
-    """One queue name with senders, receivers and operators, and what must become of each message."""
+    """One queue name with senders, receivers and operators, and what must become of each
+    message."""
 
     def __init__(self, process: Process, random: Random, *, fifo: bool, archives: bool) -> None:
         self.process = process
@@ -79,7 +81,7 @@ class Traffic:
         except QueueDoesNotExist:
             return None
 
-    # -- steps ------------------------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     async def step(self) -> None:
         queue = self.queue()
@@ -144,7 +146,7 @@ class Traffic:
     async def look(self) -> None:
         await self.process.deletions.look(self.process.clock.now_ms())
 
-    # -- receive and delete -----------------------------------------------------------------------------------------------
+    # -- receive and delete ------------------------------------------------------------------------
 
     async def receive_some(self, queue: QueueDefinition) -> None:
         await self.receive(queue, self.random.choice((0, 2, 5, _LONGEST_S)))
@@ -193,7 +195,7 @@ class Traffic:
         message.is_deleted = True
         self.log.append(f"deleted {message.body}")
 
-    # -- purge, delete, restore and crash ---------------------------------------------------------------------------------
+    # -- purge, delete, restore and crash ----------------------------------------------------------
 
     async def purge(self, queue: QueueDefinition) -> None:
         await self.perhaps_stopped(self.process.deletions.purge(queue), f"purge {queue.queue_id}")
@@ -214,7 +216,8 @@ class Traffic:
         await self.process.crash()
 
     async def perhaps_stopped(self, work: Coroutine[Any, Any, object], name: str) -> None:
-        """Do an operator's work; the process may crash at one of its requests to the shard, or soon after it."""
+        """Do an operator's work; the process may crash at one of its requests to the shard, or soon
+        after it."""
         self.log.append(name)
         crashes = self.random.random() < 0.5
         if crashes:
@@ -238,7 +241,7 @@ class Traffic:
         except QueueError as error:
             self.log.append(f"refused: {error.message}")
 
-    # -- what must be true ------------------------------------------------------------------------------------------------
+    # -- what must be true -------------------------------------------------------------------------
 
     def check(self) -> None:
         """The shard holds every message that is not deleted, once, in rows that agree."""
@@ -248,7 +251,8 @@ class Traffic:
             assert stored == len(self.living)
 
     async def restore_all(self) -> None:
-        """Bring back all that can be, with time enough for every visibility timeout and for the store to come back."""
+        """Bring back all that can be, with time enough for every visibility timeout and for the
+        store to come back."""
         for _ in range(2 * _LONGEST_S):
             await self.pass_time(1000)
             await self.look()
@@ -259,7 +263,8 @@ class Traffic:
         assert not self.process.catalog.kept.in_state(KeptState.RESTORING)
 
     def out_of_reach(self) -> int:
-        """Messages of deleted queues whose name has a new queue, and of purged queues before those."""
+        """Messages of deleted queues whose name has a new queue, and of purged queues before
+        those."""
         kept = [self.process.shard.queue(kept.queue.queue_id) for kept in self.process.catalog.kept]
         return sum(queue.stored for queue in kept if queue is not None)
 

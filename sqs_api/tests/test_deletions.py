@@ -1,4 +1,5 @@
-"""Deleted queues keep their messages until their window is over, in an engine and a catalog without a gateway."""
+"""Deleted queues keep their messages until their window is over, in an engine and a catalog without
+a gateway."""
 
 from __future__ import annotations
 
@@ -190,7 +191,7 @@ async def test_a_restore_is_finished_when_who_asked_for_it_is_gone(kept: Kept) -
     assert await kept.router.ask(prepared.counters(restored)) == QueueCounters(1, 0, 0)
 
 
-# -- purges -----------------------------------------------------------------------------------------------------------
+# -- purges ----------------------------------------------------------------------------------------
 
 
 async def test_a_purged_queue_is_empty_and_can_have_its_messages_back(kept: Kept) -> None:

@@ -1,4 +1,5 @@
-"""Below the reserve nothing is taken, what is there can be received and deleted, and it does not flap."""
+"""Below the reserve nothing is taken, what is there can be received and deleted, and it does not
+flap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The hand-over and the jobs of a node: what they start ends with it, and what they say is what was done."""
+"""The hand-over and the jobs of a node: what they start ends with it, and what they say is what was
+done."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from sqs_api.archiving.schedule import Schedule
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.settings.config import Settings
 from storage.copies.export_task import Export, ExportTask, ShardExport
-from storage.engines.durable import Durability, DurableStore, StoreOptions, open_store
+from storage.engines.durable import Durability, DurableStore, StoreOptions
+from storage.engines.opening import open_store
 from storage.rows.appliers import write_archive
 from storage.rows.codec import ArchiveRow, encode_row
 from storage.rows.keys import BATCH, row_key

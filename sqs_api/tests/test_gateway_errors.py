@@ -1,4 +1,5 @@
-"""Faults of ours: each request gets an answer in its own protocol, and the log one line that names it."""
+"""Faults of ours: each request gets an answer in its own protocol, and the log one line that names
+it."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _as(key_id: str, region: str = "us-east-1") -> dict[str, str]:
     return {"Authorization": f"AWS4-HMAC-SHA256 {credential}, SignedHeaders=host, Signature=0"}
 
 
-# -- accounts ---------------------------------------------------------------------------------------------------------
+# -- accounts --------------------------------------------------------------------------------------
 
 
 async def test_signed_request_is_served_on_the_signers_account(signed: Service) -> None:
@@ -138,7 +138,7 @@ async def test_regions_are_separate(service: Service) -> None:
         assert (await service.ask(missing)).status == 400
 
 
-# -- URLs -------------------------------------------------------------------------------------------------------------
+# -- URLs ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ async def test_queue_is_found_by_the_path_of_its_url_alone(service: Service, url
     assert "MessageId" in await service.call("SendMessage", QueueUrl=url, MessageBody="x")
 
 
-# -- actions ----------------------------------------------------------------------------------------------------------
+# -- actions ---------------------------------------------------------------------------------------
 
 
 async def test_queues_are_listed_by_page_and_prefix(service: Service) -> None:

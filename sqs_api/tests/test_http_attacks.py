@@ -1,7 +1,9 @@
-"""Attacks on how requests are framed: each gets one answer, executes one operation at most, and never hangs.
+"""Attacks on how requests are framed: each gets one answer, executes one operation at most, and
+never hangs.
 
-The table says what each is answered, in order, and how many messages were sent by it. Everything runs over a real socket,
-with and without the short cut; the connections' seconds pass quickly, so that whatever waits comes to its end.
+The table says what each is answered, in order, and how many messages were sent by it. Everything
+runs over a real socket, with and without the short cut; the connections' seconds pass quickly, so
+that whatever waits comes to its end.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ async def test_thousand_idle_connections_do_not_matter(service: Service) -> None
     assert service.gateway.outstanding == 0
 
 
-# -- sizes ------------------------------------------------------------------------------------------------------------
+# -- sizes -----------------------------------------------------------------------------------------
 
 
 async def test_declared_large_body_is_refused_before_it_is_sent(service: Service) -> None:
@@ -241,7 +241,7 @@ async def test_client_that_does_not_read_its_answers_is_not_read_any_more(
     assert held < 8 << 20, f"{held >> 20} MiB of answers wait for one client"
 
 
-# -- malformed --------------------------------------------------------------------------------------------------------
+# -- malformed -------------------------------------------------------------------------------------
 
 MALFORMED = {
     "chunk size": (b"Transfer-Encoding: chunked", b"zz\r\n\r\n"),

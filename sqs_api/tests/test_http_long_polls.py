@@ -118,7 +118,8 @@ async def test_message_whose_answer_meets_the_end_of_the_connection_goes_to_the_
 
 
 async def test_message_of_a_purged_queue_whose_poller_is_gone_goes_to_the_next() -> None:
-    """The purge gave the queue another id while the poll waited: it is there that the message is given back."""
+    """The purge gave the queue another id while the poll waited: it is there that the message is
+    given back."""
     store = _Store()
     async with running(open_store=opener(store)) as service:
         url = await service.make_queue()

@@ -1,4 +1,5 @@
-"""A graceful stop: no new requests, running ones are finished, long polls end early, nobody is left waiting."""
+"""A graceful stop: no new requests, running ones are finished, long polls end early, nobody is left
+waiting."""
 
 from __future__ import annotations
 
@@ -45,7 +46,10 @@ class Served:
 
 @pytest_asyncio.fixture
 async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
-    """A node with the queue `q`. The test stops it, and waits less than the node would for requests that do not end."""
+    """A node with the queue `q`.
+
+    The test stops it, and waits less than the node would for requests that do not end.
+    """
     monkeypatch.setattr(node_module, "_STOP_S", 100 * WAIT_S)
     thresholds = gc.get_threshold()
     service = Served(tmp_path / "data")

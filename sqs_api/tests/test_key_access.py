@@ -1,4 +1,5 @@
-"""KMS keys belong to accounts: who may send to and receive from a queue that names one, and how a refusal is worded."""
+"""KMS keys belong to accounts: who may send to and receive from a queue that names one, and how a
+refusal is worded."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ async def _queue(
 
 
 async def _refusals(service: Service, who: str, url: str) -> list[str]:
-    """The refusals of sending one message, sending several, and receiving; empty for what succeeds."""
+    """The refusals of sending one message, sending several, and receiving; empty for what
+    succeeds."""
     entries = [{"Id": "1", "MessageBody": "x"}]
     answers = [
         await _as(service, who, "SendMessage", QueueUrl=url, MessageBody="x"),
@@ -106,7 +108,7 @@ def _denied(who: str, permission: str, arn: str, reason: str) -> str:
 ALLOWED = [""] * 3
 
 
-# -- accounts ---------------------------------------------------------------------------------------------------------
+# -- accounts --------------------------------------------------------------------------------------
 
 
 async def test_an_alias_is_that_of_the_queues_account(service: Service) -> None:
@@ -213,7 +215,7 @@ async def test_other_actions_need_no_key(service: Service) -> None:
         assert (await _as(service, ACCOUNT, action, QueueUrl=url, **members)).status == 200
 
 
-# -- users ------------------------------------------------------------------------------------------------------------
+# -- users -----------------------------------------------------------------------------------------
 
 
 async def test_a_user_needs_policies_for_the_key_of_its_account(service: Service) -> None:
@@ -310,7 +312,7 @@ async def test_conditions_on_headers_hold_for_receiving_too(service: Service) ->
     assert refused.json["__type"].endswith("#KmsAccessDenied")
 
 
-# -- messages under another key than their queue's --------------------------------------------------------------------
+# -- messages under another key than their queue's -------------------------------------------------
 
 
 async def test_a_message_under_an_earlier_key_is_for_those_who_may_use_that(
@@ -339,7 +341,7 @@ async def test_a_message_under_an_earlier_key_is_for_those_who_may_use_that(
     assert message["Attributes"]["ApproximateReceiveCount"] == "1"
 
 
-# -- move tasks -------------------------------------------------------------------------------------------------------
+# -- move tasks ------------------------------------------------------------------------------------
 
 
 async def test_a_move_needs_the_keys_of_the_queues_it_moves_between(service: Service) -> None:
@@ -370,7 +372,7 @@ async def test_a_move_needs_the_keys_of_the_queues_it_moves_between(service: Ser
         assert started.status == 200, started
 
 
-# -- what it costs ----------------------------------------------------------------------------------------------------
+# -- what it costs ---------------------------------------------------------------------------------
 
 
 async def test_the_root_of_a_keys_account_is_let_in_without_a_policy_being_looked_at(
@@ -395,7 +397,7 @@ async def test_in_open_mode_a_key_is_made_for_the_account_that_uses_it() -> None
     assert made == [("", "aws/sqs"), (ACCOUNT, "new"), (OTHER, "new")]
 
 
-# -- moves ------------------------------------------------------------------------------------------------------------
+# -- moves -----------------------------------------------------------------------------------------
 
 
 async def test_moving_a_message_does_not_open_it_for_who_may_not_use_its_key(

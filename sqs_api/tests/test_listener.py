@@ -118,7 +118,7 @@ def test_some_descriptors_are_kept_for_the_stores(wanted: int, limit: int, expec
     assert descriptors_for_connections(wanted, limit) == expected
 
 
-# -- whose request ----------------------------------------------------------------------------------------------------
+# -- whose request ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("with_short_cut", [True, False], ids=["short cut", "aiohttp"])

@@ -1,4 +1,5 @@
-"""Web pages of allowed origins may use the service from a browser; those of others, and all by default, may not."""
+"""Web pages of allowed origins may use the service from a browser; those of others, and all by
+default, may not."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def _from(origin: str, **more: str) -> dict[str, str]:
 
 
 async def _both_ways(service: Service, request: bytes) -> Answer:
-    """The answer, the same with and without the short cut but for its request id and date, which come in one order."""
+    """The answer, the same with and without the short cut but for its request id and date, which
+    come in one order."""
     answers = []
     for port in (service.port, service.aiohttp_port):
         client = await service.connect(port)
@@ -97,7 +99,7 @@ def _lets(origin: str) -> dict[str, str]:
     }
 
 
-# -- answers ----------------------------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("origin", [APP, DEV])
@@ -177,7 +179,7 @@ async def test_by_default_no_page_is_let_in() -> None:
         assert (preflight.status, _letting(preflight)) == (405, {})
 
 
-# -- preflights -------------------------------------------------------------------------------------------------------
+# -- preflights ------------------------------------------------------------------------------------
 
 
 def _preflight(origin: str, *, path: str = "/", names: str | None = ASKED, **more: str) -> bytes:
@@ -222,7 +224,7 @@ async def test_pages_of_the_service_itself_are_for_no_other_page(service: Servic
         assert _letting(preflight) == _letting(page) == {}
 
 
-# -- signed requests --------------------------------------------------------------------------------------------------
+# -- signed requests -------------------------------------------------------------------------------
 
 
 def _signed(action: str, origin: str, **members: object) -> bytes:
@@ -252,7 +254,7 @@ async def test_signed_requests_of_a_page_work_and_unsigned_ones_can_be_read() ->
     )
 
 
-# -- the setting ------------------------------------------------------------------------------------------------------
+# -- the setting -----------------------------------------------------------------------------------
 
 
 def test_origins_are_compared_as_browsers_send_them() -> None:

@@ -1,4 +1,7 @@
-"""Slow, silent, endless and greedy clients are cut off, and nobody else. Seconds pass when the test says so."""
+"""Slow, silent, endless and greedy clients are cut off, and nobody else.
+
+Seconds pass when the test says so.
+"""
 
 from __future__ import annotations
 
@@ -188,7 +191,7 @@ async def test_head_without_end_is_refused(service: Service, with_short_cut: boo
         assert port.counters.too_large[TooLarge.HEAD] == 1
 
 
-# -- memory -----------------------------------------------------------------------------------------------------------
+# -- memory ----------------------------------------------------------------------------------------
 
 
 def _begun_body(size: int, sent: int, **headers: str) -> bytes:

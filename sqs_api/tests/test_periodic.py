@@ -1,4 +1,5 @@
-"""Work that is repeated goes on after a failure, ends with the node, and is not cancelled in the middle."""
+"""Work that is repeated goes on after a failure, ends with the node, and is not cancelled in the
+middle."""
 
 from __future__ import annotations
 

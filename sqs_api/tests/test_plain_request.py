@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sqs_api.protocol import request
 from sqs_api.protocol.request import (
     BODY_BYTES_MAX,
     HEAD_BYTES_MAX,
@@ -173,3 +174,24 @@ def test_any_change_of_a_head_is_read_or_left(place: int, new: bytes, gone: int)
     read = read_plain_request(head + b"\r\n{}")
 
     assert isinstance(read, tuple | NotPlain)
+
+
+def test_lines_that_were_read_before_are_read_the_same_and_bounded() -> None:
+    for number in range(3 * request._KEPT_MAX):
+        for _ in range(2):
+            read = read_plain_request(
+                _with(b"X-Number: %d " % number, b"Authorization: a%d" % number)
+            )
+            assert isinstance(read, tuple)
+            assert read[1][b"x-number"] == b"%d" % number
+            assert read[1][b"authorization"] == b"a%d" % number
+
+    assert 0 < len(request._lines) <= request._KEPT_MAX
+    assert not any(line.startswith(b"Authorization") for line in request._lines)
+
+
+def test_lines_that_may_not_be_read_are_not_kept() -> None:
+    for line in (b"Expect: 100-continue", b"X: a\x00", b"X:y", b"X-Long: " + b"y" * 300):
+        for _ in range(2):
+            read_plain_request(_with(line))
+        assert line not in request._lines

@@ -1,4 +1,5 @@
-"""One invariant: any bytes decode to an Operation or raise a QueueError that encodes, nothing else."""
+"""One invariant: any bytes decode to an Operation or raise a QueueError that encodes, nothing
+else."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Every action in both protocols against botocore: its serializers write requests, its parsers read our answers.
+"""Every action in both protocols against botocore: its serializers write requests, its parsers read
+our answers.
 
-botocore's own SQS model is JSON only, so the query side runs on a copy of it with the names below put back in.
-Source of the names: the service model of botocore 1.31.80, the last release that spoke the query protocol.
+botocore's own SQS model is JSON only, so the query side runs on a copy of it with the names below
+put back in. Source of the names: the service model of botocore 1.31.80, the last release that spoke
+the query protocol.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The query protocol: numbered lists and maps, percent-encoding, XML and the JSON form of answers."""
+"""The query protocol: numbered lists and maps, percent-encoding, XML and the JSON form of
+answers."""
 
 from __future__ import annotations
 

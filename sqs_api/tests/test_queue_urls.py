@@ -1,4 +1,5 @@
-"""The forms of a queue's URL that clients send, as a parameter and as the path that they post to."""
+"""The forms of a queue's URL that clients send, as a parameter and as the path that they post
+to."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ NAMED: dict[str, Any] = {"AttributeName.1": "QueueArn"}
 
 
 async def _ask_both_ways(service: Service, request: bytes) -> Answer:
-    """The answer, which must be the same with and without the short cut but for its request id and date."""
+    """The answer, which must be the same with and without the short cut but for its request id and
+    date."""
     answers = []
     for port in (service.port, service.aiohttp_port):
         client = await service.connect(port)

@@ -98,7 +98,7 @@ async def test_service_that_does_not_know_the_page_is_named(service: Service) ->
     assert await _restore(url, "q") == Said(2, "", f"{url}: 404 not found")
 
 
-# -- purges and protected queues --------------------------------------------------------------------------------------
+# -- purges and protected queues -------------------------------------------------------------------
 
 
 async def _filled(address: str, name: str, **members: Any) -> None:

@@ -1,4 +1,5 @@
-"""A message that moves is sealed as its new queue requires, and stays where it is if it cannot be."""
+"""A message that moves is sealed as its new queue requires, and stays where it is if it cannot
+be."""
 
 from __future__ import annotations
 
@@ -63,7 +64,10 @@ def make_world(suffix: str) -> Iterator[MakeWorld]:
 def test_message_is_sealed_as_its_queue_requires_and_stays_under_a_named_key(
     source: str | None, dead: str | None, there: str, back: str, make_world: MakeWorld
 ) -> None:
-    """As on AWS, where a move does not open a message. Else who may move messages could read them without the key."""
+    """As on AWS, where a move does not open a message.
+
+    Else who may move messages could read them without the key.
+    """
     world = make_world(source, dead)
 
     world.let_die(world.source)
@@ -125,7 +129,8 @@ def test_dead_letter_whose_target_cannot_be_sealed_for_is_received_again(
 
 @pytest.mark.parametrize("suffix", [""])
 def test_dead_letter_that_cannot_leave_goes_to_the_back(make_world: MakeWorld) -> None:
-    """As without a target: one that is always received first would keep the others from being received."""
+    """As without a target: one that is always received first would keep the others from being
+    received."""
     world = make_world(PLAIN, ORDERS)
     world.keyring.set_enabled("orders", False)
     world.send(world.source)

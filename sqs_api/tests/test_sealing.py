@@ -1,4 +1,5 @@
-"""Messages are sealed as their queue says, and come back through both protocols; keys can be disabled and replaced."""
+"""Messages are sealed as their queue says, and come back through both protocols; keys can be
+disabled and replaced."""
 
 from __future__ import annotations
 
@@ -185,7 +186,7 @@ async def test_a_rotated_key_seals_the_next_messages(sealing: Sealing) -> None:
     assert sealing.sealer.open(before) == BODY
 
 
-# -- through the gateway ----------------------------------------------------------------------------------------------
+# -- through the gateway ---------------------------------------------------------------------------
 
 
 @pytest_asyncio.fixture

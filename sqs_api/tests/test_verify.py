@@ -18,6 +18,7 @@ from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import filled, names, serving
 from storage.copies.files import files_below
 from storage.copies.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest
+from storage.engines.live_files import note_of
 from storage.rows.keys import message_key
 from storage.tests.on_disk import changing, note_more, rows_of
 
@@ -37,7 +38,7 @@ def closed(data: Path) -> Path:
     return filled(data)
 
 
-# -- damage ---------------------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 
 
 def _flip(file: Path, at: int) -> None:
@@ -111,7 +112,7 @@ def test_restore_touches_no_folder_that_is_in_use(
     assert files_below(closed) == before
 
 
-# -- verify ---------------------------------------------------------------------------------------------------------------
+# -- verify ----------------------------------------------------------------------------------------
 
 
 def _state(folder: Path) -> list[tuple[str, int, int]]:
@@ -151,7 +152,8 @@ def test_verify_names_queue_and_message_of_a_damaged_row(closed: Path) -> None:
     assert said.status == 1
     lines = said.out.splitlines()
     assert lines[0] == f"shard 0, queue 1 (q), message, {key.hex()}: checksum does not match"
-    assert lines[1] == f"{closed}: 1 shards, 2 queues, 6 rows; 1 found"
+    assert lines[1] == "shard 0, queue 1 (q): 1 messages can be read, 1 missing"
+    assert lines[2] == f"{closed}: 1 shards, 2 queues, 6 rows; 2 found"
 
 
 def test_verify_finds_a_catalog_that_is_older_than_its_shards(closed: Path) -> None:
@@ -167,6 +169,7 @@ def test_verify_finds_a_catalog_that_is_older_than_its_shards(closed: Path) -> N
 
 def test_verify_says_which_shard_cannot_be_opened(closed: Path) -> None:
     (closed / "shard-0" / "CURRENT").write_text("MANIFEST-999999\n")
+    note_of(closed / "shard-0").unlink()
 
     said = run("verify", closed)
 

@@ -1,4 +1,5 @@
-"""Connections without sockets: the test decides what each read of the server returns, byte by byte if it likes."""
+"""Connections without sockets: the test decides what each read of the server returns, byte by byte
+if it likes."""
 
 from __future__ import annotations
 
@@ -178,7 +179,8 @@ async def both(reads: Sequence[bytes]) -> tuple[Outcome, Outcome]:
 
 
 async def merged_by_the_short_cut(reads: Sequence[bytes], quick: Outcome) -> bool:
-    """Whether aiohttp answers as the short cut did had it got some of the reads in one, as TCP may deliver them.
+    """Whether aiohttp answers as the short cut did had it got some of the reads in one, as TCP may
+    deliver them.
 
     The short cut keeps the start of a request and hands it on together with what follows.
     """

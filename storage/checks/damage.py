@@ -44,8 +44,8 @@ from visibility.state.rows import DamagedRecord
 
 GROUP_BYTES = 16
 _KEY_BYTES_MAX = 33
-_FIRST = b""
-_END = b"\xff" * _KEY_BYTES_MAX
+FIRST = b""
+END = b"\xff" * _KEY_BYTES_MAX
 
 
 class Table(NamedTuple):
@@ -83,6 +83,8 @@ class Finding(NamedTuple):
 
     key: bytes
     what: str
+    until: bytes = b""
+    """The end of the rows that cannot be read; empty where it is about one row."""
 
     @property
     def queue_id(self) -> int | None:
@@ -96,10 +98,18 @@ class Finding(NamedTuple):
         return table.name if table else "-"
 
 
+class UnreadableRows(DamagedRecord):
+    """Rows from `key` to before `until` that cannot be read."""
+
+    def __init__(self, key: bytes, until: bytes, reason: str) -> None:
+        super().__init__(key, reason)
+        self.until = until
+
+
 def walk_rows(
-    rows: RowReader, begin: bytes = _FIRST, end: bytes = _END
-) -> Iterator[tuple[bytes, bytes] | DamagedRecord]:
-    """Every row from `begin` to before `end`, in order, and a DamagedRecord for each stretch that cannot be read."""
+    rows: RowReader, begin: bytes = FIRST, end: bytes = END
+) -> Iterator[tuple[bytes, bytes] | UnreadableRows]:
+    """Every row from `begin` to before `end`, in order, and one UnreadableRows for each stretch that cannot be read."""
     at: bytes | None = begin
     while at is not None:
         behind = at
@@ -110,7 +120,8 @@ def walk_rows(
         except DamagedRecord as error:
             at = _next_readable(rows, behind, end)
             until = at.rstrip(b"\0").hex() if at is not None else "the end"
-            yield DamagedRecord(behind, f"rows from here to {until} cannot be read: {error.reason}")
+            reason = f"rows from here to {until} cannot be read: {error.reason}"
+            yield UnreadableRows(behind, end if at is None else at, reason)
         else:
             return
 
@@ -189,8 +200,8 @@ class SoundRow(NamedTuple):
 def check_rows(rows: RowReader) -> Iterator[Finding | SoundRow]:
     """Every row of the shard, and a finding for each that is damaged."""
     for found in walk_rows(rows):
-        if isinstance(found, DamagedRecord):
-            yield Finding(found.key, found.reason)
+        if isinstance(found, UnreadableRows):
+            yield Finding(found.key, found.reason, found.until)
             continue
         try:
             says = check_row(*found)

@@ -9,15 +9,21 @@ Killed at any step, it starts again from the beginning, or the old version still
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
 
+import msgspec
 from rocksdict import AccessType, DBRecoveryMode, Rdict
 
-from storage.copies.files import copy_file, sync_folders
+from storage.copies.files import FOLDER_MODE, copy_file
+from storage.engines.durable import log_folder
 from storage.engines.folder import (
     FORMAT_FILE,
     FolderRefused,
@@ -26,65 +32,157 @@ from storage.engines.folder import (
     write_format,
 )
 from storage.engines.in_use import refuse_if_in_use
-from storage.engines.rocks import rocks_options
+from storage.engines.rocks import RocksRows, rocks_options
 from storage.engines.store import StoreFailed
+from storage.rows.appliers import write_archive
+from storage.rows.changes import Changes
+from storage.rows.keys import FORMAT_VERSION
+from storage.rows.stored_rows import load_archive
+from visibility.state.rows import DamagedRecord
 
 OLD_FORMAT = 3
 KEPT_FORMAT_FILE = "format-3.json"
 _ENDING = "-format-4"
 _NEVER_CHANGES = ".sst"
-_NOT_COPIED = ("LOCK", "LOG")
+_LOCK = "LOCK"
+"""File of each shard that RocksDB keeps locked."""
+_NOT_COPIED = (_LOCK, "LOG")
 _CORRUPTION = "Corruption: "
 _NOTE = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")
+_UNKNOWN = sys.maxsize
+"""Of a note that cannot be read: it may have told of any change."""
 
 
 def convert(data: Path, *, accepts_loss: bool = False) -> list[Path]:
-    """Convert a data folder that no service uses; returns the folders that stay as a backup. Blocks.
+    """Convert a data folder that no service uses; returns what stays as a backup. Blocks.
 
     `accepts_loss`: go on where RocksDB's log has a hole, or holds less than answers told of. Raises FolderRefused,
     StoreFailed and OSError, with the folder as it was.
     """
+    folders = _old_shards(data)
+    _refuse_other_owner(data)
+    refuse_if_in_use(data, folders.values())
+    with ExitStack() as locked:
+        for folder in folders.values():
+            locked.enter_context(_locked(data, folder))
+        old = _old_shards(data)  # another conversion may have ended just now
+        new = {number: folder.name + _ENDING for number, folder in old.items()}
+        for number, folder in old.items():
+            try:
+                _convert_shard(folder, data / new[number], accepts_loss=accepts_loss)
+            except BaseException:
+                with suppress(OSError):
+                    _remove(data / new[number])
+                raise
+        kept = data / KEPT_FORMAT_FILE
+        kept.unlink(missing_ok=True)
+        copy_file(data / FORMAT_FILE, kept)
+        sync_folder(data)
+        write_format(data, new)
+    beside = [file for folder in old.values() for file in (folder, _note_of(folder))]
+    return [file for file in (*beside, kept) if file.exists()]
+
+
+def _old_shards(data: Path) -> dict[str, Path]:
+    """The shards of a folder of the old format. Raises FolderRefused."""
     content = read_format(data)
-    if content["format"] != OLD_FORMAT:
-        raise FolderRefused(f"data folder {data} has format {content['format']}, not {OLD_FORMAT}")
+    version = content["format"]
+    if version == FORMAT_VERSION:
+        raise FolderRefused(f"data folder {data} has format {version} already")
+    if version != OLD_FORMAT:
+        raise FolderRefused(f"data folder {data} has format {version}, not {OLD_FORMAT}")
     shards = content["shards"]
     assert isinstance(shards, dict)
-    old = {str(number): data / str(name) for number, name in shards.items()}
-    refuse_if_in_use(data, old.values())
-    new = {number: folder.name + _ENDING for number, folder in old.items()}
-    for number, folder in old.items():
-        _convert_shard(folder, data / new[number], accepts_loss=accepts_loss)
-    shutil.copyfile(data / FORMAT_FILE, data / KEPT_FORMAT_FILE)
-    sync_folders(data)
-    write_format(data, new)
-    return list(old.values())
+    return {number: data / str(name) for number, name in shards.items()}
+
+
+def _refuse_other_owner(data: Path) -> None:
+    """Root could convert the folder, but the service could not read what root made."""
+    owner = (data / FORMAT_FILE).stat().st_uid
+    if owner != os.geteuid():
+        raise FolderRefused(
+            f"{data / FORMAT_FILE} belongs to the user with the id {owner}: convert {data} as that user"
+        )
+
+
+@contextmanager
+def _locked(data: Path, shard: Path) -> Iterator[None]:
+    """Keep RocksDB's lock on the old folder, so that neither the old version nor another conversion uses it."""
+    try:
+        descriptor = os.open(shard / _LOCK, os.O_RDWR)
+    except FileNotFoundError:  # nobody ever opened it
+        yield
+        return
+    try:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise FolderRefused(f"data folder {data} is in use by another process") from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove(shard: Path) -> None:
+    """Remove what an attempt made."""
+    for leftover in (shard, log_folder(shard)):
+        if leftover.exists():
+            shutil.rmtree(leftover)
 
 
 def _convert_shard(old: Path, new: Path, *, accepts_loss: bool) -> None:
     """Make the shard's folder anew, whatever an attempt before left there."""
-    for leftover in (new, new.with_name(new.name + ".log")):
-        shutil.rmtree(leftover, ignore_errors=True)
-    new.mkdir(mode=0o700)
-    if not old.exists():
-        return  # a first start was cut off
+    answered = _answered(old, accepts_loss=accepts_loss)
+    _remove(new)
+    new.mkdir(mode=FOLDER_MODE)
+    if old.exists():  # else a first start was cut off
+        _copy(old, new)
+    held = _replay(new, answered, accepts_loss=accepts_loss)
+    if held < answered and not accepts_loss:
+        raise StoreFailed(
+            f"{old} came back shorter: it holds {held} changes, but answers told of {answered}. Restore a "
+            "backup, or convert with --accept-loss to go on without the rest"
+        )
+    if held < answered:
+        _forget_source(new)
+    sync_folder(new)
+
+
+def _copy(old: Path, new: Path) -> None:
     for file in sorted(old.iterdir()):
         if file.suffix == _NEVER_CHANGES:
-            os.link(file, new / file.name)
-        elif not file.name.startswith(_NOT_COPIED):
+            try:
+                os.link(file, new / file.name)
+            except OSError:  # another disk, or one without links
+                copy_file(file, new / file.name)
+        elif file.is_file() and not file.name.startswith(_NOT_COPIED):
             copy_file(file, new / file.name)
-    answered = _answered(old, accepts_loss=accepts_loss)
-    rows = _opened(new, answered, accepts_loss=accepts_loss)
-    held = rows.latest_sequence_number()
+
+
+def _replay(folder: Path, answered: int, *, accepts_loss: bool) -> int:
+    """Bring RocksDB's log into its files; returns the number of the last change that the folder holds."""
+    rows = _opened(folder, answered, accepts_loss=accepts_loss)
+    with _foreign_errors(folder):
+        try:
+            rows.flush(True)
+            return int(rows.latest_sequence_number())
+        finally:
+            rows.close()
+
+
+def _forget_source(folder: Path) -> None:
+    """An older store would issue numbers of batches again that the archive has: to the archive it becomes another one."""
+    rows, changes = RocksRows(folder), Changes()
     try:
-        if held < answered and not accepts_loss:
-            raise StoreFailed(
-                f"{old} came back shorter: it holds {held} changes, but answers told of {answered}. Restore a "
-                "backup, or convert with --accept-loss to go on without the rest"
-            )
-        rows.flush(True)
+        archive, _ = load_archive(rows)
+        if archive is not None:
+            write_archive(changes, msgspec.structs.replace(archive, source=""))
+            rows.write(changes.ops)
+            rows.flush()
+    except DamagedRecord as error:
+        raise StoreFailed(f"cannot read {folder}: {error}") from error
     finally:
         rows.close()
-    sync_folder(new)
 
 
 def _opened(folder: Path, answered: int, *, accepts_loss: bool) -> Rdict:
@@ -103,7 +201,8 @@ def _opened(folder: Path, answered: int, *, accepts_loss: bool) -> Rdict:
             ) from error
     options = rocks_options()
     options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
-    return Rdict(str(folder), options)
+    with _foreign_errors(folder):
+        return Rdict(str(folder), options)
 
 
 def _held_before_a_hole(folder: Path) -> int | None:
@@ -122,11 +221,27 @@ def _held_before_a_hole(folder: Path) -> int | None:
 
 def _answered(shard: Path, *, accepts_loss: bool) -> int:
     """RocksDB's number of the last change that an answer told of, as version 0.1 noted it beside a shard."""
-    file = shard.with_name(shard.name + ".answered")
+    file = _note_of(shard)
     line = file.read_bytes() if file.exists() else b""
-    if not line or accepts_loss:
+    if not line:
         return 0
     found = _NOTE.fullmatch(line)
-    if found is None or int(found[2], 16) != crc32(found[1]):
+    if found is not None and int(found[2], 16) == crc32(found[1]):
+        return int(found[1])
+    if not accepts_loss:
         raise StoreFailed(f"{file} is damaged; convert with --accept-loss to go on without it")
-    return int(found[1])
+    return _UNKNOWN
+
+
+def _note_of(shard: Path) -> Path:
+    return shard.with_name(shard.name + ".answered")
+
+
+@contextmanager
+def _foreign_errors(folder: Path) -> Iterator[None]:
+    """Rename RocksDB's errors, which are bare exceptions with a text."""
+    try:
+        yield
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise StoreFailed(f"cannot use {folder}: {text}") from error

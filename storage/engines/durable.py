@@ -11,50 +11,37 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import msgspec
 import structlog
 
-from storage.engines.rocks import RocksRows
+from storage.copies.healed_queue import Healed, heal
 from storage.engines.store import Done, StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.log import (
     SEGMENT_BYTES,
-    Answered,
     AnsweredNote,
     Disk,
     Log,
     LogFailed,
     LogFull,
-    LogMismatch,
-    NoteDamaged,
     Position,
-    Reading,
-    SystemDisk,
-    open_log,
-    read_answered,
-    read_log,
 )
 from storage.rows.changes import Changes, Ops
-from storage.rows.entry_body import decode_body
 from storage.rows.overlay import RowReader
-from visibility.state.rows import DamagedRecord
 
 FLUSH_BYTES = 64 << 20
 """Live log at which a flush begins; at twice as much the shard waits for it."""
 FLUSH_ROWS = 500_000
 """Row changes, likewise: a restart replays them at 0.8 us each."""
+_FILES_CHECK_S = 5.0
+"""Interval at which it is checked whether a compaction changed the live files."""
 _NOTE_S = 0.1
 """Interval at which the note of answers is written."""
-_WAYS_OUT = (
-    "Restore a backup, copy what can be read with holdfast salvage, "
-    "or start with --accept-loss on to go on without the rest"
-)
 
 
 class Durability(StrEnum):
@@ -82,6 +69,12 @@ class RowStore(RowReader, Protocol):
     def flush(self) -> None:
         """Make all rows durable; for any thread. Raises StoreFailed."""
 
+    def note_damage(self) -> None:
+        """Remember that some rows cannot be read."""
+
+    def note_files(self) -> None:
+        """Note the live files if a compaction changed them; for any thread. Raises StoreFailed."""
+
     def checkpoint(self, folder: Path) -> None:
         """Make `folder` a database of all rows; for any thread. Raises StoreFailed."""
 
@@ -107,127 +100,13 @@ class StoreOptions(NamedTuple):
     sync_s: Histogram | None = None
     in_thread: Callable[[Callable[[], object]], Awaitable[None]] = _in_thread
     """Does work that may take seconds."""
+    new_log_id: Callable[[], bytes] = partial(os.urandom, 16)
+    """Gives 16 random bytes."""
 
 
 def log_folder(shard_folder: Path) -> Path:
     """The folder of a shard's log: beside that of its rows."""
     return shard_folder.with_name(shard_folder.name + ".log")
-
-
-def open_store(folder: Path, options: StoreOptions | None = None) -> DurableStore:
-    """Open a shard's rows and bring them up to the end of its log; blocks, for any thread but the loop's.
-
-    Raises StoreFailed if another process has it, it is damaged, or it came back shorter than answers told.
-    """
-    return assemble(RocksRows(folder), SystemDisk(), options or StoreOptions())
-
-
-def assemble(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
-    """The same over any rows and any disk, which it closes if it fails."""
-    try:
-        if options.durability is Durability.MEMORY:
-            return DurableStore(rows, None, disk, None, options)
-        return _opened(rows, disk, options)
-    except (LogMismatch, OSError, DamagedRecord, msgspec.MsgspecError) as error:
-        rows.close()
-        disk.stop()
-        raise StoreFailed(f"cannot open {rows.folder}: {error}. {_WAYS_OUT}") from error
-    except BaseException:
-        rows.close()
-        disk.stop()
-        raise
-
-
-def open_replayed(folder: Path) -> RocksRows:
-    """Open the rows of a folder that no service uses, with all that its log holds, durable. Raises StoreFailed."""
-    rows = RocksRows(folder)
-    disk, options = SystemDisk(), StoreOptions()
-    log = structlog.get_logger("store").bind(folder=str(folder))
-    try:
-        reading = read_shard_log(rows, disk, _noted(disk, log_folder(folder), options, log))
-        _refuse_loss(reading, folder, options, log)
-        _replay(reading, rows)
-        rows.flush()
-    except (LogMismatch, OSError, DamagedRecord, msgspec.MsgspecError) as error:
-        rows.close()
-        raise StoreFailed(f"cannot open {folder}: {error}. {_WAYS_OUT}") from error
-    except BaseException:
-        rows.close()
-        raise
-    return rows
-
-
-def read_shard_log(rows: RowStore, disk: Disk, answered: Answered | None = None) -> Reading:
-    """The log's Entries that the rows do not have. Raises OSError, LogMismatch, DamagedRecord."""
-    return read_log(disk, log_folder(rows.folder), rows.applied(), answered)
-
-
-def _replay(reading: Reading, rows: RowStore) -> int:
-    """Bring the log's Entries into the rows; returns the number of row changes."""
-    changed = 0
-    for entry in reading.entries():
-        ops = decode_body(entry.body).ops
-        rows.write(ops, entry.position)
-        changed += len(ops) // 2
-    return changed
-
-
-def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
-    log = structlog.get_logger("store").bind(folder=str(rows.folder))
-    folder = log_folder(rows.folder)
-    durable = rows.applied()
-    reading = read_shard_log(rows, disk, _noted(disk, folder, options, log))
-    for warning in reading.warnings:
-        log.warning("log_damaged", text=warning)
-    _refuse_loss(reading, rows.folder, options, log)
-    unflushed_rows = _replay(reading, rows)
-    if reading.lost:
-        rows.write([], reading.end)
-        rows.flush()
-        durable = reading.end
-    opened = open_log(
-        reading,
-        durable,
-        new_log_id=partial(os.urandom, 16),
-        segment_bytes=options.segment_bytes,
-    )
-    note = None
-    if options.durability is Durability.FSYNC:
-        note = AnsweredNote(disk, folder, opened.log_id)
-    store = DurableStore(rows, opened, disk, note, options)
-    store.came_back_shorter = bool(reading.lost)
-    store.unflushed_rows = unflushed_rows
-    return store
-
-
-def _noted(
-    disk: Disk, folder: Path, options: StoreOptions, log: structlog.stdlib.BoundLogger
-) -> Answered | None:
-    if options.durability is not Durability.FSYNC:
-        return None
-    try:
-        return read_answered(disk, folder)
-    except NoteDamaged as error:
-        log.error("answered_note_damaged", error=str(error))
-        return None
-
-
-def _refuse_loss(
-    reading: Reading, folder: Path, options: StoreOptions, log: structlog.stdlib.BoundLogger
-) -> None:
-    """Raise StoreFailed if Entries are missing that were synced, unless that is accepted."""
-    if not reading.lost or options.durability is Durability.OS:
-        return
-    queue_ids = sorted(set().union(*[lost.queue_ids for lost in reading.lost]))
-    entries = sum(lost.last - lost.first + 1 for lost in reading.lost)
-    reason = reading.lost[0].reason
-    log.error("log_entries_lost", entries=entries, queue_ids=queue_ids, reason=reason)
-    if not options.accepts_loss:
-        queues = f"queues {', '.join(map(str, queue_ids))}" if queue_ids else "unknown queues"
-        raise StoreFailed(
-            f"{folder} came back shorter: {entries} entries of its log that answers told of cannot be read "
-            f"({reason}); they changed {queues}. It is damaged, an older copy, or a part of it was cut off. {_WAYS_OUT}"
-        )
 
 
 class DurableStore:
@@ -263,7 +142,10 @@ class DurableStore:
         self._note_timer: asyncio.TimerHandle | None = None
         self._noted: asyncio.Future[None] | None = None
         """Done when the note that is being written is."""
+        self._files_timer: asyncio.TimerHandle | None = None
+        self._noting_files: asyncio.Task[None] | None = None
         self._is_abandoned = False
+        self._is_ending = False
         self._logger = structlog.get_logger("store").bind(folder=str(self.folder))
 
     # -- commit -----------------------------------------------------------------------------------------------------------
@@ -300,6 +182,8 @@ class DurableStore:
         if self._note is not None and self._note_timer is None:
             loop = asyncio.get_running_loop()
             self._note_timer = loop.call_later(_NOTE_S, self._write_note)
+        if self._files_timer is None:
+            self._check_files_later()
         if self._wants_flush() and self._flushing is None:
             self._flushing = asyncio.create_task(self._flush(position, self.unflushed_rows))
             self.unflushed_rows = 0
@@ -336,20 +220,46 @@ class DurableStore:
             self._flushing = None
             self.on_room()
 
+    def _check_files_later(self) -> None:
+        if self._files_timer is None:
+            loop = asyncio.get_running_loop()
+            self._files_timer = loop.call_later(_FILES_CHECK_S, self._check_files)
+
+    def _check_files(self) -> None:
+        """A compaction may have changed the files."""
+        self._files_timer = None
+        if self._noting_files is None:
+            self._noting_files = asyncio.create_task(self._note_files())
+
+    async def _note_files(self) -> None:
+        try:
+            await self._options.in_thread(self._rows.note_files)
+        except StoreFailed as error:
+            self._logger.error("live_files_not_noted", error=str(error))
+        finally:
+            self._noting_files = None
+
     # -- the note of answers ----------------------------------------------------------------------------------------------
+
+    def _want_note(self) -> None:
+        if self._note is not None and self._note_timer is None and self._noted is None:
+            loop = asyncio.get_running_loop()
+            self._note_timer = loop.call_later(_NOTE_S, self._write_note)
 
     def _write_note(self) -> None:
         self._note_timer = None
         if self._note is None or self._applied is None or self._noted is not None:
             return
         self._noted = asyncio.get_running_loop().create_future()
-        self._note.write(self._applied, self._note_written)
+        self._note.write(self._applied, partial(self._note_written, self._applied))
 
-    def _note_written(self, error: Exception | None) -> None:
+    def _note_written(self, position: Position, error: Exception | None) -> None:
         if error is not None:
             self._logger.error("answered_note_not_written", error=str(error))
         noted, self._noted = self._noted, None
         _set(noted)
+        if self._applied is not position and not self._is_ending:
+            self._want_note()
 
     # -- copy -------------------------------------------------------------------------------------------------------------
 
@@ -360,6 +270,18 @@ class DurableStore:
     def checkpoint(self, folder: Path) -> None:
         """See `RocksRows.checkpoint`."""
         self._rows.checkpoint(folder)
+
+    async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """See `Store.heal`."""
+        healed: list[Healed] = []
+
+        def work() -> None:
+            self._rows.note_damage()
+            healed.extend(heal(self._rows, known))
+            self._rows.flush()
+
+        await self._options.in_thread(work)
+        return healed
 
     # -- the end ----------------------------------------------------------------------------------------------------------
 
@@ -382,11 +304,16 @@ class DurableStore:
         await self._let_go()
 
     async def _end_work(self) -> None:
+        self._is_ending = True
         if self._note_timer is not None:
             self._note_timer.cancel()
             self._note_timer = None
-        if self._flushing is not None:
-            await asyncio.wait([self._flushing])
+        if self._files_timer is not None:
+            self._files_timer.cancel()
+            self._files_timer = None
+        for task in (self._flushing, self._noting_files):
+            if task is not None:
+                await asyncio.wait([task])
         if self._noted is not None:
             await self._noted
 

@@ -1,9 +1,12 @@
 """The data folder: its format version and the map from shards to folders, both fixed when the folder is made.
 
-    DATA/format.json     {"format": 3, "shards": {"0": "shard-0"}, "crc32": 1234}
+    DATA/format.json     {"format": 4, "shards": {"0": "shard-0"}, "crc32": 1234}
     DATA/shard-0/        RocksDB of shard 0
+    DATA/shard-0.files   the live files of that database, shard-0.copies/ copies of them (live_files.py)
+    DATA/shard-0.damaged/  files that were replaced by their copies (restored_files.py)
+    DATA/shard-0.unreadable  there if blocks of it are known to be damaged (readable.py)
     DATA/catalog.sqlite  definitions of queues (cluster/catalog/catalog.py)
-    DATA/shard-0.answered  how far answers of shard 0 went out (answered.py)
+    DATA/shard-0.log/    the log of shard 0 (storage/log/)
     DATA/keyring.sqlite  the keys of messages and secrets (cluster/keys/keyring.py), under DATA/master.key
     DATA/identities.sqlite  users and access keys (cluster/keys/identity_store.py)
     DATA/usage.sqlite    what accounts did, and DATA/usage-*.journal what they did last (sqs_api/gateway/usage.py)

@@ -7,8 +7,9 @@ Entry is synced at once.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from storage.copies.healed_queue import Healed, heal
 from storage.engines.store import Done
 from storage.rows.changes import Changes, Ops
 from storage.rows.entry_body import decode_body
@@ -76,6 +77,16 @@ class MemoryStore:
         keys = self._sorted
         for key in keys[bisect_left(keys, begin) : bisect_left(keys, end)]:
             yield key, self.rows[key]
+
+    def write(self, ops: Ops) -> None:
+        """Change rows outside of an Entry, durably."""
+        for rows in (self.rows, self.durable):
+            change_rows(rows, ops)
+        self._sorted = None
+
+    async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """See `Store.heal`."""
+        return heal(self, known)
 
     async def close(self) -> None:
         """See `Store.close`."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import structlog
 from rocksdict import (
     BlockBasedOptions,
     Cache,
@@ -28,11 +30,21 @@ from rocksdict import (
 )
 
 from storage.engines.folder import sync_folder
+from storage.engines.live_files import LiveFiles
+from storage.engines.readable import (
+    has_unreadable_blocks,
+    is_damage,
+    note_unreadable_blocks,
+    open_readable,
+    tolerant,
+    ways_out,
+)
 from storage.engines.store import StoreFailed
 from storage.log.entry import BEGINNING, Position
 from storage.rows.changes import Ops
 from storage.rows.codec import AppliedRow, decode_row, encode_row
 from storage.rows.keys import APPLIED_KEY
+from storage.rows.overlay import RowReader
 from visibility.state.rows import DamagedRecord
 
 _SST_DELETIONS = (1000, 500, 0.5)
@@ -60,24 +72,23 @@ class RocksRows:
         # A property, though the stub declares a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
         try:
-            with _foreign_errors(f"cannot open {folder}"):
-                self._rows = Rdict(str(folder), rocks_options())
-                # RocksDB syncs what is in its folder, not that it exists.
-                sync_folder(folder.parent)
+            self._rows, self.restored = open_readable(folder, partial(_opened, folder))
+            """`restored`: files that were damaged and replaced by their copies."""
         except StoreFailed as error:
-            if _LOCKED in str(error):
-                raise StoreFailed(f"{folder} is in use by another process") from error
+            if is_damage(error):
+                raise StoreFailed(f"{error}. {ways_out(folder)}") from error
             raise
+        self._log = structlog.get_logger("store").bind(folder=str(folder))
+        if self.restored:
+            self._log.error("damaged_files_replaced", files=self.restored)
+        self._live_files = LiveFiles(folder)
+        self._note()
 
     # -- write ------------------------------------------------------------------------------------------------------------
 
     def applied(self) -> Position:
-        """The last Entry whose changes the rows have. Raises DamagedRecord."""
-        value = self.get(APPLIED_KEY)
-        if value is None:
-            return BEGINNING
-        row = decode_row(AppliedRow, APPLIED_KEY, value)
-        return Position(row.term, row.index, row.checksum)
+        """See `applied_of`."""
+        return applied_of(self)
 
     def write(self, ops: Ops, applied: Position | None = None) -> None:
         """Bring an Entry's changes into the rows, with its position. Raises StoreFailed."""
@@ -93,8 +104,17 @@ class RocksRows:
                 put(key, change)
         if applied is not None:
             put(APPLIED_KEY, encode_row(AppliedRow(applied.term, applied.index, applied.checksum)))
-        with _foreign_errors("cannot write"):
-            self._rows.write(batch, self._write_options)
+        try:
+            with _foreign_errors("cannot write"):
+                self._rows.write(batch, self._write_options)
+        except StoreFailed as error:
+            if is_damage(error):  # a compaction met a block that cannot be read
+                self.note_damage()
+            raise
+
+    def note_damage(self) -> None:
+        """See `readable.tolerant`: the next open takes it that blocks cannot be read."""
+        note_unreadable_blocks(self.folder)
 
     # -- read -------------------------------------------------------------------------------------------------------------
 
@@ -136,13 +156,27 @@ class RocksRows:
     # -- copy -------------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Make all rows durable.
+        """Make all rows durable, and note the live files.
 
         Takes up to seconds, for any thread but the loop's: it releases the interpreter lock. Raises StoreFailed.
         """
         with self._copying, _foreign_errors("cannot flush"):
             self._check_open()
             self._rows.flush(True)
+            self._note()
+
+    def note_files(self) -> None:
+        """Note the live files if a compaction changed them; for any thread."""
+        with self._copying:
+            if self._is_open and self._live_files.is_outdated():
+                self._note()
+
+    def _note(self) -> None:
+        """Without a note, as on a disk without hard links, there are no copies for a damaged file: rows are as safe."""
+        try:
+            self._live_files.note(self._rows)
+        except (OSError, ValueError) as error:
+            self._log.error("live_files_not_noted", error=str(error))
 
     def checkpoint(self, folder: Path) -> None:
         """Make `folder`, which must not exist and lie on the same file system, a database of all rows.
@@ -172,6 +206,29 @@ class RocksRows:
                 self._rows.close()
         finally:
             self._copying.release()
+
+
+def _opened(folder: Path) -> Rdict:
+    with _foreign_errors(f"cannot open {folder}"):
+        try:
+            is_known = has_unreadable_blocks(folder)
+            rows = Rdict(str(folder), tolerant(rocks_options()) if is_known else rocks_options())
+        except Exception as error:
+            if _LOCKED in str(error):
+                raise StoreFailed(f"{folder} is in use by another process") from error
+            raise
+        # RocksDB syncs what is in its folder, not that it exists.
+        sync_folder(folder.parent)
+    return rows
+
+
+def applied_of(rows: RowReader) -> Position:
+    """The last Entry whose changes the rows have. Raises DamagedRecord."""
+    value = rows.get(APPLIED_KEY)
+    if value is None:
+        return BEGINNING
+    row = decode_row(AppliedRow, APPLIED_KEY, value)
+    return Position(row.term, row.index, row.checksum)
 
 
 def rocks_options() -> Options:

@@ -10,13 +10,17 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from rocksdict import AccessType, Rdict, ReadOptions
 
 from storage.engines.durable import log_folder
-from storage.engines.rocks import rocks_options
+from storage.engines.live_files import link_copies
+from storage.engines.opening import read_above
+from storage.engines.readable import open_readable
+from storage.engines.rocks import applied_of, rocks_options
 from storage.engines.store import StoreFailed
 from storage.log import (
     BEGINNING,
@@ -25,12 +29,9 @@ from storage.log import (
     Reading,
     SystemDisk,
     read_answered,
-    read_log,
 )
 from storage.rows.changes import Changes, Ops
-from storage.rows.codec import AppliedRow, decode_row
 from storage.rows.entry_body import decode_body
-from storage.rows.keys import APPLIED_KEY
 from storage.rows.overlay import Overlay
 from visibility.state.rows import DamagedRecord
 
@@ -45,6 +46,8 @@ class RocksView:
     def __init__(self, folder: Path) -> None:
         """Raises StoreFailed if it cannot be opened, or changed each time it was tried."""
         self._folder = folder
+        self.restored: list[str] = []
+        """Damaged files; their copies beside the shard are read instead."""
         self._scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
         try:
             self._open()
@@ -56,19 +59,19 @@ class RocksView:
 
     def _open(self) -> None:
         for number in range(1, _TRIES + 1):
-            links = Path(self._scratch.name, str(number))
+            links = Path(self._scratch.name, str(number), self._folder.name)
             names: set[str] = set()
             try:
                 names = _link(self._folder, links)
-                self._rows = Rdict(
-                    str(links), rocks_options(), access_type=AccessType.read_only(False)
-                )
+                self._rows, self.restored = open_readable(links, partial(_open_links, links))
                 self.log = self._read_log()
                 self._changes = self._replayed()
             except Exception as error:  # bare, with a text
                 may_change = isinstance(error, OSError) or self._has_changed(names)
                 if names and may_change and number < _TRIES:
                     continue
+                if isinstance(error, StoreFailed):
+                    raise StoreFailed(self._named(error)) from error
                 raise StoreFailed(f"cannot open {self._folder}: {self._named(error)}") from error
             if not self._has_changed(names):
                 return
@@ -86,21 +89,12 @@ class RocksView:
             answered = read_answered(disk, folder)
         except NoteDamaged:
             answered = None
+        rows = _Rows(self)
         try:
-            return read_log(disk, folder, self._applied(), answered)
-        except DamagedRecord as error:
-            reading = read_log(disk, folder, BEGINNING, answered)
-            reading.warnings.append(f"all that the log holds is replayed: {error}")
-            reading.lost = [lost for lost in reading.lost if lost.first > 1]  # the rows have those
-            return reading
-
-    def _applied(self) -> Position:
-        """See `RocksRows.applied`."""
-        value = _Rows(self).get(APPLIED_KEY)
-        if value is None:
-            return BEGINNING
-        row = decode_row(AppliedRow, APPLIED_KEY, value)
-        return Position(row.term, row.index, row.checksum)
+            applied: Position | None = applied_of(rows)
+        except DamagedRecord:
+            applied = None
+        return read_above(applied, disk, folder, answered)
 
     def _replayed(self) -> Changes:
         """What the log's Entries change. Raises OSError if the service used a segment again meanwhile."""
@@ -114,9 +108,19 @@ class RocksView:
             at = entry.position
         return Changes(ops)
 
+    def log_findings(self) -> Iterator[str]:
+        """Entries that are missing from the log, and damage without loss."""
+        for lost in self.log.lost:
+            queues = ", ".join(map(str, sorted(lost.queue_ids))) or "unknown"
+            yield (
+                f"entries {lost.first} to {lost.last} of its log are lost ({lost.reason}); "
+                f"queues: {queues}"
+            )
+        yield from self.log.warnings
+
     def _named(self, error: Exception) -> str:
         """RocksDB's text, with the shard's folder instead of the links'."""
-        links = re.escape(self._scratch.name) + "/[0-9]+"
+        links = re.escape(self._scratch.name) + f"/[0-9]+/{re.escape(self._folder.name)}"
         return re.sub(links, lambda _: str(self._folder), str(error))
 
     def close(self) -> None:
@@ -164,10 +168,15 @@ def _names(folder: Path) -> set[str]:
 
 def _link(folder: Path, links: Path) -> set[str]:
     """Links to what RocksDB reads. Returns the names of all that is there."""
-    links.mkdir()
+    links.mkdir(parents=True)
     names = _names(folder)
     for name in names:
         if name.startswith(_NOT_LINKED):
             continue
         (links / name).symlink_to(folder.absolute() / name)
+    link_copies(folder, links)
     return names
+
+
+def _open_links(links: Path) -> Rdict:
+    return Rdict(str(links), rocks_options(), access_type=AccessType.read_only(False))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from storage.copies.healed_queue import Healed
 from storage.rows.changes import Changes
 from storage.rows.overlay import RowReader
 
@@ -43,6 +44,9 @@ class Store(RowReader, Protocol):
 
     def apply(self, changes: Changes) -> None:
         """Bring the oldest committed Entry's changes into the rows. Raises StoreFailed."""
+
+    async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """Rebuild damaged queues before they are loaded, see `healed_queue.heal`. Nothing may be under way."""
 
     async def close(self) -> None:
         """Make everything durable and let go of the disk. Nothing may be under way. Raises StoreFailed."""

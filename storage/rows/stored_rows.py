@@ -58,7 +58,11 @@ from visibility.state.events import (
 from visibility.state.rows import DamagedPlace, DamagedRecord, Page
 from visibility.state.state import QueueState
 
-_DELAYED_PAGE_BYTES = 4 << 20
+CHANGES_MAX = 5_000
+"""Row changes from which on a Turn decides nothing more, so that its Entry stays bounded."""
+CHANGED_BYTES_MAX = 4 << 20
+"""Bytes of row changes, likewise. What one decision moves, sends or restores is less: an Entry has 8 MiB at most."""
+_DELAYED_PAGE_BYTES = 1 << 20
 _REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
 _NO_END = (1 << 64) - 1
 
@@ -113,9 +117,11 @@ class StoredRows:
         row = ArchiveRow(*(getattr(archive, name) for name in ArchiveRow.__struct_fields__))
         write_archive(self.changes, row)
 
-    def recorded(self) -> tuple[int, int]:
-        """See `Rows.recorded`."""
-        return len(self.changes), self.changes.size
+    def is_full(self, part: int = 1) -> bool:
+        """See `Rows.is_full`."""
+        changes = self.changes
+        rows, size = len(changes.ops) // 2, changes.size
+        return size >= CHANGED_BYTES_MAX // part or rows >= CHANGES_MAX // part
 
     def take_changes(self) -> Changes:
         """End a Turn: its changes, which reads go on to see until `forget` says that the rows have them."""
@@ -295,6 +301,16 @@ class StoredRows:
                 raise DamagedRecord(own, "the queue has messages but no row of its own")
             yield queue_id, decode_row(QueueRow, key, value)
             queue_id += 1
+
+    def queue_row(self, queue_id: int) -> QueueRow | None:
+        """The queue's own row; None if it has no rows at all. Raises DamagedRecord."""
+        key = queue_key(queue_id)
+        value = self.store.get(key)
+        if value is not None:
+            return decode_row(QueueRow, key, value)
+        if next(self.store.scan(*queue_range(queue_id)), None) is not None:
+            raise DamagedRecord(key, "the queue has messages but no row of its own")
+        return None
 
     def leases(self, queue_id: int) -> Iterator[Lease]:
         """The leases of messages in flight or visible again. Raises DamagedRecord."""

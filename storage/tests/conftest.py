@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import DurableStore, StoreOptions, open_store
+from storage.engines.durable import DurableStore, StoreOptions
+from storage.engines.opening import open_store
 from storage.tests.durable_stores import SMALL, Open
 from storage.tests.places import KINDS, Place
 

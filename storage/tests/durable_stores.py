@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import DurableStore, StoreOptions, log_folder, read_shard_log
+from storage.engines.durable import DurableStore, StoreOptions, log_folder
+from storage.engines.opening import read_above
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import Entry, SystemDisk
@@ -41,7 +42,9 @@ def live(folder: Path) -> list[Entry]:
     """The log's Entries that the rows do not have, in a folder that nothing uses."""
     rows = RocksRows(folder)
     try:
-        return list(read_shard_log(rows, SystemDisk()).entries())
+        return list(
+            read_above(rows.applied(), SystemDisk(), log_folder(rows.folder), None).entries()
+        )
     finally:
         rows.close()
 

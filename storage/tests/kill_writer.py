@@ -7,7 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from storage.engines.durable import StoreOptions, open_store
+from storage.engines.durable import StoreOptions
+from storage.engines.opening import open_store
 from storage.engines.store import StoreFailed
 from storage.rows.appliers import write_queue
 from storage.rows.changes import Changes

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from storage.engines.durable import open_replayed, open_store
+from storage.engines.opening import open_replayed, open_store
 from storage.engines.rocks import RocksRows
 from storage.log import Position
 from storage.rows.changes import Changes

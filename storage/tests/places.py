@@ -7,14 +7,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from storage.engines.durable import (
-    Durability,
-    DurableStore,
-    StoreOptions,
-    log_folder,
-    open_store,
-)
+from storage.engines.durable import Durability, DurableStore, StoreOptions, log_folder
 from storage.engines.memory import MemoryStore
+from storage.engines.opening import open_store
 from storage.engines.store import Store, StoreFailed
 from storage.rows.appliers import APPLIERS
 from storage.rows.changes import Changes

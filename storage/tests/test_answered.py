@@ -10,14 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from storage.engines.durable import (
-    Durability,
-    DurableStore,
-    StoreOptions,
-    log_folder,
-    open_store,
-    read_shard_log,
-)
+from storage.engines.durable import Durability, DurableStore, StoreOptions, log_folder
+from storage.engines.live_files import note_of
+from storage.engines.opening import open_store, read_above
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import SystemDisk, read_answered
@@ -93,7 +88,7 @@ class Written(NamedTuple):
 def written(folder: Path, tmp_path: Path) -> Written:
     """Where the Entries are."""
     rows = RocksRows(crash_copy(folder, tmp_path / "looked-at"))
-    (run,) = read_shard_log(rows, SystemDisk()).runs
+    (run,) = read_above(rows.applied(), SystemDisk(), log_folder(rows.folder), None).runs
     rows.close()
     return Written(log_folder(folder) / run.segment.name, run.begin, run.end)
 
@@ -157,25 +152,42 @@ async def test_a_folder_without_a_note_and_one_with_a_damaged_note_open(
 # -- something is missing -----------------------------------------------------------------------------------------------
 
 
+async def with_older_rows(opened: Opened, folder: Path) -> Path:
+    """A closed store whose rows are those of before its log was used again."""
+    store = opened(folder, flush_bytes=40 << 10)
+    await fill(store, 0, 10)
+    await asyncio.to_thread(store.flush)
+    older = shutil.copytree(folder, folder.with_name("older"))
+    await fill(store, 10, 900)
+    await store.close()
+    shutil.rmtree(folder)
+    shutil.move(older, folder)
+    return folder
+
+
 async def test_older_rows_beside_a_log_that_was_used_again_are_refused(
     opened: Opened, tmp_path: Path
 ) -> None:
-    store = opened(tmp_path / "s", flush_bytes=40 << 10)
-    await fill(store, 0, 10)
-    await asyncio.to_thread(store.flush)
-    shutil.copytree(store.folder, tmp_path / "older")
-    await fill(store, 10, 900)
-    await store.close()
-    shutil.rmtree(store.folder)
-    (tmp_path / "older").rename(store.folder)
+    folder = await with_older_rows(opened, tmp_path / "s")
+    note_of(folder).unlink()
 
     with pytest.raises(StoreFailed, match=r"came back shorter: \d+ entries .*--accept-loss on"):
-        opened(store.folder)
-    again = opened(store.folder, accepts_loss=True)
+        opened(folder)
+    again = opened(folder, accepts_loss=True)
     assert again.came_back_shorter
     assert 10 <= held(again) < 910
     await again.close()
-    assert not opened(store.folder).came_back_shorter
+    assert not opened(folder).came_back_shorter
+
+
+async def test_older_rows_beside_the_copies_of_newer_ones_are_replaced_by_those(
+    opened: Opened, tmp_path: Path
+) -> None:
+    again = opened(await with_older_rows(opened, tmp_path / "s"))
+
+    assert not again.came_back_shorter
+    assert held(again) == 910
+    await again.close()
 
 
 async def test_older_rows_beside_a_log_that_has_the_rest_are_brought_up_to_date(

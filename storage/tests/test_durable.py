@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import Durability, StoreOptions, log_folder, open_replayed
+from storage.engines.durable import Durability, StoreOptions, log_folder
+from storage.engines.opening import open_replayed
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
-from storage.log import SystemDisk, read_answered
+from storage.log import Position, SystemDisk, read_answered
 from storage.rows.entry_body import decode_body
 from storage.tests.durable_stores import SMALL, Open, fill, live, refuse, row, rows_up_to
 from storage.tests.places import append, commit, crash_copy, everything, synced
@@ -264,3 +266,49 @@ async def test_a_folder_in_use_is_not_replayed(opened: Open) -> None:
 
     with pytest.raises(StoreFailed, match=f"cannot open {store.folder}"):
         open_replayed(store.folder)
+
+
+async def test_with_memory_a_start_has_what_the_log_of_an_earlier_start_holds(
+    opened: Open, tmp_path: Path
+) -> None:
+    store = opened()
+    await fill(store, 1, 9)
+    crashed = crash_copy(store.folder, tmp_path / "crashed")
+
+    memory = opened(SMALL._replace(durability=Durability.MEMORY), crashed)
+    assert everything(memory) == rows_up_to(9)
+    await fill(memory, 10, 11)
+    await memory.close()
+
+    again = opened(SMALL, crashed)
+    assert everything(again) == rows_up_to(11)
+
+
+async def test_the_last_entry_is_noted_though_the_note_before_it_took_long(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened()
+    assert store._note is not None
+    wanted: list[Callable[[Exception | None], None]] = []
+    noted: list[int] = []
+
+    def write(position: Position, done: Callable[[Exception | None], None]) -> None:
+        noted.append(position.index)
+        wanted.append(done)
+
+    monkeypatch.setattr(store._note, "write", write)
+    monkeypatch.setattr("storage.engines.durable._NOTE_S", 0.0)
+    for number in (1, 2):
+        await commit(store, row(number))
+        async with asyncio.timeout(20):
+            while store._note_timer is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+    assert noted == [1]
+
+    wanted.pop()(None)
+    async with asyncio.timeout(20):
+        while not wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    assert noted == [1, 2]
+    wanted.pop()(None)

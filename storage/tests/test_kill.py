@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from storage.engines.durable import open_store
+from storage.engines.opening import open_store
 from storage.rows.stored_rows import StoredRows
 from storage.tests.kill_writer import OPTIONS, QUEUE_ID, TURN_MESSAGES, body
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from storage.rows import stored_rows
 from storage.rows.changes import Changes
 from storage.rows.keys import (
     DELAYED,
@@ -99,17 +100,23 @@ async def test_every_read_sees_what_was_recorded_before_it_is_in_the_rows(
     assert look(rows) == look(StoredRows(store)) == nothing
 
 
-async def test_what_a_turn_recorded_is_counted_until_it_ends(place: Place) -> None:
+@pytest.mark.parametrize("limit", ["CHANGES_MAX", "CHANGED_BYTES_MAX"])
+async def test_a_turn_is_full_at_a_number_of_changes_or_bytes_until_it_ends(
+    place: Place, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = StoredRows(place.open())
-    assert rows.recorded() == (0, 0)
+    sent = MessagesSent(1, 1, [MINE])
+    changes = changes_of(sent)
+    enough = len(changes) if limit == "CHANGES_MAX" else changes.size
+    monkeypatch.setattr(stored_rows, limit, enough + 1)
 
-    rows.record(MessagesSent(1, 1, [MINE]))
+    rows.record(sent)
+    assert not rows.is_full()
+    rows.record(sent)
+    assert rows.is_full()
 
-    changes = changes_of(MessagesSent(1, 1, [MINE]))
-    assert rows.recorded() == (len(changes), changes.size) == (4, changes.size)
-    assert changes.size > MINE.size
-    assert rows.take_changes().ops == changes.ops
-    assert rows.recorded() == (0, 0)
+    assert rows.take_changes().ops == changes.ops * 2
+    assert not rows.is_full()
 
 
 async def test_a_turn_that_recorded_nothing_leaves_no_layer(place: Place) -> None:

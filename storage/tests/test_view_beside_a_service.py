@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import DurableStore, StoreOptions, log_folder, open_store
+from storage.engines.durable import DurableStore, StoreOptions, log_folder
+from storage.engines.opening import open_store
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.log import Entry, Reading

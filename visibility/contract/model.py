@@ -139,6 +139,9 @@ class Definitions(Protocol):
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
         """The target of the queue's redrive policy; None if there is none, or it does not exist."""
 
+    def all_queues(self) -> Iterable[QueueDefinition]:
+        """All queues that can be used."""
+
     def renewed(self, request: Request) -> Request | None:
         """The same request with the definitions of now; None if its queue is gone."""
 

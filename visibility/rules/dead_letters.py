@@ -19,7 +19,7 @@ from visibility.state.state import ShardState
 
 MOVES_MAX = 100
 """Moves in one decision, so that a queue full of spent messages cannot hold the shard."""
-_BYTES_MAX = 4 << 20
+_BYTES_MAX = 2 << 20
 """Content that one decision moves, for the same reason; one message more may pass it."""
 
 

@@ -32,7 +32,7 @@ from visibility.state.state import QueueState, ShardState
 
 STEP_MESSAGES = 250
 """Messages of one step."""
-STEP_BYTES = 1 << 20
+STEP_BYTES = 512 << 10
 _ARCHIVED_BYTES = 128 << 10
 """Content that one step hands over to the archive, which writes it anew."""
 _NO_ROOM_AGAIN_MS = 15_000

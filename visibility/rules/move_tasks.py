@@ -53,7 +53,7 @@ from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 
 CHUNK_MESSAGES = 100
-_CHUNK_BYTES = 4 << 20
+_CHUNK_BYTES = 2 << 20
 _ENDED_KEPT = 10
 _TASK_MS_MAX = MOVE_TASK_SECONDS_MAX * 1000
 _TARGET_GONE = "AWS.SimpleQueueService.NonExistentQueue"

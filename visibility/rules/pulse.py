@@ -37,6 +37,8 @@ from visibility.state.state import QueueState, ShardState
 
 STEP_MESSAGES = 250
 """Messages that one step handles; the rest follows in the next turn."""
+STEP_BYTES = 2 << 20
+"""Content that one step writes anew; one message more may pass it."""
 _FIRST_LOOK = 16
 _PAGE_BYTES = 4 << 20
 _ARCHIVED_BYTES = 128 << 10
@@ -82,17 +84,19 @@ def _end_delays(
     delay_ms = definition.settings.delay_ms
     book = GroupBook(shard, queue, fifo=fifo)
     moves: list[Move] = []
+    size = 0
     again = None
     after = queue.delayed_after
     wanted = _FIRST_LOOK
     while again is None and (page := shard.rows.delayed(queue.queue_id, wanted, after=after)):
         for due_ms, sequence, message in page:
             at_ms = message.sent_at_ms + delay_ms if fifo else due_ms
-            if at_ms > stamp.now_ms or len(moves) == STEP_MESSAGES:
+            if at_ms > stamp.now_ms or len(moves) == STEP_MESSAGES or size >= STEP_BYTES:
                 again = max(at_ms, stamp.now_ms)
                 break
             if message.group not in queue.set_aside_groups:
                 moves.append(_ended_delay(queue, book, due_ms, sequence, message))
+                size += len(message.data)
             after = (due_ms, sequence)
         wanted = STEP_MESSAGES
     if again is None and fifo and queue.delayed > len(moves):
@@ -130,26 +134,30 @@ def _send_to_the_back(
     if not queue.tired:
         return (), None
     allowed = receives_allowed(shard, definition)
-    leases: dict[int, Lease] = {}
-    looked_at = list(islice(queue.tired, STEP_MESSAGES))
-    for sequence in looked_at:
+    book = GroupBook(shard, queue, fifo=False)
+    moves: dict[int, Move] = {}
+    looked_at = size = 0
+    for sequence in islice(queue.tired, STEP_MESSAGES):
+        if size >= STEP_BYTES:
+            break
+        looked_at += 1
         entry = queue.entries.get(sequence)
-        if entry is None or entry.hidden or sequence in queue.set_aside:
+        if entry is None or entry.hidden or sequence in queue.set_aside or sequence in moves:
             continue
         here = entry.lease.receive_count - entry.lease.base_count
-        if entry.lease.receive_count >= TIRED_RECEIVES and not (allowed and here >= allowed):
-            leases[sequence] = entry.lease
-    book = GroupBook(shard, queue, fifo=False)
-    messages = shard.rows.messages(queue.queue_id, list(leases))
-    moves = [
-        _to_the_back(queue, book, lease, message)
-        for lease, message in zip(leases.values(), messages, strict=True)
-        if message is not None
-    ]
-    again = _done(queue.tired, len(looked_at), stamp)
+        if entry.lease.receive_count < TIRED_RECEIVES or (allowed and here >= allowed):
+            continue
+        (message,) = shard.rows.messages(queue.queue_id, [sequence])
+        if message is not None:
+            moves[sequence] = _to_the_back(queue, book, entry.lease, message)
+            size += len(message.data)
+    again = _done(queue.tired, looked_at, stamp)
     if not moves:
         return (), again
-    return (*book.events(), MessagesMoved(queue.queue_id, stamp.now_ms, moves)), again
+    return (
+        *book.events(),
+        MessagesMoved(queue.queue_id, stamp.now_ms, list(moves.values())),
+    ), again
 
 
 def _done(line: deque[int], count: int, stamp: Stamp) -> int | None:

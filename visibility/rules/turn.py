@@ -9,8 +9,8 @@ when that is committed. A Turn that raises makes no Entry: memory is then loaded
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from visibility.contract.errors import InternalError, QueueDoesNotExist, QueueError
 from visibility.contract.operations import CloseQueue, ReceiveMessage
@@ -31,7 +31,6 @@ from visibility.state.events import (
     MessagesExpired,
     MessagesHandedOver,
     MessagesMoved,
-    MoveTask,
     MoveTaskChanged,
     QueueContinued,
     QueueDropped,
@@ -47,13 +46,10 @@ PULSES_MAX = 100
 PULSE_MESSAGES_MAX = 1_000
 """Messages that pulses move or remove in one Turn, for the same reason; the other queues wait for the next. A KiB
 that the archive takes over, or that is sealed anew, counts as one more."""
-CHANGES_MAX = 5_000
-"""Row changes from which on a Turn takes no more requests or pulses, so that its Entry stays bounded."""
-CHANGED_BYTES_MAX = 4 << 20
-"""Bytes of row changes, likewise."""
+_FOR_PULSES = 4
+"""Pulses stop at this part of a Turn's bounds, so that requests go on beside them."""
 _PULSE_AGAIN_MS = 60_000
 """When a queue is looked at again whose pulse failed."""
-_OF_THE_ARCHIVE = (MessagesHandedOver, MessagesDiscarded, BatchSealed, BatchesArchived)
 
 Answers = list[tuple[Ticket, Answer | QueueError]]
 """Who is answered what, in order."""
@@ -81,6 +77,8 @@ class Decided(NamedTuple):
     answers: Answers
     deferred: list[Ticket]
     """To be decided in the next Turn, before new requests."""
+    untaken: list[Ticket]
+    """New requests that found no room in this Turn; they are still new to the next one."""
     queue_ids: list[int]
     """Queues that changed, THE_SHARD for what belongs to none. Empty if nothing is to be committed."""
     request_ids: list[str]
@@ -96,10 +94,10 @@ def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[
     turn = _Turn(state, stamp)
     try:
         turn.run(deferred, requests)
+        return turn.end()
     except Exception as error:
         answered = [ticket for ticket, _ in turn.answers]
         raise TurnFailed([*answered, *turn.deferred, *deferred, *requests]) from error
-    return turn.end()
 
 
 def begin(state: ShardState, stamp: Stamp, events: Sequence[Event]) -> Decided:
@@ -123,6 +121,7 @@ class _Turn:
         "dropped",
         "notices",
         "request_ids",
+        "untaken",
     )
 
     def __init__(self, state: ShardState, stamp: Stamp) -> None:
@@ -130,6 +129,7 @@ class _Turn:
         self._stamp = stamp
         self.answers: Answers = []
         self.deferred: list[Ticket] = []
+        self.untaken: list[Ticket] = []
         self.changed: dict[int, None] = {}
         """Queues whose own rows are to be recorded, in order."""
         self.dropped: list[int] = []
@@ -139,17 +139,22 @@ class _Turn:
     def run(self, deferred: list[Ticket], requests: list[Ticket]) -> None:
         """See `run`."""
         state = self._state
+        is_full = state.rows.is_full
+        were_left = bool(state.to_wake)
         for ticket in advance(state, self._stamp.now_ms):
             self.answers.append((ticket, NO_MESSAGES))
         if state.due:
             self._pulse()
-        for ticket in deferred:
+        for place, ticket in enumerate(deferred):
+            if is_full():
+                self.deferred += deferred[place:]
+                break
             self._decide_later(ticket)
-        recorded = state.rows.recorded
+        if were_left:
+            self._wake()
         for place, ticket in enumerate(requests):
-            rows, size = recorded()
-            if rows >= CHANGES_MAX or size >= CHANGED_BYTES_MAX:
-                self.deferred += requests[place:]
+            if is_full():
+                self.untaken = requests[place:]
                 break
             self._decide(ticket)
         if state.to_wake:
@@ -165,21 +170,29 @@ class _Turn:
                 queue = state.queue(queue_id)
                 state.rows.record_queue(queue, self._stamp.now_ms)
                 queue.changed_spans.clear()
-        queue_ids = [*self.changed, *self.dropped]
-        return Decided(self.answers, self.deferred, queue_ids, self.request_ids, self.notices)
+        return Decided(
+            self.answers,
+            self.deferred,
+            self.untaken,
+            [*self.changed, *self.dropped],
+            self.request_ids,
+            self.notices,
+        )
 
     # -- time -------------------------------------------------------------------------------------------------------------
 
     def _pulse(self) -> None:
         """Do what time does to the queues that are due, up to a bound."""
-        due = self._state.due
+        due, is_full = self._state.due, self._state.rows.is_full
         handled = 0
         for queue_id in list(due)[:PULSES_MAX]:
-            rows, size = self._state.rows.recorded()
-            if handled >= PULSE_MESSAGES_MAX or rows >= CHANGES_MAX or size >= CHANGED_BYTES_MAX:
+            if handled >= PULSE_MESSAGES_MAX or is_full(_FOR_PULSES):
                 break
             del due[queue_id]
             for step in STEPS:
+                if is_full(_FOR_PULSES):
+                    due[queue_id] = None  # behind the others
+                    break
                 handled += self._pulse_step(queue_id, step)
 
     def _pulse_step(self, queue_id: int, step: Step) -> int:
@@ -284,6 +297,9 @@ class _Turn:
             queue_id = next(iter(to_wake))
             del to_wake[queue_id]
             while (ticket := waits.first(queue_id)) is not None:
+                if self._state.rows.is_full():
+                    to_wake[queue_id] = None  # for the next Turn
+                    return
                 before = len(self.answers) + len(self.deferred)
                 self._decide_later(ticket)
                 if len(self.answers) + len(self.deferred) == before:
@@ -296,7 +312,9 @@ class _Turn:
         """Apply an event to memory and record its row changes."""
         state = self._state
         kind = type(event)
-        heirs = state.continuing(event.queue_id) if kind is QueueDropped else ()
+        if kind is QueueDropped:
+            for heir in state.continuing(event.queue_id):
+                self.changed[heir.queue_id] = None
         APPLY[kind](state, event)
         state.rows.record(event)
         self.changed[event.queue_id] = None
@@ -304,34 +322,35 @@ class _Turn:
             queue = state.queues.get(event.queue_id)
             for queue_id in shown_in(event, queue.in_flight if queue else 0):
                 state.to_wake[queue_id] = None
-        if kind is MessagesMoved:
-            assert isinstance(event, MessagesMoved)
-            for move in event.moves:
-                self.changed[move.target_queue_id] = None
-        elif kind is MoveTaskChanged:
-            assert isinstance(event, MoveTaskChanged)
-            self._note_end(event.task)
-        elif kind in _OF_THE_ARCHIVE:
-            self.changed[THE_SHARD] = None
-        elif kind is QueueContinued:
-            assert isinstance(event, QueueContinued)
-            self.changed[event.successor_id] = None
-            # Long polls of a purged queue wait at the one that continues it.
-            self.deferred += state.waits.take_all(event.queue_id)
-        elif kind is QueueDropped:
-            del self.changed[event.queue_id]
-            self.dropped.append(event.queue_id)
-            for heir in heirs:
-                self.changed[heir.queue_id] = None
-            self._close(event.queue_id)
+        follow = _FOLLOWS.get(kind)
+        if follow is not None:
+            follow(self, event)
+
+    def _moved(self, event: MessagesMoved) -> None:
+        for move in event.moves:
+            self.changed[move.target_queue_id] = None
+
+    def _archive_changed(self, event: Event) -> None:
+        self.changed[THE_SHARD] = None
+
+    def _continued(self, event: QueueContinued) -> None:
+        """Long polls of a purged queue wait at the one that continues it."""
+        self.changed[event.successor_id] = None
+        self.deferred += self._state.waits.take_all(event.queue_id)
+
+    def _dropped(self, event: QueueDropped) -> None:
+        del self.changed[event.queue_id]
+        self.dropped.append(event.queue_id)
+        self._close(event.queue_id)
 
     def _close(self, queue_id: int) -> None:
         """End the long polls of a queue that is gone."""
         for ticket in self._state.waits.take_all(queue_id):
             self.answers.append((ticket, QueueDoesNotExist()))
 
-    def _note_end(self, task: MoveTask) -> None:
+    def _note_end(self, event: MoveTaskChanged) -> None:
         """ListMessageMoveTasks has no field for the messages that stayed."""
+        task = event.task
         if not task.is_active:
             fields: dict[str, object] = {
                 "source_arn": task.source_arn,
@@ -341,3 +360,16 @@ class _Turn:
                 "stayed": task.stayed,
             }
             self.notices.append(Notice("move_task_ended", fields))
+
+
+_FOLLOWS: dict[type[Event], Callable[[_Turn, Any], None]] = {
+    MessagesMoved: _Turn._moved,
+    MoveTaskChanged: _Turn._note_end,
+    MessagesHandedOver: _Turn._archive_changed,
+    MessagesDiscarded: _Turn._archive_changed,
+    BatchSealed: _Turn._archive_changed,
+    BatchesArchived: _Turn._archive_changed,
+    QueueContinued: _Turn._continued,
+    QueueDropped: _Turn._dropped,
+}
+"""What else follows from an event."""

@@ -57,8 +57,8 @@ class Rows(Protocol):
     def record_archive(self, archive: ArchiveState) -> None:
         """Record what the shard knows of its archive."""
 
-    def recorded(self) -> tuple[int, int]:
-        """(row changes, bytes) that the running Turn recorded."""
+    def is_full(self, part: int = 1) -> bool:
+        """True once the running Turn recorded as much as it may, or the given part of that."""
 
     def place_of(self, error: DamagedRecord) -> DamagedPlace | None:
         """The message or group whose row is damaged; None for any other row."""

@@ -35,6 +35,8 @@ class Ticket(msgspec.Struct):
     on_answer: OnAnswer
     number: int = 0
     """The long poll's number while it is parked, else 0."""
+    queue_id: int = 0
+    """The queue at which it is parked: its request may name the one that continues it already."""
     until_ms: int = 0
     """When its waiting ends, once it has begun to wait."""
     is_cancelled: bool = False
@@ -62,7 +64,8 @@ class WaitList:
         number = ticket.number = self._next_number
         self._next_number += 1
         self.by_number[number] = ticket
-        self.by_queue.setdefault(ticket.request.queue.queue_id, {})[number] = ticket
+        queue_id = ticket.queue_id = ticket.request.queue.queue_id
+        self.by_queue.setdefault(queue_id, {})[number] = ticket
         return number
 
     def first(self, queue_id: int) -> Ticket | None:
@@ -82,11 +85,10 @@ class WaitList:
         """Take a receive out; None if it is not there any more."""
         ticket = self.by_number.pop(number, None)
         if ticket is not None:
-            queue_id = ticket.request.queue.queue_id
-            polls = self.by_queue[queue_id]
+            polls = self.by_queue[ticket.queue_id]
             del polls[number]
             if not polls:
-                del self.by_queue[queue_id]
+                del self.by_queue[ticket.queue_id]
             ticket.number = 0
         return ticket
 

@@ -52,6 +52,9 @@ class KnownQueues:
         self.queues[queue.queue_id] = queue
         return queue
 
+    def all_queues(self) -> list[QueueDefinition]:
+        return list(self.queues.values())
+
     def purge(self, queue: QueueDefinition) -> QueueDefinition:
         """Give a queue a new id, under which it is empty."""
         successor_id = queue.queue_id + 1_000

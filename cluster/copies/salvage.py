@@ -1,0 +1,238 @@
+"""Copying everything that can be read of a data folder into a new one, and saying what is missing.
+
+The source is not changed. Rows are checked one by one; counters, spans and queue rows are made anew from the messages
+(`storage/copies/salvaged_queue.py`). The new folder goes on as a restored one does: to the archive it is another folder.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from cluster.catalog.catalog import CATALOG_FILE
+from cluster.copies.restore import empty_folder
+from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
+from storage.checks.missing import Missing, count_missing
+from storage.checks.readable_rows import Damage, ReadableRows, look_through
+from storage.copies.files import FOLDER_MODE, copy_file, sync_file, sync_folders
+from storage.copies.salvage_source import SalvageSource
+from storage.copies.salvaged_archive import copy_archive
+from storage.copies.salvaged_queue import QueueCopy, Target
+from storage.engines.folder import FolderRefused, check_folder, is_unused, open_folder, write_format
+from storage.engines.in_use import refuse_if_in_use
+from storage.engines.rocks import RocksRows
+from storage.engines.store import StoreFailed
+from storage.rows.keys import queue_of
+from visibility.state.events import THE_SHARD
+
+_SCRATCH = "salvage-scratch"
+_FIRST_SHARD = {0: "shard-0"}
+
+
+class SalvageRefused(Exception):
+    """Nothing can be salvaged, or not there; the text says why in one line."""
+
+
+class KnownQueue(msgspec.Struct, frozen=True):
+    """What the catalog says of a queue."""
+
+    name: str
+    fifo: bool
+
+
+class Salvaged(msgspec.Struct):
+    """What was copied, and what could not be."""
+
+    findings: list[str] = []
+    """What is damaged or missing, in one line each; queues come last."""
+    queues: int = 0
+    messages: int = 0
+    archived: int = 0
+    """Messages that wait for the archive."""
+    missing: int = 0
+    """Messages known to be missing; more may be where a finding says "at least"."""
+
+
+def salvage(source: Path, data: Path) -> Salvaged:
+    """Make `data`, which must not exist or be empty, a data folder of all that can be read. On disk when this returns.
+
+    Raises SalvageRefused, with nothing left in `data`.
+    """
+    if not is_unused(data):
+        raise SalvageRefused(f"{data} is not empty")
+    if data.resolve().is_relative_to(source.resolve()):
+        raise SalvageRefused(f"{data} is in the folder that is salvaged")
+    with _named_errors(source):
+        done = Salvaged()
+        shards = _shards_of(source, done)
+        refuse_if_in_use(source, shards.values())
+        data.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        data.chmod(FOLDER_MODE)
+        try:
+            _copy_files(source, data, done)
+            known = known_queues(data / CATALOG_FILE)
+            for number, folder in shards.items():
+                _ShardCopy(number, folder, data, known, done).run()
+            sync_folders(data)
+            write_format(data, {str(number): folder.name for number, folder in shards.items()})
+        except BaseException:
+            empty_folder(data)
+            raise
+    return done
+
+
+def _shards_of(source: Path, done: Salvaged) -> dict[int, Path]:
+    """The shards' folders, also where the file that names them is damaged."""
+    try:
+        check_folder(source)
+        return open_folder(source)
+    except FolderRefused as error:
+        shards = {number: source / name for number, name in _FIRST_SHARD.items()}
+        if not all(folder.is_dir() for folder in shards.values()) or "has format" in str(error):
+            raise
+        done.findings.append(f"{error}; {_FIRST_SHARD[0]} is taken for its only shard")
+        return shards
+
+
+# -- files ----------------------------------------------------------------------------------------------------------------
+
+
+def _copy_files(source: Path, data: Path, done: Salvaged) -> None:
+    """The databases, as of their logs, and the master key. Raises SalvageRefused without a sound catalog, keys or users."""
+    for file in sorted(source.glob("*.sqlite")):
+        try:
+            _copy_database(file, data / file.name)
+        except sqlite3.Error as error:
+            if not file.name.startswith("usage"):
+                raise SalvageRefused(
+                    f"{file} is damaged, and nothing can be used without it: {error}. Restore a backup"
+                ) from error
+            (data / file.name).unlink()
+            done.findings.append(f"{file.name}: it is damaged and left out: {error}")
+    if not (data / CATALOG_FILE).exists():
+        raise SalvageRefused(f"{source} has no {CATALOG_FILE}. Restore a backup")
+    if (source / MASTER_KEY_FILE).is_file():
+        copy_file(source / MASTER_KEY_FILE, data / MASTER_KEY_FILE)
+
+
+def _copy_database(file: Path, target: Path) -> None:
+    """Copy the bytes, then let SQLite bring its log in: it would write beside the source otherwise."""
+    copy_file(file, target)
+    log = file.with_name(f"{file.name}-wal")
+    if log.exists():
+        copy_file(log, target.with_name(log.name))
+    with closing(sqlite3.connect(target)) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
+        for (text,) in database.execute("PRAGMA integrity_check"):
+            if text != "ok":
+                raise sqlite3.DatabaseError(text)
+    sync_file(target)
+
+
+def known_queues(catalog: Path) -> dict[int, KnownQueue]:
+    """The queues that the catalog has, deleted ones too, by id. Raises sqlite3.Error."""
+    known = {}
+    with closing(sqlite3.connect(catalog)) as database:
+        for table in ("queues", "deleted_queues"):
+            select = f"SELECT queue_id, name, attributes FROM {table}"
+            for queue_id, name, attributes in database.execute(select):
+                fifo = json.loads(attributes).get("FifoQueue") == "true"
+                known[queue_id] = KnownQueue(name, fifo)
+    return known
+
+
+# -- rows -----------------------------------------------------------------------------------------------------------------
+
+
+class _ShardCopy:
+    """Copies one shard."""
+
+    def __init__(
+        self,
+        number: int,
+        folder: Path,
+        data: Path,
+        known: dict[int, KnownQueue],
+        done: Salvaged,
+    ) -> None:
+        self._number = number
+        self._folder = folder
+        self._data = data
+        self._known = known
+        self._done = done
+
+    def run(self) -> None:
+        """Raises StoreFailed, OSError."""
+        scratch = self._data / _SCRATCH
+        source = SalvageSource(self._folder, scratch)
+        try:
+            rows = RocksRows(self._data / self._folder.name)
+            try:
+                self._copy(source, Target(lambda changes: rows.write(changes.ops)))
+                rows.flush()
+            finally:
+                rows.close()
+        finally:
+            source.close()
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _copy(self, source: SalvageSource, target: Target) -> None:
+        contents = look_through(source.rows)
+        rows = ReadableRows(source.rows)
+        self._say(source.warnings)
+        self._say([self._line(damage) for damage in contents.damages])
+        touched = [
+            queue_id
+            for queue_id in self._known
+            if any(damage.touches(queue_id) for damage in contents.damages)
+        ]
+        for queue_id in sorted({*contents.queue_ids, *touched} - {THE_SHARD}):
+            known = self._known.get(queue_id)
+            copy = QueueCopy(rows, target, queue_id, fifo=known.fifo if known else None)
+            copy.run()
+            missing = count_missing(rows, queue_id, contents.damages)
+            self._add(queue_id, missing, has_own_row=copy.has_own_row)
+        self._done.archived += copy_archive(rows, target)
+
+    def _say(self, lines: list[str]) -> None:
+        self._done.findings += [f"shard {self._number}: {line}" for line in lines]
+
+    def _line(self, damage: Damage) -> str:
+        first = queue_of(damage.key.ljust(8, b"\0"))
+        last = queue_of(damage.until.ljust(8, b"\0"))
+        if damage.is_one_row or first == last:
+            return f"{self._queue(first)}, {damage.key.hex()}: {damage.reason}"
+        until = self._queue(last) if damage.until < b"\xff" * 8 else "the end"
+        return f"{self._queue(first)} to {until}: {damage.reason}"
+
+    def _add(self, queue_id: int, missing: Missing, *, has_own_row: bool) -> None:
+        self._done.queues += 1
+        self._done.messages += missing.found
+        self._done.missing += missing.missing
+        lines = [str(missing)] if missing else []
+        if not has_own_row:
+            lines.append("its counters are made anew")
+        self._say([f"{self._queue(queue_id)}: {'; '.join(lines)}"] if lines else [])
+
+    def _queue(self, queue_id: int) -> str:
+        known = self._known.get(queue_id)
+        return f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
+
+
+@contextmanager
+def _named_errors(source: Path) -> Iterator[None]:
+    try:
+        yield
+    except FolderRefused as error:
+        raise SalvageRefused(str(error)) from error
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise SalvageRefused(f"cannot salvage {source}: {where}{error.strerror}") from error
+    except (sqlite3.Error, StoreFailed) as error:
+        raise SalvageRefused(f"cannot salvage {source}: {error}") from error

@@ -1,0 +1,185 @@
+"""No Turn makes an Entry that the log refuses, whatever is large and due at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from cluster.shards.shard import ArchiveLimits
+from cluster.tests.virtual_time import virtual
+from cluster.tests.world import FragileStore, World, pass_time, settled
+from storage.log.entry import ENTRY_BYTES_MAX
+from storage.rows.stored_rows import CHANGED_BYTES_MAX
+from visibility.contract.model import QueueCounters, QueueDefinition
+from visibility.contract.outcomes import Progress
+from visibility.contract.results import SendMessageResult, StartMessageMoveTaskResult
+from visibility.tests import prepared
+
+LARGE = "x" * ((1 << 20) - 10)
+MANY = 30
+DEAD = prepared.queue_named("dead", 1)
+SPENT = prepared.queue_named("spent", 2, dead_letters_to=DEAD, VisibilityTimeout="0")
+Q = prepared.queue_named("q", 3, VisibilityTimeout="5")
+OTHER = prepared.queue_named("other", 4)
+FIFO = prepared.queue_named("f.fifo", 5, DelaySeconds="60")
+SUCCESSOR = prepared.queue_named("q", 9)
+
+
+class MeasuringStore(FragileStore):
+    """Refuses an Entry that the log would refuse."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_sync=True)
+        self.largest = 0
+
+    def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
+        assert len(body) < ENTRY_BYTES_MAX, f"an Entry of {len(body)} bytes"
+        self.largest = max(self.largest, len(body))
+        super().append(body, queue_ids)
+
+
+async def large(
+    queue: QueueDefinition, *, delay_s: int | None = None, archive: ArchiveLimits | None = None
+) -> World:
+    """A shard with large messages in a queue, each in a group of its own if it is FIFO."""
+    world = await World(store=MeasuringStore(), archive=archive).start()
+    for number in range(MANY):
+        group = str(number) if queue.settings.fifo else None
+        (sent,) = await world.asked(
+            prepared.send(queue, f"{number:02}{LARGE}", delay_s=delay_s, group=group)
+        )
+        assert sent.refusal is SendMessageResult
+    return world
+
+
+def counted(world: World, queue: QueueDefinition) -> QueueCounters:
+    state = world.shard.queue(queue.queue_id)
+    assert state is not None
+    return state.counters()
+
+
+async def settled_long(world: World) -> None:
+    for _ in range(MANY):
+        await settled()
+    assert world.shard.failures == 0
+
+
+@virtual
+async def test_large_sends_that_wait_together_are_all_acknowledged_in_order() -> None:
+    world = await World(store=MeasuringStore()).start()
+
+    asked = [world.ask(prepared.send(Q, LARGE)) for _ in range(MANY)]
+    await settled_long(world)
+
+    assert [one.refusal for one in asked] == [SendMessageResult] * MANY
+    assert world.order == asked
+    assert isinstance(world.store, MeasuringStore)
+    assert world.store.largest > CHANGED_BYTES_MAX, "the test is about Turns that end early"
+
+
+@pytest.mark.parametrize(("queue", "delay_s"), [(Q, 60), (FIFO, None)], ids=["standard", "FIFO"])
+@virtual
+async def test_large_messages_whose_delays_end_together(
+    queue: QueueDefinition, delay_s: int | None
+) -> None:
+    world = await large(queue, delay_s=delay_s)
+
+    await pass_time(61)
+    await settled_long(world)
+
+    assert counted(world, queue) == QueueCounters(MANY, 0, 0)
+
+
+@virtual
+async def test_large_messages_that_go_to_the_back_together() -> None:
+    world = await large(Q)
+
+    for _ in range(3):
+        for _ in range(3):
+            await world.asked(prepared.receive(Q, 10))
+        await pass_time(6)
+    await settled_long(world)
+
+    assert counted(world, Q) == QueueCounters(MANY, 0, 0)
+    (received,) = await world.asked(prepared.receive(Q, 10))
+    assert len(received.bodies) == 10
+
+
+@pytest.mark.parametrize("polls", [False, True], ids=["receives", "woken polls"])
+@virtual
+async def test_large_dead_letters_of_several_receives(polls: bool) -> None:
+    world = await large(SPENT)
+    for _ in range(3):
+        await world.asked(
+            prepared.receive(SPENT, 10, dead_letter_queue=DEAD, timeout_s=5 if polls else 0)
+        )
+
+    wait_s = 20 if polls else None
+    for _ in range(10):
+        world.ask(prepared.receive(SPENT, dead_letter_queue=DEAD, wait_s=wait_s))
+    await pass_time(6)
+    await settled_long(world)
+
+    assert counted(world, DEAD).visible == MANY
+
+
+@virtual
+async def test_large_messages_of_a_move_task() -> None:
+    world = await large(Q)
+
+    for _ in range(4):
+        world.ask(prepared.send(OTHER, LARGE))
+    (started,) = await world.asked(prepared.start_move_task(Q, OTHER))
+    await pass_time(1)
+    await settled_long(world)
+
+    assert started.refusal is StartMessageMoveTaskResult
+    assert counted(world, OTHER).visible == MANY + 4
+
+
+@virtual
+async def test_large_delayed_messages_of_a_restored_queue() -> None:
+    world = await large(Q, delay_s=60)
+    await world.asked(prepared.send(Q, LARGE), prepared.purge(Q, SUCCESSOR))
+
+    step = Progress(is_done=False)
+    while not step.is_done:
+        for _ in range(3):
+            world.ask(prepared.send(OTHER, LARGE))
+        (asked,) = await world.asked(prepared.restore(Q, SUCCESSOR, step.next_sequence))
+        (step,) = asked.answers  # type: ignore[assignment]
+        assert isinstance(step, Progress)
+    await settled_long(world)
+
+    assert counted(world, SUCCESSOR).visible == MANY + 1
+
+
+@virtual
+async def test_a_purge_that_waits_for_the_next_turn_purges_the_queue() -> None:
+    queues = prepared.KnownQueues(Q)
+    world = await World(store=MeasuringStore(), definitions=queues).start()
+    for _ in range(5):
+        world.ask(prepared.send(Q, LARGE))
+    successor = queues.purge(Q)
+
+    purged = world.ask(prepared.purge(Q, successor))
+    (received,) = await world.asked(prepared.receive(successor))
+
+    assert purged.answers == [None]
+    assert received.bodies == []
+    state = world.shard.queue(successor.queue_id)
+    assert state is not None
+    assert state.continues == Q.queue_id
+
+
+@virtual
+async def test_requests_are_decided_beside_large_messages_that_are_due() -> None:
+    world = await large(Q, delay_s=60)
+    await pass_time(59.9)
+
+    sent = world.ask(prepared.send(OTHER, "a"))
+    await pass_time(0.2)
+
+    assert sent.refusal is SendMessageResult
+    await settled_long(world)

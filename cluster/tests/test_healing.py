@@ -1,0 +1,192 @@
+"""A start on a folder with damaged rows serves every message that can be read, and says what is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import structlog
+
+from cluster.shards.shard import Shard
+from cluster.tests.virtual_time import CountingEntropy, LoopClock
+from storage.checks.consistency import check_queue
+from storage.engines.durable import DurableStore
+from storage.engines.opening import open_store
+from storage.rows.keys import (
+    ARCHIVE,
+    GROUP,
+    LEASE,
+    MOVE_TASK,
+    SPAN,
+    message_key,
+    queue_key,
+    row_key,
+    table_range,
+)
+from storage.tests.on_disk import changing, rows_of
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueCounters, QueueDefinition, Request
+from visibility.contract.outcomes import Answer, Deliveries
+from visibility.state.events import THE_SHARD
+from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
+
+Q = prepared.queue_named("q", 1, VisibilityTimeout="0")
+OTHER = prepared.queue_named("other", 2)
+FIFO = prepared.queue_named("q.fifo", 3)
+QUEUES = KnownQueues(Q, OTHER, FIFO)
+RUBBISH = b"\x01rubbish"
+
+
+class Served:
+    """A shard on a real folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shard = Shard(
+            0,
+            open_store=partial(_opened, folder),
+            clock=LoopClock(),
+            entropy=CountingEntropy(),
+            definitions=QUEUES,
+        )
+
+    async def ask(self, request: Request) -> Answer:
+        future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
+        self.shard.submit(request, future.set_result)
+        answer = await asyncio.wait_for(future, 60)
+        assert not isinstance(answer, QueueError), answer.message
+        return answer
+
+    async def bodies(self, queue: QueueDefinition) -> list[str]:
+        """All that can be received now."""
+        found: list[str] = []
+        while True:
+            answer = await self.ask(prepared.receive(queue, 10, timeout_s=60))
+            assert isinstance(answer, Deliveries)
+            if not answer.messages:
+                return found
+            found += [message.data.decode() for message in answer.messages]
+
+
+async def _opened(folder: Path) -> DurableStore:
+    return await asyncio.to_thread(open_store, folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A closed folder: ten messages in each queue, two of the first one in flight."""
+    folder = tmp_path / "shard-0"
+
+    async def fill() -> None:
+        served = Served(folder)
+        await served.shard.start()
+        bodies = [f"{number}" for number in range(10)]
+        await served.ask(prepared.send_batch(Q, bodies))
+        await served.ask(prepared.receive(Q, 2, timeout_s=0))
+        await served.ask(prepared.send_batch(OTHER, bodies))
+        await served.ask(prepared.send_batch(FIFO, bodies, groups=["g", "h"] * 5))
+        await served.shard.stop()
+
+    asyncio.run(fill())
+    return folder
+
+
+@pytest.fixture
+def logs() -> Iterator[list[dict[str, object]]]:
+    with structlog.testing.capture_logs() as lines:
+        yield lines  # type: ignore[misc]
+
+
+TEN = [str(number) for number in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("key", "queue"),
+    [
+        (queue_key(1), Q),
+        (row_key(1, LEASE, 1), Q),
+        (row_key(1, SPAN, 0), Q),
+        (row_key(1, MOVE_TASK, 1), Q),
+        (queue_key(3), FIFO),
+        (row_key(3, SPAN, 0), FIFO),
+    ],
+)
+async def test_a_damaged_row_that_a_start_needs_costs_no_message(
+    folder: Path, key: bytes, queue: QueueDefinition, logs: list[dict[str, object]]
+) -> None:
+    with changing(folder) as changes:
+        changes.put(key, RUBBISH)
+
+    served = Served(folder)
+    await served.shard.start()
+
+    (rebuilt,) = [line for line in logs if line["event"] == "queue_rebuilt"]
+    assert rebuilt["queue_id"] == queue.queue_id
+    assert await served.ask(prepared.counters(queue)) == QueueCounters(10, 0, 0)
+    for each in (Q, OTHER):
+        assert sorted(await served.bodies(each)) == TEN
+    fifo = await served.bodies(FIFO)
+    assert [body for body in fifo if int(body) % 2 == 0] == TEN[::2], "in order of its group"
+    assert sorted(fifo) == TEN
+    await served.shard.stop()
+    with rows_of(folder) as rows:
+        assert [found for each in QUEUES.queues for found in check_queue(rows, each)] == []
+
+
+async def test_all_rows_of_a_queue_but_its_messages_may_be_gone(folder: Path) -> None:
+    with changing(folder) as changes:
+        changes.put(queue_key(3), RUBBISH)
+        changes.delete_range(*table_range(3, GROUP))
+        changes.delete_range(*table_range(3, SPAN))
+
+    served = Served(folder)
+    await served.shard.start()
+
+    assert sorted(await served.bodies(FIFO)) == TEN
+    await served.shard.stop()
+
+
+async def test_a_queue_whose_row_is_gone_gives_out_no_sequence_again(folder: Path) -> None:
+    with changing(folder) as changes:
+        changes.put(queue_key(2), RUBBISH)
+        for number in range(1, 11):
+            changes.delete(message_key(2, number))
+
+    served = Served(folder)
+    await served.shard.start()
+    await served.ask(prepared.send(OTHER, "new"))
+
+    state = served.shard.queue(2)
+    assert state is not None
+    assert state.next_sequence > 1 << 40
+    assert await served.bodies(OTHER) == ["new"]
+    await served.shard.stop()
+
+
+async def test_missing_messages_are_counted(folder: Path, logs: list[dict[str, object]]) -> None:
+    with changing(folder) as changes:
+        changes.put(row_key(1, LEASE, 1), RUBBISH)
+        changes.put(message_key(1, 5), RUBBISH)
+        changes.put(message_key(1, 7), RUBBISH)
+
+    served = Served(folder)
+    await served.shard.start()
+
+    (rebuilt,) = [line for line in logs if line["event"] == "queue_rebuilt"]
+    assert rebuilt["messages"] == "8 messages can be read, 2 missing"
+    assert sorted(await served.bodies(Q)) == [body for body in TEN if body not in "46"]
+    await served.shard.stop()
+
+
+async def test_a_damaged_archive_row_makes_it_another_archive(folder: Path) -> None:
+    with changing(folder) as changes:
+        changes.put(row_key(THE_SHARD, ARCHIVE, 0), RUBBISH)
+
+    served = Served(folder)
+    await served.shard.start()
+
+    assert sorted(await served.bodies(Q)) == TEN
+    await served.shard.stop()

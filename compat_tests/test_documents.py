@@ -1,0 +1,69 @@
+"""The documents agree with the tree: links, the reading list, the settings, the alerts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parent.parent
+DOCUMENTS = sorted(
+    path.relative_to(CHECKOUT).as_posix()
+    for path in [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("[a-z]*/**/*.md")]
+    if "node_modules" not in path.parts
+)
+READING_LINES_MAX = 2_500
+
+
+def text_of(document: str) -> str:
+    return (CHECKOUT / document).read_text()
+
+
+def anchors_of(document: str) -> set[str]:
+    """The headings as GitHub names them in links."""
+    titles = re.findall(r"^#+ (.*)$", text_of(document), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_to_files_and_headings(document: str) -> None:
+    broken = []
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", text_of(document)):
+        if "://" in target:
+            continue
+        file = (CHECKOUT / document).parent / target if target else CHECKOUT / document
+        if not file.exists() or (anchor and anchor not in anchors_of(str(file))):
+            broken.append(f"{target}#{anchor}")
+    assert broken == []
+
+
+def test_eight_files_suffice_to_read() -> None:
+    files = re.findall(r"^\d\. `([\w/]+\.py)`", text_of("README.md"), re.M)
+
+    assert len(files) == 8
+    assert sum(len(text_of(file).splitlines()) for file in files) < READING_LINES_MAX
+
+
+def test_each_setting_is_in_a_guide() -> None:
+    settings = re.findall(r"^# (\w+) = ", text_of("deploy/holdfast.example.toml"), re.M)
+    guides = text_of("sqs_api/OPERATING.md") + text_of("spark_jobs/README.md")
+    named = {name.replace("-", "_") for name in re.findall(r"`(?:--)?([\w-]+)`", guides)}
+
+    assert len(settings) > 30
+    assert set(settings) - named == set()
+
+
+def test_runbook_names_what_the_service_says() -> None:
+    runbook = text_of("deploy/runbook.md")
+    sources = "\n".join(
+        path.read_text()
+        for package in ("visibility", "storage", "cluster", "sqs_api")
+        for path in (CHECKOUT / package).rglob("*.py")
+        if "tests" not in path.parts
+    )
+    said = re.findall(r"`([a-z]+_[a-z_]+)`", runbook)
+    events = [name for name in said if not name.startswith("holdfast_")]
+
+    assert len(events) > 20
+    assert [name for name in events if name not in sources] == []

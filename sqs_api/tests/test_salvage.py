@@ -1,0 +1,254 @@
+"""`holdfast salvage`: whatever is damaged, the new folder verifies clean, starts, and lacks only what was named."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from rocksdict import Rdict
+
+from sqs_api.tests.commands import Said, run
+from sqs_api.tests.served import names, serving
+from storage.copies.files import files_below
+from storage.engines.live_files import LiveFiles, note_of
+from storage.engines.opening import open_replayed
+from storage.engines.rocks import rocks_options
+from storage.engines.sst_file import tail_begin
+
+QUEUES = 12
+MESSAGES = 30
+
+
+async def _fill(data: Path, killed: Path | None = None) -> None:
+    async with serving(data) as served:
+        for number in range(QUEUES):
+            fifo = {"FifoQueue": "true"} if number % 3 == 2 else {}
+            name = f"q{number}{'.fifo' if fifo else ''}"
+            await served.call("CreateQueue", QueueName=name, Attributes=fifo)
+            for first in range(0, MESSAGES, 10):
+                entries = [
+                    {"Id": str(n), "MessageBody": f"{name} {n} " + "x" * 100}
+                    | (
+                        {"MessageGroupId": f"g{n}", "MessageDeduplicationId": f"d{n}"}
+                        if fifo
+                        else {}
+                    )
+                    for n in range(first, first + 10)
+                ]
+                await served.call("SendMessageBatch", QueueUrl=name, Entries=entries)
+        await served.call(
+            "ReceiveMessage", QueueUrl="q0", MaxNumberOfMessages=5, VisibilityTimeout=9999
+        )
+        if killed is not None:
+            shutil.copytree(data, killed)
+
+
+def sent() -> set[str]:
+    every = (f"q{n}{'.fifo' if n % 3 == 2 else ''}" for n in range(QUEUES))
+    return {f"{name} {n} " + "x" * 100 for name in every for n in range(MESSAGES)}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder at rest whose rows lie in one SST file."""
+    data = tmp_path_factory.mktemp("made") / "data"
+    asyncio.run(_fill(data))
+    open_replayed(data / "shard-0").close()
+    return data
+
+
+@pytest.fixture
+def source(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "source"))
+
+
+async def _bodies(data: Path) -> set[str]:
+    """What a service on the folder has; messages in flight are visible again after a while, so those are counted."""
+    found: set[str] = set()
+    async with serving(data) as served:
+        for url in (await served.call("ListQueues"))["QueueUrls"]:
+            name = url.rsplit("/", 1)[1]
+            found |= (await served.receive(name)).keys()
+    return found
+
+
+def salvaged(source: Path, new: Path) -> tuple[Said, set[str]]:
+    """Salvage, verify, start. Nothing that was not sent is there, and the source is as it was."""
+    before = {name: (source / name).read_bytes() for name in files_below(source)}
+    said = run("salvage", source, "--data", new)
+    assert said.status in (0, 1), said
+    assert {name: (source / name).read_bytes() for name in files_below(source)} == before
+    checked = run("verify", new)
+    assert checked.status == 0, checked.out
+    bodies = asyncio.run(_bodies(new))
+    assert bodies <= sent()
+    return said, bodies
+
+
+def note(source: Path) -> None:
+    """As a service does after each flush."""
+    rows = Rdict(str(source / "shard-0"), rocks_options())
+    assert LiveFiles(source / "shard-0").note(rows)
+    rows.close()
+
+
+def table(source: Path) -> Path:
+    (file,) = (source / "shard-0").glob("*.sst")
+    return file
+
+
+def flip(file: Path, at: int, bit: int = 1) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= bit
+    file.write_bytes(content)
+
+
+def test_sound_folder_is_copied_whole(source: Path, tmp_path: Path) -> None:
+    said, bodies = salvaged(source, tmp_path / "new")
+
+    assert said.status == 0
+    assert said.out.count("\n") == 1
+    assert f"{QUEUES} queues with rows, {QUEUES * MESSAGES} messages; none known" in said.out
+    assert len(bodies) == QUEUES * MESSAGES - 5  # five are in flight
+    assert "salvage-scratch" not in names(tmp_path / "new")
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_damaged_block_costs_its_rows_and_names_their_queues(
+    source: Path, tmp_path: Path, place: int
+) -> None:
+    chance = Random(place)
+    flip(table(source), chance.randrange(tail_begin(table(source))))
+
+    said, bodies = salvaged(source, tmp_path / "new")
+
+    assert said.status == 1
+    lost = {body.split()[0] for body in sent() - bodies} - {"q0"}
+    for name in lost:
+        assert f"({name})" in said.out
+    missing = re.search(r"(\d+) known to be missing", said.out)
+    if "at least" not in said.out and missing is not None:
+        assert len(bodies) == QUEUES * MESSAGES - 5 - int(missing[1])
+
+
+@pytest.mark.parametrize("pattern", ["MANIFEST-*", "CURRENT", "OPTIONS-*", "IDENTITY"])
+def test_damaged_list_of_files_costs_no_message(source: Path, tmp_path: Path, pattern: str) -> None:
+    (*_, file) = sorted((source / "shard-0").glob(pattern))
+    flip(file, file.stat().st_size // 2)
+
+    _, bodies = salvaged(source, tmp_path / "new")
+
+    assert len(bodies) == QUEUES * MESSAGES - 5
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_damaged_log_of_a_killed_service_costs_one_entry(tmp_path: Path, place: int) -> None:
+    """Rows that were never flushed are read from the log, also behind the damage."""
+    source, chance = tmp_path / "source", Random(place)
+    asyncio.run(_fill(tmp_path / "data", killed=source))
+    log = min((source / "shard-0.log").glob("segment-*"))
+    live = len(log.read_bytes().rstrip(b"\0"))
+    flip(log, chance.randrange(live // 4, live // 2))
+
+    said, bodies = salvaged(source, tmp_path / "new")
+
+    assert "of its log are lost" in said.out
+    assert len(sent() - bodies) <= 15, "one batch, and five in flight"
+
+
+def test_damaged_tail_of_a_file_without_a_copy_is_named(source: Path, tmp_path: Path) -> None:
+    file = table(source)
+    flip(file, file.stat().st_size - 20)
+    note_of(source / "shard-0").unlink()
+
+    said, _ = salvaged(source, tmp_path / "new")
+
+    assert said.status == 1
+    assert f"{file.name} cannot be read: all its rows are missing" in said.out
+
+
+def test_damaged_format_file_is_made_anew(source: Path, tmp_path: Path) -> None:
+    flip(source / "format.json", 5)
+
+    said, bodies = salvaged(source, tmp_path / "new")
+
+    assert "shard-0 is taken for its only shard" in said.out
+    assert len(bodies) == QUEUES * MESSAGES - 5
+
+
+def test_handles_name_no_other_message_in_a_salvaged_queue(source: Path, tmp_path: Path) -> None:
+    """A queue whose row is gone goes on far above the sequences that it gave out."""
+    flip(table(source), 100)
+    new = tmp_path / "new"
+    salvaged(source, new)
+
+    async def send_and_receive() -> list[str]:
+        async with serving(new) as served:
+            await served.send("later", queue="q0")
+            return list(await served.receive("q0"))
+
+    assert "later" in asyncio.run(send_and_receive())
+
+
+def test_folder_in_use_or_target_with_contents_is_refused(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "file").touch()
+    assert "is not empty" in run("salvage", source, "--data", tmp_path / "new").err
+    assert "is in the folder" in run("salvage", source, "--data", source / "new").err
+    nothing = run("salvage", tmp_path / "nothing", "--data", tmp_path / "other")
+    assert (nothing.status, "is not a data folder" in nothing.err) == (2, True)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("name", ["catalog.sqlite", "keyring.sqlite"])
+def test_damaged_catalog_or_keyring_is_refused(source: Path, tmp_path: Path, name: str) -> None:
+    file = source / name
+    file.write_bytes(b"\0" * 200 + file.read_bytes()[200:])
+
+    said = run("salvage", source, "--data", tmp_path / "new")
+
+    assert said.status == 2
+    assert name in said.err
+    assert "Restore a backup" in said.err
+    assert not names(tmp_path / "new")
+
+
+# -- with copies beside the shard, and `verify` ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", ["*.sst", "MANIFEST-*", "CURRENT"])
+def test_copy_of_a_damaged_file_is_used(source: Path, tmp_path: Path, pattern: str) -> None:
+    note(source)
+    (file,) = (source / "shard-0").glob(pattern)
+    flip(file, file.stat().st_size - 4)
+
+    said, bodies = salvaged(source, tmp_path / "new")
+    checked = run("verify", source)
+
+    assert said.out.splitlines()[0] == f"shard 0: {file.name} is damaged; its copy was used"
+    assert len(bodies) == QUEUES * MESSAGES - 5
+    assert checked.out.splitlines()[0] == f"shard 0: {file.name} is damaged; its copy was read"
+    assert checked.out.endswith("; 1 found\n")
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_verify_names_each_queue_that_lacks_messages(
+    source: Path, tmp_path: Path, place: int
+) -> None:
+    flip(table(source), Random(place).randrange(tail_begin(table(source))))
+    _, bodies = salvaged(source, tmp_path / "new")
+
+    said = run("verify", source)
+
+    assert said.status == 1
+    lost = Counter(body.split()[0] for body in sent() - bodies)
+    lost -= Counter({"q0": 5})  # in flight
+    for name, count in lost.items():
+        (line,) = (line for line in said.out.splitlines() if f"({name}): " in line)
+        assert f"{MESSAGES - count} messages can be read, " in line
+        assert f" {count} missing" in line or "at least" in line

@@ -1,0 +1,66 @@
+"""The number of messages that a damaged queue lacks, by its counters as far as they can be read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from storage.checks.readable_rows import Damage, ReadableRows
+from storage.rows.codec import QueueRow
+from storage.rows.keys import (
+    DELAYED,
+    LEASE,
+    MESSAGE,
+    SPAN,
+    message_name,
+    number_of,
+    queue_key,
+    table_range,
+)
+from visibility.state.events import Lease, StoredMessage
+
+
+class Missing(NamedTuple):
+    """Messages of one queue."""
+
+    found: int
+    """Those that can be read, delayed ones too."""
+    missing: int
+    is_exact: bool = True
+    """False if more may be missing, since the counters cannot be read either."""
+    too_many: int = 0
+    """Messages above those that the counters have: they had been deleted."""
+
+    def __str__(self) -> str:
+        least = "" if self.is_exact else "at least "
+        parts = [f"{self.found} messages can be read, {least}{self.missing} missing"]
+        if self.too_many:
+            parts.append(f"{self.too_many} that had been deleted are there again")
+        return "; ".join(parts)
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.too_many or not self.is_exact)
+
+
+def count_missing(rows: ReadableRows, queue_id: int, damages: list[Damage]) -> Missing:
+    """Compare what can be read with what is counted. O(rows of the queue); in memory are its leases."""
+    leases = {lease.sequence for _, lease in rows.table(queue_id, LEASE, Lease)}
+    in_flight, found = len(leases), 0
+    for key, _ in rows.table(queue_id, MESSAGE, StoredMessage):
+        found += 1
+        leases.discard(number_of(key))
+    found += sum(1 for _ in rows.table(queue_id, DELAYED, StoredMessage))
+    own = rows.row(queue_key(queue_id), QueueRow)
+    if own is not None and not _is_among(damages, *table_range(queue_id, SPAN)):
+        counted = sum(count for _, count in rows.table(queue_id, SPAN, int)) + own.delayed
+        return Missing(found, max(counted - found, 0), True, max(found - counted, 0))
+    if not _is_among(damages, table_range(queue_id, MESSAGE)[0], table_range(queue_id, LEASE)[1]):
+        return Missing(found, len(leases))
+    damaged = sum(
+        each.is_one_row and (message_name(each.key) or (0,))[0] == queue_id for each in damages
+    )
+    counted = own.waiting + in_flight + own.delayed if own is not None else 0
+    return Missing(found, max(len(leases), damaged, counted - found), is_exact=False)
+
+
+def _is_among(damages: list[Damage], begin: bytes, end: bytes) -> bool:
+    return any(each.key < end and each.until > begin for each in damages)

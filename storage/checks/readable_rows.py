@@ -1,0 +1,113 @@
+"""The rows of a shard that can be read and are sound; the others are passed by and listed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple, TypeVar, cast
+
+from storage.checks.damage import END, FIRST, UnreadableRows, check_row, walk_rows
+from storage.rows.codec import QueueRow
+from storage.rows.keys import LEASE, MESSAGE, SPAN, queue_key, queue_of, row_key, table_range
+from storage.rows.overlay import RowReader
+from visibility.state.rows import DamagedRecord
+
+_T = TypeVar("_T")
+
+
+_NUMBERED = (MESSAGE, LEASE, SPAN)
+"""Tables whose keys can be guessed."""
+_GUESSES = 100_000
+
+
+class ReadableRows:
+    """Rows of a view that may be damaged.
+
+    A scan cannot pass the rows of a damaged block, nor those of other files between them. These are looked up one by one:
+    filters tell that a key is not in the damaged file.
+    """
+
+    def __init__(self, rows: RowReader) -> None:
+        self._rows = rows
+
+    def table(self, queue_id: int, table: bytes, kind: type[_T]) -> Iterator[tuple[bytes, _T]]:
+        """The sound rows of a table, decoded; rows without a value are None."""
+        for found in walk_rows(self._rows, *table_range(queue_id, table)):
+            among = self._guessed(found) if isinstance(found, UnreadableRows) else (found,)
+            for key, value in among:
+                with suppress(DamagedRecord):
+                    yield key, cast("_T", check_row(key, value))
+
+    def row(self, key: bytes, kind: type[_T]) -> _T | None:
+        """One row; None if it is missing, damaged or without a value."""
+        with suppress(DamagedRecord):
+            value = self._rows.get(key)
+            return None if value is None else cast("_T", check_row(key, value))
+        return None
+
+    def _guessed(self, stretch: UnreadableRows) -> Iterator[tuple[bytes, bytes]]:
+        """Rows of a numbered table in a stretch that a scan cannot pass."""
+        queue_id, table = queue_of(stretch.key), stretch.key[8:9]
+        if table not in _NUMBERED:
+            return
+        first = int.from_bytes(stretch.key[9:17].ljust(8, b"\0"))
+        if stretch.until.startswith(stretch.key[:9]):
+            end = int.from_bytes(stretch.until[9:17].ljust(8, b"\0")) + 1
+        else:
+            own = self.row(queue_key(queue_id), QueueRow)
+            end = own.next_sequence if own is not None else first + _GUESSES
+        for number in range(first, min(end, first + _GUESSES)):
+            key = row_key(queue_id, table, number)
+            if stretch.key <= key < stretch.until:
+                with suppress(DamagedRecord):
+                    value = self._rows.get(key)
+                    if value is not None:
+                        yield key, value
+
+
+class Damage(NamedTuple):
+    """Rows from `key` to before `until` that cannot be read, or one that is not what was written."""
+
+    key: bytes
+    until: bytes
+    reason: str
+
+    @property
+    def is_one_row(self) -> bool:
+        """True for a row whose key can be read."""
+        return self.until == self.key + b"\0"
+
+    def touches(self, queue_id: int) -> bool:
+        """True if rows of this queue may be among them."""
+        return queue_of(self.key.ljust(8, b"\0")) <= queue_id and (
+            self.until.ljust(9, b"\0") > queue_id.to_bytes(8) + b"\0"
+        )
+
+
+class Contents(NamedTuple):
+    """What a shard holds, without the rows."""
+
+    queue_ids: list[int]
+    damages: list[Damage]
+    rows: int
+
+
+def look_through(rows: RowReader, begin: bytes = FIRST, end: bytes = END) -> Contents:
+    """Read everything from `begin` to before `end` once. O(rows)."""
+    queue_ids: dict[int, None] = {}
+    damages: list[Damage] = []
+    count = 0
+    for found in walk_rows(rows, begin, end):
+        if isinstance(found, UnreadableRows):
+            damages.append(Damage(found.key, found.until, found.reason))
+            continue
+        key, value = found
+        try:
+            check_row(key, value)
+        except DamagedRecord as error:
+            damages.append(Damage(key, key + b"\0", error.reason))
+        else:
+            count += 1
+        if len(key) >= 9:
+            queue_ids[queue_of(key)] = None
+    return Contents(list(queue_ids), damages, count)

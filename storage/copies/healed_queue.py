@@ -1,0 +1,143 @@
+"""Healing at a start: what memory needs of a damaged queue is derived anew from the rows that can be read.
+
+A start reads each queue's own row, leases, spans and move tasks. If one of them is not what was written, the queue is
+rebuilt from its messages in one batch, so that every message that can be read is served; what is missing is counted.
+Messages themselves are read later: one that is damaged is passed by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from storage.checks.damage import walk_rows
+from storage.checks.missing import Missing, count_missing
+from storage.checks.readable_rows import ReadableRows, look_through
+from storage.copies.salvaged_archive import copy_archive
+from storage.copies.salvaged_queue import QueueCopy, Target
+from storage.rows.changes import Changes, Ops
+from storage.rows.keys import (
+    ALIAS,
+    ARCHIVE,
+    ARCHIVED,
+    BATCH,
+    CLOCK,
+    DELAYED,
+    GROUP,
+    GROUP_LINE,
+    HEAD,
+    LEASE,
+    MESSAGE,
+    MOVE_TASK,
+    REMEMBERED,
+    SPAN,
+    queue_of,
+    queue_range,
+    row_key,
+    table_range,
+)
+from storage.rows.overlay import RowReader
+from storage.rows.stored_rows import StoredRows
+from visibility.state.events import THE_SHARD
+from visibility.state.rows import DamagedRecord
+
+_DERIVED = (CLOCK, GROUP, GROUP_LINE, HEAD, LEASE, ALIAS, REMEMBERED, MOVE_TASK, SPAN)
+"""Tables that are written anew."""
+_ARCHIVE = (ARCHIVED, BATCH)
+_END = b"\xff" * 8
+
+
+class Rows(RowReader, Protocol):
+    """Rows that can be changed outside of an Entry."""
+
+    def write(self, ops: Ops) -> None:
+        """Bring changes into the rows, all or none. Raises StoreFailed."""
+
+
+class Healed(NamedTuple):
+    """A queue that was rebuilt (THE_SHARD: the archive), and what it lacks."""
+
+    queue_id: int
+    reason: str
+    missing: Missing | None
+
+
+def heal(rows: Rows, known: Mapping[int, bool]) -> list[Healed]:
+    """Rebuild the queues of which a row that a start needs is damaged; blocks. The caller flushes.
+
+    `known` has the ids of the catalog's queues, true for FIFO queues: also those of which no row can be read.
+    """
+    healed = []
+    for queue_id in sorted({*known, *_queue_ids(rows)}):
+        damage = _damage_of(rows, queue_id)
+        if damage is not None:
+            missing = _heal_queue(rows, queue_id, known.get(queue_id))
+            healed.append(Healed(queue_id, damage.reason, missing))
+    damage = _damage_of_archive(rows)
+    if damage is not None:
+        _heal_archive(rows)
+        healed.append(Healed(THE_SHARD, damage.reason, None))
+    return healed
+
+
+def _queue_ids(rows: RowReader) -> Iterator[int]:
+    """Ids of the queues of which a row can be read."""
+    at = queue_range(THE_SHARD + 1)[0]
+    while True:
+        found = next((each for each in walk_rows(rows, at, _END) if isinstance(each, tuple)), None)
+        if found is None:
+            return
+        queue_id = queue_of(found[0])
+        yield queue_id
+        at = queue_range(queue_id)[1]
+
+
+def _damage_of(rows: RowReader, queue_id: int) -> DamagedRecord | None:
+    """The first damage that a start meets in the queue, None if there is none."""
+    stored = StoredRows(rows)
+    try:
+        if stored.queue_row(queue_id) is not None:
+            for table in (stored.leases, stored.spans, stored.move_tasks):
+                for _ in table(queue_id):
+                    pass
+    except DamagedRecord as damage:
+        return damage
+    return None
+
+
+def _damage_of_archive(rows: RowReader) -> DamagedRecord | None:
+    try:
+        StoredRows(rows).archive()
+    except DamagedRecord as damage:
+        return damage
+    return None
+
+
+def _heal_queue(rows: Rows, queue_id: int, fifo: bool | None) -> Missing:
+    readable = ReadableRows(rows)
+    damages = look_through(rows, *queue_range(queue_id)).damages
+    missing = count_missing(readable, queue_id, damages)
+    derived = Changes()
+    for table in _DERIVED:
+        derived.delete_range(*table_range(queue_id, table))
+    QueueCopy(readable, Target(lambda changes: _take(derived, changes)), queue_id, fifo=fifo).run()
+    rows.write(derived.ops)
+    return missing
+
+
+def _take(derived: Changes, changes: Changes) -> None:
+    """Messages stay where they are."""
+    for place in range(0, len(changes.ops), 2):
+        key, change = changes.ops[place], changes.ops[place + 1]
+        assert isinstance(key, bytes)
+        if key[8:9] not in (MESSAGE, DELAYED):
+            derived.ops += (key, change)
+
+
+def _heal_archive(rows: Rows) -> None:
+    derived = Changes()
+    derived.delete(row_key(THE_SHARD, ARCHIVE, 0))
+    for table in _ARCHIVE:
+        derived.delete_range(*table_range(THE_SHARD, table))
+    copy_archive(ReadableRows(rows), Target(lambda changes: derived.ops.extend(changes.ops)))
+    rows.write(derived.ops)

@@ -1,0 +1,229 @@
+"""One queue of a damaged shard, written anew from its messages: whatever else can be derived from them is.
+
+Waiting order, counters, spans, groups and clocks follow from messages and leases. A queue row that cannot be read is made
+up: the queue goes on counting far above every number that it may have given out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import msgspec
+
+from storage.checks.readable_rows import ReadableRows
+from storage.rows.appliers import write_queue
+from storage.rows.changes import Changes
+from storage.rows.codec import QueueRow, encode_row
+from storage.rows.keys import (
+    ALIAS,
+    CLOCK,
+    DELAYED,
+    GROUP,
+    GROUP_LINE,
+    HEAD,
+    LEASE,
+    MESSAGE,
+    MOVE_TASK,
+    REMEMBERED,
+    group_key,
+    group_line_key,
+    number_of,
+    pair_key,
+    pair_of,
+    queue_key,
+    row_key,
+)
+from visibility.state.events import GroupRow, Lease, MoveTask, Remembered, StoredMessage
+from visibility.state.state import SPAN_BITS
+
+SEQUENCES_SKIPPED = 1 << 40
+"""See `cluster.copies.restore`."""
+_WRITE_EACH = 10_000
+_T = TypeVar("_T")
+
+
+class Target:
+    """The rows that are filled."""
+
+    def __init__(self, write: Callable[[Changes], None]) -> None:
+        self.batch = Changes()
+        """What is written next."""
+        self._write = write
+
+    def write(self) -> None:
+        """Write what was put into the batch."""
+        changes, self.batch = self.batch, Changes()
+        self._write(changes)
+
+
+class _Group(msgspec.Struct):
+    count: int = 0
+    first: int = 0
+    delayed: int = 0
+    held_first: int = 0
+
+
+class QueueCopy:
+    """Copies one queue."""
+
+    def __init__(
+        self, rows: ReadableRows, target: Target, queue_id: int, *, fifo: bool | None
+    ) -> None:
+        """`fifo`: as the catalog says; None if it does not know the queue."""
+        self._rows = rows
+        self._target = target
+        self._id = queue_id
+        own = rows.row(queue_key(queue_id), QueueRow)
+        self._own = own or QueueRow(1, 1, 0, 0)
+        self._fifo = self._own.fifo if own or fifo is None else fifo
+        self._leases: dict[int, Lease] = {}
+        self._groups: dict[bytes, _Group] = {}
+        self._spans: dict[int, int] = {}
+        self._lowest_waiting = 0
+        self._highest = 0
+        self._in_flight = self._delayed = self._aliases = 0
+        self._remembered_ms = 0
+        self.has_own_row = own is not None
+        """Whether the queue's own row could be read."""
+        self._messages = 0
+
+    def run(self) -> None:
+        """Copy it. O(rows of the queue); in memory are its leases, groups and spans."""
+        self._leases = {lease.sequence: lease for _, lease in self._table(LEASE, Lease)}
+        self._copy_messages()
+        self._copy_delayed()
+        for _ in self._copy_as_is(MOVE_TASK, MoveTask):
+            pass
+        for remembered in self._copy_as_is(REMEMBERED, Remembered):
+            self._remembered_ms = max(self._remembered_ms, remembered.at_ms)
+        next_number, listed = self._write_groups(self._next_number())
+        self._write_own_row(next_number, listed)
+        self._target.write()
+
+    def _table(self, table: bytes, kind: type[_T]) -> Iterator[tuple[bytes, _T]]:
+        return self._rows.table(self._id, table, kind)
+
+    def _put(self, key: bytes, row: object) -> None:
+        self._target.batch.put(key, encode_row(row))
+
+    # -- messages ---------------------------------------------------------------------------------------------------------
+
+    def _copy_messages(self) -> None:
+        for key, message in self._table(MESSAGE, StoredMessage):
+            sequence = number_of(key)
+            self._count(sequence)
+            self._spans[sequence >> SPAN_BITS] = self._spans.get(sequence >> SPAN_BITS, 0) + 1
+            self._put(key, message)
+            if message.clock_ms:
+                self._put_empty(pair_key(self._id, CLOCK, message.clock_ms, sequence))
+            if message.handle_sequence:
+                self._aliases += 1
+                self._highest = max(self._highest, message.handle_sequence)
+                self._put(row_key(self._id, ALIAS, message.handle_sequence), sequence)
+            lease = self._leases.pop(sequence, None)
+            if lease is None:
+                self._put_waiting(sequence, message)
+            else:
+                self._put_lease(lease, message)
+
+    def _put_waiting(self, sequence: int, message: StoredMessage) -> None:
+        self._lowest_waiting = self._lowest_waiting or sequence
+        if not message.group:
+            return
+        group = self._groups.setdefault(message.group, _Group())
+        group.count += 1
+        group.first = group.first or sequence
+        key = group_line_key(self._id, GROUP_LINE, message.group, sequence)
+        history = self._rows.row(key, Lease)
+        if history is None:
+            self._put_empty(key)
+        else:
+            self._put(key, history)
+
+    def _put_lease(self, lease: Lease, message: StoredMessage) -> None:
+        self._in_flight += 1
+        if message.group:
+            group = self._groups.setdefault(message.group, _Group())
+            group.held_first = group.held_first or lease.sequence
+        own = msgspec.structs.replace(
+            lease,
+            group=message.group,
+            clock_ms=message.clock_ms,
+            handle_sequence=message.handle_sequence,
+        )
+        self._put(row_key(self._id, LEASE, lease.sequence), own)
+
+    def _copy_delayed(self) -> None:
+        for key, message in self._table(DELAYED, StoredMessage):
+            self._count(pair_of(key)[1])
+            self._delayed += 1
+            self._put(key, message)
+            if message.group:
+                self._groups.setdefault(message.group, _Group()).delayed += 1
+
+    def _count(self, sequence: int) -> None:
+        self._highest = max(self._highest, sequence)
+        self._messages += 1
+        if not self._messages % _WRITE_EACH:
+            self._target.write()
+
+    def _put_empty(self, key: bytes) -> None:
+        self._target.batch.put(key, b"")
+
+    def _copy_as_is(self, table: bytes, kind: type[_T]) -> Iterator[_T]:
+        for key, row in self._table(table, kind):
+            self._put(key, row)
+            yield row
+
+    # -- what follows from them -------------------------------------------------------------------------------------------
+
+    def _next_number(self) -> int:
+        """Above every sequence and order that the queue gave out."""
+        if self.has_own_row:
+            return max(self._own.next_sequence, self._highest + 1)
+        return max([self._highest, *self._leases]) + SEQUENCES_SKIPPED
+
+    def _write_groups(self, next_number: int) -> tuple[int, int]:
+        """Returns the next number that is free, and the number of groups that are listed."""
+        orders = self._known_orders(next_number)
+        listed = 0
+        for name, group in self._groups.items():
+            order = 0
+            is_blocked = self._fifo and 0 < group.held_first < group.first
+            if group.count and not is_blocked:
+                listed += 1
+                order = orders.get(name, next_number)
+                next_number = max(next_number, order + 1)
+                self._target.batch.put(row_key(self._id, HEAD, order), name)
+            if group.count or group.delayed:
+                row = GroupRow(group.count, group.first, order, group.delayed)
+                self._put(group_key(self._id, GROUP, name), row)
+        return next_number, listed
+
+    def _known_orders(self, below: int) -> dict[bytes, int]:
+        """The orders that groups have in rows that can be read; each once."""
+        groups: dict[int, bytes] = {}
+        for key, row in self._table(GROUP, GroupRow):
+            if 0 < row.order < below:
+                groups[row.order] = key[9:25]
+        return {group: order for order, group in groups.items()}
+
+    def _write_own_row(self, next_number: int, listed: int) -> None:
+        waiting = self._messages - self._delayed - self._in_flight
+        own = msgspec.structs.replace(
+            self._own,
+            next_sequence=next_number,
+            low_water=self._low_water(next_number),
+            waiting=waiting,
+            delayed=self._delayed,
+            listed=listed,
+            aliases=self._aliases,
+            remembered_ms=max(self._own.remembered_ms, self._remembered_ms),
+            fifo=self._fifo,
+        )
+        write_queue(self._target.batch, self._id, own, self._spans)
+
+    def _low_water(self, next_number: int) -> int:
+        lowest = self._lowest_waiting or next_number
+        return min(self._own.low_water, lowest) if self.has_own_row else lowest

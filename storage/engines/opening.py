@@ -1,0 +1,195 @@
+"""Opening a shard's folder: its rows, brought up to the end of its log. Blocks, for any thread but the loop's.
+
+It refuses only where something that answers told of cannot be known: Entries that were synced and are missing, or
+a log that belongs to other rows. With `accepts_loss` it goes on without them and says what is missing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from storage.engines.durable import Durability, DurableStore, RowStore, StoreOptions, log_folder
+from storage.engines.rocks import RocksRows
+from storage.engines.store import StoreFailed
+from storage.log import (
+    BEGINNING,
+    Answered,
+    AnsweredNote,
+    Disk,
+    LogMismatch,
+    NoteDamaged,
+    Position,
+    Reading,
+    SystemDisk,
+    open_log,
+    read_answered,
+    read_log,
+)
+from storage.rows.entry_body import decode_body
+from visibility.state.rows import DamagedRecord
+
+_WAYS_OUT = (
+    "Restore a backup, copy what can be read with holdfast salvage, "
+    "or start with --accept-loss on to go on without the rest"
+)
+
+
+def open_store(folder: Path, options: StoreOptions | None = None) -> DurableStore:
+    """Open a shard for a service.
+
+    Raises StoreFailed if another process has it, it is damaged, or it came back shorter than answers told.
+    """
+    return assemble(RocksRows(folder), SystemDisk(), options or StoreOptions())
+
+
+def assemble(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
+    """The same over any rows and any disk, which it closes if it fails."""
+    try:
+        if options.durability is Durability.MEMORY:
+            _replay(_read(rows, disk, options), rows)  # of a time with another durability
+            return DurableStore(rows, None, disk, None, options)
+        return _opened(rows, disk, options)
+    except (LogMismatch, OSError, msgspec.MsgspecError) as error:
+        rows.close()
+        disk.stop()
+        raise StoreFailed(f"cannot open {rows.folder}: {error}. {_WAYS_OUT}") from error
+    except BaseException:
+        rows.close()
+        disk.stop()
+        raise
+
+
+def open_replayed(folder: Path) -> RocksRows:
+    """Open the rows of a folder that no service uses, with all that its log holds, durable. Raises StoreFailed."""
+    rows = RocksRows(folder)
+    try:
+        _replay(_read(rows, SystemDisk(), StoreOptions()), rows)
+        rows.flush()
+    except (LogMismatch, OSError, msgspec.MsgspecError) as error:
+        rows.close()
+        raise StoreFailed(f"cannot open {folder}: {error}. {_WAYS_OUT}") from error
+    except BaseException:
+        rows.close()
+        raise
+    return rows
+
+
+def read_above(
+    applied: Position | None, disk: Disk, folder: Path, answered: Answered | None
+) -> Reading:
+    """The log's Entries above `applied`, which the rows have. Raises OSError, LogMismatch.
+
+    Where that is not known (None) all that the log holds is replayed: changes are absolute, so twice is as good as
+    once, and what it forgot is in the rows.
+    """
+    if applied is not None:
+        return read_log(disk, folder, applied, answered)
+    reading = read_log(disk, folder, BEGINNING, answered)
+    reading.warnings.append("the row of the applied Entry is damaged: the whole log is replayed")
+    reading.lost = [lost for lost in reading.lost if lost.first > 1]
+    return reading
+
+
+def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
+    log = structlog.get_logger("store").bind(folder=str(rows.folder))
+    reading = _read(rows, disk, options)
+    durable = reading.applied
+    unflushed_rows = _replay(reading, rows)
+    if reading.lost or not durable.index:
+        rows.write([], reading.end)
+        rows.flush()
+        durable = reading.end
+    opened = open_log(
+        reading,
+        durable,
+        new_log_id=options.new_log_id,
+        segment_bytes=options.segment_bytes,
+    )
+    note = None
+    if options.durability is Durability.FSYNC:
+        note = AnsweredNote(disk, log_folder(rows.folder), opened.log_id)
+    store = DurableStore(rows, opened, disk, note, options)
+    store.came_back_shorter = bool(reading.lost)
+    store.unflushed_rows = unflushed_rows
+    log.debug("store_opened", index=opened.last_index, term=opened.term)
+    return store
+
+
+def _read(rows: RowStore, disk: Disk, options: StoreOptions) -> Reading:
+    """The log as it is, once what is missing was accepted. Raises StoreFailed, OSError, LogMismatch."""
+    log = structlog.get_logger("store").bind(folder=str(rows.folder))
+    folder = log_folder(rows.folder)
+    applied = _applied(rows)
+    answered = _noted(disk, folder, options, log)
+    try:
+        reading = read_above(applied, disk, folder, answered)
+    except LogMismatch as mismatch:
+        if not options.accepts_loss:
+            raise
+        log.error("log_set_aside", reason=str(mismatch))
+        _set_aside(folder)
+        reading = read_above(applied, disk, folder, None)
+    for warning in reading.warnings:
+        log.warning("log_damaged", text=warning)
+    if applied is not None and applied.index and not reading.log_id and not options.accepts_loss:
+        raise StoreFailed(f"the log of {rows.folder} is missing: {folder}. {_WAYS_OUT}")
+    _refuse_loss(reading, rows.folder, options, log)
+    return reading
+
+
+def _applied(rows: RowStore) -> Position | None:
+    try:
+        return rows.applied()
+    except DamagedRecord:
+        return None
+
+
+def _set_aside(folder: Path) -> None:
+    """Keep a log that belongs to other rows under another name."""
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.set-aside-{number}")).exists():
+        number += 1
+    folder.rename(aside)
+
+
+def _replay(reading: Reading, rows: RowStore) -> int:
+    """Bring the log's Entries into the rows; returns the number of row changes."""
+    changed = 0
+    for entry in reading.entries():
+        ops = decode_body(entry.body).ops
+        rows.write(ops, entry.position)
+        changed += len(ops) // 2
+    return changed
+
+
+def _noted(
+    disk: Disk, folder: Path, options: StoreOptions, log: structlog.stdlib.BoundLogger
+) -> Answered | None:
+    if options.durability is not Durability.FSYNC:
+        return None
+    try:
+        return read_answered(disk, folder)
+    except NoteDamaged as error:
+        log.error("answered_note_damaged", error=str(error))
+        return None
+
+
+def _refuse_loss(
+    reading: Reading, folder: Path, options: StoreOptions, log: structlog.stdlib.BoundLogger
+) -> None:
+    """Raise StoreFailed if Entries are missing that were synced, unless that is accepted."""
+    if not reading.lost:
+        return
+    queue_ids = sorted(set().union(*[lost.queue_ids for lost in reading.lost]))
+    entries = sum(lost.last - lost.first + 1 for lost in reading.lost)
+    reason = reading.lost[0].reason
+    log.error("log_entries_lost", entries=entries, queue_ids=queue_ids, reason=reason)
+    if not options.accepts_loss and options.durability is Durability.FSYNC:
+        queues = f"queues {', '.join(map(str, queue_ids))}" if queue_ids else "unknown queues"
+        raise StoreFailed(
+            f"{folder} came back shorter: {entries} entries of its log that answers told of cannot be read "
+            f"({reason}); they changed {queues}. It is damaged, an older copy, or a part of it was cut off. {_WAYS_OUT}"
+        )
