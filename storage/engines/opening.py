@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from storage.copies.healed_queue import heal
 from storage.engines.durable import Durability, DurableStore, RowStore, StoreOptions, log_folder
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
@@ -98,6 +99,8 @@ def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
     reading = _read(rows, disk, options)
     durable = reading.applied
     unflushed_rows = _replay(reading, rows)
+    if reading.lost:
+        _agree(rows, log)
     if reading.lost or not durable.index:
         rows.write([], reading.end)
         rows.flush()
@@ -155,12 +158,26 @@ def _set_aside(folder: Path) -> None:
     folder.rename(aside)
 
 
+def _agree(rows: RowStore, log: structlog.stdlib.BoundLogger) -> None:
+    """Rebuild queues whose rows do not agree, since Entries between others are missing."""
+    for healed in heal(rows, {}):
+        messages = str(healed.missing or "")
+        log.error(
+            "queue_rebuilt", queue_id=healed.queue_id, reason=healed.reason, messages=messages
+        )
+
+
 def _replay(reading: Reading, rows: RowStore) -> int:
-    """Bring the log's Entries into the rows; returns the number of row changes."""
+    """Bring the log's Entries into the rows; returns the number of row changes.
+
+    Behind a loss they are not noted as applied: another start would not see the loss, and rebuild nothing.
+    """
     changed = 0
+    sound_until = reading.lost[0].first if reading.lost else None
     for entry in reading.entries():
         ops = decode_body(entry.body).ops
-        rows.write(ops, entry.position)
+        is_sound = sound_until is None or entry.index < sound_until
+        rows.write(ops, entry.position if is_sound else None)
         changed += len(ops) // 2
     return changed
 
