@@ -10,7 +10,7 @@ import pytest
 
 from cluster.shards.shard import Shard
 from cluster.tests.simulation.run import Shape
-from storage.engines import durable
+from storage.engines import opening as engine_opening
 from storage.engines.durable import DurableStore, RowStore
 from storage.engines.store import Done
 from storage.log import Log, Position, Reading, opening
@@ -35,12 +35,12 @@ def replay_from_one_entry_too_late(patch: pytest.MonkeyPatch) -> None:
             rows.write(decode_body(entry.body).ops, entry.position)
         return 0
 
-    patch.setattr(durable, "_replay", replay)
+    patch.setattr(engine_opening, "_replay", replay)
 
 
 def forget_the_tail(patch: pytest.MonkeyPatch) -> None:
     """A start replays nothing."""
-    patch.setattr(durable, "_replay", lambda reading, rows: 0)
+    patch.setattr(engine_opening, "_replay", lambda reading, rows: 0)
 
 
 def release_before_the_flush(patch: pytest.MonkeyPatch) -> None:

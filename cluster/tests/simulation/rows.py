@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,9 +63,15 @@ class SimulatedRows:
             raise StoreFailed("the store was closed meanwhile")
         if self._files.failing_flushes:
             self._files.failing_flushes -= 1
-            raise StoreFailed("cannot flush: Input/output error")
+            raise StoreFailed("cannot flush") from OSError(errno.EIO, "Input/output error")
         self._keep(len(self._unflushed))
         self._files.flushes += 1
+
+    def note_damage(self) -> None:
+        """Nothing here is damaged."""
+
+    def note_files(self) -> None:
+        """There are no files."""
 
     def checkpoint(self, folder: Path) -> None:
         """Not simulated."""

@@ -28,6 +28,8 @@ _ALIKE = 0.1
 """Chance of a seed with messages of one size."""
 _BUGS = ("append_failed", "turn_failed", "decision_failed", "pulse_failed", "answer_failed")
 """Lines of the log that tell of a bug of ours, whatever the disk did."""
+_WHATEVER_IS_LOST = ("wrong message", "wrong counters")
+"""Rules that hold even when Entries were lost."""
 _PATIENCE_S = 100_000.0
 
 
@@ -89,7 +91,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         verdict = judge(simulation.history, excuses_faults=True)
         findings = verdict.broken()
         if machine.has_loss:  # it was reported; what was lost may have been a delete or a lease
-            findings = [str(each) for each in verdict.violations if each.rule == "wrong message"]
+            findings = [str(each) for each in verdict.violations if each.rule in _WHATEVER_IS_LOST]
     simulation.lines.append(f"findings: {findings}")
     flushes = machine.files.flushes
     summary = f"{simulation.lives} lives, {flushes} flushes, {simulation.history.summary()}"
