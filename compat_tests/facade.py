@@ -16,9 +16,6 @@ Members = dict[str, Any]
 PATIENCE_S = 60.0
 """For waiting until something is so: no test fails because the machine is slow."""
 
-SHORT_S = 3
-"""A timeout or delay that a test waits out after a few calls, which must come before it ends on a slow machine too."""
-
 
 class Credentials(NamedTuple):
     """An access key and where it is valid."""

@@ -1,1 +1,1 @@
-"""Definitions of queues: who made them, what they are now, and which were deleted."""
+"""Definitions of queues, present and deleted."""

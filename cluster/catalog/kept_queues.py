@@ -1,13 +1,13 @@
-"""The catalog's memory of queues that were deleted or purged, and the rules of their window."""
+"""Deleted and purged queues in memory, and the rules of the restore window."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cluster.catalog.catalog_rows import KeptQueue, KeptState
+from cluster.catalog.records import KeptQueue, KeptState
 
 KEPT_MAX = 1_000
-"""Queues that are kept; beyond that the oldest are dropped early, since each takes memory."""
+"""Limit of kept queues; beyond it the oldest are dropped early, since each takes memory."""
 
 
 class KeptQueues:
@@ -29,15 +29,9 @@ class KeptQueues:
         """The queue with this id, None if it is not kept."""
         return self._kept.get(queue_id)
 
-    def remove(self, queue_id: int) -> KeptQueue:
-        """Take out a queue, which exists again."""
-        return self._kept.pop(queue_id)
-
-    def forget(self, queue_id: int) -> None:
-        """Take out a queue for good; one that it continued is continued by its successor, or counts as deleted."""
-        removed = self.remove(queue_id)
-        for kept in [each for each in self if each.continued_as == queue_id]:
-            self.put(kept._replace(continued_as=removed.continued_as))
+    def remove(self, queue_id: int) -> None:
+        """Take out a queue, which exists again or is gone for good."""
+        self._kept.pop(queue_id, None)
 
     def in_state(self, state: KeptState) -> list[KeptQueue]:
         """The queues in this state, the latest first."""
@@ -49,7 +43,8 @@ class KeptQueues:
         return [kept for kept in self.in_state(KeptState.KEPT) if self.is_restorable(kept, now_ms)]
 
     def is_restorable(self, kept: KeptQueue, now_ms: int) -> bool:
-        """True while the window is open. A clock turned back does not shorten it; a window of 0 is never open."""
+        """True while the window is open. A clock turned back does not shorten it; a window of 0 is
+        never open."""
         is_over = max(0, now_ms - kept.deleted_at_ms) >= self.window_ms
         return kept.state is KeptState.KEPT and not is_over
 

@@ -1,29 +1,73 @@
-"""The queues as they are defined now: the catalog's memory, for reading. Synchronous; constant time on the hot path."""
+"""The queues as they are defined now: what requests read. In memory, synchronous; constant time on
+the hot path.
+
+The catalog's watch alone changes it, a transaction at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
-from cluster.catalog.catalog_rows import QueueName
 from cluster.catalog.kept_queues import KeptQueues
+from cluster.catalog.records import (
+    DELETED,
+    FREED,
+    LAST_ID,
+    QUEUES,
+    Entry,
+    KeptQueue,
+    QueueName,
+    deleted_key,
+    name_in,
+    name_of,
+)
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.naming import parse_arn
 from visibility.contract.redrive_policies import redrive_allowed
 
 
+class Kind(Enum):
+    """Kind of a change."""
+
+    CHANGED = "changed"  # other settings, or restored
+    DELETED = "deleted"
+    PURGED = "purged"  # it continues under another id
+
+
+class QueueChange(NamedTuple):
+    """A change of a queue that its shard must hear of."""
+
+    kind: Kind
+    queue: QueueDefinition
+    successor: QueueDefinition | None = None
+    """The queue that continues a purged one."""
+
+
 class QueueView:
-    """All queues of a node, and those that were deleted or purged. Changed by the catalog only."""
+    """All queues of a cluster, and those that were deleted or purged."""
 
     def __init__(self, restore_window_ms: int) -> None:
         self.kept = KeptQueues(restore_window_ms)
         """Queues that were deleted or purged."""
+        self.revision = 0
+        """The catalog's revision that is shown."""
+        self.highest_queue_id = 0
+        """The last queue id that was issued; deleted queues count."""
+        self.freed_at_ms: dict[QueueName, int] = {}
+        """Times at which names were given up, as far as they may still have to wait."""
+        self.purged_at_ms: dict[int, int] = {}
+        """Time of the last purge, by the id of the queue that continues."""
         self._queues: dict[QueueName, QueueDefinition] = {}
         self._by_id: dict[int, QueueDefinition] = {}
+        self._revisions: dict[str, int] = {}
         self._targets: dict[int, tuple[QueueDefinition, QueueDefinition | None]] = {}
-        """Answers of `dead_letter_queue` by the source's id, with the source they are for. Empty after every change."""
+        """Answers of `dead_letter_queue` by the source's id, with the source they are for. Empty
+        after every change."""
 
     def __iter__(self) -> Iterator[QueueDefinition]:
         return iter(self._queues.values())
@@ -42,8 +86,13 @@ class QueueView:
         """See `Definitions.all_queues`."""
         return iter(self)
 
+    def find(self, name: QueueName) -> QueueDefinition | None:
+        """The queue of that name, None if there is none."""
+        return self._queues.get(name)
+
     def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
-        """The queue with this id, None if it was deleted; a queue that can be restored counts as deleted."""
+        """The queue with this id, None if it was deleted; a queue that can be restored counts as
+        deleted."""
         return self._by_id.get(queue_id)
 
     def queue_of_arn(self, arn: str) -> QueueDefinition | None:
@@ -54,8 +103,8 @@ class QueueView:
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
         """The queue that takes over what this one's redrive policy sends away, as things are now.
 
-        None without a policy, and while its target is missing, of another account, region or type, or does not allow this
-        source. Constant time, for the hot path.
+        None without a policy, and while its target is missing, of another account, region or type,
+        or does not allow this source. Constant time, for the hot path.
         """
         known = self._targets.get(queue.queue_id)
         if known is None or known[0] is not queue:
@@ -93,7 +142,8 @@ class QueueView:
         )
 
     def dead_letter_sources(self, target: QueueDefinition) -> list[QueueDefinition]:
-        """The queues of the target's account and region whose redrive policy names it, allowed or not, by name."""
+        """The queues of the target's account and region whose redrive policy names it, allowed or
+        not, by name."""
         sources = [
             queue
             for queue in self
@@ -105,7 +155,8 @@ class QueueView:
         return sorted(sources, key=lambda queue: queue.name)
 
     def successor(self, queue_id: int) -> QueueDefinition | None:
-        """The queue with this id, or the one that continues it after purges; None if it was deleted."""
+        """The queue with this id, or the one that continues it after purges; None if it was
+        deleted."""
         while (queue := self._by_id.get(queue_id)) is None:
             kept = self.kept.get(queue_id)
             if kept is None or not kept.continued_as:
@@ -118,15 +169,86 @@ class QueueView:
         pairs = [(each.queue.queue_id, each.continued_as) for each in self.kept]
         return sorted(pair for pair in pairs if pair[1])
 
-    # -- change -------------------------------------------------------------------------------------------------------
+    # -- records -----------------------------------------------------------------------------------
 
-    def _keep(self, queue: QueueDefinition) -> QueueDefinition:
-        self._targets.clear()
-        self._queues[queue.account, queue.region, queue.name] = queue
-        self._by_id[queue.queue_id] = queue
-        return queue
+    def revision_of(self, key: str) -> int:
+        """The revision of a record, 0 if there is none."""
+        return self._revisions.get(key, 0)
 
-    def _remove(self, queue: QueueDefinition) -> None:
+    def entry(self, key: str) -> Entry | None:
+        """The content of a record, None if there is none."""
+        if key.startswith(QUEUES):
+            return self._queues.get(name_in(key))
+        if key.startswith(DELETED):
+            return self.kept.get(int(key.removeprefix(DELETED)))
+        if key.startswith(FREED):
+            return self.freed_at_ms.get(name_in(key))
+        return self.highest_queue_id or None
+
+    def load(self, revision: int, entries: Mapping[str, tuple[int, Entry]]) -> None:
+        """Begin with these records, each with its revision."""
+        for key, (at, entry) in entries.items():
+            self._put(key, entry)
+            self._revisions[key] = at
+        self.revision = revision
+
+    def apply(self, revision: int, entries: Mapping[str, Entry | None]) -> list[QueueChange]:
+        """Apply a transaction. Returns the changes that shards must hear of."""
+        before = {key: self.entry(key) for key in entries}
         self._targets.clear()
-        del self._queues[queue.account, queue.region, queue.name]
-        del self._by_id[queue.queue_id]
+        for key, entry in entries.items():
+            if entry is None:
+                self._remove(key)
+                self._revisions.pop(key, None)
+        for key, entry in entries.items():
+            if entry is not None:
+                self._put(key, entry)
+                self._revisions[key] = revision
+        self.revision = revision
+        changes = (self._change(before, key, entry) for key, entry in entries.items())
+        return [change for change in changes if change is not None]
+
+    def _change(
+        self, before: Mapping[str, Entry | None], key: str, now: Entry | None
+    ) -> QueueChange | None:
+        was = before[key]
+        if isinstance(now, KeptQueue):
+            if was is not None:
+                return None  # it is to be restored or dropped, or is continued by another queue
+            if now.continued_as:
+                return QueueChange(Kind.PURGED, now.queue, self._by_id[now.continued_as])
+            return QueueChange(Kind.DELETED, now.queue)
+        if isinstance(now, QueueDefinition):
+            if before.get(deleted_key(now.queue_id)) is not None:
+                return QueueChange(Kind.CHANGED, now)
+            if isinstance(was, QueueDefinition) and was.queue_id == now.queue_id:
+                return QueueChange(Kind.CHANGED, now) if was.settings != now.settings else None
+        return None
+
+    def _put(self, key: str, entry: Entry) -> None:
+        if isinstance(entry, QueueDefinition):
+            before = self._queues.get(name_of(entry))
+            if before is not None:
+                del self._by_id[before.queue_id]
+            self._queues[name_of(entry)] = self._by_id[entry.queue_id] = entry
+        elif isinstance(entry, KeptQueue):
+            self.kept.put(entry)
+            if entry.continued_as:
+                latest_ms = self.purged_at_ms.get(entry.continued_as, entry.deleted_at_ms)
+                self.purged_at_ms[entry.continued_as] = max(latest_ms, entry.deleted_at_ms)
+        elif key == LAST_ID:
+            self.highest_queue_id = entry
+        else:
+            self.freed_at_ms[name_in(key)] = entry
+
+    def _remove(self, key: str) -> None:
+        if key.startswith(QUEUES):
+            queue = self._queues.pop(name_in(key), None)
+            if queue is not None:
+                del self._by_id[queue.queue_id]
+        elif key.startswith(DELETED):
+            queue_id = int(key.removeprefix(DELETED))
+            self.kept.remove(queue_id)
+            self.purged_at_ms.pop(queue_id, None)
+        elif key.startswith(FREED):
+            self.freed_at_ms.pop(name_in(key), None)

@@ -1,9 +1,9 @@
-"""Making a backup: one point in time of a whole data folder, while the service runs or while it does not.
+"""Backup: one point in time of a whole data folder, whether or not a service uses it.
 
-Everything here blocks and belongs into a thread. `take` wants a catalog that does not change meanwhile: then no shard holds
-a queue that the copied catalog does not know, and none was dropped that it knows. It copies what refers before what is
-referred to (shards, then the catalog, then all other databases), so keys are in the backup with all that is encrypted under
-them.
+Everything here blocks and belongs into a thread. `take` wants a catalog that does not change
+meanwhile: then no shard holds a queue that the copied catalog does not know, and none was dropped
+that it knows. It copies what refers before what is referred to (shards, then the catalog, then all
+other databases), so keys are in the backup with all that is encrypted under them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from cluster.catalog.catalog import CATALOG_FILE
+from cluster.catalog.record_codec import CatalogUnreadable, stored_queues
+from cluster.catalog.records import DELETED, QUEUES
+from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
 from storage.copies.files import (
     FOLDER_MODE,
-    copy_database,
     copy_file,
     files_below,
     hash_file,
@@ -34,6 +35,7 @@ from storage.copies.manifest import (
     Manifest,
     write_manifest,
 )
+from storage.copies.second_copy import copy_sound, first_of, is_there
 from storage.engines.durable import DurableStore
 from storage.engines.folder import FolderRefused, check_folder, open_folder
 from storage.engines.in_use import refuse_if_in_use
@@ -49,15 +51,17 @@ _DRAFT = "backup-draft"
 
 
 def remove_leftovers(data: Path) -> None:
-    """Remove what a backup left in the data folder that was killed: its hard links keep old files from being freed."""
+    """Remove the draft of a killed backup: its hard links keep old files from being freed."""
     shutil.rmtree(data / _DRAFT, ignore_errors=True)
 
 
 class BackupDraft:
-    """A backup that is being made: `take`, `finish`; or `discard`. Not for two threads at once but for `stop`."""
+    """A backup that is being made: `take`, `finish`; or `discard`. Not for two threads at once but
+    for `stop`."""
 
     def __init__(self, data: Path, target: Path, *, with_master_key: bool) -> None:
-        """Make `target`, which must be absolute, and not exist or be empty. Raises BackupRefused."""
+        """Make `target`, which must be absolute, and not exist or be empty. Raises
+        BackupRefused."""
         self._data = data.absolute()
         self._target = target
         self._with_master_key = with_master_key
@@ -80,16 +84,17 @@ class BackupDraft:
             raise BackupRefused(f"{target} is not a folder")
         if target.exists() and any(target.iterdir()):
             raise BackupRefused(f"{target} is not empty")
-        if not (self._data / CATALOG_FILE).is_file():
+        if not is_there(self._data / CATALOG_FILE):
             raise BackupRefused(f"{self._data} has no {CATALOG_FILE}")
         if self._with_master_key and not (self._data / MASTER_KEY_FILE).is_file():
             raise BackupRefused(f"{self._data} has no {MASTER_KEY_FILE} that could be put in")
 
     def _links_reach(self, target: Path) -> bool:
-        """Whether hard links can be made there. RocksDB would copy where they cannot, and stop the process meanwhile."""
+        """True if hard links can be made there. Otherwise RocksDB copies, and stops the process
+        meanwhile."""
         probe = target / "probe"
         try:
-            os.link(self._data / CATALOG_FILE, probe)
+            os.link(next(self._data.glob(f"{CATALOG_FILE}*")), probe)
         except OSError:
             return False
         probe.unlink()
@@ -104,7 +109,8 @@ class BackupDraft:
                     store.flush()
 
     def take(self, checkpoints: Mapping[str, Callable[[Path], None]]) -> None:
-        """Copy as of one instant; from now on everything may change again. `checkpoints` make the folders of that name.
+        """Copy as of one instant; from now on everything may change again. `checkpoints` make the
+        folders of that name.
 
         Raises BackupRefused.
         """
@@ -112,18 +118,16 @@ class BackupDraft:
             for name, checkpoint in checkpoints.items():
                 checkpoint(self._draft / name)
                 (self._draft / name).chmod(FOLDER_MODE)
-            databases = sorted(
-                self._data.glob("*.sqlite"), key=lambda file: (file.name != CATALOG_FILE, file.name)
-            )
-            for database in databases:
-                copy_database(database, self._draft / database.name)
+            for database in databases_of(self._data):
+                copy_sound(database, self._draft / database.name)
             if self._with_master_key:
                 copy_file(self._data / MASTER_KEY_FILE, self._draft / MASTER_KEY_FILE)
 
     def finish(
         self, shards: Mapping[int, str], *, version: str, made_at_ms: int, last_stamp_ms: int
     ) -> Manifest:
-        """Bring all to its place and onto the disk, and declare it a backup. Minutes for many GiB. Raises BackupRefused."""
+        """Bring all to its place and onto the disk, and declare it a backup. Minutes for many GiB.
+        Raises BackupRefused."""
         with _named_errors(f"cannot make a backup at {self._target}"):
             with closing(sqlite3.connect(self._draft / CATALOG_FILE)) as catalog:
                 queues, deleted_queues = count_queues(catalog)
@@ -175,7 +179,8 @@ class BackupDraft:
 def back_up_closed(
     data: Path, target: Path, *, version: str, made_at_ms: int, with_master_key: bool
 ) -> Manifest:
-    """Back up a folder that no service uses: its databases are locked meanwhile. Raises BackupRefused."""
+    """Back up a folder that no service uses: its databases are locked meanwhile. Raises
+    BackupRefused."""
     try:
         check_folder(data)
         shards = open_folder(data)
@@ -208,25 +213,26 @@ def back_up_closed(
             store.close()
 
 
+def databases_of(data: Path) -> list[Path]:
+    """The SQLite databases of a data folder, the catalog first, also those of which only the second
+    copy is there."""
+    files = {*data.glob("*.sqlite"), *(first_of(copy) for copy in data.glob("*.sqlite.copy"))}
+    return sorted(files, key=lambda file: (file.name != CATALOG_FILE, file.name))
+
+
 def queue_ids(catalog: sqlite3.Connection) -> dict[int, list[int]]:
-    """The ids of the queues of each shard that can be used or restored. Raises sqlite3.Error."""
+    """The ids of the queues of each shard that can be used or restored. Raises sqlite3.Error,
+    CatalogUnreadable."""
     found: dict[int, list[int]] = {}
-    select = (
-        "SELECT shard, queue_id FROM queues UNION ALL SELECT shard, queue_id FROM deleted_queues"
-    )
-    for shard, queue_id in catalog.execute(select):
-        found.setdefault(shard, []).append(queue_id)
+    for queue in stored_queues(read_records(catalog).records):
+        found.setdefault(queue.shard, []).append(queue.queue_id)
     return found
 
 
 def count_queues(catalog: sqlite3.Connection) -> tuple[int, int]:
     """The numbers of queues in use and of deleted ones. Raises sqlite3.Error."""
-    counts = (
-        catalog.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-        for table in ("queues", "deleted_queues")
-    )
-    used, deleted = counts
-    return used, deleted
+    keys = [record.key for record in read_records(catalog).records]
+    return sum(key.startswith(QUEUES) for key in keys), sum(key.startswith(DELETED) for key in keys)
 
 
 @contextmanager
@@ -237,5 +243,5 @@ def _named_errors(what: str) -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise BackupRefused(f"{what}: {where}{error.strerror or error}") from error
-    except (sqlite3.Error, StoreFailed, DamagedRecord) as error:
+    except (sqlite3.Error, StoreFailed, DamagedRecord, CatalogUnreadable) as error:
         raise BackupRefused(f"{what}: {error}") from error

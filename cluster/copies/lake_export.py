@@ -1,7 +1,8 @@
-"""What a process of its own does for a running service: write batches and snapshots from the shards' files to the lake.
+"""The export process of a running service: it writes batches and snapshots from the files of shards
+to the lake.
 
-It opens the files as they are at one instant, changes nothing, and may be killed at any time: what it writes is the same
-however often it is written.
+It opens the files as they are at one instant, changes nothing, and may be killed at any time: what
+it writes is the same however often it is written.
 """
 
 from __future__ import annotations
@@ -118,9 +119,11 @@ def _export_batches(
 
 
 def _opener(keyring: Keyring, readable_keys: list[str], account: str) -> Open:
-    """Opens what is archived readable; what it cannot open stays as it is, and can be opened later with the key.
+    """Opens what is archived readable; what it cannot open stays as it is, and can be opened later
+    with the key.
 
-    Raises ExportFailed for a key that there is not: nobody can make what is in the archive readable later.
+    Raises ExportFailed for a key that there is not: messages in the archive cannot be made readable
+    later.
     """
     readable = [keyring.find(key, account) for key in readable_keys]
     for key, found in zip(readable_keys, readable, strict=True):

@@ -15,10 +15,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from cluster.catalog.catalog import CATALOG_FILE
+from cluster.catalog.record_codec import CatalogUnreadable
+from cluster.catalog.sqlite_coordination import CATALOG_FILE
 from cluster.copies.backup import queue_ids
 from storage.copies.files import FOLDER_MODE, copy_file, sync_folders
 from storage.copies.manifest import BackupRefused, CopiedFile, Manifest, read_manifest
+from storage.copies.second_copy import renew_copy
 from storage.engines.folder import is_unused, write_format
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
@@ -76,7 +78,7 @@ def restore(backup: Path, data: Path) -> Manifest:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise BackupRefused(f"cannot restore: {where}{error.strerror}") from error
-    except (sqlite3.Error, StoreFailed, DamagedRecord) as error:
+    except (sqlite3.Error, StoreFailed, DamagedRecord, CatalogUnreadable) as error:
         raise BackupRefused(f"cannot restore: {error}") from error
     return manifest
 
@@ -90,6 +92,8 @@ def _restore(backup: Path, data: Path, manifest: Manifest) -> None:
     findings = [finding for finding in copies if finding is not None]
     if findings:
         raise BackupDamaged(findings)
+    for database in data.glob("*.sqlite"):
+        renew_copy(database)
     skip_sequences(data, manifest)
     sync_folders(data)
     write_format(data, manifest.shards)
@@ -116,7 +120,7 @@ def skip_sequences(data: Path, manifest: Manifest) -> None:
     """Have every queue go on far above the sequences it may have given after the backup, also those without messages.
 
     To the archive the folder becomes another one: batches that were sealed after the backup are not those that will be.
-    Raises sqlite3.Error, StoreFailed, DamagedRecord.
+    Raises sqlite3.Error, StoreFailed, DamagedRecord, CatalogUnreadable.
     """
     with closing(sqlite3.connect(data / CATALOG_FILE)) as catalog:
         known = queue_ids(catalog)

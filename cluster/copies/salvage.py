@@ -6,7 +6,6 @@ The source is not changed. Rows are checked one by one; counters, spans and queu
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -15,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from cluster.catalog.catalog import CATALOG_FILE
+from cluster.catalog.record_codec import stored_queues
+from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.copies.restore import empty_folder
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
 from storage.checks.missing import Missing, count_missing
@@ -24,6 +24,7 @@ from storage.copies.files import FOLDER_MODE, copy_file, sync_file, sync_folders
 from storage.copies.salvage_source import SalvageSource
 from storage.copies.salvaged_archive import copy_archive
 from storage.copies.salvaged_queue import QueueCopy, Target
+from storage.copies.second_copy import copy_of, repair
 from storage.engines.folder import FolderRefused, check_folder, is_unused, open_folder, write_format
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.rocks import RocksRows
@@ -122,11 +123,16 @@ def _copy_files(source: Path, data: Path, done: Salvaged) -> None:
 
 
 def _copy_database(file: Path, target: Path) -> None:
-    """Copy the bytes, then let SQLite bring its log in: it would write beside the source otherwise."""
-    copy_file(file, target)
-    log = file.with_name(f"{file.name}-wal")
-    if log.exists():
-        copy_file(log, target.with_name(log.name))
+    """Copy the bytes with SQLite's log and the second copy, then let the sound one win.
+
+    SQLite would write beside the source otherwise. Raises sqlite3.Error, OSError.
+    """
+    for ending in ("", "-wal", ".copy", ".copy-wal"):
+        part = file.with_name(file.name + ending)
+        if part.exists():
+            copy_file(part, target.with_name(target.name + ending))
+    if copy_of(target).exists():
+        repair(target)
     with closing(sqlite3.connect(target)) as database:
         database.execute("PRAGMA journal_mode = DELETE")
         for (text,) in database.execute("PRAGMA integrity_check"):
@@ -137,14 +143,12 @@ def _copy_database(file: Path, target: Path) -> None:
 
 def known_queues(catalog: Path) -> dict[int, KnownQueue]:
     """The queues that the catalog has, deleted ones too, by id. Raises sqlite3.Error."""
-    known = {}
     with closing(sqlite3.connect(catalog)) as database:
-        for table in ("queues", "deleted_queues"):
-            select = f"SELECT queue_id, name, attributes FROM {table}"
-            for queue_id, name, attributes in database.execute(select):
-                fifo = json.loads(attributes).get("FifoQueue") == "true"
-                known[queue_id] = KnownQueue(name, fifo)
-    return known
+        queues = list(stored_queues(read_records(database).records))
+    return {
+        queue.queue_id: KnownQueue(queue.name, queue.attributes.get("FifoQueue") == "true")
+        for queue in queues
+    }
 
 
 # -- rows -----------------------------------------------------------------------------------------------------------------

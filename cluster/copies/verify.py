@@ -1,38 +1,43 @@
 """Looking at a data folder or a backup, without changing it and whether or not a service uses it: what is wrong, and where.
 
 Shards are read as of one instant each, the catalog after them: a queue that is in a shard and not in the catalog was deleted
-and is swept at the next start, which is nothing wrong. SQLite's own check finds broken structure, not every changed byte;
-of a backup every byte is checked.
+and is swept at the next start, which is nothing wrong. Of a backup every byte is checked.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.catalog.catalog import CATALOG_FILE
-from cluster.copies.backup import count_queues
+from cluster.catalog.record_codec import (
+    CatalogUnreadable,
+    StoredQueue,
+    StoredTombstone,
+    stored_entry,
+)
+from cluster.catalog.records import LAST_ID
+from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
+from cluster.copies.backup import databases_of
 from cluster.copies.restore import difference
 from cluster.keys.keyring import FILE_NAME as KEYRING_FILE
 from storage.checks.consistency import check_archive, check_queue
 from storage.checks.damage import Finding, check_rows
 from storage.checks.missing import count_missing
 from storage.checks.readable_rows import Damage, ReadableRows
+from storage.copies.checked_database import DatabaseDamaged, check_copy, check_database
 from storage.copies.files import files_below, hash_file
 from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
-from storage.engines.folder import check_folder, open_folder
+from storage.copies.second_copy import Found, copy_of, look
+from storage.engines.folder import check_folder, damaged_formats, open_folder
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.rows.codec import QueueRow, decode_row
 from storage.rows.keys import APPLIED_KEY, queue_key, queue_of
 from visibility.state.events import THE_SHARD, ArchivedMessage, StoredMessage
 from visibility.state.rows import DamagedRecord
-
-_QUEUES = "SELECT queue_id, shard, name, attributes, tags FROM {table}"
 
 
 class KnownQueue(NamedTuple):
@@ -66,6 +71,8 @@ class FolderCheck:
         """Each thing that is wrong, in one line."""
         if self._is_backup:
             yield from self._check_manifest()
+        else:
+            yield from damaged_formats(self._folder)
         with ExitStack() as opened:
             views: dict[int, RocksView] = {}
             for number, folder in self._shard_folders().items():
@@ -80,7 +87,7 @@ class FolderCheck:
                         for name in views[number].restored
                     )
                     yield from (f"shard {number}: {each}" for each in views[number].log_findings())
-            for database in sorted(self._folder.glob("*.sqlite")):
+            for database in databases_of(self._folder):
                 yield from self._check_database(database)
             for number, view in views.items():
                 self.shards += 1
@@ -115,11 +122,19 @@ class FolderCheck:
                 yield f"{name}: the backup was made without it"
 
     def _check_database(self, file: Path) -> Iterator[str]:
+        """A database and its second copy. A crash may leave the copy behind: the next start brings it up to date."""
+        copy = self._check_copy(file)
         try:
             with closing(_open_unchanged(file)) as database:
-                for (text,) in database.execute("PRAGMA integrity_check"):
-                    if text != "ok":
-                        yield f"{file.name}: {text}"
+                state = None
+                try:
+                    state = check_database(database)
+                except DatabaseDamaged as error:
+                    yield f"{file.name}: {error}"
+                if state is not None and copy.reason and not self._is_backup:
+                    yield f"{copy_of(file).name}: {copy.reason}"
+                if state and copy.state and state.changes < copy.state.changes:
+                    yield f"{file.name}: it is older than its second copy"
                 if file.name == CATALOG_FILE:
                     yield from self._read_catalog(database)
                 if file.name == KEYRING_FILE:
@@ -128,21 +143,32 @@ class FolderCheck:
         except (sqlite3.Error, OSError) as error:
             yield f"{file.name}: it cannot be read: {error}"
 
+    def _check_copy(self, file: Path) -> Found:
+        """Before the database itself, which is never behind in a folder that a service uses."""
+        return look(copy_of(file), check_copy, _open_unchanged)
+
     def _read_catalog(self, database: sqlite3.Connection) -> Iterator[str]:
-        self.queues, self.deleted_queues = count_queues(database)
-        for table in ("queues", "deleted_queues"):
-            for queue_id, shard, name, *texts in database.execute(_QUEUES.format(table=table)):
-                try:
-                    attributes, _ = (json.loads(text) for text in texts)
-                    fifo = attributes.get("FifoQueue") == "true"
-                except (ValueError, AttributeError) as error:
-                    yield f"{CATALOG_FILE}: queue {queue_id}, {table}: it cannot be read: {error}"
-                    continue
-                self._known[queue_id] = KnownQueue(shard, name, fifo)
-                if shard not in self._shard_folders():
-                    yield f"{CATALOG_FILE}: queue {queue_id}, {table}: there is no shard {shard}"
-        rows = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'queues'")
-        self._highest = max((seq for (seq,) in rows), default=0)
+        for record in read_records(database).records:
+            try:
+                entry = stored_entry(record.key, record.value)
+            except CatalogUnreadable as error:
+                yield f"{CATALOG_FILE}: {error}"
+                continue
+            if record.key == LAST_ID and isinstance(entry, int):
+                self._highest = entry
+            if isinstance(entry, StoredQueue):
+                self.queues += 1
+                yield from self._check_definition(record.key, entry)
+            elif isinstance(entry, StoredTombstone):
+                self.deleted_queues += 1
+                yield from self._check_definition(record.key, entry.queue)
+        self._highest = self._highest or 0
+
+    def _check_definition(self, key: str, queue: StoredQueue) -> Iterator[str]:
+        fifo = queue.attributes.get("FifoQueue") == "true"
+        self._known[queue.queue_id] = KnownQueue(queue.shard, queue.name, fifo)
+        if queue.shard not in self._shard_folders():
+            yield f"{CATALOG_FILE}: {key}: there is no shard {queue.shard}"
 
     # -- rows -------------------------------------------------------------------------------------------------------------
 

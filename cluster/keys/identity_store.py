@@ -1,7 +1,9 @@
-"""Users, their policies and access keys on disk: managed by commands, seen by a running server within a second.
+"""Users, their policies and access keys on disk. Commands manage them; a running server sees
+changes within a second.
 
-They lie in a SQLite file of their own beside the catalog, since other processes change them. Secrets are encrypted. Plain
-sqlite3: these calls happen at start, from the command line, and when another process changed something; each is a few rows.
+They have a SQLite file of their own beside the catalog, with a second copy, since other processes
+change them. Secrets are encrypted. Calls are synchronous: they happen at start, from the command
+line, and after another process changed something, and each touches a few rows.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from auth.envelope import SealBroken
 from auth.identities import Identities, User
 from auth.policy import NamedPolicy
 from auth.policy_document import Kind, PolicyRefused, read_policy
-from cluster.catalog.sqlite_file import open_sqlite
 from cluster.keys.keyring import Secrets
 from cluster.shards.clock import Clock, Entropy
+from storage.copies.second_copy import open_with_copy, tables
 
 FILE_NAME = "identities.sqlite"
 _ID_RANDOM_BYTES = 10
@@ -30,8 +32,9 @@ _TOKEN_BYTES = 96
 _PRINCIPAL_PREFIX = "AIDA"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS access_keys (
-    access_key_id TEXT PRIMARY KEY, secret BLOB NOT NULL, account TEXT NOT NULL, principal TEXT NOT NULL, user TEXT,
-    enabled INTEGER NOT NULL, created_at_ms INTEGER NOT NULL, session_token BLOB, expires_at_ms INTEGER);
+    access_key_id TEXT PRIMARY KEY, secret BLOB NOT NULL, account TEXT NOT NULL,
+    principal TEXT NOT NULL, user TEXT, enabled INTEGER NOT NULL, created_at_ms INTEGER NOT NULL,
+    session_token BLOB, expires_at_ms INTEGER);
 CREATE TABLE IF NOT EXISTS users (
     account TEXT NOT NULL, name TEXT NOT NULL, user_id TEXT NOT NULL UNIQUE, tags TEXT NOT NULL,
     created_at_ms INTEGER NOT NULL, PRIMARY KEY (account, name));
@@ -55,7 +58,7 @@ class IdentityStore:
         self._clock = clock
         self._entropy = entropy
         try:
-            self._database = open_sqlite(file, _SCHEMA)
+            self._database = open_with_copy(file, tables(_SCHEMA))
         except (OSError, sqlite3.Error) as error:
             raise IdentitiesUnreadable(f"cannot open users and keys in {file}: {error}") from error
         self._seen_version = self._version()
@@ -65,19 +68,20 @@ class IdentityStore:
         self._database.close()
 
     def changed(self) -> bool:
-        """Whether another process changed the file since the last call. Microseconds."""
+        """True if another process changed the file since the last call. Takes microseconds."""
         version = self._version()
         changed, self._seen_version = version != self._seen_version, version
         return changed
 
     def look_again(self) -> None:
-        """Have `changed` say so once more: what it told of could not be read."""
+        """Make the next call of `changed` return True, since the change could not be read."""
         self._seen_version = -1
 
-    # -- access keys ------------------------------------------------------------------------------------------------------
+    # -- access keys -------------------------------------------------------------------------------
 
     def all_keys(self) -> list[AccessKey]:
-        """Every key, oldest first. Raises IdentitiesUnreadable if their secrets are not of this keyring."""
+        """Every key, oldest first. Raises IdentitiesUnreadable if their secrets are not of this
+        keyring."""
         query = f"SELECT {_COLUMNS} FROM access_keys ORDER BY created_at_ms, access_key_id"
         return [self._key(row) for row in self._rows(query)]
 
@@ -93,7 +97,8 @@ class IdentityStore:
         principal: str | None = None,
         lifetime_s: float | None = None,
     ) -> AccessKey:
-        """Make a key of a user, or of the account itself; its secret is shown by no later call but `all_keys`.
+        """Make a key of a user, or of the account itself; its secret is shown by no later call but
+        `all_keys`.
 
         `lifetime_s` is None for one that does not expire. Raises ValueError if the user is gone.
         """
@@ -111,7 +116,8 @@ class IdentityStore:
         )
 
     def add_session(self, account: str, user: User | None, lifetime_s: float) -> AccessKey:
-        """Make a temporary key, whose requests must carry its session token. Those that ended a day ago are forgotten.
+        """Make a temporary key, whose requests must carry its session token. Those that ended a day
+        ago are forgotten.
 
         Raises ValueError if the user is gone.
         """
@@ -134,10 +140,11 @@ class IdentityStore:
         )
 
     def rotate_key(self, access_key_id: str, overlap_s: float) -> AccessKey | None:
-        """Make a successor that lives as long; the old key ends after `overlap_s`, if not sooner. None if there is no key.
+        """Make a successor that lives as long; the old key ends after `overlap_s`, if not sooner.
+        None if there is no key.
 
-        Raises ValueError for a temporary key, which ends as it was made to; and if the key's user is gone: without one,
-        the successor would be the account's own.
+        Raises ValueError for a temporary key, which ends as it was made to; and if the key's user
+        is gone: without one, the successor would be the account's own.
         """
         with self._transaction():
             old = next((key for key in self.all_keys() if key.access_key_id == access_key_id), None)
@@ -162,7 +169,7 @@ class IdentityStore:
             return new
 
     def _lifetime_s(self, key: AccessKey) -> float | None:
-        """How long a key was made for; None for one that does not expire."""
+        """Lifetime of a key in seconds, None for one that does not expire."""
         if key.expires_at_ms is None:
             return None
         query = "SELECT created_at_ms FROM access_keys WHERE access_key_id = ?"
@@ -180,7 +187,8 @@ class IdentityStore:
         return self._database.execute(change, (access_key_id,)).rowcount > 0
 
     def keep_key(self, key: AccessKey) -> None:
-        """Have exactly this key, whatever was there under its id. Raises ValueError if its user is gone."""
+        """Store exactly this key, in place of one with the same id. Raises ValueError if its user
+        is gone."""
         with self._transaction():
             self.remove_key(key.access_key_id)
             self._insert(key)
@@ -225,7 +233,7 @@ class IdentityStore:
                 f"access key {key_id} was not stored under this folder's keys"
             ) from error
 
-    # -- users ------------------------------------------------------------------------------------------------------------
+    # -- users -------------------------------------------------------------------------------------
 
     def users(self) -> Identities:
         """Every user, with policies. Raises IdentitiesUnreadable."""
@@ -246,7 +254,7 @@ class IdentityStore:
         )
 
     def add_user(self, account: str, name: str, tags: Mapping[str, str]) -> User:
-        """Make a user, who may do nothing yet. Raises ValueError if there is one of this name."""
+        """Make a user without permissions. Raises ValueError if the name is taken."""
         user_id = _PRINCIPAL_PREFIX + b32encode(self._entropy.secret(_ID_RANDOM_BYTES)).decode()
         try:
             self._database.execute(
@@ -297,7 +305,7 @@ class IdentityStore:
         )
         return dict(self._database.execute(query, (user.account, user.name)))
 
-    # -- the file ---------------------------------------------------------------------------------------------------------
+    # -- the file ----------------------------------------------------------------------------------
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
         try:

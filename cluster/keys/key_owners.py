@@ -1,7 +1,7 @@
 """Owners of named keys, and the grants by which others may use them: tables of the keyring's file.
 
-They are beside the tables of version 0.1, which stay as they were: that version, still running or started again, reads them
-on. The name of a key there is its alias if 0.1 made it, else its id.
+They are beside the tables of version 0.1, which stay as they were, so its folders need no
+conversion. The name of a key there is its alias if 0.1 made it, else its id.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS owners (
     key_id TEXT PRIMARY KEY, account TEXT NOT NULL, name TEXT NOT NULL, UNIQUE (account, name));
 CREATE TABLE IF NOT EXISTS grants (
-    key_id TEXT NOT NULL, grantee TEXT NOT NULL, operations TEXT NOT NULL, created_at_ms INTEGER NOT NULL,
+    key_id TEXT NOT NULL, grantee TEXT NOT NULL, operations TEXT NOT NULL,
+    created_at_ms INTEGER NOT NULL,
     PRIMARY KEY (key_id, grantee));
 """
 OPERATIONS = ("Decrypt", "GenerateDataKey")
@@ -46,7 +47,8 @@ class NamedKey(msgspec.Struct):
     row: str
     """Its name in the tables."""
     account: str = ""
-    """The owner; empty for the built-in key, and for keys that version 0.1 made and no service has opened since."""
+    """The owner; empty for the built-in key, and for keys that version 0.1 made and no service has
+    opened since."""
     enabled: bool = True
     created_at_ms: int = 0
     version: int = 0
@@ -58,7 +60,7 @@ class NamedKey(msgspec.Struct):
 
 
 class KeyPlace(NamedTuple):
-    """The words of a KmsMasterKeyId; `account` is empty unless it is an ARN."""
+    """A parsed KmsMasterKeyId; `account` is empty unless it is an ARN."""
 
     account: str
     name: str
@@ -82,7 +84,8 @@ def check_grant(grant: Grant) -> None:
 
 
 def adopt(database: sqlite3.Connection, account: str) -> None:
-    """Give the keys without an owner, which version 0.1 made, to an account. The built-in key stays the folder's."""
+    """Give the keys without an owner, which version 0.1 made, to an account. The built-in key stays
+    the folder's."""
     database.execute(
         "INSERT INTO owners SELECT key_id, ?, name FROM named_keys "
         "WHERE name <> ? AND key_id NOT IN (SELECT key_id FROM owners)",
@@ -94,7 +97,8 @@ Rows = list[tuple[Any, ...]]
 
 
 def read_keys(database: sqlite3.Connection) -> tuple[Rows, Rows, dict[str, tuple[Grant, ...]]]:
-    """Named keys with their owners, versions, and grants by the id of their key, as of one moment."""
+    """Named keys with their owners, versions, and grants by the id of their key, as of one
+    moment."""
     with nullcontext() if database.in_transaction else database:
         if not database.in_transaction:
             database.execute("BEGIN")

@@ -5,14 +5,14 @@
       versions           of each named key (KmsMasterKeyId); the newest wraps new data keys
         data keys        seal messages; a message names its key by number
 
-So a new master key costs a few rows, a rotated named key one row, and no message is ever written again. A process makes its
-own data keys, since only their maker counts what they seal. They are read when a message first needs them, and kept: a
-message may still be sealed under each of them.
+So a new master key costs a few rows, a rotated named key one row, and no message is ever written
+again. A process makes its own data keys, since only their maker counts what they seal. They are
+read when a message first needs them, and kept: a message may still be sealed under each of them.
 
 Named keys belong to accounts (`key_owners.py`); the built-in key is the folder's own.
 
-Plain sqlite3 in a file of its own, since `holdfast keys` changes it while a server runs; the server looks once a second.
-Only `new_data_key` writes while requests are served; call it in a thread.
+The file has a second copy. `holdfast keys` changes it while a server runs; the server checks once a
+second. Only `new_data_key` writes while requests are served; call it in a thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from auth.envelope import BUILT_IN_KEY, KEY_BYTES, NONCE_BYTES, DataKey, SealBroken, WrappingKey
-from cluster.catalog.sqlite_file import open_sqlite
 from cluster.keys.key_owners import (
     SCHEMA,
     Grant,
@@ -37,15 +36,18 @@ from cluster.keys.key_owners import (
 )
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
 from cluster.shards.clock import Clock, Entropy
+from storage.copies.second_copy import open_with_copy, tables
 
 FILE_NAME = "keyring.sqlite"
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS secrets (purpose TEXT PRIMARY KEY, wrapped BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS named_keys (
-    name TEXT PRIMARY KEY, key_id TEXT NOT NULL UNIQUE, enabled INTEGER NOT NULL, created_at_ms INTEGER NOT NULL);
+    name TEXT PRIMARY KEY, key_id TEXT NOT NULL UNIQUE, enabled INTEGER NOT NULL,
+    created_at_ms INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS versions (
-    version INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, wrapped BLOB NOT NULL, created_at_ms INTEGER NOT NULL);
+    version INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, wrapped BLOB NOT NULL,
+    created_at_ms INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS data_keys (
     number INTEGER PRIMARY KEY AUTOINCREMENT, version INTEGER NOT NULL, wrapped BLOB NOT NULL,
     created_at_ms INTEGER NOT NULL);
@@ -56,14 +58,14 @@ _DATA_KEYS_KEPT = 4096
 
 
 class Secrets:
-    """Keeps small secrets in files of the data folder."""
+    """Encrypts small secrets for files of the data folder."""
 
     def __init__(self, wrapping: WrappingKey, entropy: Entropy) -> None:
         self._wrapping = wrapping
         self._entropy = entropy
 
     def encrypt(self, secret: bytes, purpose: str) -> bytes:
-        """What to store; `purpose` says what it is for and whose."""
+        """The secret in its stored form, bound to a purpose, which must be given to read it."""
         return self._wrapping.wrap(secret, purpose, self._entropy.secret(NONCE_BYTES))
 
     def decrypt(self, stored: bytes, purpose: str) -> bytes:
@@ -85,8 +87,9 @@ class Keyring:
     ) -> None:
         """Open or create the file. Raises KeysUnusable.
 
-        `read_master` gives the master key once another process has changed it; it may raise KeysUnusable. `owner` is the
-        account that keys of version 0.1 are given to; without it they stay without one.
+        `read_master` gives the master key once another process has changed it; it may raise
+        KeysUnusable. `owner` is the account that keys of version 0.1 are given to; without it they
+        stay without one.
         """
         self._read_master: Callable[[], bytes] | None = None
         self._clock = clock
@@ -101,7 +104,7 @@ class Keyring:
         self._owner = owner or ""
         self._data_keys: OrderedDict[int, tuple[NamedKey, DataKey]] = OrderedDict()
         try:
-            self._database = open_sqlite(file, _SCHEMA + SCHEMA)
+            self._database = open_with_copy(file, tables(_SCHEMA + SCHEMA))
         except (OSError, sqlite3.Error) as error:
             raise KeysUnusable(f"cannot open the keys in {file}: {error}") from error
         try:
@@ -125,14 +128,15 @@ class Keyring:
         """Close the file."""
         self._database.close()
 
-    # -- named keys -------------------------------------------------------------------------------------------------------
+    # -- named keys --------------------------------------------------------------------------------
 
     def names(self) -> list[NamedKey]:
         """Every named key, the built-in one among them, by account and name."""
         return [self._names[place] for place in sorted(self._names)]
 
     def find(self, reference: str, account: str) -> NamedKey | None:
-        """The key that a KmsMasterKeyId means to an account: one of its own, or of the account that an ARN names."""
+        """The key that a KmsMasterKeyId means to an account: one of its own, or of the account that
+        an ARN names."""
         place = key_place(reference)
         owner = place.account or account
         found = self._names.get((owner, place.name)) or self._names.get(("", place.name))
@@ -144,7 +148,8 @@ class Keyring:
         return found
 
     def named(self, name: str, account: str | None = None) -> NamedKey:
-        """The key of that name or id, of an account or, if there is only one, of any. Raises KeyError."""
+        """The key of that name or id, of an account or, if there is only one, of any. Raises
+        KeyError."""
         there = [key for key in self.names() if name in (key.name, key.key_id)]
         own = [key for key in there if account is None or key.account in (account, "")]
         if len(own) != 1:
@@ -152,8 +157,8 @@ class Keyring:
         return own[0]
 
     def add(self, name: str, account: str) -> NamedKey:
-        """Make a key of an account. Raises ValueError if it has one of that name, SealBroken if the master key was
-        changed meanwhile."""
+        """Make a key of an account. Raises ValueError if it has one of that name, SealBroken if the
+        master key was changed meanwhile."""
         with self._lock:
             if not self._names.keys().isdisjoint(((account, name), ("", name))):
                 raise ValueError(f"there is a key {name} already")
@@ -184,7 +189,8 @@ class Keyring:
             self._load()
 
     def rewrap(self, name: str, account: str | None = None) -> int:
-        """Wrap all data keys of a named key under its newest version and forget the others; how many. Raises KeyError."""
+        """Wrap all data keys of a named key under its newest version and forget the others; how
+        many. Raises KeyError."""
         with self._lock:
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
@@ -219,7 +225,8 @@ class Keyring:
         self._change("UPDATE named_keys SET enabled = ? WHERE name = ?", enabled, row)
 
     def grant(self, name: str, grant: Grant, account: str | None = None) -> None:
-        """Let another account, or one user, use the key; in place of an earlier grant to it. Raises KeyError, ValueError."""
+        """Let another account, or one user, use the key; in place of an earlier grant to it. Raises
+        KeyError, ValueError."""
         check_grant(grant)
         named = self.named(name, account)
         if not named.account:
@@ -242,7 +249,8 @@ class Keyring:
             self._load()
 
     def change_master(self, master: bytes, keep: Callable[[], None] = lambda: None) -> None:
-        """Wrap everything under another master key, in one transaction; `keep` stores that key before it ends.
+        """Wrap everything under another master key, in one transaction; `keep` stores that key
+        before it ends.
 
         Raises SealBroken, before `keep`, if another process changed it meanwhile.
         """
@@ -264,12 +272,13 @@ class Keyring:
             keep()
         self._master = new
 
-    # -- data keys --------------------------------------------------------------------------------------------------------
+    # -- data keys ---------------------------------------------------------------------------------
 
     def new_data_key(self, named: NamedKey) -> DataKey:
         """A key to seal with, durable before it is returned. Raises sqlite3.Error, SealBroken.
 
-        It is wrapped under the version that is the newest in the file: another process may have removed those known here.
+        It is wrapped under the version that is the newest in the file: another process may have
+        removed those known here.
         """
         secret = self._entropy.secret(KEY_BYTES)
         newest = "SELECT max(version) FROM versions WHERE name = ?"
@@ -290,7 +299,8 @@ class Keyring:
             return self._kept(number, self._keys[named.row], DataKey(number, secret))[1]
 
     def data_key(self, number: int) -> tuple[NamedKey, DataKey]:
-        """The key of that number and whose it is. Raises SealBroken if there is none or it cannot be unwrapped."""
+        """A data key and the named key it belongs to. Raises SealBroken if it is missing or cannot
+        be unwrapped."""
         known = self._data_keys.get(number)
         if known is not None:
             return known
@@ -315,10 +325,10 @@ class Keyring:
         self._data_keys[number] = (named, key)
         return named, key
 
-    # -- the file ---------------------------------------------------------------------------------------------------------
+    # -- the file ----------------------------------------------------------------------------------
 
     def reload_if_changed(self) -> bool:
-        """Take over what another process changed; whether it did. Microseconds.
+        """Load the changes of another process; False if there are none. Takes microseconds.
 
         Raises sqlite3.Error, SealBroken; the next call tries again then.
         """
@@ -331,7 +341,8 @@ class Keyring:
             return True
 
     def _load(self) -> None:
-        """The named keys and their versions. Those known are changed in place: data keys refer to them."""
+        """The named keys and their versions. Those known are changed in place: data keys refer to
+        them."""
         named_keys, versions, grants = read_keys(self._database)
         for row, key_id, enabled, created_at_ms, account, name in named_keys:
             known = self._keys.get(row)
@@ -356,7 +367,7 @@ class Keyring:
             del self._wrapping[version]
 
     def _add_version(self, row: str, now_ms: int) -> None:
-        self._unwrapped(_DIGESTS)  # a version under an earlier master key could be read by nobody
+        self._unwrapped(_DIGESTS)  # a version under an earlier master key would be unreadable
         version = self._database.execute(
             "INSERT INTO versions (name, wrapped, created_at_ms) VALUES (?,?,?)",
             (row, b"", now_ms),
@@ -370,7 +381,8 @@ class Keyring:
         )
 
     def _secret(self, purpose: str) -> bytes:
-        """The secret for a purpose, made at first use; of two processes that make it, the first one's counts."""
+        """The secret for a purpose, made at first use; of two processes that make it, the first
+        one's counts."""
         fresh = self._master.wrap(
             self._entropy.secret(KEY_BYTES), purpose, self._entropy.secret(NONCE_BYTES)
         )

@@ -1,7 +1,8 @@
 """The master key: 32 bytes under which all other keys of a data folder are wrapped.
 
-It comes from the environment (HOLDFAST_MASTER_KEY), from a file that is named, or from `master.key` in the data folder,
-which is made at first start. A file must be its owner's alone: one that others may read protects nothing.
+It comes from the environment (HOLDFAST_MASTER_KEY), from a file that is named, or from `master.key`
+in the data folder, which is made at first start. A file must be its owner's alone: one that others
+may read protects nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from storage.engines.folder import sync_folder
 
 FILE_NAME = "master.key"
 NEW_FILE_NAME = "master.key.new"
-"""What `holdfast keys change-master` leaves if it is interrupted: then either this or the other fits."""
+"""Left by an interrupted `holdfast keys change-master`: then either this file or the other one
+fits."""
 _OTHERS = stat.S_IRWXG & ~stat.S_IRGRP | stat.S_IRWXO
-"""What nobody but the owner may do; a group may read, as the files that container platforms mount allow."""
+"""Mode bits that must not be set. A group may read: container platforms mount files that way."""
 
 
 class KeysUnusable(Exception):
@@ -67,7 +69,8 @@ def read_master_key(file: Path) -> bytes:
 
 
 def write_master_key(file: Path, secret: bytes) -> None:
-    """Make the file, readable by its owner; a crash leaves either none or a whole one, and an existing one stays.
+    """Make the file, readable by its owner; a crash leaves either none or a whole one, and an
+    existing one stays.
 
     Raises OSError.
     """
@@ -88,9 +91,10 @@ def replace_master_key(
 ) -> None:
     """Put another key in the place of `master.key`, after `wrap_anew` brought the keyring under it.
 
-    `wrap_anew` calls what it is given while it holds the keyring and before anything there changes for others: then the new
-    key lies beside the old one, so a crash leaves one of the two that fits, and of two processes one is refused before.
-    Raises KeysUnusable, and what `wrap_anew` raises.
+    `wrap_anew` calls what it is given while it holds the keyring and before anything there changes
+    for others: then the new key lies beside the old one, so a crash leaves one of the two that
+    fits, and of two processes one is refused before. Raises KeysUnusable, and what `wrap_anew`
+    raises.
     """
     file, new = folder / FILE_NAME, folder / NEW_FILE_NAME
 
@@ -108,7 +112,8 @@ def replace_master_key(
 
 
 def folder_master_key(folder: Path, entropy: Entropy, *, may_make: bool) -> bytes:
-    """The key of `master.key` in a data folder; with `may_make` it is made if it is missing. Raises KeysUnusable."""
+    """The key of `master.key` in a data folder; with `may_make` it is made if it is missing. Raises
+    KeysUnusable."""
     file = folder / FILE_NAME
     if may_make and not file.exists():
         try:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
+import structlog
+
+from storage.engines.store import Store
 from storage.rows.codec import QueueRow
 from storage.rows.stored_rows import StoredRows
+from visibility.content.sealing import Sealing
+from visibility.contract.model import Definitions
 from visibility.state.advance import restore
 from visibility.state.archive_state import ArchiveState
+from visibility.state.rows import DamagedRecord
 from visibility.state.state import SPAN_BITS, QueueState, ShardState
 
 SLICE_ROWS = 1_000
@@ -34,6 +41,43 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
         if place % SLICE_ROWS == 0:
             yield
     return last_stamp_ms
+
+
+async def load_healed(
+    store: Store,
+    definitions: Definitions,
+    sealing: Sealing | None,
+    log: structlog.stdlib.BoundLogger,
+) -> tuple[StoredRows, ShardState, int]:
+    """Memory as the store's rows describe it, and the latest stamp; damaged queues are rebuilt first.
+
+    Raises DamagedRecord for damage that cannot be healed, and StoreFailed.
+    """
+    try:
+        return await _with_pauses(StoredRows(store), definitions, sealing)
+    except DamagedRecord as damage:
+        log.error("rows_damaged", error=str(damage))
+    known = {queue.queue_id: queue.settings.fifo for queue in definitions.all_queues()}
+    for healed in await store.heal(known):
+        messages = str(healed.missing or "")
+        log.error(
+            "queue_rebuilt", queue_id=healed.queue_id, reason=healed.reason, messages=messages
+        )
+    return await _with_pauses(StoredRows(store), definitions, sealing)
+
+
+async def _with_pauses(
+    rows: StoredRows, definitions: Definitions, sealing: Sealing | None
+) -> tuple[StoredRows, ShardState, int]:
+    """Load with pauses for the event loop. Raises DamagedRecord."""
+    state = ShardState(rows, definitions, sealing)
+    steps = load(state, rows)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return rows, state, int(end.value)
+        await asyncio.sleep(0)
 
 
 def load_at_once(state: ShardState, rows: StoredRows) -> int:

@@ -52,6 +52,11 @@ class Router:
         """The client hung up: do not wait for messages on its behalf. False if the answer comes all the same."""
         return self.shards[ticket.request.queue.shard].cancel(ticket)
 
+    def trusted_ms(self) -> int:
+        """The least time that a shard's retention acts on while a leap is not trusted yet, else 0."""
+        trusted = (shard.trusted_ms() for shard in self.shards.values())
+        return min(filter(None, trusted), default=0)
+
     def counters(self) -> dict[int, QueueCounters]:
         """Counters by queue id; a queue that never held a message may be absent."""
         return {

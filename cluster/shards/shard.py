@@ -19,7 +19,7 @@ from typing import NamedTuple
 import structlog
 
 from cluster.shards.clock import Clock, Entropy
-from cluster.shards.loading import load
+from cluster.shards.loading import load_healed
 from storage.engines.store import Store, StoreFailed
 from storage.histogram import Histogram
 from storage.rows.changes import Changes
@@ -139,7 +139,9 @@ class Shard:
         """
         store = await self._open_store()
         try:
-            rows, state, last_stamp_ms = await self._loaded(store)
+            rows, state, last_stamp_ms = await load_healed(
+                store, self._definitions, self._sealing, self._log
+            )
             highest = max(state.queues, default=0)
             if highest_queue_id is not None and highest > highest_queue_id:
                 raise CatalogOlder(
@@ -156,25 +158,6 @@ class Shard:
         self.phase = Phase.LEADING
         self._begin(is_older=store.came_back_shorter)
         self._want_turn()
-
-    async def _loaded(self, store: Store) -> tuple[StoredRows, ShardState, int]:
-        """Memory as the rows describe it, and the latest stamp; damaged queues are rebuilt first."""
-        try:
-            return await _in_slices(self._empty(store))
-        except DamagedRecord as damage:
-            self._log.error("rows_damaged", error=str(damage))
-        known = {queue.queue_id: queue.settings.fifo for queue in self._definitions.all_queues()}
-        for healed in await store.heal(known):
-            self._log.error(
-                "queue_rebuilt",
-                queue_id=healed.queue_id,
-                reason=healed.reason,
-                messages=str(healed.missing or ""),
-            )
-        return await _in_slices(self._empty(store))
-
-    def _empty(self, store: Store) -> ShardState:
-        return ShardState(StoredRows(store), self._definitions, self._sealing)
 
     def _begin(self, *, is_older: bool) -> None:
         """Commit what a crash left undone.
@@ -440,6 +423,10 @@ class Shard:
         """Long polls that wait for a message."""
         return len(self._state.waits)
 
+    def trusted_ms(self) -> int:
+        """The time that the shard's retention acts on while a leap of the clock is not trusted yet, else 0."""
+        return self._clock.trusted_ms(self._clock.now_ms())
+
     @property
     def archive(self) -> ArchiveState:
         """What waits for the archive."""
@@ -449,16 +436,3 @@ class Shard:
     def damaged(self) -> int:
         """Rows and blocks that were found damaged since the store was opened."""
         return 0 if self._rows is None else len(self._rows.damaged) + len(self._rows.unreadable)
-
-
-async def _in_slices(state: ShardState) -> tuple[StoredRows, ShardState, int]:
-    """Load with pauses for the event loop; returns the latest stamp, too. Raises DamagedRecord."""
-    rows = state.rows
-    assert isinstance(rows, StoredRows)
-    steps = load(state, rows)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return rows, state, int(end.value)
-        await asyncio.sleep(0)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.records import Entries
+from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from visibility.tests.prepared import ACCOUNT, REGION
 
@@ -47,7 +49,7 @@ class CatalogFile:
 
     async def open(self, shards: tuple[int, ...] = (0,)) -> Catalog:
         self.catalog = await Catalog.open(
-            self.file,
+            await SqliteCoordination.open(self.file),
             clock=self.clock,
             entropy=self.entropy,
             secrets=some_secrets(),
@@ -55,6 +57,10 @@ class CatalogFile:
             restore_window_ms=self.restore_window_ms,
         )
         return self.catalog
+
+    async def write(self, entries: Entries) -> None:
+        """Write records that no action would write."""
+        await self.catalog._commit(entries)
 
     async def reopen(self) -> Catalog:
         await self.catalog.close()

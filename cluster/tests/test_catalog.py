@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_rules import Waits
+from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.tests.catalog_file import MINUTE_MS, CatalogFile, owner, policy_for
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from visibility.contract.errors import (
@@ -113,12 +115,12 @@ async def test_a_deleted_name_is_taken_for_60_seconds_also_over_a_restart(
 
 async def test_a_name_may_be_taken_at_once_when_the_wait_is_off(tmp_path: Path) -> None:
     catalog = await Catalog.open(
-        tmp_path / "catalog.sqlite",
+        await SqliteCoordination.open(tmp_path / "catalog.sqlite"),
         clock=SettableClock(),
         entropy=CountingEntropy(),
         secrets=some_secrets(),
         shards=[0],
-        deleted_name_wait_ms=0,
+        waits=Waits(deleted_name_ms=0),
     )
 
     await catalog.delete_queue(await catalog.create_queue(owner("q"), {}, {}))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from cluster.catalog.records import queue_key
 from cluster.tests.catalog_file import FIFO, CatalogFile, arn_of, owner
 from visibility.contract.errors import InvalidAttributeValue, InvalidParameterValue
 
@@ -56,12 +56,11 @@ async def test_a_policy_that_older_versions_took_stays_and_can_be_changed(tmp_pa
     file = CatalogFile(tmp_path / "catalog.sqlite")
     queue = await (await file.open()).create_queue(owner("q"), {}, {})
     older = {"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Sid": "old"}]}
-    attributes = json.dumps(queue.attributes | {"Policy": json.dumps(older)})
-    await file.catalog.close()
-    with closing(sqlite3.connect(file.file, isolation_level=None)) as database:
-        database.execute("UPDATE queues SET attributes = ?", (attributes,))
+    attributes = queue.attributes | {"Policy": json.dumps(older)}
+    with_policy = msgspec.structs.replace(queue, attributes=attributes)
+    await file.write({queue_key(owner("q")): with_policy})
 
-    queue = (await file.open()).queue(*owner("q"))
+    queue = (await file.reopen()).queue(*owner("q"))
     await file.catalog.add_permission(queue, "new", ["1" * 12], ["SendMessage"])
     await file.catalog.set_attributes(queue, {"DelaySeconds": "1"})
     with pytest.raises(InvalidAttributeValue):

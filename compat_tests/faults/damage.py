@@ -49,6 +49,7 @@ HARMS = ("flip", "cut", "overwrite", "remove")
 FLIPS_SHARE = 0.75
 APART_SHARE = 0.15
 _REPEATED = 40
+_UNRELATED = ("loop_stalled", "clock_leapt")  # a slow machine
 _COUNT = re.compile(r"^holdfast_messages_quarantined(?:_total)?(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 """The service's count of messages that damage made unreadable; one that has none is taken at its word."""
 
@@ -242,9 +243,9 @@ def classify(
     """The finding for a service that started, by the verdict and by its own reports."""
     missing = len(verdict.missing)
     text = f"{missing} missing, {reported} counted; log: {reports[-1:]}"
-    wrong = [each for each in verdict.violations if each.rule != "wrong counters"]
-    if reports:  # an id that cannot be read may be taken for a new one
-        forgotten = {each.name for each in wrong if each.rule == "duplicate"}
+    wrong = verdict.violations
+    if reports:  # counters may be off, and an id that cannot be read may be taken for a new one
+        forgotten = {each.name for each in wrong if each.rule in ("duplicate", "wrong counters")}
         wrong = [each for each in wrong if each.name not in forgotten]
     counted = Finding(REPORTED, text, missing, reported, is_blocked)
     if wrong:
@@ -283,14 +284,14 @@ def _reported(node: NodeProcess) -> int | None:
 
 
 def _reports(node: NodeProcess) -> list[str]:
-    """Lines of the log that warn."""
+    """Lines of the log that warn of damage, or of anything unknown."""
     found = []
     for line in node.log.read_text(errors="replace").splitlines():
         try:
-            level = json.loads(line).get("level")
+            said = json.loads(line)
         except ValueError:
-            level = "warning"  # not a line of the log's: a traceback, say
-        if level not in ("info", "debug"):
+            said = {"level": "warning"}  # not a line of the log's: a traceback, say
+        if said.get("level") not in ("info", "debug") and said.get("event") not in _UNRELATED:
             found.append(line)
     return found
 

@@ -12,12 +12,12 @@ from compat_tests.faults.history import History, Outcome, Queue
 PATIENCE_S = 60.0
 """For a message that is hidden or delayed, since the last that was received."""
 
-_TASKS_S = 600.0
 _AT_ONCE = 16
 _TRIES = 8
 _HIDDEN_S = 600
 _FOLLOWING_S = 5.0
 _GONE = "does not exist"
+_ENDED = "Only active tasks can be cancelled"
 _COUNTERS = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesNotVisible",
@@ -30,7 +30,7 @@ async def drain(endpoint: Endpoint, history: History, *, patience_s: float = PAT
     async with caller(endpoint, history) as calls:
         for queue in history.queues.values():
             if queue.reach:
-                await _stop_moves(calls, history, queue)
+                await _stop_moves(calls, history, queue, patience_s)
     history.drain_begun = time.monotonic()
     limit = asyncio.Semaphore(_AT_ONCE)
 
@@ -41,30 +41,36 @@ async def drain(endpoint: Endpoint, history: History, *, patience_s: float = PAT
     return all(await asyncio.gather(*(empty(queue) for queue in history.queues.values())))
 
 
-async def _stop_moves(calls: Caller, history: History, queue: Queue) -> None:
-    """Wait until no move task runs, and let no message become a dead letter any more."""
-    attributes = {"RedrivePolicy": ""}
+async def _stop_moves(calls: Caller, history: History, queue: Queue, patience_s: float) -> None:
+    """Wait until no move task runs, cancelling one that takes its time, and let no message become a dead letter."""
     letters = history.queues[queue.name.replace("failing", "letters")]
+    for is_last in (False, True):
+        running = await _running_tasks(calls, letters, patience_s)
+        if running and is_last:
+            history.faults.append(f"a move task of {letters.name} does not end")
+        for handle in running:
+            await calls.call("CancelMessageMoveTask", _ENDED, TaskHandle=handle)
+    await calls.call("SetQueueAttributes", QueueUrl=queue.url, Attributes={"RedrivePolicy": ""})
+
+
+async def _running_tasks(calls: Caller, letters: Queue, patience_s: float) -> list[str]:
+    """Handles of the tasks that still run when patience ends."""
+    deadline = time.monotonic() + patience_s
     asked = {"QueueUrl": letters.url, "AttributeNames": ["QueueArn"]}
-    deadline = time.monotonic() + _TASKS_S
-    for _ in range(_TRIES):
+    running: list[str] = []
+    while time.monotonic() < deadline:
         reply = await calls.call("GetQueueAttributes", _GONE, **asked)
         if reply.outcome is Outcome.DONE:
-            break
-    else:
-        return
-    arn = reply.answer["Attributes"]["QueueArn"]
-    while time.monotonic() < deadline:
-        reply = await calls.call("ListMessageMoveTasks", SourceArn=arn, MaxResults=10)
-        states = {task["Status"] for task in reply.answer.get("Results", [])}
+            arn = reply.answer["Attributes"]["QueueArn"]
+            reply = await calls.call("ListMessageMoveTasks", SourceArn=arn, MaxResults=10)
         if reply.outcome is Outcome.REFUSED:
-            break
-        if reply.outcome is Outcome.DONE and not states & {"RUNNING", "CANCELLING"}:
-            break
+            return []
+        tasks = reply.answer.get("Results", [])
+        running = [task["TaskHandle"] for task in tasks if "TaskHandle" in task]
+        if reply.outcome is Outcome.DONE and not running:
+            return []
         await asyncio.sleep(RESTING_S)
-    else:
-        history.faults.append(f"a move task of {letters.name} does not end")
-    await calls.call("SetQueueAttributes", QueueUrl=queue.url, Attributes=attributes)
+    return running
 
 
 async def _empty(calls: Caller, history: History, queue: Queue, patience_s: float) -> bool:

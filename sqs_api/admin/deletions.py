@@ -1,5 +1,4 @@
-"""Deletions: deleting, purging and restoring queues, and dropping them when they can be restored no
-more.
+"""Deletions: delete, purge and restore queues, and drop those that can be restored no more.
 
 For every client a deleted queue does not exist and a purged one is empty, from the answer on. The
 messages are kept for the restore window.
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,29 +15,30 @@ import structlog
 
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
-from cluster.catalog.catalog_rows import KeptQueue, KeptState
+from cluster.catalog.queue_view import Kind, QueueChange
+from cluster.catalog.records import KeptQueue, KeptState
+from cluster.shards.queue_watch import PRINCIPAL, QueueWatch
 from cluster.shards.router import Router
 from visibility.contract import operations as op
-from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Progress
 
-_PRINCIPAL = "operator"
 _STEPS_MAX = 2
 """Steps of dropping and restoring that one Turn gets at most: each takes milliseconds of the event
 loop."""
 
 
 class Deletions:
-    """Belongs to the event loop's thread.
+    """Belongs to the event loop's thread. Work that goes on after an answer is resumed by the next
+    start."""
 
-    Work that goes on after an answer is resumed by the next start.
-    """
-
-    def __init__(self, catalog: Catalog, router: Router) -> None:
+    def __init__(self, catalog: Catalog, router: Router, watch: QueueWatch) -> None:
         self._catalog = catalog
         self._router = router
+        self._watch = watch
+        catalog.subscribe(self._on_change)
         self._log = structlog.get_logger("deletions")
         self._tasks: set[asyncio.Task[Any]] = set()
         self._steps = asyncio.Semaphore(_STEPS_MAX)
@@ -59,19 +58,15 @@ class Deletions:
     # -- delete and purge --------------------------------------------------------------------------
 
     async def delete(self, queue: QueueDefinition, *, force: bool = False) -> None:
-        """Delete a queue. Raises what `Catalog.delete_queue` raises."""
+        """Delete a queue; its long polls have ended then. Raises what `Catalog.delete_queue`
+        raises."""
         await self._catalog.delete_queue(queue, force=force)
-        with suppress(ServiceUnavailable):  # a shard that is away has no long polls
-            await self._ask(op.CloseQueue(), queue)
-        self._go_on()
+        await self._watch.confirmed(queue.queue_id)
 
     async def purge(self, queue: QueueDefinition, *, force: bool = False) -> None:
-        """Purge a queue. Raises what `Catalog.purge_queue` raises, and ServiceUnavailable."""
-        purged, successor = await self._catalog.purge_queue(queue, force=force)
-        # Nothing may run between the catalog's change and this: requests from here on name the
-        # successor.
-        await self._ask(op.ContinueQueue(), purged, successor)
-        self._go_on()
+        """Purge a queue. Raises what `Catalog.purge_queue` raises."""
+        await self._catalog.purge_queue(queue, force=force)
+        await self._watch.confirmed(queue.queue_id)
 
     # -- restore -----------------------------------------------------------------------------------
 
@@ -80,7 +75,7 @@ class Deletions:
         return self._catalog.restorable_queues()
 
     def messages(self, kept: KeptQueue) -> int:
-        """The number of messages that a restore would bring back."""
+        """How many messages a restore would bring back."""
         state = self._router.shards[kept.queue.shard].queue(kept.queue.queue_id)
         return 0 if state is None else state.stored
 
@@ -99,11 +94,10 @@ class Deletions:
 
     async def _restore(self, queue_id: int) -> QueueDefinition:
         queue = await self._catalog.restore_queue(queue_id)
-        with suppress(ServiceUnavailable):  # a shard that opens its store looks at every queue anew
-            if queue.queue_id == queue_id:
-                await self._ask(op.QueueChanged(), queue)
-            else:
-                await self._undisturbed(queue_id, partial(self._restore_messages, waits=False))
+        if queue.queue_id == queue_id:
+            await self._watch.confirmed(queue_id)
+        else:
+            await self._undisturbed(queue_id, partial(self._restore_messages, waits=False))
         return queue
 
     async def _restore_messages(self, queue_id: int, *, waits: bool = True) -> None:
@@ -131,7 +125,7 @@ class Deletions:
 
     async def look(self, now_ms: int, *, disk_is_short: bool = False) -> None:
         """End the windows that are over at `now_ms` (epoch), and go on with what was begun. Raises
-        aiosqlite.Error.
+        ServiceUnavailable.
 
         On a disk that is short of space, the queue that was deleted or purged first goes at once.
         """
@@ -139,6 +133,10 @@ class Deletions:
         if disk_is_short:
             await self._catalog.give_up_oldest()
         self._go_on()
+
+    def _on_change(self, change: QueueChange) -> None:
+        if change.kind is not Kind.CHANGED:  # without a window it is dropped at once
+            self._go_on()
 
     def _go_on(self) -> None:
         """Drop and restore in the background what the catalog says."""
@@ -208,6 +206,6 @@ class Deletions:
     async def _ask(
         self, operation: Operation, queue: QueueDefinition, to: QueueDefinition | None = None
     ) -> object:
-        caller = Caller(queue.account, queue.region, _PRINCIPAL)
-        request_id = f"{_PRINCIPAL}-{queue.queue_id}"
+        caller = Caller(queue.account, queue.region, PRINCIPAL)
+        request_id = f"{PRINCIPAL}-{queue.queue_id}"
         return await self._router.ask(Request(operation, queue, caller, request_id, destination=to))

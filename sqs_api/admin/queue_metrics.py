@@ -13,7 +13,7 @@ from heapq import nlargest
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_view import QueueView
 from cluster.shards.router import Router
 from visibility.contract.model import QueueDefinition
 from visibility.state.ages import OldestMessages
@@ -84,7 +84,7 @@ class QueueMetrics:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: QueueView,
         router: Router,
         wall_s: Callable[[], float],
         of_the_gateway: tuple[dict[int, int], ...],

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from auth.caller import Caller
-from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_view import QueueView
 from cluster.shards.clock import Clock
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -78,7 +78,7 @@ class Exporter:
         self,
         settings: Settings,
         router: Router,
-        catalog: Catalog,
+        catalog: QueueView,
         clock: Clock,
         *,
         store_of: Callable[[int], DurableStore],

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_view import QueueView
 from cluster.shards.clock import Clock
 from cluster.shards.shard import Shard
 from visibility.state.counts import Counts
@@ -49,7 +49,7 @@ class _Flush(NamedTuple):
 class Flows:
     """The difference between two readings. Belongs to the event loop's thread."""
 
-    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+    def __init__(self, catalog: QueueView, clock: Clock) -> None:
         self._catalog = catalog
         self._began = _Flush(clock.now_ms(), {})
         self._written: dict[int, _Flush] = {}

@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_view import QueueView
 from cluster.shards.clock import Clock
 from cluster.shards.router import Router
 from cluster.shards.shard import ArchiveLimits
@@ -60,7 +60,7 @@ class Archiving:
         self,
         settings: Settings,
         router: Router,
-        catalog: Catalog,
+        catalog: QueueView,
         clock: Clock,
         *,
         store_of: Callable[[int], DurableStore],

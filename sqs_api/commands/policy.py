@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -201,16 +200,19 @@ def _explain(asked: Asked, decision: Decision) -> None:
 
 def _queue_row(settings: Settings, asked_for: _AskedFor) -> tuple[dict[str, str], dict[str, str]]:
     """The queue's attributes and tags as the catalog has them now. Raises Refused."""
-    from cluster.catalog.catalog import CATALOG_FILE
+    from cluster.catalog.record_codec import CatalogUnreadable, StoredQueue, stored_entry
+    from cluster.catalog.records import queue_key
+    from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 
     account, region, name = asked_for.account, asked_for.region, asked_for.queue
     file = settings.data / CATALOG_FILE
-    query = "SELECT attributes, tags FROM queues WHERE account = ? AND region = ? AND name = ?"
     try:
         with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
-            row = database.execute(query, (account, region, name)).fetchone()
-    except sqlite3.Error as error:
+            records = {record.key: record.value for record in read_records(database).records}
+        key = queue_key((account, region, name or ""))
+        queue = stored_entry(key, records[key]) if key in records else None
+    except (sqlite3.Error, CatalogUnreadable) as error:
         raise Refused(f"cannot read {file}: {error}") from error
-    if row is None:
+    if not isinstance(queue, StoredQueue):
         raise Refused(f"there is no queue {name} of account {account} in {region}")
-    return json.loads(row[0]), json.loads(row[1])
+    return queue.attributes, queue.tags

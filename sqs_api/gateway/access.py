@@ -21,7 +21,7 @@ from auth.errors import AccessDenied
 from auth.identities import Identities, User
 from auth.policy import Asked, Authorizer, Decision, Principal
 from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
-from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_view import QueueView
 from cluster.keys.key_owners import NamedKey
 from cluster.keys.keyring import Keyring
 from cluster.shards.clock import Clock
@@ -70,7 +70,7 @@ class Access:
     """Decides for the gateway. Belongs to the event loop's thread."""
 
     def __init__(
-        self, catalog: Catalog, clock: Clock, keyring: Keyring, *, enforced: bool, region: str
+        self, catalog: QueueView, clock: Clock, keyring: Keyring, *, enforced: bool, region: str
     ) -> None:
         """`enforced` False: all is allowed, as in open mode.
 

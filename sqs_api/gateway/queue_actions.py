@@ -14,6 +14,7 @@ from typing import Any
 
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
+from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from sqs_api.admin.deletions import Deletions
 from visibility.contract import operations as op
@@ -39,10 +40,13 @@ MoveOperation = op.StartMessageMoveTask | op.CancelMessageMoveTask | op.ListMess
 class QueueActions:
     """Answers the catalog's actions."""
 
-    def __init__(self, catalog: Catalog, router: Router, deletions: Deletions) -> None:
+    def __init__(
+        self, catalog: Catalog, router: Router, deletions: Deletions, watch: QueueWatch
+    ) -> None:
         self._catalog = catalog
         self._router = router
         self._deletions = deletions
+        self._watch = watch
 
     def find(self, url: str, caller: Caller) -> QueueDefinition:
         """The queue a QueueUrl names, by its path alone; a bare name is the caller's own.
@@ -135,9 +139,7 @@ class QueueActions:
     ) -> None:
         queue = self.find(operation.queue_url or "", caller)
         await self._catalog.set_attributes(queue, operation.attributes or {})
-        changed = self._catalog.successor(queue.queue_id)
-        if changed is not None:
-            await self._router.ask(Request(op.QueueChanged(), changed, caller, request_id))
+        await self._watch.confirmed(queue.queue_id)
 
     async def _add_permission(
         self, operation: op.AddPermission, caller: Caller, base_url: str, request_id: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from cluster.catalog.catalog import CATALOG_FILE
+from cluster.catalog.sqlite_coordination import CATALOG_FILE
 from cluster.keys.identity_store import FILE_NAME as IDENTITIES_FILE
 from cluster.keys.keyring import FILE_NAME, Keyring
 from cluster.keys.master_key import FILE_NAME as MASTER_FILE
@@ -19,16 +19,14 @@ from cluster.keys.master_key import (
 )
 from cluster.shards.clock import Clock, Entropy
 from sqs_api.settings.config import Settings
+from storage.copies.second_copy import is_there
 from storage.engines.folder import sync_folder
 
 
 def open_keyring(
     settings: Settings, clock: Clock, entropy: Entropy, owner: str | None = None
 ) -> Keyring:
-    """Open or make the keys of the settings' data folder, which exists; for `owner` see Keyring.
-
-    Raises KeysUnusable.
-    """
+    """Open or make the keys of the settings' data folder, which exists; for `owner` see Keyring. Raises KeysUnusable."""
     file = settings.data / FILE_NAME
     read_master = partial(_master_key, settings, entropy)
     master = read_master()
@@ -62,10 +60,9 @@ def _expected(settings: Settings) -> str:
 
 
 def _master_key(settings: Settings, entropy: Entropy) -> bytes:
-    """A folder that has messages but no keys, or keys but not the one they are under, must not get
-    others."""
-    has_keys = (settings.data / FILE_NAME).exists()
-    if not has_keys and (settings.data / CATALOG_FILE).exists():
+    """A folder that has messages but no keys, or keys but not the one they are under, must not get others."""
+    has_keys = is_there(settings.data / FILE_NAME)
+    if not has_keys and is_there(settings.data / CATALOG_FILE):
         raise KeysUnusable(f"{settings.data} has queues, but their keys in {FILE_NAME} are missing")
     if settings.master_key is not None:
         try:
@@ -78,12 +75,9 @@ def _master_key(settings: Settings, entropy: Entropy) -> bytes:
 
 
 def identities_file(data: Path) -> Path:
-    """Where users and keys lie.
-
-    A folder that has lost them must not begin with a new key. Raises KeysUnusable.
-    """
+    """Where users and keys lie. A folder that has lost them must not begin with a new key. Raises KeysUnusable."""
     file = data / IDENTITIES_FILE
-    if not file.exists() and (data / CATALOG_FILE).exists():
+    if not is_there(file) and is_there(data / CATALOG_FILE):
         raise KeysUnusable(
             f"{data} has queues, but its users and keys in {IDENTITIES_FILE} are missing; "
             "restore a backup, or make new ones with holdfast credentials add"

@@ -6,6 +6,9 @@ import asyncio
 from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_rules import Waits
+from cluster.catalog.sqlite_coordination import SqliteCoordination
+from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.tests.archive_rules import LIMITS
@@ -14,7 +17,7 @@ from cluster.tests.world import FragileStore
 from sqs_api.admin.deletions import Deletions
 from storage.tests.on_disk import opener
 from visibility.contract.model import Request
-from visibility.contract.outcomes import Answer
+from visibility.state.waiters import OnAnswer, Ticket
 
 _FOREVER_MS = 10**12
 
@@ -39,17 +42,16 @@ class StoppingRouter(Router):
         """Answer so many requests; `decides_last`: decide one more."""
         self._left, self._decides_last = requests, decides_last
 
-    async def ask(self, request: Request) -> Answer:
+    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
         if self._left is None:
-            return await super().ask(request)
+            return super().submit(request, on_answer)
         self._left -= 1
         if self._left >= 0:
-            return await super().ask(request)
+            return super().submit(request, on_answer)
         if self._left == -1 and self._decides_last:
-            await super().ask(request)
+            super().submit(request, lambda answer: None)
         self.stopped.set()
-        never: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        return await never
+        return Ticket(request, on_answer)
 
 
 class Process:
@@ -70,14 +72,13 @@ class Process:
 
     async def start(self) -> None:
         self.catalog = await Catalog.open(
-            self._file,
+            await SqliteCoordination.open(self._file),
             clock=self.clock,
             entropy=self._entropy,
             secrets=some_secrets(),
             shards=[0],
             restore_window_ms=_FOREVER_MS,
-            deleted_name_wait_ms=0,
-            purge_interval_ms=0,
+            waits=Waits(0, 0),
         )
         self.shard = Shard(
             0,
@@ -90,7 +91,8 @@ class Process:
         await self.shard.start(self.catalog.highest_queue_id)
         self.router = Router([self.shard])
         self.stopping = StoppingRouter(self.shard)
-        self.deletions = Deletions(self.catalog, self.stopping)
+        watch = QueueWatch(self.catalog, self.stopping)
+        self.deletions = Deletions(self.catalog, self.stopping, watch)
         await self.deletions.look(self.clock.now_ms())
 
     async def stop(self) -> None:

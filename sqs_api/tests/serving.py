@@ -15,8 +15,11 @@ from auth.caller import Caller
 from auth.credentials import AccessKey
 from auth.unverified import open_caller
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_rules import Waits
+from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.keys.keyring import Keyring
 from cluster.shards.clock import SystemClock, SystemEntropy
+from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import OpenStore, Shard
 from sqs_api.admin.access import AdminAccess
@@ -129,6 +132,7 @@ class Service:
         self._listeners: list[asyncio.Server] = []
         self._clients: list[Client] = []
         self.keyring: Keyring
+        self.deletions: Deletions
         self.access: Access
         self.disk: DiskSpace
         self.port = 0
@@ -223,13 +227,12 @@ async def running(
     clock, entropy = SystemClock(), SystemEntropy()
     keyring = Keyring(Path(":memory:"), bytes(32), clock, entropy)
     catalog = await Catalog.open(
-        Path(":memory:"),
+        await SqliteCoordination.open(Path(":memory:")),
         clock=clock,
         entropy=entropy,
         secrets=keyring.secrets,
         shards=[0],
-        deleted_name_wait_ms=0,
-        purge_interval_ms=0,
+        waits=Waits(0, 0),
     )
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
@@ -241,6 +244,8 @@ async def running(
         sealing=sealer,
     )
     router = Router([shard])
+    watch = QueueWatch(catalog, router)
+    deletions = Deletions(catalog, router, watch)
     await shard.start()
     accounting = accounting or Accounting()
     metrics = Metrics(accounting)
@@ -249,7 +254,7 @@ async def running(
     origins = AllowedOrigins(browser_origins)
     gateway = Gateway(
         authenticate=authenticate,
-        queues=QueueActions(catalog, router, Deletions(catalog, router)),
+        queues=QueueActions(catalog, router, deletions, watch),
         router=router,
         accounting=accounting,
         clock=clock,
@@ -265,6 +270,7 @@ async def running(
     metrics.attach(QueueMetrics(catalog, router, clock.wall_s, counted, 500))
     service = Service(gateway, shard, catalog, metrics)
     service.keyring = keyring
+    service.deletions = deletions
     service.access = access
     service.pages = AdminPages(
         metrics,

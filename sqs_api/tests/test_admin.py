@@ -12,9 +12,7 @@ import pytest_asyncio
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
-from cluster.shards.router import Router
 from sqs_api.admin.actions import LIST_DELETED_QUEUES, RESTORE_QUEUE
-from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.pages import AdminPages
 from sqs_api.admin.queue_pages import list_deleted, restore_deleted
 from sqs_api.http.server import SqsServer
@@ -116,7 +114,7 @@ async def test_a_stranger_cannot_make_new_series(service: Service) -> None:
 
 
 def _pages(service: Service, *, answers_anyone: bool = True) -> AdminPages:
-    deletions = Deletions(service.catalog, Router([service.shard]))
+    deletions = service.deletions
     return AdminPages(
         service.metrics,
         lambda: True,

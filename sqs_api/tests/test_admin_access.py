@@ -17,7 +17,6 @@ from cluster.shards.clock import SystemClock
 from compat_tests.certificates import Authority
 from sqs_api.admin.access import AdminRequest
 from sqs_api.admin.actions import ADMIN_ACTIONS, PAGES, RESERVED, AdminPage
-from sqs_api.admin.admission import admin_answers
 from sqs_api.admin.service_note import ServiceNote, read_note
 from sqs_api.http.origins import KnownHosts
 from sqs_api.http.server import loopback_of
@@ -141,10 +140,7 @@ async def test_a_user_may_do_what_a_policy_names_and_nothing_else(
 async def test_every_row_of_the_table_is_answered(closed: Served) -> None:
     node = closed.node
 
-    assert (
-        admin_answers(node._backups, node._catalog, node._deletions, node._lake).keys()
-        == ADMIN_ACTIONS
-    )
+    assert node.owner.answers().keys() == ADMIN_ACTIONS
 
 
 async def test_a_presigned_address_is_not_taken(closed: Served, root: SigningKey) -> None:
@@ -312,8 +308,8 @@ async def test_commands_on_this_machine_need_no_options(
     for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID"):
         monkeypatch.delenv(name, raising=False)
     async with serving(data, auth=AuthMode.SIGV4, restore_deleted_s=1000) as served:
-        queue = await served.node._catalog.create_queue(("0" * 12, "us-east-1", "q"), {}, {})
-        await served.node._catalog.delete_queue(queue)
+        queue = await served.node.owner.catalog.create_queue(("0" * 12, "us-east-1", "q"), {}, {})
+        await served.node.owner.catalog.delete_queue(queue)
         backup = await asyncio.to_thread(run, "backup", tmp_path / "b")
         restored = await asyncio.to_thread(run, "restore-queue", "q")
         again = await asyncio.to_thread(run, "restore-queue", "q", "--data", data)

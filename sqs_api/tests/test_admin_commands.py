@@ -29,7 +29,7 @@ PLACES = (("1" * 12, REGION), ("2" * 12, "eu-west-1"), ("2" * 12, REGION))
 
 
 async def _delete(served: Served, account: str, region: str) -> None:
-    catalog = served.node._catalog
+    catalog = served.node.owner.catalog
     queue = await catalog.create_queue((account, region, "q"), {}, {})
     await catalog.delete_queue(queue)
 
@@ -122,7 +122,7 @@ async def test_idle_connections_do_not_keep_commands_out(data: Path, tmp_path: P
         note = read_note(data)
         assert note is not None
         local = urlsplit(note.admin_url)
-        _, pages_server = served.node._server._servers
+        _, pages_server = served.node.worker.transport._servers
         with ExitStack() as idle:
             for _ in range(64):
                 address = (local.hostname or "", local.port or 0)

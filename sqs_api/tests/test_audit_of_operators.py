@@ -45,8 +45,8 @@ async def test_what_is_asked_of_the_pages_is_noted_with_who_asked(
 ) -> None:
     target = tmp_path / "b"
     async with serving(data, auth=AuthMode.SIGV4, restore_deleted_s=1000) as served:
-        queue = await served.node._catalog.create_queue((ACCOUNT, "us-east-1", "q"), {}, {})
-        await served.node._catalog.delete_queue(queue)
+        queue = await served.node.owner.catalog.create_queue((ACCOUNT, "us-east-1", "q"), {}, {})
+        await served.node.owner.catalog.delete_queue(queue)
         note = read_note(data)
         assert note is not None
         for command in (("backup", target), ("backup", target), ("restore-queue", "q")):
@@ -83,7 +83,7 @@ async def test_what_jobs_ask_for_is_noted(data: Path, tmp_path: Path) -> None:
 async def test_who_was_denied_a_page_is_noted(data: Path) -> None:
     tenant = run("credentials", "--data", data, "add", "--account", "2" * 12).out
     async with serving(data, auth=AuthMode.SIGV4) as served:
-        key = served.node._credentials.find(tenant.split("=")[1].split()[0])
+        key = served.node.owner.credentials.find(tenant.split("=")[1].split()[0])
         assert key is not None
         await served.ask_page("POST", "backups", b"{}")
         tenants = SigningKey(key.access_key_id, key.secret_access_key, "us-east-1")

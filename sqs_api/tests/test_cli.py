@@ -193,10 +193,15 @@ def test_another_master_key_is_refused_with_the_one_that_is_expected(
 def test_damaged_keys_are_refused_in_one_line(data: Path) -> None:
     for suffix in ("-wal", "-shm"):
         (data / f"identities.sqlite{suffix}").unlink(missing_ok=True)
+    known = run("credentials", "--data", data, "list")
     (data / "identities.sqlite").write_bytes(b"no database" * 1000)
+    repaired = run("credentials", "--data", data, "list")
+    for name in ("identities.sqlite", "identities.sqlite.copy"):
+        (data / name).write_bytes(b"no database" * 1000)
 
     said = run("credentials", "--data", data, "list")
 
+    assert (repaired.status, repaired.out) == (0, known.out)
     assert said.status != 0
     assert "cannot open users and keys" in said.err
 

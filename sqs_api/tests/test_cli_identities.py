@@ -250,7 +250,7 @@ async def test_policy_check_names_what_it_cannot_check(data: Path) -> None:
     async with serving(data, auth=AuthMode.SIGV4) as served:
         for name, attributes in (("plain", {}), ("unknown", unknown), ("managed", managed)):
             place = ("0" * 12, "us-east-1", name)
-            await served.node._catalog.create_queue(place, attributes, {})
+            await served.node.owner.catalog.create_queue(place, attributes, {})
 
     def refusal(action: str, *queue: str) -> str:
         said = run("policy", "check", "--data", data, "--action", action, *queue)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.catalog.catalog_rows import KeptState
+from cluster.catalog.records import KeptState
 from cluster.shards.clock import SystemClock
 from sqs_api.tests.served import serving
 
@@ -27,9 +27,9 @@ async def test_a_deleted_queue_survives_a_start_with_a_clock_that_is_ahead(
     ahead = partial(SystemClock, wall=lambda: time.time() + DAY_S)
     monkeypatch.setattr("sqs_api.node.SystemClock", ahead)
     async with serving(tmp_path / "data", restore_deleted_s=3600) as served:
-        await served.node._look_at_deletions()
+        await served.node.owner._look_at_deletions()
 
-        (kept,) = served.node._catalog.kept
+        (kept,) = served.node.owner.catalog.kept
         assert kept.state is KeptState.KEPT
 
 
@@ -41,6 +41,6 @@ async def test_one_leap_is_counted_once(tmp_path: Path, monkeypatch: pytest.Monk
         await served.call("CreateQueue", QueueName="q")
         ahead_s = DAY_S
         await served.send("a")
-        await served.node._look_at_deletions()
+        await served.node.owner._look_at_deletions()
 
         assert served.node._clock_leaps == 1

@@ -1,18 +1,22 @@
-"""Files beside the shards that are gone or were changed stop the start in one line that names
-them."""
+"""Files beside the shards that are gone or were changed: the second copy is used, or the start refused in one line."""
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cluster.copies.backup import back_up_closed
+from cluster.copies.restore import restore
+from cluster.copies.verify import FolderCheck
 from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import Settings
-from sqs_api.tests.served import filled
+from sqs_api.tests.served import filled, names, serving
+from storage.copies.manifest import BackupRefused
+
+SMALL_FILES = ("catalog.sqlite", "identities.sqlite", "keyring.sqlite")
 
 
 def _refusal(data: Path) -> str:
@@ -33,27 +37,85 @@ def test_lost_users_and_keys_are_not_replaced_by_a_new_key(tmp_path: Path) -> No
     assert "identities.sqlite are missing" in _refusal(data)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "attributes = '{\"a'",
-        "attributes = '{}'",
-        "attributes = '[]'",
-        "attributes = replace(attributes, '345600', '3456x0')",
-        "tags = X'FF'",
-        "tags = 7",
-        "receipt_key = X'00'",
-        "receipt_key = 7",
-    ],
-)
-def test_a_changed_queue_in_the_catalog_is_named(tmp_path: Path, damage: str) -> None:
+async def _served(data: Path) -> list[str]:
+    """The bodies that a start on the folder serves."""
+    async with serving(data) as served:
+        bodies: list[str] = []
+        for queue in ("q", "other"):
+            answer = await served.call(
+                "ReceiveMessage", QueueUrl=queue, MaxNumberOfMessages=10, VisibilityTimeout=0
+            )
+            bodies += [message["Body"] for message in answer["Messages"]]
+    return sorted(bodies)
+
+
+def _places(file: Path) -> Iterator[int]:
+    """Bytes that are sure to be live: of the header, of the schema, of the last page's last rows."""
+    size = file.stat().st_size
+    yield from (0, 17, 18, 60, 100, 4000, 8191, size - 1)
+
+
+@pytest.mark.parametrize("name", SMALL_FILES)
+def test_a_flipped_bit_in_a_small_file_loses_no_queue_and_no_message(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     data = filled(tmp_path / "data")
-    file = data / "catalog.sqlite"
-    with closing(sqlite3.connect(file)) as database, database:
-        database.execute(f"UPDATE queues SET {damage} WHERE name = 'q'")
+    file = data / name
+    for at in _places(file):
+        flipped = bytearray(file.read_bytes())
+        flipped[at] ^= 1 << at % 8
+        file.write_bytes(flipped)
+
+        assert asyncio.run(_served(data)) == ["a", "b", "c"], at
+    lines = [line for line in caplog.messages if line.startswith("second_copy_used")]
+    said = f"second_copy_used: {file} was written anew from {name}.copy: "
+    assert lines
+    assert all(line.startswith(said) for line in lines)
+
+
+@pytest.mark.parametrize("name", SMALL_FILES)
+def test_a_small_file_of_which_both_copies_are_damaged_names_a_way_out(
+    tmp_path: Path, name: str
+) -> None:
+    data = filled(tmp_path / "data")
+    for file in (data / name, data / f"{name}.copy"):
+        file.write_bytes(b"no database" * 1000)
 
     text = _refusal(data)
 
-    assert str(file) in text
-    assert "queue 'q' cannot be read" in text
+    assert str(data) in text
+    assert f"{name}.copy is damaged too" in text
+    assert "Restore a backup with holdfast restore" in text
     assert "\n" not in text
+
+
+@pytest.mark.parametrize("name", SMALL_FILES)
+def test_a_backup_of_a_damaged_small_file_is_sound_and_its_restore_has_both_copies(
+    tmp_path: Path, name: str
+) -> None:
+    data = filled(tmp_path / "data")
+    for damaged in (b"no database" * 1000, None):
+        if damaged is None:
+            (data / name).unlink()
+        else:
+            (data / name).write_bytes(damaged)
+        target = tmp_path / f"backup {damaged is None}"
+        made = back_up_closed(data, target, version="0", made_at_ms=0, with_master_key=True)
+        restored = tmp_path / f"restored {damaged is None}"
+        restore(target, restored)
+
+        assert f"{name}.copy" not in {file.path for file in made.files}
+        assert {f"{each}.copy" for each in SMALL_FILES} <= names(restored)
+        assert not list(FolderCheck(restored).findings())
+        assert asyncio.run(_served(restored)) == ["a", "b", "c"]
+
+
+def test_no_backup_is_made_of_a_small_file_of_which_both_copies_are_damaged(tmp_path: Path) -> None:
+    data = filled(tmp_path / "data")
+    for file in ("keyring.sqlite", "keyring.sqlite.copy"):
+        (data / file).write_bytes(b"no database" * 1000)
+
+    with pytest.raises(BackupRefused, match=r"keyring\.sqlite\.copy is damaged too"):
+        back_up_closed(data, tmp_path / "backup", version="0", made_at_ms=0, with_master_key=False)
+
+    assert names(tmp_path / "backup") == set()

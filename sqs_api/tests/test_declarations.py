@@ -66,14 +66,14 @@ async def _running(settings: Settings) -> AsyncIterator[Node]:
 
 
 def _queues(node: Node) -> dict[str, Any]:
-    return {queue.name: queue for queue in node._catalog}
+    return {queue.name: queue for queue in node.owner.catalog}
 
 
 async def test_declared_queues_and_users_are_there(tmp_path: Path) -> None:
     async with _running(_settings(tmp_path)) as node:
         queues = _queues(node)
-        (user,) = node._identities.users()
-        (key,) = node._identities.all_keys()
+        (user,) = node.owner.identities.users()
+        (key,) = node.owner.identities.all_keys()
 
     orders = queues["orders"]
     assert (orders.account, orders.region, orders.tags) == ("1" * 12, "us-east-1", {"team": "shop"})
@@ -104,9 +104,9 @@ async def test_a_second_start_changes_nothing_and_the_file_wins_for_what_it_name
 ) -> None:
     async with _running(_settings(tmp_path)) as node:
         first = _queues(node)
-        await node._catalog.set_attributes(first["orders"], {"DelaySeconds": "7"})
+        await node.owner.catalog.set_attributes(first["orders"], {"DelaySeconds": "7"})
         by_hand = _queues(node)
-        await node._catalog.create_queue(("1" * 12, "us-east-1", "other"), {}, {})
+        await node.owner.catalog.create_queue(("1" * 12, "us-east-1", "other"), {}, {})
     async with _running(_settings(tmp_path)) as node:
         second = _queues(node)
         assert node.first_key is None
@@ -131,7 +131,7 @@ async def test_a_key_of_the_account_can_be_known_beforehand(
 
     for _ in range(2):
         async with _running(_settings(tmp_path, "")) as node:
-            (key,) = node._identities.all_keys()
+            (key,) = node.owner.identities.all_keys()
             assert node.first_key is None
 
     assert (key.access_key_id, key.secret_access_key, key.user) == (
@@ -144,9 +144,9 @@ async def test_a_key_of_the_account_can_be_known_beforehand(
 async def test_a_declared_key_that_was_disabled_stays_so(tmp_path: Path) -> None:
     for enabled in (True, False):
         async with _running(_settings(tmp_path)) as node:
-            (key,) = node._identities.all_keys()
+            (key,) = node.owner.identities.all_keys()
             assert key.enabled is enabled
-            node._identities.set_key_enabled("AKIAANN", False)
+            node.owner.identities.set_key_enabled("AKIAANN", False)
 
 
 @pytest.mark.parametrize(

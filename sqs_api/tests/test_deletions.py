@@ -12,6 +12,8 @@ import pytest_asyncio
 import structlog
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.sqlite_coordination import SqliteCoordination
+from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
@@ -24,6 +26,7 @@ from visibility.contract import operations as op
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Answer, Deliveries
+from visibility.state.waiters import OnAnswer, Ticket
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, CALLER, REGION
 
@@ -46,8 +49,9 @@ class Kept:
             definitions=catalog,
         )
         self.router = Router([self.shard])
-        self.deletions = Deletions(catalog, self.router)
-        self.actions = QueueActions(catalog, self.router, self.deletions)
+        watch = QueueWatch(catalog, self.router)
+        self.deletions = Deletions(catalog, self.router, watch)
+        self.actions = QueueActions(catalog, self.router, self.deletions, watch)
 
     async def make(self, name: str = "q") -> QueueDefinition:
         """A queue with one message."""
@@ -83,7 +87,7 @@ class Kept:
 async def kept() -> AsyncIterator[Kept]:
     clock = SettableClock()
     catalog = await Catalog.open(
-        Path(":memory:"),
+        await SqliteCoordination.open(Path(":memory:")),
         clock=clock,
         entropy=CountingEntropy(),
         secrets=some_secrets(),
@@ -302,6 +306,59 @@ async def test_a_purge_that_a_crash_kept_from_the_shard_is_finished_by_the_start
     assert (successor.first_sequence, successor.next_sequence) == (2, 3)
     await kept.router.ask(prepared.delete(kept.queue(), Receipt(1, 1)))
     assert await kept.received() == ["new"]
+
+
+async def test_a_purge_whose_caller_is_gone_reaches_the_shard_all_the_same(kept: Kept) -> None:
+    await kept.make()
+    purge = asyncio.create_task(kept.purge())
+    await settled(3)
+    purge.cancel()
+    await asyncio.wait([purge])
+    await kept.make("another")  # the catalog writes one thing after the other
+
+    await kept.router.ask(prepared.send(kept.queue(), "new"))
+
+    successor = kept.shard.queue(kept.queue().queue_id)
+    assert successor is not None
+    assert (kept.queue().queue_id, successor.first_sequence) == (2, 2)
+
+
+async def test_what_changed_while_the_shard_was_away_it_finds_out_when_it_loads(
+    kept: Kept,
+) -> None:
+    await kept.make()
+    await kept.shard.stop()
+
+    await kept.purge()
+    await kept.catalog.set_attributes(kept.queue(), {"DelaySeconds": "9"})
+    await kept.shard.start()
+
+    assert await kept.received() == []
+    await kept.router.ask(prepared.send(kept.queue(), "new"))
+    successor = kept.shard.queue(kept.queue().queue_id)
+    assert successor is not None
+    assert successor.first_sequence == 2
+
+
+async def test_no_request_names_a_changed_queue_before_its_shard_has_heard(kept: Kept) -> None:
+    queue = await kept.make()
+    first: list[str] = []
+    submit = kept.router.submit
+
+    def noted(request: Request, on_answer: OnAnswer) -> Ticket:
+        first.append(type(request.operation).__name__)
+        return submit(request, on_answer)
+
+    kept.router.submit = noted  # type: ignore[method-assign]
+
+    async def send_once_purged() -> None:
+        while kept.queue() == queue:  # noqa: ASYNC110  as soon as a request could name it
+            await asyncio.sleep(0)
+        await kept.router.ask(prepared.send(kept.queue(), "new"))
+
+    await asyncio.gather(kept.purge(), send_once_purged())
+
+    assert first == ["ContinueQueue", "SendMessage"]
 
 
 async def test_a_purge_after_a_purge_goes_on_counting(kept: Kept) -> None:

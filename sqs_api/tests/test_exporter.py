@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.shards.clock import SystemClock
 from cluster.shards.router import Router
 from cluster.shards.shard import ArchiveLimits, Shard
@@ -42,7 +43,11 @@ _PATIENCE_S = 120
 async def exporter(tmp_path: Path) -> AsyncIterator[Exporter]:
     clock, entropy = SystemClock(), CountingEntropy()
     catalog = await Catalog.open(
-        Path(":memory:"), clock=clock, entropy=entropy, secrets=some_secrets(), shards=[0]
+        await SqliteCoordination.open(Path(":memory:")),
+        clock=clock,
+        entropy=entropy,
+        secrets=some_secrets(),
+        shards=[0],
     )
     store = open_store(tmp_path / "shard", StoreOptions(Durability.MEMORY))
     shard = Shard(

@@ -68,7 +68,7 @@ async def test_long_polls_end_with_an_empty_200(served: Served) -> None:
     for number, poller in enumerate(pollers):
         chunked = POLL.replace(b"Content-Length: ", b"Expect: nothing\r\nContent-Length: ")
         await poller.send(chunked if number % 2 else POLL)
-    await until(lambda: served.node._gateway.outstanding == 4)
+    await until(lambda: served.node.worker.gateway.outstanding == 4)
 
     async with asyncio.timeout(WAIT_S):
         await served.node.stop()
@@ -125,7 +125,7 @@ async def _send_until_closed(client: Client) -> tuple[int, int]:
 
 async def test_stop_under_load_answers_every_request_it_began(served: Served) -> None:
     senders = [asyncio.create_task(_send_until_closed(await served.connect())) for _ in range(48)]
-    await until(lambda: served.node._gateway._ids > 200)
+    await until(lambda: served.node.worker.gateway._ids > 200)
 
     async with asyncio.timeout(WAIT_S):
         await served.node.stop()

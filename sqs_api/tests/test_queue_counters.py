@@ -9,6 +9,8 @@ from typing import Any
 import pytest_asyncio
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.sqlite_coordination import SqliteCoordination
+from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
@@ -60,7 +62,7 @@ class Service:
 async def service() -> AsyncIterator[Service]:
     clock = SettableClock()
     catalog = await Catalog.open(
-        Path(":memory:"),
+        await SqliteCoordination.open(Path(":memory:")),
         clock=clock,
         entropy=CountingEntropy(),
         secrets=some_secrets(),
@@ -103,12 +105,13 @@ async def test_a_restored_queue_does_not_count_again_what_it_counted_before(
 ) -> None:
     queue = await service.sent_to("q")
     await service.flushed()
-    deletions = Deletions(service.catalog, service.router)
-    actions = QueueActions(service.catalog, service.router, deletions)
+    watch = QueueWatch(service.catalog, service.router)
+    deletions = Deletions(service.catalog, service.router, watch)
+    actions = QueueActions(service.catalog, service.router, deletions, watch)
     await actions.answer(op.DeleteQueue(queue_url="q"), CALLER, "http://h", "r")
     assert await service.flushed() == []
 
-    await Deletions(service.catalog, service.router).restore(queue.queue_id)
+    await deletions.restore(queue.queue_id)
 
     (row,) = await service.flushed()
     assert (row["sent"], row["visible"]) == (0, 1)

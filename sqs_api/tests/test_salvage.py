@@ -174,6 +174,7 @@ def test_damaged_tail_of_a_file_without_a_copy_is_named(source: Path, tmp_path: 
 
 def test_damaged_format_file_is_made_anew(source: Path, tmp_path: Path) -> None:
     flip(source / "format.json", 5)
+    flip(source / "format.json.copy", 5)
 
     said, bodies = salvaged(source, tmp_path / "new")
 
@@ -206,9 +207,11 @@ def test_folder_in_use_or_target_with_contents_is_refused(source: Path, tmp_path
 
 
 @pytest.mark.parametrize("name", ["catalog.sqlite", "keyring.sqlite"])
-def test_damaged_catalog_or_keyring_is_refused(source: Path, tmp_path: Path, name: str) -> None:
-    file = source / name
-    file.write_bytes(b"\0" * 200 + file.read_bytes()[200:])
+def test_catalog_or_keyring_whose_copies_are_both_damaged_is_refused(
+    source: Path, tmp_path: Path, name: str
+) -> None:
+    for file in (source / name, source / f"{name}.copy"):
+        file.write_bytes(b"\0" * 200 + file.read_bytes()[200:])
 
     said = run("salvage", source, "--data", tmp_path / "new")
 

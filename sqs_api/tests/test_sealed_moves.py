@@ -300,9 +300,9 @@ async def test_node_seals_what_moves_to_a_sealed_queue(tmp_path: Path) -> None:
         for _ in range(2):
             await served.call("ReceiveMessage", QueueUrl="source", VisibilityTimeout=0)
 
-        served.node._keyring.set_enabled("orders", False)
+        served.node.owner.keyring.set_enabled("orders", False)
         refused = await served.ask(json_request("ReceiveMessage", QueueUrl="dead"))
-        served.node._keyring.set_enabled("orders", True)
+        served.node.owner.keyring.set_enabled("orders", True)
 
         assert refused.json["__type"].endswith("KmsDisabled")
         assert list(await served.receive("dead")) == ["kept"]

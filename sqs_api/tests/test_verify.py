@@ -18,6 +18,7 @@ from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import filled, names, serving
 from storage.copies.files import files_below
 from storage.copies.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest
+from storage.copies.second_copy import open_with_copy, tables
 from storage.engines.live_files import note_of
 from storage.rows.keys import message_key
 from storage.tests.on_disk import changing, note_more, rows_of
@@ -157,9 +158,9 @@ def test_verify_names_queue_and_message_of_a_damaged_row(closed: Path) -> None:
 
 
 def test_verify_finds_a_catalog_that_is_older_than_its_shards(closed: Path) -> None:
-    for statement in ("DELETE FROM queues", "UPDATE sqlite_sequence SET seq = 1"):
-        with closing(sqlite3.connect(closed / "catalog.sqlite")) as catalog, catalog:
-            catalog.execute(statement)
+    with closing(open_with_copy(closed / "catalog.sqlite", tables(""))) as catalog:
+        catalog.execute("DELETE FROM records WHERE key LIKE 'queues/%'")
+        catalog.execute("UPDATE records SET value = X'31' WHERE key = 'ids/queue'")
 
     said = run("verify", closed)
 
@@ -182,13 +183,45 @@ def test_verify_of_another_folder_is_wrong_use(tmp_path: Path) -> None:
 
 
 def test_verify_finds_messages_whose_key_is_missing(closed: Path) -> None:
-    with closing(sqlite3.connect(closed / "keyring.sqlite")) as keyring, keyring:
+    with closing(open_with_copy(closed / "keyring.sqlite", tables(""))) as keyring:
         keyring.execute("DELETE FROM data_keys")
 
     said = run("verify", closed)
 
     assert said.status == 1
     assert said.out.count(", is missing\n") == 3
+    assert said.out.count("\n") == 4
+
+
+@pytest.mark.parametrize("name", ["catalog.sqlite", "identities.sqlite", "keyring.sqlite"])
+def test_verify_finds_one_changed_value_in_a_small_file_or_its_copy(
+    closed: Path, name: str
+) -> None:
+    for file, table in ((closed / name, "checksum"), (closed / f"{name}.copy", "copied_checksum")):
+        sound = file.read_bytes()
+        with closing(sqlite3.connect(file)) as database, database:
+            database.execute(f"UPDATE {table} SET state = zeroblob(56)")
+        said = run("verify", closed)
+        assert said.status == 1
+        assert said.out.splitlines()[0] == f"{file.name}: its checksum is damaged"
+        file.write_bytes(sound)
+    (closed / f"{name}.copy").unlink()
+
+    said = run("verify", closed)
+
+    assert said.out.splitlines()[0] == f"{name}.copy: there is none"
+
+
+def test_verify_names_a_database_that_is_older_than_its_second_copy(closed: Path) -> None:
+    file = closed / "keyring.sqlite"
+    older = file.read_bytes()
+    with closing(open_with_copy(file, tables(""))) as keyring:
+        keyring.execute("UPDATE named_keys SET enabled = 0")
+    file.write_bytes(older)
+
+    said = run("verify", closed)
+
+    assert said.out.splitlines()[0] == "keyring.sqlite: it is older than its second copy"
 
 
 @pytest.mark.parametrize(

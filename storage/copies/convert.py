@@ -2,6 +2,7 @@
 
     DATA/shard-0            stays as it is: the backup
     DATA/shard-0-format-4   a copy on hard links, with RocksDB's log replayed and flushed
+    DATA/catalog.sqlite.format-3    a copy of the catalog, which the next start turns into records
     DATA/format.json        is switched last, and kept as format-3.json
 
 Killed at any step, it starts again from the beginning, or the old version still opens the folder.
@@ -13,6 +14,7 @@ import fcntl
 import os
 import re
 import shutil
+import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,8 +24,7 @@ from zlib import crc32
 import msgspec
 from rocksdict import AccessType, DBRecoveryMode, Rdict
 
-from storage.copies.files import FOLDER_MODE, copy_file
-from storage.engines.durable import log_folder
+from storage.copies.files import FOLDER_MODE, copy_database, copy_file, sync_file
 from storage.engines.folder import (
     FORMAT_FILE,
     FolderRefused,
@@ -42,6 +43,7 @@ from visibility.state.rows import DamagedRecord
 
 OLD_FORMAT = 3
 KEPT_FORMAT_FILE = "format-3.json"
+KEPT_CATALOG = "catalog.sqlite.format-3"
 _ENDING = "-format-4"
 _NEVER_CHANGES = ".sst"
 _LOCK = "LOCK"
@@ -49,6 +51,8 @@ _LOCK = "LOCK"
 _NOT_COPIED = (_LOCK, "LOG")
 _CORRUPTION = "Corruption: "
 _NOTE = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")
+_BESIDE = (".log", ".files", ".files.new", ".copies", ".damaged", ".unreadable")
+"""Endings of what lies beside a shard's folder (storage/engines/folder.py)."""
 _UNKNOWN = sys.maxsize
 """Of a note that cannot be read: it may have told of any change."""
 
@@ -74,13 +78,14 @@ def convert(data: Path, *, accepts_loss: bool = False) -> list[Path]:
                 with suppress(OSError):
                     _remove(data / new[number])
                 raise
+        _keep_catalog(data)
         kept = data / KEPT_FORMAT_FILE
         kept.unlink(missing_ok=True)
         copy_file(data / FORMAT_FILE, kept)
         sync_folder(data)
         write_format(data, new)
     beside = [file for folder in old.values() for file in (folder, _note_of(folder))]
-    return [file for file in (*beside, kept) if file.exists()]
+    return [file for file in (*beside, kept, data / KEPT_CATALOG) if file.exists()]
 
 
 def _old_shards(data: Path) -> dict[str, Path]:
@@ -124,10 +129,26 @@ def _locked(data: Path, shard: Path) -> Iterator[None]:
 
 
 def _remove(shard: Path) -> None:
-    """Remove what an attempt made."""
-    for leftover in (shard, log_folder(shard)):
-        if leftover.exists():
+    """Remove what an attempt made, or a service on a folder that the old version used again since."""
+    for ending in ("", *_BESIDE):
+        leftover = shard.with_name(shard.name + ending)
+        if leftover.is_dir():
             shutil.rmtree(leftover)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+def _keep_catalog(data: Path) -> None:
+    catalog, kept = data / "catalog.sqlite", data / KEPT_CATALOG
+    if not catalog.exists():
+        return  # a first start was cut off
+    for leftover in (kept, kept.with_name(f"{kept.name}-journal")):
+        leftover.unlink(missing_ok=True)
+    try:
+        copy_database(catalog, kept)
+    except sqlite3.Error as error:
+        raise StoreFailed(f"cannot copy {catalog}: {error}") from error
+    sync_file(kept)
 
 
 def _convert_shard(old: Path, new: Path, *, accepts_loss: bool) -> None:

@@ -1,6 +1,8 @@
-"""The data folder: its format version and the map from shards to folders, both fixed when the folder is made.
+"""The data folder: its format version and the map from shards to folders, fixed at its creation.
 
     DATA/format.json     {"format": 4, "shards": {"0": "shard-0"}, "crc32": 1234}
+    DATA/*.copy          second copies of format.json (here), and of the catalog, the keyring and
+                         the identities (storage/copies/second_copy.py)
     DATA/shard-0/        RocksDB of shard 0
     DATA/shard-0.files   the live files of that database, shard-0.copies/ copies of them (live_files.py)
     DATA/shard-0.damaged/  files that were replaced by their copies (restored_files.py)
@@ -17,6 +19,7 @@ More shards and more folders can be added later without touching what is there.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -26,10 +29,14 @@ from zlib import crc32
 from storage.rows.keys import FORMAT_VERSION
 
 FORMAT_FILE = "format.json"
+_COPY = "format.json.copy"
+_MISSING = "it is missing"
+_log = logging.getLogger("holdfast.files")
 _CHECKED = (3, 4)
 """Formats of which the file has a checksum that this version knows."""
 _MAY_BE_THERE = re.compile(
-    r"format\.new|(catalog|keyring|identities|usage)\.sqlite(-wal|-shm|-journal)?"
+    r"format(\.json)?\.new|format\.json\.copy"
+    r"|(catalog|keyring|identities|usage)\.sqlite(\.copy)?(\.new)?(-wal|-shm|-journal)?"
     r"|master\.key(\..*)?|audit\.log(\..*)?|backup-draft|lost\+found"
 )
 """Names in a folder that becomes a data folder: what others put there first, and what a first start that was cut off left.
@@ -49,10 +56,9 @@ def open_folder(folder: Path) -> dict[int, Path]:
             f"cannot make data folder {folder}: {_reason(folder, error)}"
         ) from error
     try:
-        file = folder / FORMAT_FILE
-        if not file.exists():
+        if not _is_ours(folder):
             _create(folder)
-        return _read(folder, file)
+        return _read(folder)
     except OSError as error:
         raise FolderRefused(f"cannot use data folder {folder}: {error.strerror}") from error
 
@@ -81,16 +87,45 @@ def _create(folder: Path) -> None:
 
 
 def write_format(folder: Path, shards: Mapping[str, str]) -> None:
-    """Make it a data folder of the current format, with these shards; durable when it returns. Raises OSError."""
-    file = folder / FORMAT_FILE
-    draft = file.with_suffix(".new")
-    with draft.open("w") as stream:
-        content = {"format": FORMAT_VERSION, "shards": dict(shards)}
-        json.dump(content | {"crc32": _checksum(content)}, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.rename(file)
-    sync_folder(folder)
+    """Make it a data folder of the current format, with these shards; durable when it returns.
+
+    The copy comes first: where both can be read, the file itself counts. Raises OSError.
+    """
+    content = {"format": FORMAT_VERSION, "shards": dict(shards)}
+    for file in (folder / _COPY, folder / FORMAT_FILE):
+        draft = file.with_suffix(".new")
+        with draft.open("w") as stream:
+            json.dump(content | {"crc32": _checksum(content)}, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.rename(file)
+        sync_folder(folder)
+
+
+def renew_format(folder: Path) -> None:
+    """Have both copies of the file say the same, after `open_folder`. Raises FolderRefused."""
+    try:
+        texts = {file.read_bytes() for file in (folder / FORMAT_FILE, folder / _COPY)}
+    except FileNotFoundError:
+        texts = set()
+    except OSError as error:
+        raise FolderRefused(f"cannot use data folder {folder}: {error.strerror}") from error
+    if len(texts) != 1:
+        shards = _read(folder)
+        try:
+            write_format(folder, {str(number): path.name for number, path in shards.items()})
+        except OSError as error:
+            raise FolderRefused(f"cannot write {folder / FORMAT_FILE}: {error.strerror}") from error
+
+
+def damaged_formats(folder: Path) -> list[str]:
+    """Damage of the file and its copy, a line each; a format before 4 has no copy. Raises OSError."""
+    found = {file: _look(file)[1] for file in (folder / FORMAT_FILE, folder / _COPY)}
+    return [
+        f"{file} is damaged: {damage}"
+        for file, damage in found.items()
+        if damage and (damage is not _MISSING or file.name == FORMAT_FILE)
+    ]
 
 
 def _checksum(content: dict[str, object]) -> int:
@@ -105,12 +140,17 @@ def is_unused(folder: Path) -> bool:
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder that is not one of ours. Changes nothing. Raises FolderRefused."""
-    if not (folder / FORMAT_FILE).is_file():
+    if not _is_ours(folder):
         raise FolderRefused(f"{folder} is not a data folder")
-    _read(folder, folder / FORMAT_FILE)
+    _read(folder)
 
 
-def _read(folder: Path, file: Path) -> dict[int, Path]:
+def _is_ours(folder: Path) -> bool:
+    return (folder / FORMAT_FILE).is_file() or (folder / _COPY).is_file()
+
+
+def _read(folder: Path) -> dict[int, Path]:
+    file = folder / FORMAT_FILE
     content = read_format(folder)
     version = content["format"]
     if version != FORMAT_VERSION:
@@ -135,20 +175,41 @@ def _read(folder: Path, file: Path) -> dict[int, Path]:
 
 
 def read_format(folder: Path) -> dict[str, object]:
-    """What the file says: `format`, and `shards` if this version knows the format. Raises FolderRefused."""
-    file = folder / FORMAT_FILE
+    """The file's content: `format`, and `shards` if this version knows the format; out of the copy
+    if the file is damaged. Raises FolderRefused."""
+    file, copy = folder / FORMAT_FILE, folder / _COPY
     try:
-        content: dict[str, object] = json.loads(file.read_text())
-        if content["format"] in _CHECKED:
-            if content.pop("crc32") != _checksum(content):
-                raise ValueError("its checksum does not match")
-            if not isinstance(content["shards"], dict):
-                raise TypeError("it names no shards")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FolderRefused(f"{file} is damaged: {error}") from error
+        content, damage = _look(file)
+        if not damage and content is not None:
+            return content
+        sound, also_damaged = _look(copy)
     except OSError as error:
         raise FolderRefused(f"{folder} is not a data folder") from error
-    return content
+    if sound is not None and not also_damaged:
+        _log.error("second_copy_used: %s was read in place of %s: %s", copy, file.name, damage)
+        return sound
+    if content is not None:  # of a format that is not known, which may have another checksum
+        return content
+    if damage is _MISSING:
+        raise FolderRefused(f"{folder} is not a data folder")
+    raise FolderRefused(f"{file} is damaged: {damage}")
+
+
+def _look(file: Path) -> tuple[dict[str, object] | None, str]:
+    """The content of a file as far as it can be read, and its damage. Raises OSError."""
+    try:
+        content: dict[str, object] = json.loads(file.read_text())
+        is_sound = content.pop("crc32", None) == _checksum(content)
+        is_known = content["format"] in _CHECKED
+    except FileNotFoundError:
+        return None, _MISSING
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return None, str(error)
+    if not is_sound:
+        return None if is_known else content, "its checksum does not match"
+    if is_known and not isinstance(content.get("shards"), dict):
+        return None, "it names no shards"
+    return content, ""
 
 
 def sync_folder(folder: Path) -> None:

@@ -98,10 +98,9 @@ def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
     log = structlog.get_logger("store").bind(folder=str(rows.folder))
     reading = _read(rows, disk, options)
     durable = reading.applied
+    is_known = _applied(rows) is not None
     unflushed_rows = _replay(reading, rows)
-    if reading.lost:
-        _agree(rows, log)
-    if reading.lost or not durable.index:
+    if reading.lost or not is_known:
         rows.write([], reading.end)
         rows.flush()
         durable = reading.end
@@ -158,8 +157,9 @@ def _set_aside(folder: Path) -> None:
     folder.rename(aside)
 
 
-def _agree(rows: RowStore, log: structlog.stdlib.BoundLogger) -> None:
+def _agree(rows: RowStore) -> None:
     """Rebuild queues whose rows do not agree, since Entries between others are missing."""
+    log = structlog.get_logger("store").bind(folder=str(rows.folder))
     for healed in heal(rows, {}):
         messages = str(healed.missing or "")
         log.error(
@@ -179,6 +179,9 @@ def _replay(reading: Reading, rows: RowStore) -> int:
         is_sound = sound_until is None or entry.index < sound_until
         rows.write(ops, entry.position if is_sound else None)
         changed += len(ops) // 2
+    if reading.lost:
+        _agree(rows)
+        rows.write([], reading.end)
     return changed
 
 

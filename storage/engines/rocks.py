@@ -212,7 +212,9 @@ def _opened(folder: Path) -> Rdict:
     with _foreign_errors(f"cannot open {folder}"):
         try:
             is_known = has_unreadable_blocks(folder)
-            rows = Rdict(str(folder), tolerant(rocks_options()) if is_known else rocks_options())
+            options = tolerant(rocks_options()) if is_known else rocks_options()
+            # Named once more: else a folder keeps the options of rows that it was made with.
+            rows = Rdict(str(folder), options, {"default": options})
         except Exception as error:
             if _LOCKED in str(error):
                 raise StoreFailed(f"{folder} is in use by another process") from error

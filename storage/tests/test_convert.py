@@ -114,18 +114,37 @@ async def test_the_old_files_stay_a_backup_for_the_old_version(data: Path) -> No
     assert _old_rows(data / "shard-0") == ROWS
 
 
-def test_a_folder_that_the_old_version_used_again_is_converted_anew(data: Path) -> None:
+def _options(shard: Path) -> list[str]:
+    """What RocksDB goes by."""
+    newest = max(shard.glob("OPTIONS-*"))
+    return [line for line in newest.read_text().splitlines() if not line.startswith("#")]
+
+
+def test_a_converted_folder_has_the_new_options(data: Path, tmp_path: Path) -> None:
+    convert(data)
+
+    for shard in (data / "shard-0-format-4", tmp_path / "fresh"):
+        RocksRows(shard).close()
+
+    converted, fresh = _options(data / "shard-0-format-4"), _options(tmp_path / "fresh")
+    assert "  compression=kNoCompression" in fresh
+    assert converted == fresh
+
+
+async def test_a_folder_that_the_old_version_used_again_is_converted_anew(data: Path) -> None:
     convert(data)
     shutil.copyfile(data / "format-3.json", data / "format.json")
     database = Rdict(str(data / "shard-0"), old_options())
     database[b"\0" * 7 + b"\2\1"] = b"later"
     database.close()
-    (data / "shard-0-format-4.log").mkdir()
+    store = open_store(data / "shard-0-format-4")
+    await commit(store, MessagesSent(1, 41, [message(41)]))
+    await store.close()
 
     convert(data)
 
+    assert {name for name in os.listdir(data) if "format-4" in name} == {"shard-0-format-4"}
     assert converted_rows(data) == ROWS | {b"\0" * 7 + b"\2\1": b"later"}
-    assert not (data / "shard-0-format-4.log").exists()
 
 
 def test_a_first_start_that_was_cut_off_is_converted(tmp_path: Path) -> None:

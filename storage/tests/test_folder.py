@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.folder import FolderRefused, open_folder, write_format
+from storage.engines import folder
+from storage.engines.folder import (
+    FolderRefused,
+    damaged_formats,
+    open_folder,
+    renew_format,
+    write_format,
+)
 
 
 def test_a_new_folder_gets_the_format_file_and_one_shard(tmp_path: Path) -> None:
@@ -105,8 +112,8 @@ def test_a_file_in_place_of_the_folder_is_refused_in_one_line(tmp_path: Path) ->
 def test_a_name_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
     """Else the service would begin an empty shard beside the one that is there."""
     open_folder(tmp_path)
-    file = tmp_path / "format.json"
-    file.write_text(file.read_text().replace("shard-0", "shard-1"))
+    for file in (tmp_path / "format.json", tmp_path / "format.json.copy"):
+        file.write_text(file.read_text().replace("shard-0", "shard-1"))
 
     with pytest.raises(FolderRefused, match="checksum"):
         open_folder(tmp_path)
@@ -147,3 +154,75 @@ def test_a_folder_that_cannot_be_made_is_refused_with_the_reason(folder: str, re
         open_folder(Path(folder))
 
     assert str(caught.value) == f"cannot make data folder {folder}: {reason}"
+
+
+# -- the second copy --------------------------------------------------------------------------------------------------
+
+
+def test_a_flipped_bit_in_the_format_file_is_read_past_and_healed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shards = open_folder(tmp_path)
+    for name in ("format.json", "format.json.copy"):
+        sound = (tmp_path / name).read_bytes()
+        for at in range(len(sound)):
+            flipped = bytearray(sound)
+            flipped[at] ^= 1 << at % 8
+            (tmp_path / name).write_bytes(flipped)
+
+            assert open_folder(tmp_path) == shards, at
+            assert len(damaged_formats(tmp_path)) == 1
+
+            renew_format(tmp_path)
+            assert (tmp_path / "format.json").read_bytes() == sound
+            assert (tmp_path / "format.json.copy").read_bytes() == sound
+    said = f"second_copy_used: {tmp_path / 'format.json.copy'} was read in place of format.json: "
+    assert all(message.startswith(said) for message in caplog.messages)
+    assert caplog.messages
+
+
+def test_a_missing_format_file_is_written_from_its_copy_and_the_other_way_round(
+    tmp_path: Path,
+) -> None:
+    shards = open_folder(tmp_path)
+    for name in ("format.json", "format.json.copy"):
+        (tmp_path / name).unlink()
+
+        assert open_folder(tmp_path) == shards
+        renew_format(tmp_path)
+
+        assert (tmp_path / name).exists()
+
+
+def test_a_sound_file_of_another_format_is_refused_whatever_its_copy_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_folder(tmp_path)
+    copy = (tmp_path / "format.json.copy").read_bytes()
+    with monkeypatch.context() as later:
+        later.setattr(folder, "FORMAT_VERSION", 99)
+        write_format(tmp_path, {"0": "shard-0"})
+    (tmp_path / "format.json.copy").write_bytes(copy)
+
+    with pytest.raises(FolderRefused, match="has format 99"):
+        open_folder(tmp_path)
+
+
+def test_a_first_start_that_is_cut_off_between_both_copies_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renamed: list[Path] = []
+    rename = Path.rename
+
+    def rename_once(file: Path, target: Path) -> Path:
+        if renamed:
+            raise KeyboardInterrupt
+        renamed.append(target)
+        return rename(file, target)
+
+    with monkeypatch.context() as crashing:
+        crashing.setattr(Path, "rename", rename_once)
+        with pytest.raises(KeyboardInterrupt):
+            open_folder(tmp_path)
+
+    assert open_folder(tmp_path) == {0: tmp_path / "shard-0"}

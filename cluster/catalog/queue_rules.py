@@ -1,0 +1,379 @@
+"""The rules of creating, changing, deleting, purging and restoring queues: pure functions of the
+view and the request.
+
+Each returns the records to write, or raises AWS's error. A Decision holds for the records as the
+view shows them: the catalog commits it on the condition that those it writes have not changed
+since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from auth.errors import AccessDenied
+from cluster.catalog.queue_view import QueueView
+from cluster.catalog.records import (
+    LAST_ID,
+    Entries,
+    KeptQueue,
+    KeptState,
+    QueueName,
+    deleted_key,
+    freed_key,
+    name_of,
+    queue_key,
+)
+from visibility.contract.attributes import (
+    changed_attributes,
+    checked_tags,
+    conflicting_attribute,
+    initial_attributes,
+    settings_of,
+)
+from visibility.contract.errors import (
+    PurgeQueueInProgress,
+    QueueDeletedRecently,
+    QueueDoesNotExist,
+    QueueNameExists,
+)
+from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
+from visibility.contract.model import QueueDefinition
+from visibility.contract.naming import parse_arn
+from visibility.contract.permissions import with_permission, without_permission
+from visibility.contract.queue_policy import check_policy_of_queue
+from visibility.contract.redrive_policies import redrive_allowed, redrive_refusal
+from visibility.contract.tags import PROTECT_ON, PROTECT_TAG
+
+
+class Waits(NamedTuple):
+    """Waiting times that AWS imposes on clients."""
+
+    deleted_name_ms: int = QUEUE_REUSE_SECONDS * 1000
+    purge_ms: int = PURGE_INTERVAL_SECONDS * 1000
+
+
+class Decision(NamedTuple):
+    """Records to write; none if nothing has to change."""
+
+    entries: Entries
+    queue_id: int = 0
+    """Id of the queue to return, as it is afterwards; 0 for none."""
+
+
+class NewQueue(NamedTuple):
+    """A queue as CreateQueue asks for it, with the fields that the service adds."""
+
+    name: QueueName
+    attributes: Mapping[str, str]
+    tags: Mapping[str, str]
+    receipt_key: bytes
+    shards: Sequence[int]
+    """Shards that a new queue may be placed on."""
+
+
+# -- create ----------------------------------------------------------------------------------------
+
+
+def create(view: QueueView, new: NewQueue, now_ms: int, waits: Waits) -> Decision:
+    """The new queue, or the existing one if no given attribute differs.
+
+    Raises QueueNameExists, QueueDeletedRecently, InvalidParameterValue for a redrive policy whose
+    target is missing or denies, and what `initial_attributes` and `check_policy_of_queue` raise.
+    """
+    complete = initial_attributes(new.name[2], new.attributes)
+    _check_policy(new.name, new.attributes)
+    existing = view.find(new.name)
+    if existing is not None:
+        differs = conflicting_attribute(existing.attributes, new.attributes)
+        if differs is None:
+            return Decision({}, existing.queue_id)
+        raise QueueNameExists(
+            "A queue already exists with the same name and a different value for attribute "
+            f"{differs}"
+        )
+    _check_redrive_policy(view, new.name, new.attributes, complete)
+    freed_at_ms = view.freed_at_ms.get(new.name)
+    if freed_at_ms is not None and 0 <= now_ms - freed_at_ms < waits.deleted_name_ms:
+        raise QueueDeletedRecently()
+    queue_id = view.highest_queue_id + 1
+    queue = QueueDefinition(
+        queue_id,
+        *new.name,
+        version=1,
+        shard=new.shards[len(view) % len(new.shards)],
+        created_at_ms=now_ms,
+        modified_at_ms=now_ms,
+        receipt_key=new.receipt_key,
+        attributes=dict(complete),
+        tags=dict(new.tags),
+        settings=settings_of(complete, new.tags),
+        deduplication_scope=complete.get("DeduplicationScope", ""),
+    )
+    entries: Entries = {queue_key(new.name): queue, LAST_ID: queue_id}
+    if freed_at_ms is not None:
+        entries[freed_key(new.name)] = None
+    return Decision(entries, queue_id)
+
+
+def _check_redrive_policy(
+    view: QueueView, name: QueueName, given: Mapping[str, str], complete: Mapping[str, str]
+) -> None:
+    """A policy that is given names a queue of its account and region that allows it; a queue may
+    name itself.
+
+    `complete` are all attributes the queue will have. That both are of one type is checked by name,
+    with them.
+    """
+    text = given.get("RedrivePolicy")
+    policy = settings_of(complete).redrive_policy
+    if not text or policy is None:
+        return
+    parsed = parse_arn(policy.dead_letter_target_arn)
+    place = None if parsed is None else (parsed.account, parsed.region, parsed.name)
+    target = view.find(place) if place is not None else None
+    there = complete if place == name else target.attributes if target else None
+    if place is None or place[:2] != name[:2] or there is None:
+        raise redrive_refusal(text, "Dead letter target does not exist.")
+    source_arn = _arn(name)
+    if not redrive_allowed(there, source_arn):
+        raise redrive_refusal(
+            text,
+            f"Queue {policy.dead_letter_target_arn} does not allow the queue {source_arn} "
+            "to use it as a dead-letter queue.",
+        )
+
+
+# -- change ----------------------------------------------------------------------------------------
+
+
+def set_attributes(
+    view: QueueView, queue: QueueDefinition, given: Mapping[str, str], now_ms: int
+) -> Decision:
+    """Other settings.
+
+    Raises QueueDoesNotExist, InvalidParameterValue for a redrive policy whose target is missing or
+    denies, and what `changed_attributes` and `check_policy_of_queue` raise.
+    """
+    current = _current(view, queue)
+    attributes = changed_attributes(current.attributes, given)
+    name = name_of(current)
+    _check_policy(name, given)
+    _check_redrive_policy(view, name, given, attributes)
+    return _changed(current, now_ms, attributes=attributes)
+
+
+def add_permission(
+    view: QueueView,
+    queue: QueueDefinition,
+    label: str,
+    accounts: Sequence[str],
+    actions: Sequence[str],
+    now_ms: int,
+) -> Decision:
+    """One more statement in the queue's policy. Raises QueueDoesNotExist, and what
+    `with_permission` raises."""
+    current = _current(view, queue)
+    policy = current.attributes.get("Policy")
+    return _with_policy(
+        current, with_permission(policy, current.arn, label, accounts, actions), now_ms
+    )
+
+
+def remove_permission(view: QueueView, queue: QueueDefinition, label: str, now_ms: int) -> Decision:
+    """One statement less; the last one takes the policy along.
+
+    Raises QueueDoesNotExist, and what `without_permission` raises.
+    """
+    current = _current(view, queue)
+    return _with_policy(
+        current, without_permission(current.attributes.get("Policy"), label), now_ms
+    )
+
+
+def _with_policy(current: QueueDefinition, policy: str | None, now_ms: int) -> Decision:
+    given = {"Policy": policy or ""}
+    return _changed(current, now_ms, attributes=changed_attributes(current.attributes, given))
+
+
+def add_tags(
+    view: QueueView, queue: QueueDefinition, tags: Mapping[str, str], now_ms: int
+) -> Decision:
+    """New or overwritten tags. Raises QueueDoesNotExist, and what `checked_tags` raises."""
+    current = _current(view, queue)
+    return _changed(current, now_ms, tags=checked_tags(queue.name, current.tags, tags))
+
+
+def remove_tags(
+    view: QueueView, queue: QueueDefinition, keys: Iterable[str], now_ms: int
+) -> Decision:
+    """Without these tags; unknown keys are ignored. Raises QueueDoesNotExist."""
+    current = _current(view, queue)
+    gone = set(keys)
+    left = {key: value for key, value in current.tags.items() if key not in gone}
+    return _changed(current, now_ms, tags=left)
+
+
+def _changed(
+    current: QueueDefinition,
+    now_ms: int,
+    *,
+    attributes: dict[str, str] | None = None,
+    tags: dict[str, str] | None = None,
+) -> Decision:
+    """The next version; only other attributes count as a modification."""
+    attributes = current.attributes if attributes is None else attributes
+    tags = current.tags if tags is None else tags
+    modified = attributes != current.attributes
+    queue = msgspec.structs.replace(
+        current,
+        version=current.version + 1,
+        modified_at_ms=now_ms if modified else current.modified_at_ms,
+        attributes=attributes,
+        tags=tags,
+        settings=settings_of(attributes, tags),
+    )
+    return Decision({queue_key(name_of(queue)): queue}, queue.queue_id)
+
+
+def _current(view: QueueView, queue: QueueDefinition) -> QueueDefinition:
+    """The queue as it is now, under a new id if it was purged. Raises QueueDoesNotExist."""
+    current = view.successor(queue.queue_id)
+    if current is None:
+        raise QueueDoesNotExist()
+    return current
+
+
+# -- delete and purge ------------------------------------------------------------------------------
+
+
+def delete(
+    view: QueueView, queue: QueueDefinition, now_ms: int, *, force: bool = False
+) -> Decision:
+    """The queue becomes a tombstone, and its name has to wait. It can be restored within the
+    window.
+
+    Raises QueueDoesNotExist if another call was first, AccessDenied for a protected queue without
+    `force`.
+    """
+    current = _removable(view, queue, force=force)
+    tombstone = KeptQueue(current, now_ms, view.kept.state_of_removed)
+    name = name_of(current)
+    over_ms = now_ms - QUEUE_REUSE_SECONDS * 1000
+    entries: Entries = {
+        freed_key(each): None for each, at_ms in view.freed_at_ms.items() if at_ms < over_ms
+    }
+    entries |= {
+        queue_key(name): None,
+        deleted_key(current.queue_id): tombstone,
+        freed_key(name): now_ms,
+    }
+    return Decision(entries)
+
+
+def purge(
+    view: QueueView, queue: QueueDefinition, now_ms: int, waits: Waits, *, force: bool = False
+) -> Decision:
+    """The queue goes on under a new id, where it is empty, and becomes a tombstone under its old
+    one.
+
+    Raises QueueDoesNotExist, PurgeQueueInProgress, AccessDenied for a protected queue without
+    `force`.
+    """
+    current = _removable(view, queue, force=force)
+    last_ms = view.purged_at_ms.get(current.queue_id)
+    if last_ms is not None and 0 <= now_ms - last_ms < waits.purge_ms:
+        raise PurgeQueueInProgress(
+            f"Only one PurgeQueue operation on {current.name} is allowed every 60 seconds."
+        )
+    successor = msgspec.structs.replace(
+        current, queue_id=view.highest_queue_id + 1, version=current.version + 1
+    )
+    tombstone = KeptQueue(current, now_ms, view.kept.state_of_removed, successor.queue_id)
+    return Decision(
+        {
+            queue_key(name_of(successor)): successor,
+            deleted_key(current.queue_id): tombstone,
+            LAST_ID: successor.queue_id,
+        },
+        successor.queue_id,
+    )
+
+
+def _removable(view: QueueView, queue: QueueDefinition, *, force: bool) -> QueueDefinition:
+    current = _current(view, queue)
+    if not force and current.tags.get(PROTECT_TAG) == PROTECT_ON:
+        raise AccessDenied(
+            f"The tag {PROTECT_TAG} protects queue {current.name} from being deleted or purged."
+        )
+    return current
+
+
+# -- restore and forget ----------------------------------------------------------------------------
+
+
+def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
+    """A deleted queue is back as it was, under its id and receipt key, with the next version.
+
+    Of a purged queue the messages are to be restored next, as its state says, and the queue that
+    continues it is returned. Raises QueueDoesNotExist if there is none or its window is over,
+    QueueNameExists if its name was taken meanwhile.
+    """
+    kept = view.kept.get(queue_id)
+    if kept is None or not view.kept.is_restorable(kept, now_ms):
+        raise QueueDoesNotExist()
+    if kept.continued_as:
+        successor = view.successor(queue_id)
+        if successor is None:
+            raise QueueDoesNotExist(
+                f"Queue {kept.queue.name} was deleted after this purge; restore it first."
+            )
+        return Decision(set_state([kept], KeptState.RESTORING).entries, successor.queue_id)
+    queue = msgspec.structs.replace(kept.queue, version=kept.queue.version + 1)
+    name = name_of(queue)
+    if view.find(name) is not None:
+        raise QueueNameExists(f"There is a new queue with the name {queue.name}.")
+    entries: Entries = {queue_key(name): queue, deleted_key(queue_id): None}
+    if name in view.freed_at_ms:
+        entries[freed_key(name)] = None
+    return Decision(entries, queue_id)
+
+
+def end_restoring(view: QueueView, queue_id: int, state: KeptState) -> Decision:
+    """The rest of a purged queue is dropped, or kept to the end of its window."""
+    kept = view.kept.get(queue_id)
+    is_restoring = kept is not None and kept.state is KeptState.RESTORING
+    return set_state([kept] if kept is not None and is_restoring else [], state)
+
+
+def set_state(kept: Iterable[KeptQueue], state: KeptState) -> Decision:
+    """Deleted or purged queues in another state."""
+    return Decision({deleted_key(k.queue.queue_id): k._replace(state=state) for k in kept})
+
+
+def forget(view: QueueView, queue_id: int) -> Decision:
+    """Without the tombstone; a queue that this one continued is continued by its successor, or
+    counts as deleted."""
+    forgotten = view.kept.get(queue_id)
+    if forgotten is None:
+        return Decision({})
+    entries: Entries = {
+        deleted_key(kept.queue.queue_id): kept._replace(continued_as=forgotten.continued_as)
+        for kept in view.kept
+        if kept.continued_as == queue_id
+    }
+    return Decision({**entries, deleted_key(queue_id): None})
+
+
+def _arn(name: QueueName) -> str:
+    account, region, queue = name
+    return f"arn:aws:sqs:{region}:{account}:{queue}"
+
+
+def _check_policy(name: QueueName, given: Mapping[str, str]) -> None:
+    """Refuse a policy that is given and not about this queue. Policies that are stored stay as they
+    are."""
+    if given.get("Policy"):
+        check_policy_of_queue(given["Policy"], _arn(name))

@@ -1,0 +1,187 @@
+"""Coordination on a single host: records in a SQLite file with a second copy.
+
+All work is done in one thread, in order. Removed records stay as tombstones until the next start,
+for the sake of a watch that begins at an earlier revision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from cluster.catalog.catalog_0_1 import convert, is_0_1, records_0_1
+from cluster.catalog.coordination import (
+    Change,
+    Conflict,
+    Done,
+    OnChange,
+    Outcome,
+    Record,
+    Snapshot,
+    Transaction,
+    Unavailable,
+    Unknown,
+)
+from storage.copies.second_copy import open_with_copy
+
+CATALOG_FILE = "catalog.sqlite"
+
+T = TypeVar("T")
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS records "
+    "(key TEXT PRIMARY KEY, value BLOB, revision INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS revisions (last INTEGER NOT NULL)",
+)
+
+
+class SqliteCoordination:
+    """See Coordination."""
+
+    def __init__(self, file: Path) -> None:
+        """Call `open` instead. `:memory:` keeps the records in memory only."""
+        self._file = file
+        self._database: sqlite3.Connection
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
+        self._watchers: list[OnChange] = []
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, file: Path) -> SqliteCoordination:
+        """Open or create the file. Raises sqlite3.Error."""
+        coordination = cls(file)
+        try:
+            await coordination._in_thread(coordination._open)
+        except BaseException:
+            coordination._thread.shutdown(wait=False)
+            raise
+        return coordination
+
+    def _open(self) -> None:
+        try:
+            self._database = open_with_copy(self._file, _prepare)
+        except OSError as error:
+            raise sqlite3.OperationalError(error.strerror) from error
+
+    async def close(self) -> None:
+        """See Coordination."""
+        self._watchers.clear()
+        if not self._is_closed:
+            self._is_closed = True
+            await self._in_thread(lambda: self._database.close())
+            self._thread.shutdown(wait=False)
+
+    async def read_all(self) -> Snapshot | Unavailable:
+        """See Coordination."""
+        try:
+            return await self._in_thread(lambda: read_records(self._database))
+        except sqlite3.Error as error:
+            return Unavailable(str(error))
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        """See Coordination."""
+
+        def report(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                change = Change(outcome.revision, transaction.changes)
+                for on_change in self._watchers:
+                    on_change(change)
+
+        return await self._in_thread(lambda: self._commit(transaction), report)
+
+    async def watch(self, after: int, on_change: OnChange) -> None:
+        """See Coordination."""
+
+        def begin(missed: list[Change]) -> None:
+            for change in missed:
+                on_change(change)
+            self._watchers.append(on_change)
+
+        await self._in_thread(lambda: self._changes_after(after), begin)
+
+    # -- in the thread -----------------------------------------------------------------------------
+
+    async def _in_thread(self, work: Callable[[], T], then: Callable[[T], None] | None = None) -> T:
+        """Run some work in the thread. `then` runs on the event loop, in the order of the work,
+        even if the caller is gone."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def finish(done: Future[T]) -> None:
+            error = done.exception()
+            if error is None and then is not None:
+                then(done.result())
+            if future.cancelled():
+                return
+            if error is None:
+                future.set_result(done.result())
+            else:
+                future.set_exception(error)
+
+        def hand_back(done: Future[T]) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(finish, done)
+
+        self._thread.submit(work).add_done_callback(hand_back)
+        return await future
+
+    def _commit(self, transaction: Transaction) -> Outcome:
+        database = self._database
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            (last,) = database.execute("SELECT last FROM revisions").fetchone()
+            for key, revision in transaction.conditions.items():
+                query = "SELECT revision FROM records WHERE key = ? AND value IS NOT NULL"
+                found = database.execute(query, (key,)).fetchone()
+                if (found[0] if found else 0) != revision:
+                    database.execute("ROLLBACK")
+                    return Conflict(last)
+            database.execute("UPDATE revisions SET last = ?", (last + 1,))
+            database.executemany(
+                "INSERT INTO records VALUES (?1, ?2, ?3) "
+                "ON CONFLICT (key) DO UPDATE SET value = ?2, revision = ?3",
+                [(key, value, last + 1) for key, value in transaction.changes.items()],
+            )
+        except sqlite3.Error as error:
+            self._roll_back()
+            return Unavailable(str(error))
+        try:
+            database.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            return Unknown(str(error))
+        return Done(last + 1)
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):  # there is no transaction any more
+            self._database.execute("ROLLBACK")
+
+    def _changes_after(self, revision: int) -> list[Change]:
+        query = "SELECT key, value, revision FROM records WHERE revision > ? ORDER BY revision"
+        changes: dict[int, dict[str, bytes | None]] = {}
+        for key, value, at in self._database.execute(query, (revision,)):
+            changes.setdefault(at, {})[key] = value
+        return [Change(at, records) for at, records in changes.items()]
+
+
+def _prepare(database: sqlite3.Connection) -> None:
+    for statement in _SCHEMA:
+        database.execute(statement)
+    if not database.execute("SELECT count(*) FROM revisions").fetchone()[0]:
+        database.execute("INSERT INTO revisions VALUES (0)")
+    convert(database)
+    database.execute("DELETE FROM records WHERE value IS NULL")
+
+
+def read_records(database: sqlite3.Connection) -> Snapshot:
+    """All records in a catalog's file, also of version 0.1. Raises sqlite3.Error."""
+    if is_0_1(database):
+        return Snapshot(1, [Record(key, value, 1) for key, value in records_0_1(database).items()])
+    (last,) = database.execute("SELECT last FROM revisions").fetchone()
+    query = "SELECT key, value, revision FROM records WHERE value IS NOT NULL ORDER BY key"
+    return Snapshot(last, [Record(*row) for row in database.execute(query)])

@@ -1,0 +1,63 @@
+"""QueueWatch: reports changed, deleted and purged queues to their shards.
+
+It reports at the moment the view changes, before a request can name the queue as it is now. So a
+shard hears of every change, in order, even if the request that caused it is cancelled. A shard that
+is away, or a crash in between, loses nothing: a shard that loads checks every queue, finishes each
+purge of the view that its rows lack (`unfinished_purges`), and has no long polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from auth.caller import Caller
+from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_view import Kind, QueueChange
+from cluster.shards.router import Router
+from visibility.contract import operations as op
+from visibility.contract.errors import QueueError
+from visibility.contract.model import Request
+from visibility.contract.outcomes import Answer
+
+PRINCIPAL = "operator"
+"""Principal of requests that the service itself makes."""
+_OPERATIONS: dict[Kind, op.Operation] = {
+    Kind.CHANGED: op.QueueChanged(),
+    Kind.DELETED: op.CloseQueue(),
+    Kind.PURGED: op.ContinueQueue(),
+}
+
+
+class QueueWatch:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, catalog: Catalog, router: Router) -> None:
+        self._router = router
+        self._told: dict[asyncio.Future[None], int] = {}
+        """Reports that shards have not confirmed yet, with the id of the queue before the
+        change."""
+        catalog.subscribe(self._tell)
+
+    def _tell(self, change: QueueChange) -> None:
+        operation = _OPERATIONS.get(change.kind)
+        if operation is None:
+            return
+        queue = change.queue
+        confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._told[confirmed] = queue.queue_id
+
+        def on_answer(answer: Answer | QueueError) -> None:
+            """Count a refusal as confirmed: a shard that is away reads the view when it loads."""
+            del self._told[confirmed]
+            confirmed.set_result(None)
+
+        request_id = f"{PRINCIPAL}-{queue.queue_id}"
+        caller = Caller(queue.account, queue.region, PRINCIPAL)
+        request = Request(operation, queue, caller, request_id, destination=change.successor)
+        self._router.submit(request, on_answer)
+
+    async def confirmed(self, queue_id: int) -> None:
+        """Wait until the shard has confirmed all changes of a queue."""
+        told = [future for future, named in self._told.items() if named == queue_id]
+        if told:
+            await asyncio.wait(told)

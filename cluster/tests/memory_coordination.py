@@ -1,0 +1,82 @@
+"""A model of coordination: records in memory, outcomes as a test wants them."""
+
+from __future__ import annotations
+
+from cluster.catalog.coordination import (
+    Change,
+    Conflict,
+    Done,
+    OnChange,
+    Outcome,
+    Record,
+    Snapshot,
+    Transaction,
+    Unavailable,
+    Unknown,
+)
+
+
+class MemoryCoordination:
+    """See Coordination."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.records: dict[str, Record] = {}
+        self.history: list[Change] = []
+        self.next_outcomes: list[str] = []
+        """Of the next commits: "unavailable", "unknown, done" or "unknown, not done"; others are as they should be."""
+        self.is_away = False
+        self.held_back: list[Change] | None = None
+        """Changes that the watches do not report yet, None if they report at once."""
+        self._watchers: list[OnChange] = []
+
+    async def close(self) -> None:
+        self._watchers.clear()
+
+    async def read_all(self) -> Snapshot | Unavailable:
+        if self.is_away:
+            return Unavailable("it is away")
+        records = [self.records[key] for key in sorted(self.records)]
+        return Snapshot(self.revision, records)
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        wanted = self.next_outcomes.pop(0) if self.next_outcomes else ""
+        if wanted == "unavailable" or self.is_away:
+            return Unavailable("it is away")
+        if wanted == "unknown, not done":
+            return Unknown("no answer came")
+        for key, revision in transaction.conditions.items():
+            if (self.records[key].revision if key in self.records else 0) != revision:
+                return Conflict(self.revision)
+        self._change(transaction)
+        return Unknown("no answer came") if wanted == "unknown, done" else Done(self.revision)
+
+    def _change(self, transaction: Transaction) -> None:
+        self.revision += 1
+        for key, value in transaction.changes.items():
+            if value is None:
+                self.records.pop(key, None)
+            else:
+                self.records[key] = Record(key, value, self.revision)
+        change = Change(self.revision, dict(transaction.changes))
+        self.history.append(change)
+        if self.held_back is not None:
+            self.held_back.append(change)
+        else:
+            self._report(change)
+
+    def _report(self, change: Change) -> None:
+        for on_change in self._watchers:
+            on_change(change)
+
+    def report(self) -> None:
+        """Report what was held back."""
+        held_back, self.held_back = self.held_back or [], None
+        for change in held_back:
+            self._report(change)
+
+    async def watch(self, after: int, on_change: OnChange) -> None:
+        for change in self.history:
+            if change.revision > after:
+                on_change(change)
+        self._watchers.append(on_change)

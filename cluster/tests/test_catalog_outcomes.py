@@ -1,0 +1,128 @@
+"""Catalogs of several hosts on one coordination, which is away at times or does not say what became of a transaction."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_rules import Waits
+from cluster.catalog.queue_view import Kind, QueueChange
+from cluster.tests.catalog_file import owner
+from cluster.tests.memory_coordination import MemoryCoordination
+from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
+from cluster.tests.world import settled
+from visibility.contract.errors import QueueDoesNotExist, ServiceUnavailable
+
+
+async def opened(coordination: MemoryCoordination) -> Catalog:
+    return await Catalog.open(
+        coordination,
+        clock=SettableClock(),
+        entropy=CountingEntropy(),
+        secrets=some_secrets(),
+        shards=[0],
+        waits=Waits(0, 0),
+        restore_window_ms=60_000,
+    )
+
+
+async def test_hosts_see_each_others_queues_and_never_issue_an_id_twice() -> None:
+    coordination = MemoryCoordination()
+    one, other = await opened(coordination), await opened(coordination)
+
+    made = await asyncio.gather(
+        *[one.create_queue(owner(f"a{number}"), {}, {}) for number in range(5)],
+        *[other.create_queue(owner(f"b{number}"), {}, {}) for number in range(5)],
+        one.create_queue(owner("same"), {}, {}),
+        other.create_queue(owner("same"), {}, {}),
+    )
+
+    assert len({queue.queue_id for queue in made}) == 11
+    assert made[-1] == made[-2]
+    assert sorted(one, key=str) == sorted(other, key=str)
+
+
+async def test_an_action_on_what_another_host_changed_meanwhile_is_decided_anew() -> None:
+    coordination = MemoryCoordination()
+    one, other = await opened(coordination), await opened(coordination)
+    queue = await one.create_queue(owner("q"), {}, {})
+    coordination.held_back = []
+
+    purge = asyncio.create_task(one.purge_queue(queue))
+    tag = asyncio.create_task(other.tag_queue(queue, {"a": "1"}))
+    await settled()
+    assert not purge.done(), "it waits until its own view shows it"
+    assert not tag.done()
+    coordination.report()
+    successor, _ = await asyncio.gather(purge, tag)
+
+    changed = other.queue(*owner("q"))
+    assert (changed.queue_id, changed.tags, changed.version) == (successor.queue_id, {"a": "1"}, 3)
+
+
+@pytest.mark.parametrize("what", ["purge", "create", "delete"])
+async def test_an_unknown_outcome_is_looked_up(what: str) -> None:
+    coordination = MemoryCoordination()
+    catalog = await opened(coordination)
+    queue = await catalog.create_queue(owner("q"), {}, {})
+
+    coordination.next_outcomes = ["unknown, done"]
+    if what == "purge":
+        assert (await catalog.purge_queue(queue)).queue_id == 2
+    elif what == "create":
+        assert (await catalog.create_queue(owner("r"), {}, {})).queue_id == 2
+    else:
+        await catalog.delete_queue(queue)
+
+    assert coordination.revision == 2, "it happened once"
+
+
+async def test_what_did_not_happen_is_refused_and_can_be_asked_again() -> None:
+    coordination = MemoryCoordination()
+    catalog = await opened(coordination)
+    queue = await catalog.create_queue(owner("q"), {}, {})
+
+    coordination.next_outcomes = ["unknown, not done", "unavailable"]
+    for _ in range(2):
+        with pytest.raises(ServiceUnavailable):
+            await catalog.delete_queue(queue)
+    assert catalog.queue(*owner("q")) == queue
+    coordination.is_away = True
+    with pytest.raises(ServiceUnavailable):
+        await catalog.delete_queue(queue)
+    assert catalog.queue(*owner("q")) == queue, "reading goes on"
+    coordination.is_away = False
+
+    await catalog.delete_queue(queue)
+    with pytest.raises(QueueDoesNotExist):
+        catalog.queue(*owner("q"))
+
+
+async def test_listeners_hear_what_a_shard_must_know_when_the_view_shows_it() -> None:
+    coordination = MemoryCoordination()
+    one, other = await opened(coordination), await opened(coordination)
+    heard: list[tuple[Kind, int, int, int]] = []
+
+    def listen(change: QueueChange) -> None:
+        assert other.revision == coordination.revision
+        successor = change.successor.queue_id if change.successor else 0
+        heard.append((change.kind, change.queue.queue_id, successor, change.queue.version))
+
+    other.subscribe(listen)
+    queue = await one.create_queue(owner("q"), {}, {})
+    await one.set_attributes(queue, {"DelaySeconds": "7"})
+    await one.tag_queue(queue, {"team": "blue"})
+    await one.purge_queue(queue)
+    await one.delete_queue(queue)
+    await one.restore_queue(2)
+    await one.restore_queue(1)
+    await one.forget_queue(1)
+
+    assert heard == [
+        (Kind.CHANGED, 1, 0, 2),
+        (Kind.PURGED, 1, 2, 3),
+        (Kind.DELETED, 2, 0, 4),
+        (Kind.CHANGED, 2, 0, 5),
+    ]

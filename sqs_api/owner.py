@@ -1,0 +1,222 @@
+"""Owner: the parts that a cluster has once: catalog, keys, audit log, usage, backups, lake, schedule.
+
+It has no listener and no shard; it reaches shards through the router that it is given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+
+import structlog
+
+from auth.credentials import AccessKey, CredentialSet
+from auth.identities import Identities
+from auth.sigv4 import Verifier
+from cluster.catalog.catalog import Catalog
+from cluster.catalog.coordination import Coordination
+from cluster.catalog.queue_rules import Waits
+from cluster.copies.backup import remove_leftovers
+from cluster.keys.identity_store import IdentityStore
+from cluster.keys.keyring import Keyring
+from cluster.shards.clock import Clock, Entropy
+from cluster.shards.queue_watch import QueueWatch
+from cluster.shards.router import Router
+from sqs_api.admin.admission import admin_answers
+from sqs_api.admin.backups import Backups
+from sqs_api.admin.deletions import Deletions
+from sqs_api.admin.pages import Answer
+from sqs_api.archiving.service import Archiving
+from sqs_api.gateway.access import Access
+from sqs_api.gateway.accounting import Accounting
+from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
+from sqs_api.gateway.audit import AuditLog
+from sqs_api.gateway.changes import CHANGES_CHECK_S, Changes
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.metrics import Metrics
+from sqs_api.gateway.usage import FILE_NAME as USAGE_FILE
+from sqs_api.gateway.usage import Usage
+from sqs_api.periodic import Periodic
+from sqs_api.settings.config import AuthMode, Settings, Switch
+from sqs_api.settings.declaring import declare_queues, declare_users
+from sqs_api.settings.keys import identities_file, open_keyring
+from storage.engines.durable import DurableStore
+from visibility.contract.errors import ServiceUnavailable
+
+_USAGE_WRITE_S = 60.0
+_DELETION_CHECK_S = 60.0
+"""Interval at which deleted queues are dropped that can be restored no more; a restore checks the
+time itself."""
+_SHORT_DISK_CHECK_S = 1.0
+_RESERVES_FOR_DELETED = 2.0
+"""Deleted queues are dropped early below this multiple of the disk reserve, so that sends go on."""
+
+OpenCoordination = Callable[[], Awaitable[Coordination]]
+
+
+class Owner:
+    """Belongs to the event loop's thread. `open`, then `serve`, then `begin`; `stop`, then close
+    what was opened."""
+
+    keyring: Keyring
+    identities: IdentityStore
+    credentials: CredentialSet
+    users: Identities
+    audit: AuditLog | None
+    catalog: Catalog
+    accounting: Accounting
+    deletions: Deletions
+    backups: Backups
+    lake: Archiving | None
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        open_coordination: OpenCoordination,
+        opened: AsyncExitStack,
+    ) -> None:
+        """`opened` closes, last first, what this opens."""
+        self._settings = settings
+        self._clock = clock
+        self._entropy = entropy
+        self._open_coordination = open_coordination
+        self._opened = opened
+        self._disk: DiskSpace
+        self._log = structlog.get_logger("owner")
+        self.first_key: AccessKey | None = None
+        """The access key made at first start, to be shown once."""
+
+    async def open(self, shards: Iterable[int]) -> None:
+        """Open all files, and make what the configuration declares.
+
+        Raises KeysUnusable, IdentitiesUnreadable, AuditUnusable, CatalogUnreadable,
+        DeclarationRefused, sqlite3.Error.
+        """
+        settings = self._settings
+        self.keyring = open_keyring(settings, self._clock, self._entropy, settings.account)
+        self._opened.callback(self.keyring.close)
+        self.identities = IdentityStore(
+            identities_file(settings.data), self.keyring.secrets, self._clock, self._entropy
+        )
+        self._opened.callback(self.identities.close)
+        self._open_audit()
+        note_declared = partial(self.note, uid=os.getuid())
+        declare_users(settings, self.identities, note_declared)
+        self.credentials = self.identities.credentials()
+        self.users = self.identities.users()
+        self.catalog = await self._open_catalog(shards)
+        await declare_queues(settings, self.catalog, note_declared)
+
+    def _open_audit(self) -> None:
+        self.audit = None
+        if self._settings.audit is Switch.ON:
+            self.audit = AuditLog(self._settings.data / AUDIT_FILE, self._clock.wall_s)
+            self._opened.callback(self.audit.close)
+        self.note("started", version=metadata.version("holdfast"), uid=os.getuid())
+
+    async def _open_catalog(self, shards: Iterable[int]) -> Catalog:
+        catalog = await Catalog.open(
+            await self._open_coordination(),
+            clock=self._clock,
+            entropy=self._entropy,
+            secrets=self.keyring.secrets,
+            shards=shards,
+            waits=Waits() if self._settings.aws_waits is Switch.ON else Waits(0, 0),
+            restore_window_ms=self._settings.restore_deleted_s * 1000,
+        )
+        self._opened.push_async_callback(catalog.close)
+        return catalog
+
+    def make_first_key(self) -> None:
+        """Make an access key if signatures are asked for and there is none."""
+        if self._settings.auth is AuthMode.SIGV4 and not len(self.credentials):
+            self.first_key = self.identities.add_key(self._settings.account)
+            self.note("first_access_key", access_key_id=self.first_key.access_key_id)
+            self.credentials = CredentialSet([self.first_key])
+
+    def serve(
+        self,
+        router: Router,
+        watch: QueueWatch,
+        folders: Mapping[int, Path],
+        store_of: Callable[[int], DurableStore],
+        disk: DiskSpace,
+    ) -> None:
+        """Make what works on shards; `store_of` gives the store that a shard uses now."""
+        settings = self._settings
+        self._disk = disk
+        self._router = router
+        self.deletions = Deletions(self.catalog, router, watch)
+        self.deletions.report_unknown()
+        self._opened.push_async_callback(self.deletions.stop)
+        remove_leftovers(settings.data)
+        usage = Usage(settings.data / USAGE_FILE, self._clock.wall_s, settings.usage_days)
+        self.accounting = Accounting(usage, self.audit)
+        self._opened.push_async_callback(self.accounting.write)
+        self.backups = Backups(
+            settings.data,
+            folders,
+            catalog=self.catalog,
+            store_of=store_of,
+            clock=self._clock,
+            version=metadata.version("holdfast"),
+        )
+        self.lake = None
+        if settings.lake is not None:
+            self.lake = Archiving(
+                settings, router, self.catalog, self._clock, store_of=store_of, disk=disk
+            )
+
+    def answers(self) -> dict[str, Answer]:
+        """The administrative pages, by action."""
+        return admin_answers(self.backups, self.catalog, self.deletions, self.lake)
+
+    def begin(
+        self, periodic: Periodic, metrics: Metrics, *, verifier: Verifier, access: Access
+    ) -> None:
+        """Start periodic work. Users and keys that commands change are given to `verifier` and
+        `access`."""
+        changes = Changes(
+            self.identities, self.keyring, verifier=verifier, access=access, note=self.note
+        )
+        periodic.every(CHANGES_CHECK_S, changes.look_at_identities)
+        periodic.every(CHANGES_CHECK_S, changes.look_at_keys)
+        periodic.every(_USAGE_WRITE_S, self.accounting.write, first_s=0.0)
+        periodic.every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
+        periodic.every(_SHORT_DISK_CHECK_S, self._make_room)
+        if self.lake is not None:
+            self.lake.begin(metrics, periodic)
+
+    def note(self, event: str, **fields: object) -> None:
+        """Tell the audit log of what happened to the service itself."""
+        if self.audit is not None:
+            self.audit.note(event, **fields)
+
+    async def _make_room(self) -> None:
+        if self._disk.is_shorter_than(_RESERVES_FOR_DELETED):
+            await self._look_at_deletions()
+
+    async def _look_at_deletions(self) -> None:
+        """Drop deleted and purged queues that can be restored no more, or that the disk has no
+        space for."""
+        try:
+            trusted_ms = self._router.trusted_ms()
+            await self.deletions.look(
+                trusted_ms or int(self._clock.wall_s() * 1000),
+                disk_is_short=self._disk.is_shorter_than(_RESERVES_FOR_DELETED),
+            )
+        except ServiceUnavailable as error:
+            self._log.error("deleted_queues_not_dropped", error=str(error))
+
+    async def stop(self) -> None:
+        """End backups, and the processes that work for the lake."""
+        await self.backups.stop()
+        if self.lake is not None:
+            await self.lake.stop()

@@ -1,0 +1,272 @@
+"""Worker: the parts that answer requests: listener, gateway and shards.
+
+It reads queues from the catalog's view. Changes of queues, users and keys belong to the owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+
+import structlog
+
+from auth.caller import Caller
+from auth.credentials import CredentialSet
+from auth.envelope import SealBroken
+from auth.identities import Identities
+from auth.sigv4 import Verifier
+from auth.unverified import open_caller, refuse_browsers
+from cluster.catalog.catalog import Catalog
+from cluster.keys.keyring import Keyring
+from cluster.shards.clock import Clock, Entropy
+from cluster.shards.queue_watch import QueueWatch
+from cluster.shards.router import Router
+from cluster.shards.shard import ArchiveLimits, Shard
+from sqs_api.admin.deletions import Deletions
+from sqs_api.admin.queue_metrics import QueueMetrics
+from sqs_api.admin.service_metrics import Parts, ServiceMetrics
+from sqs_api.gateway.access import Access
+from sqs_api.gateway.accounting import Accounting
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.gateway import Authenticate, Gateway
+from sqs_api.gateway.metrics import Metrics
+from sqs_api.gateway.payload import Payloads
+from sqs_api.gateway.queue_actions import QueueActions
+from sqs_api.gateway.rates import Rates
+from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.stalls import STALL_CHECK_S, StallWatch
+from sqs_api.http.fallback import OtherPages
+from sqs_api.http.origins import AllowedOrigins
+from sqs_api.http.server import SERVER_CHECK_S, Server
+from sqs_api.periodic import Periodic
+from sqs_api.settings.config import AuthMode, Settings, Switch
+from storage.engines.durable import DurableStore, StoreOptions
+from storage.engines.opening import open_store
+from storage.histogram import SYNC_BOUNDS_S, Histogram
+
+_STOP_S = 10.0
+"""Time that a stop waits for running requests."""
+_DISCONNECT_S = 0.05
+"""Time that a stop waits for idle connections to close."""
+_DISK_CHECK_S = 1.0
+_DATA_KEY_CHECK_S = 15.0
+"""Interval of renewing old data keys; KmsDataKeyReusePeriodSeconds is a minute or more."""
+
+
+class Stores:
+    """Opens the stores of shards, and knows the one that each shard opened last."""
+
+    def __init__(self, settings: Settings, monotonic_s: Callable[[], float]) -> None:
+        self.sync_s = Histogram(SYNC_BOUNDS_S)
+        self._opened: dict[int, DurableStore] = {}
+        self._options = StoreOptions(
+            settings.durability,
+            accepts_loss=settings.accept_loss is Switch.ON,
+            monotonic_s=monotonic_s,
+            sync_s=self.sync_s,
+        )
+
+    async def open(self, number: int, folder: Path) -> DurableStore:
+        """Open the store of a shard. Raises StoreFailed."""
+        store = await asyncio.to_thread(open_store, folder, self._options)
+        self._opened[number] = store
+        return store
+
+    def of(self, number: int) -> DurableStore:
+        """The store that the shard uses now."""
+        return self._opened[number]
+
+    def can_grow(self) -> bool:
+        """False when a log finds no space to go on."""
+        return all(store.can_grow for store in self._opened.values())
+
+
+class Worker:
+    """Belongs to the event loop's thread. `load`, `serve`, `listen`, then `begin`; `stop`, then
+    close what was opened."""
+
+    sealer: Sealer
+    router: Router
+    queue_watch: QueueWatch
+    access: Access
+    verifier: Verifier
+    gateway: Gateway
+    metrics: Metrics
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        stores: Stores,
+        shard_clock: Callable[[], Clock],
+        transport: Server,
+        opened: AsyncExitStack,
+    ) -> None:
+        """Each shard has a clock of its own. `opened` closes, last first, what this opens."""
+        self._settings = settings
+        self._clock = clock
+        self._shard_clock = shard_clock
+        self._entropy = entropy
+        self._stores = stores
+        self._opened = opened
+        self._stalls = StallWatch(clock.monotonic_s)
+        self._log = structlog.get_logger("worker")
+        self.transport = transport
+        self.disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20, stores.can_grow)
+
+    async def load(
+        self,
+        folders: Mapping[int, Path],
+        catalog: Catalog,
+        keyring: Keyring,
+        archive: ArchiveLimits | None,
+    ) -> None:
+        """Open the shards, which hear of queues from the catalog's watch.
+
+        Raises StoreFailed, DamagedRecord, CatalogOlder.
+        """
+        is_open = self._settings.auth is AuthMode.OPEN
+        self.sealer = Sealer(keyring, self._clock, makes_keys=is_open)
+        self.router = Router(
+            Shard(
+                number,
+                open_store=partial(self._stores.open, number, folder),
+                clock=self._shard_clock(),
+                entropy=self._entropy,
+                definitions=catalog,
+                archive=archive,
+                sealing=self.sealer,
+            )
+            for number, folder in folders.items()
+        )
+        for shard in self.router.shards.values():
+            await shard.start(catalog.highest_queue_id)
+            self._opened.push_async_callback(shard.stop)
+        self.queue_watch = QueueWatch(catalog, self.router)
+        self.disk.look()
+
+    def serve(
+        self,
+        catalog: Catalog,
+        keyring: Keyring,
+        credentials: CredentialSet,
+        users: Identities,
+        deletions: Deletions,
+        accounting: Accounting,
+        clock_leaps: Callable[[], int],
+    ) -> None:
+        """Make the gateway. Raises SealBroken, sqlite3.Error if keys cannot be used."""
+        settings = self._settings
+        self.sealer.prepare(catalog)
+        self.metrics = Metrics(accounting)
+        is_open = settings.auth is AuthMode.OPEN
+        self.access = Access(
+            catalog, self._clock, keyring, enforced=not is_open, region=settings.region
+        )
+        self.access.replace(users)
+        self.verifier = Verifier(credentials)
+        self.gateway = Gateway(
+            authenticate=self._authenticate(),
+            queues=QueueActions(catalog, self.router, deletions, self.queue_watch),
+            router=self.router,
+            accounting=accounting,
+            clock=self._clock,
+            entropy=self._entropy,
+            public_url=settings.public_url,
+            payloads=Payloads(self.sealer),
+            access=self.access,
+            disk=self.disk,
+            waiting_polls_max=settings.waiting_polls_max,
+            origins=AllowedOrigins(settings.browser_origins),
+        )
+        rates = Rates(
+            self._clock.monotonic_s,
+            account_rate=settings.account_rate,
+            queue_rate=settings.queue_rate,
+            fifo_quotas=settings.fifo_quotas is Switch.ON,
+        )
+        self.gateway.limit(rates)
+        self._show_metrics(catalog, deletions, rates, clock_leaps)
+
+    def _authenticate(self) -> Authenticate:
+        settings = self._settings
+        if settings.auth is AuthMode.SIGV4:
+            return self.verifier.verify
+        claimed = partial(open_caller, account=settings.account, region=settings.region)
+        origins = AllowedOrigins(settings.browser_origins).names
+
+        def authenticate(
+            method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+        ) -> Caller:
+            refuse_browsers(headers, origins)
+            return claimed(method, target, headers)
+
+        return authenticate
+
+    def _show_metrics(
+        self, catalog: Catalog, deletions: Deletions, rates: Rates, clock_leaps: Callable[[], int]
+    ) -> None:
+        settings, gateway = self._settings, self.gateway
+        queues = QueueMetrics(
+            catalog,
+            self.router,
+            self._clock.wall_s,
+            (gateway.empty_receives, gateway.duplicates),
+            settings.metrics_queues_max,
+        )
+        parts = Parts(
+            router=self.router,
+            access=self.access,
+            disk=self.disk,
+            sealer=self.sealer,
+            stalls=self._stalls,
+            rates=rates,
+            sync_s=self._stores.sync_s,
+            outstanding=lambda: gateway.outstanding,
+            queues=lambda: len(catalog),
+            deletions=deletions,
+            clock_leaps=clock_leaps,
+            version=metadata.version("holdfast"),
+            durability=settings.durability,
+        )
+        self.metrics.attach(queues, ServiceMetrics(parts))
+
+    async def listen(self, pages: OtherPages) -> str:
+        """Take requests. Returns the address. Raises OSError."""
+        return await self.transport.open(self.gateway, pages, self.metrics)
+
+    def begin(self, periodic: Periodic, catalog: Catalog) -> None:
+        """Start periodic work."""
+
+        async def renew_data_keys() -> None:
+            """Replace data keys that sealed long enough."""
+            try:
+                await self.sealer.renew(catalog)
+            except (SealBroken, sqlite3.Error) as error:
+                self._log.error("data_keys_not_renewed", error=str(error))
+
+        periodic.every(_DATA_KEY_CHECK_S, renew_data_keys)
+        periodic.every(SERVER_CHECK_S, self.transport.look)
+        periodic.every(_DISK_CHECK_S, self.disk.look)
+        periodic.every(STALL_CHECK_S, self._stalls.look)
+
+    def begin_to_stop(self) -> None:
+        """Take no new connections, end long polls early."""
+        self.transport.close()
+        for shard in self.router.shards.values():
+            shard.end_long_polls()
+
+    async def stop(self) -> None:
+        """Finish running requests, close connections."""
+        try:
+            await asyncio.wait_for(self.gateway.drain(), _STOP_S)
+        except TimeoutError:
+            self._log.warning("stopped_with_requests_running", requests=self.gateway.outstanding)
+        await self.transport.disconnect(_DISCONNECT_S)

@@ -1,0 +1,202 @@
+"""A SQLite database with a checksum over its content, which detects one flipped bit.
+
+SQLite's own check finds broken structure, not changed values. So each database has one more table:
+
+    checksum(state)     changes counted, sum over all rows, digest of the schema, and a seal
+
+Triggers of the connection (nothing is stored for them) keep it up to date within each transaction,
+and write the same rows into the second copy (`second_copy.py`), which is another database:
+
+    copied_schema(sql)                  the statements that made the first one's tables
+    copied_rows(place, row, content)    every row of every table, by its rowid
+    copied_checksum(state)              the same state
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+CHECKSUM_SCHEMA = "CREATE TABLE checksum (state BLOB NOT NULL)"
+COPY_SCHEMA = (
+    "CREATE TABLE copied_schema (sql TEXT NOT NULL)",
+    "CREATE TABLE copied_rows (place TEXT NOT NULL, row INTEGER NOT NULL, content BLOB NOT NULL, "
+    "PRIMARY KEY (place, row))",
+    "CREATE TABLE copied_checksum (state BLOB NOT NULL)",
+)
+_DIGEST_BYTES = 16
+_NOT_DAMAGE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_FULL")
+_SUMS = 1 << (8 * _DIGEST_BYTES)
+
+
+class DatabaseDamaged(Exception):
+    """The database is not what was written; the text says why in one line."""
+
+
+class State(NamedTuple):
+    """The content of a database in one value. Equal states mean equal content."""
+
+    changes: int
+    """Rows that were ever changed: of two copies, the one with more is the later."""
+    total: int
+    """Sum over the digests of all rows, so that a change costs only the rows it changes."""
+    schema: bytes
+
+    def encode(self) -> bytes:
+        """The bytes that are stored, which have a seal over themselves."""
+        plain = self.changes.to_bytes(8, "big") + self.total.to_bytes(_DIGEST_BYTES, "big")
+        return plain + self.schema + _digest(plain + self.schema)
+
+
+def decode_state(stored: object) -> State:
+    """The state in its stored form. Raises DatabaseDamaged."""
+    if isinstance(stored, bytes) and len(stored) == 8 + 3 * _DIGEST_BYTES:
+        plain, seal = stored[:-_DIGEST_BYTES], stored[-_DIGEST_BYTES:]
+        if _digest(plain) == seal:
+            end = 8 + _DIGEST_BYTES
+            total = int.from_bytes(plain[8:end], "big")
+            return State(int.from_bytes(plain[:8], "big"), total, plain[end:])
+    raise DatabaseDamaged("its checksum is damaged")
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+def row_content(*values: Any) -> bytes:
+    """The values of a row as bytes: an SQL function of the triggers."""
+    return msgspec.msgpack.encode(values)
+
+
+def changed_state(stored: bytes, sign: int, place: str, row: int, *values: Any) -> bytes:
+    """The stored state after a row came (`sign` 1) or went (-1): an SQL function of the
+    triggers."""
+    state = decode_state(stored)
+    total = (state.total + sign * _row_digest(place, row, row_content(*values))) % _SUMS
+    return State(state.changes + 1, total, state.schema).encode()
+
+
+def _row_digest(place: str, row: int, content: bytes) -> int:
+    named = row_content(place, row) + content
+    return int.from_bytes(_digest(named), "big")
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def one_moment(database: sqlite3.Connection) -> Iterator[None]:
+    """Have all reads in here see the database as of one moment. Raises sqlite3.Error."""
+    if database.in_transaction:
+        yield
+        return
+    database.execute("BEGIN")
+    try:
+        yield
+    finally:
+        database.execute("ROLLBACK")
+
+
+def schema_of(database: sqlite3.Connection) -> list[str]:
+    """The statements that made the tables and indexes, without the checksum's."""
+    rows = database.execute(
+        "SELECT sql FROM main.sqlite_master WHERE sql IS NOT NULL AND name <> 'checksum' "
+        "AND name NOT LIKE 'sqlite_%' ORDER BY name"
+    )
+    return [sql for (sql,) in rows]
+
+
+def tables_of(database: sqlite3.Connection) -> dict[str, list[str]]:
+    """Tables with their columns, without the checksum's."""
+    names = database.execute(
+        "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name <> 'checksum' "
+        "AND name NOT LIKE 'sqlite_%' ORDER BY name"
+    ).fetchall()
+    return {
+        name: [column for _, column, *_ in database.execute(f"PRAGMA main.table_info({name})")]
+        for (name,) in names
+    }
+
+
+def rows_of(database: sqlite3.Connection) -> Iterator[tuple[str, int, bytes]]:
+    """Every row as (table, rowid, content)."""
+    for name, columns in tables_of(database).items():
+        for row, *values in database.execute(
+            f"SELECT rowid, {', '.join(columns)} FROM main.{name}"
+        ):
+            yield name, row, row_content(*values)
+
+
+def computed_state(database: sqlite3.Connection, changes: int) -> State:
+    """The state that fits what the database says."""
+    return _state(rows_of(database), schema_of(database), changes)
+
+
+def _state(rows: Iterator[tuple[str, int, bytes]], schema: list[str], changes: int) -> State:
+    total = sum(_row_digest(*row) for row in rows) % _SUMS
+    return State(changes, total, _digest(row_content(*schema)))
+
+
+def has_checksum(database: sqlite3.Connection) -> bool:
+    """False for a database of version 0.1, and for an empty one."""
+    query = "SELECT count(*) FROM main.sqlite_master WHERE name = 'checksum'"
+    return bool(database.execute(query).fetchone()[0])
+
+
+def check_database(database: sqlite3.Connection) -> State | None:
+    """The state of a sound database, None if it has no checksum. Raises DatabaseDamaged."""
+    with _damage(), one_moment(database):
+        _check_structure(database)
+        if not has_checksum(database):
+            return None
+        state = decode_state(_only(database, "SELECT state FROM main.checksum"))
+        if computed_state(database, state.changes) != state:
+            raise DatabaseDamaged("its content does not match its checksum")
+        return state
+
+
+def check_copy(database: sqlite3.Connection) -> State:
+    """The state of a sound second copy. Raises DatabaseDamaged."""
+    with _damage(), one_moment(database):
+        _check_structure(database)
+        state = decode_state(_only(database, "SELECT state FROM main.copied_checksum"))
+        rows = database.execute("SELECT place, row, content FROM main.copied_rows")
+        if _state(rows, copied_schema(database), state.changes) != state:
+            raise DatabaseDamaged("its content does not match its checksum")
+        return state
+
+
+def copied_schema(copy: sqlite3.Connection) -> list[str]:
+    """The statements that made the tables of which this is the copy."""
+    return [sql for (sql,) in copy.execute("SELECT sql FROM main.copied_schema ORDER BY rowid")]
+
+
+def _check_structure(database: sqlite3.Connection) -> None:
+    found = _only(database, "PRAGMA main.integrity_check(1)")
+    if found != "ok":
+        raise DatabaseDamaged(" ".join(str(found).split()))
+
+
+def _only(database: sqlite3.Connection, query: str) -> object:
+    rows = database.execute(query).fetchall()
+    if len(rows) != 1:
+        raise DatabaseDamaged("its checksum is missing")
+    return rows[0][0]
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Raise DatabaseDamaged for errors that damage causes; others, as of a lock, stay as they are."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:  # of values that are not of their type
+        raise DatabaseDamaged(f"it cannot be read: {error}") from error
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorname", "").startswith(_NOT_DAMAGE):
+            raise
+        raise DatabaseDamaged(str(error)) from error

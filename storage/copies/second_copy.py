@@ -1,0 +1,317 @@
+"""SQLite files that are small and irreplaceable: each has a second copy, always up to date.
+
+    NAME.sqlite           the database
+    NAME.sqlite.copy      its second copy (`checked_database.py`), written by the same transactions
+
+Every transaction writes both and returns when both are on disk. SQLite commits them one after the
+other, the database first, so a crash may leave the copy a transaction behind: one that was not
+answered. Opening compares them. The first one that is sound and not behind the other is used, and
+the other is written anew from it. Several processes may have both open.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from storage.copies.checked_database import (
+    CHECKSUM_SCHEMA,
+    COPY_SCHEMA,
+    DatabaseDamaged,
+    State,
+    changed_state,
+    check_copy,
+    check_database,
+    computed_state,
+    copied_schema,
+    decode_state,
+    has_checksum,
+    one_moment,
+    row_content,
+    rows_of,
+    schema_of,
+    tables_of,
+)
+from storage.copies.files import copy_database
+from storage.engines.folder import sync_folder
+
+_log = logging.getLogger("holdfast.files")
+_NONE = "there is none"
+_WRITABLE = (b"\1\1", b"\2\2")
+"""Versions that the header of a database gives for writing and reading, without and with a log
+beside it."""
+
+
+class Found(NamedTuple):
+    """Result of checking a file."""
+
+    state: State | None = None
+    """None if it is missing or damaged, and for a database of version 0.1."""
+    reason: str = ""
+    """Why it cannot be used; empty if it can."""
+
+
+def copy_of(file: Path) -> Path:
+    """Where the second copy of a database lies."""
+    return file.with_name(f"{file.name}.copy")
+
+
+def first_of(copy: Path) -> Path:
+    """The database of which this is the second copy."""
+    return copy.with_name(copy.name.removesuffix(".copy"))
+
+
+def is_there(file: Path) -> bool:
+    """True if the database or its second copy exists."""
+    return file.exists() or copy_of(file).exists()
+
+
+def open_with_copy(file: Path, prepare: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+    """Open or create a database and its second copy, in autocommit mode, usable from any thread.
+
+    `prepare` makes the tables, within a transaction. `:memory:` has no copy. Raises sqlite3.Error,
+    also if both are damaged, with nothing left open.
+    """
+    is_file = str(file) != ":memory:"
+    if is_file:
+        repair(file)
+    database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute("BEGIN IMMEDIATE")
+        with database:
+            prepare(database)
+            if is_file:
+                _bring_up_to_date(database, file)
+        if is_file:
+            _attach(database, copy_of(file))
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def tables(schema: str) -> Callable[[sqlite3.Connection], None]:
+    """A `prepare` for `open_with_copy` that executes statements, which end with semicolons."""
+
+    def prepare(database: sqlite3.Connection) -> None:
+        for statement in schema.split(";"):
+            database.execute(statement)
+
+    return prepare
+
+
+def repair(file: Path) -> None:
+    """Write a database anew from its second copy if it is damaged, missing or behind. Raises
+    sqlite3.Error."""
+    # The copy first: whoever writes meanwhile, the database is never behind then.
+    copy = look(copy_of(file), check_copy)
+    first = look(file, check_database)
+    if first.reason == copy.reason == _NONE:
+        return
+    if copy.state is None:
+        if first.reason:
+            raise sqlite3.DatabaseError(_both_damaged(file, first, copy))
+        if first.state is None and copy.reason != _NONE:
+            reason = f"it has no checksum, and {copy_of(file).name} is damaged: {copy.reason}"
+            raise sqlite3.DatabaseError(f"{reason}. {_WAY_OUT}")
+        return
+    if first.state is None or first.state.changes < copy.state.changes:
+        reason = first.reason or (
+            "it is older than its second copy" if first.state else "it has no checksum"
+        )
+        restore_from_copy(file)
+        _note("second_copy_used", file, copy_of(file).name, reason)
+
+
+_WAY_OUT = "Restore a backup with holdfast restore"
+
+
+def _both_damaged(file: Path, first: Found, copy: Found) -> str:
+    second = f"it has no second copy {copy_of(file).name}"
+    if copy.reason != _NONE:
+        second = f"its second copy {copy_of(file).name} is damaged too ({copy.reason})"
+    return f"it is damaged ({first.reason}), and {second}. {_WAY_OUT}"
+
+
+def _connect(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(file, isolation_level=None)
+
+
+def look(
+    file: Path,
+    check: Callable[[sqlite3.Connection], State | None],
+    connect: Callable[[Path], sqlite3.Connection] = _connect,
+) -> Found:
+    """Check a file. Raises sqlite3.Error if that is impossible now."""
+    if not file.exists() or not file.stat().st_size:
+        return Found(reason=_NONE)
+    with file.open("rb") as stream:
+        header = stream.read(20)
+    if header[18:] not in _WRITABLE:  # SQLite would read it, and refuse to write it
+        return Found(reason="its header is damaged")
+    with closing(connect(file)) as database:
+        try:
+            return Found(check(database))
+        except DatabaseDamaged as error:
+            return Found(reason=str(error))
+
+
+def _bring_up_to_date(database: sqlite3.Connection, file: Path) -> None:
+    """Have the checksum and the copy fit the database, whose write lock is held: no other process
+    changes either."""
+    if not has_checksum(database):
+        database.execute(CHECKSUM_SCHEMA)
+        database.execute("INSERT INTO checksum VALUES (?)", (computed_state(database, 1).encode(),))
+    (stored,) = database.execute("SELECT state FROM checksum").fetchone()
+    now = computed_state(database, decode_state(stored).changes)
+    if now.encode() != stored:  # `prepare` changed something
+        now = now._replace(changes=now.changes + 1)
+        database.execute("UPDATE checksum SET state = ?", (now.encode(),))
+    copy = look(copy_of(file), check_copy)
+    if copy.state != now:
+        if copy.reason not in ("", _NONE):
+            _note("second_copy_damaged", copy_of(file), file.name, copy.reason)
+        write_copy(database, file, now)
+
+
+def write_copy(database: sqlite3.Connection, file: Path, state: State) -> None:
+    """Write the second copy anew; a crash leaves the old one or the new one. Raises sqlite3.Error,
+    OSError."""
+
+    def fill(copy: sqlite3.Connection) -> None:
+        for statement in COPY_SCHEMA:
+            copy.execute(statement)
+        copy.executemany(
+            "INSERT INTO copied_schema VALUES (?)", [(s,) for s in schema_of(database)]
+        )
+        copy.executemany("INSERT INTO copied_rows VALUES (?,?,?)", rows_of(database))
+        copy.execute("INSERT INTO copied_checksum VALUES (?)", (state.encode(),))
+
+    _replace(copy_of(file), fill)
+
+
+def restore_from_copy(file: Path, copy: Path | None = None) -> None:
+    """Write a database anew from its second copy, which is sound. A crash leaves the copy as it is.
+
+    Raises sqlite3.Error, OSError.
+    """
+    with closing(_connect(copy or copy_of(file))) as sound, one_moment(sound):
+
+        def fill(database: sqlite3.Connection) -> None:
+            for statement in copied_schema(sound):
+                database.execute(statement)
+            columns = tables_of(database)
+            rows = "SELECT place, row, content FROM copied_rows"
+            for place, row, content in sound.execute(rows):
+                values = msgspec.msgpack.decode(content)
+                marks = ", ".join("?" * (len(values) + 1))
+                names = ", ".join(["rowid", *columns[place]])
+                database.execute(f"INSERT INTO {place} ({names}) VALUES ({marks})", (row, *values))
+            database.execute(CHECKSUM_SCHEMA)
+            database.execute("INSERT INTO checksum SELECT ?", _stored_state(sound))
+
+        _replace(file, fill)
+
+
+def _stored_state(copy: sqlite3.Connection) -> tuple[bytes]:
+    state: tuple[bytes] = copy.execute("SELECT state FROM copied_checksum").fetchone()
+    return state
+
+
+def _replace(file: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
+    """Make a database beside the file, on disk, then put it there."""
+    draft = file.with_name(f"{file.name}.new")
+    draft.unlink(missing_ok=True)
+    draft.with_name(f"{draft.name}-journal").unlink(missing_ok=True)
+    with closing(sqlite3.connect(draft, isolation_level=None)) as database:
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute("BEGIN IMMEDIATE")
+        with database:
+            fill(database)
+    draft.chmod(file.stat().st_mode if file.exists() else 0o600)
+    for log in (
+        "-wal",
+        "-shm",
+    ):  # of the file that is replaced: they would be taken for the new one's
+        file.with_name(file.name + log).unlink(missing_ok=True)
+    draft.replace(file)
+    sync_folder(file.parent)
+
+
+def copy_sound(file: Path, target: Path) -> None:
+    """Copy a database as it is at one instant, out of its second copy if it is damaged. For
+    `target` see `copy_database`.
+
+    Raises sqlite3.Error, OSError.
+    """
+    try:
+        copy_database(file, target)
+        first = look(target, check_database)
+    except sqlite3.DatabaseError as error:
+        first = Found(reason=str(error))
+    if first.state is not None:
+        return
+    copy = look(copy_of(file), check_copy)
+    if copy.state is not None:
+        restore_from_copy(target, copy_of(file))
+        _note("second_copy_used", file, copy_of(file).name, first.reason)
+    elif first.reason:
+        raise sqlite3.DatabaseError(_both_damaged(file, first, copy))
+
+
+def renew_copy(file: Path) -> None:
+    """Write a second copy of a database that has a checksum. Raises sqlite3.Error, OSError."""
+    with closing(_connect(file)) as database:
+        if has_checksum(database):
+            (stored,) = database.execute("SELECT state FROM checksum").fetchone()
+            write_copy(database, file, decode_state(stored))
+
+
+# -- what keeps both equal -------------------------------------------------------------------------
+
+
+def _attach(database: sqlite3.Connection, copy: Path) -> None:
+    database.execute("ATTACH ? AS second", (str(copy),))
+    database.execute("PRAGMA second.journal_mode = WAL")
+    database.execute("PRAGMA second.synchronous = FULL")
+    database.execute(
+        "PRAGMA recursive_triggers = ON"
+    )  # else REPLACE tells no trigger what it removes
+    database.create_function("row_content", -1, row_content, deterministic=True)
+    database.create_function("changed_state", -1, changed_state, deterministic=True)
+    for name, columns in tables_of(database).items():
+        came = _step(name, columns, "new", 1)
+        went = _step(name, columns, "old", -1)
+        for event, steps in (("INSERT", came), ("DELETE", went), ("UPDATE", went + came)):
+            database.execute(
+                f"CREATE TEMP TRIGGER {name}_{event.lower()} AFTER {event} ON main.{name} "
+                f"BEGIN {steps} END"
+            )
+
+
+def _step(name: str, columns: list[str], row: str, sign: int) -> str:
+    """The statements for a row that came or went."""
+    values = ", ".join(f"{row}.{column}" for column in columns)
+    copied = (
+        f"INSERT OR REPLACE INTO copied_rows VALUES ('{name}', {row}.rowid, row_content({values}));"
+        if sign > 0
+        else f"DELETE FROM copied_rows WHERE place = '{name}' AND row = {row}.rowid;"
+    )
+    sums = "".join(
+        f"UPDATE {table} SET state = changed_state(state, {sign}, '{name}', {row}.rowid, {values});"
+        for table in ("checksum", "copied_checksum")
+    )
+    return copied + sums
+
+
+def _note(event: str, file: Path, used: str, reason: str) -> None:
+    """Write to the standard library's log: commands set up no other, and it goes to stderr."""
+    _log.error("%s: %s was written anew from %s: %s", event, file, used, reason)

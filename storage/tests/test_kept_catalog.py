@@ -1,0 +1,48 @@
+"""A conversion keeps the catalog of version 0.1, which the next start turns into records."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from storage.copies.convert import KEPT_CATALOG, convert
+from storage.engines.folder import FORMAT_FILE, read_format
+from storage.engines.store import StoreFailed
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of format 3 whose shard was never opened."""
+    content: dict[str, object] = {"format": 3, "shards": {"0": "shard-0"}}
+    checksum = crc32(json.dumps(content, sort_keys=True).encode())
+    (tmp_path / FORMAT_FILE).write_text(json.dumps(content | {"crc32": checksum}))
+    with closing(sqlite3.connect(tmp_path / "catalog.sqlite")) as catalog, catalog:
+        catalog.execute("PRAGMA journal_mode = WAL")
+        catalog.execute("CREATE TABLE queues (name TEXT)")
+        catalog.execute("INSERT INTO queues VALUES ('q')")
+    return tmp_path
+
+
+def test_the_kept_catalog_is_whole_also_after_an_attempt_that_was_cut_off(folder: Path) -> None:
+    (folder / KEPT_CATALOG).write_bytes(b"half a copy")
+
+    convert(folder)
+
+    assert read_format(folder)["format"] == 4
+    with closing(sqlite3.connect(folder / KEPT_CATALOG)) as kept:
+        assert kept.execute("SELECT name FROM queues").fetchall() == [("q",)]
+    assert {file.name for file in folder.glob("*.sqlite")} == {"catalog.sqlite"}
+
+
+def test_a_catalog_that_cannot_be_copied_stops_the_conversion(folder: Path) -> None:
+    (folder / "catalog.sqlite").write_bytes(b"no database" * 1000)
+
+    with pytest.raises(StoreFailed, match="cannot copy"):
+        convert(folder)
+
+    assert read_format(folder)["format"] == 3
