@@ -21,6 +21,7 @@ from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
 from storage.tests.simulated_disk import PowerCut
+from visibility.contract.model import QueueCounters
 
 STEPS = 20
 """Steps of each client."""
@@ -129,8 +130,11 @@ async def _end_well(simulation: Simulation) -> None:
     await asyncio.sleep(10)
     assert simulation.worker is not None
     simulation.worker.check()
-    left = simulation.worker.router.counters().values()
-    assert all(each == type(each)(0, 0, 0) for each in left), "a clean stop left messages"
+    counted = simulation.worker.router.counters()
+    left = [
+        counted[queue_id] for queue_id in simulation.machine.queues.queues if queue_id in counted
+    ]
+    assert all(each == QueueCounters(0, 0, 0) for each in left), f"a clean stop left {left}"
 
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:
