@@ -7,12 +7,10 @@ Messages themselves are read later: one that is damaged is passed by then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from storage.checks.consistency import check_archive, check_queue
-from storage.checks.damage import Finding, walk_rows
+from storage.checks.damage import walk_rows
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import ReadableRows, look_through
 from storage.copies.salvaged_archive import copy_archive
@@ -65,9 +63,8 @@ class Healed(NamedTuple):
 
 
 def heal(rows: Rows, known: Mapping[int, bool]) -> list[Healed]:
-    """Rebuild the queues of which a row that a start needs is damaged, or whose rows do not agree; blocks.
+    """Rebuild the queues of which a row that a start needs is damaged; blocks. The caller flushes.
 
-    The caller flushes. Rows do not agree where Entries of the log are missing between others.
     `known` has the ids of the catalog's queues, true for FIFO queues: also those of which no row can be read.
     """
     healed = []
@@ -105,7 +102,7 @@ def _damage_of(rows: RowReader, queue_id: int) -> DamagedRecord | None:
                     pass
     except DamagedRecord as damage:
         return damage
-    return _disagreement(lambda: check_queue(rows, queue_id))
+    return None
 
 
 def _damage_of_archive(rows: RowReader) -> DamagedRecord | None:
@@ -113,14 +110,6 @@ def _damage_of_archive(rows: RowReader) -> DamagedRecord | None:
         StoredRows(rows).archive()
     except DamagedRecord as damage:
         return damage
-    return _disagreement(lambda: check_archive(rows))
-
-
-def _disagreement(check: Callable[[], Iterator[Finding]]) -> DamagedRecord | None:
-    """The first finding of a check; a damaged message is none, since it is passed by when it is read."""
-    with suppress(DamagedRecord):
-        for finding in check():
-            return DamagedRecord(finding.key, finding.what)
     return None
 
 

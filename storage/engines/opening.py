@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from storage.copies.healed_queue import heal
 from storage.engines.durable import Durability, DurableStore, RowStore, StoreOptions, log_folder
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
@@ -157,31 +156,13 @@ def _set_aside(folder: Path) -> None:
     folder.rename(aside)
 
 
-def _agree(rows: RowStore) -> None:
-    """Rebuild queues whose rows do not agree, since Entries between others are missing."""
-    log = structlog.get_logger("store").bind(folder=str(rows.folder))
-    for healed in heal(rows, {}):
-        messages = str(healed.missing or "")
-        log.error(
-            "queue_rebuilt", queue_id=healed.queue_id, reason=healed.reason, messages=messages
-        )
-
-
 def _replay(reading: Reading, rows: RowStore) -> int:
-    """Bring the log's Entries into the rows; returns the number of row changes.
-
-    Behind a loss they are not noted as applied: another start would not see the loss, and rebuild nothing.
-    """
+    """Bring the log's Entries into the rows; returns the number of row changes."""
     changed = 0
-    sound_until = reading.lost[0].first if reading.lost else None
     for entry in reading.entries():
         ops = decode_body(entry.body).ops
-        is_sound = sound_until is None or entry.index < sound_until
-        rows.write(ops, entry.position if is_sound else None)
+        rows.write(ops, entry.position)
         changed += len(ops) // 2
-    if reading.lost:
-        _agree(rows)
-        rows.write([], reading.end)
     return changed
 
 

@@ -31,7 +31,7 @@ _IN_TIME_S = 3.0
 _AGAIN_S = 0.2
 _RETRIED_S_MAX = 200.0
 """Sends are retried within the five minutes in which ids are remembered."""
-_PADDINGS = (0, 10, 10, 200, 500)
+_PADDINGS = (0, 10, 10, 200, 350)
 """Sizes of bodies, beside their names."""
 
 
