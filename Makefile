@@ -15,6 +15,7 @@
 #   make disk-faults ROUNDS=30      a disk that is full or fails under load; needs root, libfiu (minutes)
 #   make soak MINUTES=20            mixed traffic with faults: memory, descriptors, latency stay flat
 #   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
+#   make simulate SEEDS=2000        the worker on simulated time and disks, with crashes; SEED=123 replays one
 #   make fuzz                       the differential fuzz, the models of queues and crashes amid deletions, for minutes
 #   make retention                  messages expire in real time (a minute)
 #   make sdks                       the guide's example of each SDK that the machine can build (minutes)
@@ -33,6 +34,9 @@ COUNT ?= 1000000
 MINUTES ?= 20
 MODEL ?= 2000
 DELETIONS ?= 300
+SEEDS ?= 2000
+SEED ?=
+QUICK_SEEDS ?= 40
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -48,7 +52,7 @@ AIOBOTO3_LOCK := requirements-aioboto3.lock
 CELERY_LOCK := requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: serve jobs test test-loaded quick quick-alone pythons check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz fuzz sdks bench bench-jobs size retention lock clean
+.PHONY: serve jobs test test-loaded quick quick-alone pythons check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-jobs size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
@@ -64,7 +68,7 @@ test-loaded: $(CLIENTS) $(VENV)/.dev
 	$(BIN)/python -m compat_tests.loaded $(PARALLEL) $(ARGS)
 
 quick: $(VENV)/.dev
-	$(PARALLEL) -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
+	SIMULATION_SEEDS=$(QUICK_SEEDS) $(PARALLEL) -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
 
 # Each interpreter has an environment of its own with the runtime and what these tests need. SKIP=3.11 leaves one out.
 pythons: $(VENV)/.made
@@ -75,7 +79,7 @@ pythons: $(VENV)/.made
 
 quick-alone: $(VENV)/.quick
 	$(BIN)/python --version
-	$(PARALLEL) -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
+	SIMULATION_SEEDS=$(QUICK_SEEDS) $(PARALLEL) -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -112,6 +116,9 @@ soak: $(VENV)/.dev
 
 wire-fuzz: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.wire_fuzz --count $(COUNT) $(ARGS)
+
+simulate: $(VENV)/.dev
+	$(BIN)/python -m cluster.tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py

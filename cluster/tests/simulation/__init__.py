@@ -1,0 +1,1 @@
+"""The simulator: the real worker with one shard, on virtual time, over files and rows that lose what a crash would."""

@@ -1,0 +1,64 @@
+"""The end of a simulation: nothing goes wrong any more, and everything that is there is received and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from cluster.tests.simulation import queues
+from cluster.tests.simulation.client import Client
+from cluster.tests.simulation.simulation import Simulation
+from visibility.contract.model import QueueCounters
+from visibility.tests.prepared import counters
+
+_REST_S = 30.0
+"""Longer than every visibility timeout and delay."""
+_ROUNDS_MAX = 200
+_HIDDEN_S = 600
+
+
+async def drain(simulation: Simulation) -> None:
+    """Empty all queues into the history; the counters must tell before how much there is."""
+    client = Client(simulation, "drain", Random(0))
+    queues.stop_dead_letters(simulation.machine.queues)
+    await _rest(simulation, client)
+    simulation.history.drain_begun = simulation.time.read()
+    for name in queues.NAMES:
+        counted = await _counted(client, name)
+        found = await _empty(client, name)
+        if counted != (found, 0, 0):
+            simulation.machine.violations.append(f"{name} counts {counted}, and has {found}")
+        left = await _counted(client, name)
+        if left != (0, 0, 0):
+            simulation.history.left[name] = left or (-1, -1, -1)
+
+
+async def _rest(simulation: Simulation, client: Client) -> None:
+    """Wait until nothing is hidden, delayed or moving."""
+    for _ in range(_ROUNDS_MAX):
+        await asyncio.sleep(_REST_S)
+        all_counted = [await _counted(client, name) for name in queues.NAMES]
+        assert simulation.worker is not None
+        is_moving = simulation.worker.has_move_tasks
+        if not is_moving and all(each is not None and each[1:] == (0, 0) for each in all_counted):
+            return
+    simulation.machine.violations.append(f"the queues do not come to rest: {all_counted}")
+
+
+async def _counted(client: Client, name: str) -> tuple[int, int, int] | None:
+    answer = (await client.ask(counters(client.queue(name)), f"count {name}")).answer
+    if not isinstance(answer, QueueCounters):
+        return None
+    return answer.visible, answer.in_flight, answer.delayed
+
+
+async def _empty(client: Client, name: str) -> int:
+    """Receive and delete until nothing comes any more; returns the number of messages."""
+    found = 0
+    for _ in range(_ROUNDS_MAX):
+        held = await client.receive(name, 10, timeout_s=_HIDDEN_S)
+        if not held:
+            break
+        found += len(held)
+        await client.delete_batch(held)
+    return found

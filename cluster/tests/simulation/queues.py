@@ -1,0 +1,54 @@
+"""The queues of a simulation, under the names that its history uses."""
+
+from __future__ import annotations
+
+from cluster.tests.simulation.worker import Machine
+from compat_tests.faults.history import History, Queue
+from visibility.contract.model import QueueDefinition
+from visibility.tests.prepared import KnownQueues, queue_named
+
+VISIBILITY_S = 5
+_PURGED = 1_000
+"""Added to a queue's id by a purge."""
+
+PLAIN, FAIR, RESCUED = "plain", "fair", "rescued"
+FAILING, LETTERS = "failing", "letters"
+ORDER, FAILING_FIFO, LETTERS_FIFO = "order.fifo", "failing.fifo", "letters.fifo"
+NAMES = (PLAIN, FAIR, RESCUED, FAILING, LETTERS, ORDER, FAILING_FIFO, LETTERS_FIFO)
+_REACH = {
+    FAILING: frozenset((LETTERS, RESCUED)),
+    FAILING_FIFO: frozenset((LETTERS_FIFO,)),
+}
+
+
+def define_queues(machine: Machine, history: History) -> None:
+    """Make all queues."""
+    visibility = str(VISIBILITY_S)
+    for name in NAMES:
+        history.queues[name] = Queue(name, name, _REACH.get(name, frozenset()), name == ORDER)
+    known = machine.queues
+    for queue_id, name in enumerate(NAMES, 1):
+        if name not in (FAILING, FAILING_FIFO):
+            known.define(queue_named(name, queue_id, VisibilityTimeout=visibility))
+    for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
+        known.define(
+            queue_named(
+                name,
+                NAMES.index(name) + 1,
+                dead_letters_to=named(known, letters),
+                max_receive_count=2,
+                VisibilityTimeout=visibility,
+            )
+        )
+
+
+def named(known: KnownQueues, name: str) -> QueueDefinition:
+    """The queue as it is defined now."""
+    return next(queue for queue in known.queues.values() if queue.name == name)
+
+
+def stop_dead_letters(known: KnownQueues) -> None:
+    """Let no message become a dead letter any more."""
+    for name in (FAILING, FAILING_FIFO):
+        queue = named(known, name)
+        known.define(queue_named(name, queue.queue_id, VisibilityTimeout=str(VISIBILITY_S)))

@@ -1,0 +1,139 @@
+"""Roles of the clients: what each does again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random
+from string import ascii_lowercase
+from typing import Any
+
+from cluster.tests.simulation import queues
+from cluster.tests.simulation.client import Client, Held
+from cluster.tests.simulation.simulation import Simulation
+
+_PAUSES_S = (0.0, 0.0, 0.001, 0.005, 0.05, 0.5, 2.0)
+_HELD_MAX = 20
+_ALIKE_CLIENTS = 8
+_ALIKE_PAUSE_S_MAX = 0.01
+
+Role = Callable[[Client, int], Coroutine[Any, Any, None]]
+
+
+async def _pause(client: Client) -> None:
+    await asyncio.sleep(client.random.choice(_PAUSES_S))
+
+
+async def send_to_standard(client: Client, steps: int) -> None:
+    """Send to the standard queues, with delays and groups."""
+    for _ in range(steps):
+        queue = client.random.choice((queues.PLAIN, queues.FAIR, queues.FAILING))
+        group = client.random.choice(("a", "a", "b", "c")) if queue == queues.FAIR else ""
+        bodies = [client.new_body() for _ in range(client.random.choice((1, 1, 1, 3, 10)))]
+        delay_s = client.random.choice((0, 0, 0, 1, 4))
+        await client.send(queue, bodies, group=group, delay_s=delay_s)
+        await _pause(client)
+
+
+async def send_to_fifo(client: Client, steps: int) -> None:
+    """Send to groups of its own, in order."""
+    places: dict[tuple[str, str], int] = {}
+    given_up = 0
+    for _ in range(steps):
+        queue = client.random.choice((queues.ORDER, queues.ORDER, queues.FAILING_FIFO))
+        group = f"{client.name}{client.random.randrange(2)}.{given_up}"
+        place = await client.send_in_order(queue, group, places.get((queue, group), 1))
+        if place is None:
+            given_up += 1
+        else:
+            places[queue, group] = place
+        await _pause(client)
+
+
+async def consume(client: Client, steps: int) -> None:
+    """Receive, then delete, hide, show or forget; some handles are used late."""
+    held: list[Held] = []
+    for _ in range(steps):
+        queue = client.random.choice(queues.NAMES)
+        timeout_s = client.random.choice((None, None, 1, 8))
+        wait_s = client.random.choice((0, 0, 0, 2, 20))
+        if client.random.random() < 0.1:
+            await client.poll_and_hang_up(queue, wait_s or 1)
+            continue
+        most = client.random.choice((1, 2, 10))
+        received = await client.receive(queue, most, timeout_s=timeout_s, wait_s=wait_s) or []
+        if len(received) > 1 and client.random.random() < 0.3 and "failing" not in queue:
+            await client.delete_batch(received)
+            continue
+        for each in received:
+            await _use(client, each, held)
+        del held[:-_HELD_MAX]
+        await _pause(client)
+
+
+async def _use(client: Client, held: Held, late: list[Held]) -> None:
+    choice = client.random.random()
+    if "failing" in held.delivery.queue:
+        choice = 0.5 + choice / 2  # most become dead letters
+    if choice < 0.4:
+        await client.delete(held)
+    elif choice < 0.55:
+        await client.delete_twice_at_once(held)
+    elif choice < 0.7:
+        await client.change_visibility(held, client.random.choice((0, 0, 2, 10)))
+    elif choice < 0.8:
+        late.append(held)
+    elif late:
+        await client.delete(late.pop(client.random.randrange(len(late))))
+
+
+async def administer(client: Client, steps: int) -> None:
+    """Purge queues and move dead letters."""
+    for _ in range(max(1, steps // 4)):
+        await _pause(client)
+        await asyncio.sleep(client.random.uniform(0, 3))
+        choice = client.random.random()
+        if choice < 0.25:
+            await client.purge(client.random.choice((queues.PLAIN, queues.ORDER, queues.FAIR)))
+        elif choice < 0.45:
+            await client.move_all(queues.LETTERS, None, client.random.choice((0, 1, 5)))
+        elif choice < 0.6:
+            await client.move_all(queues.LETTERS, queues.RESCUED)
+        elif choice < 0.8:
+            await client.move_selected(queues.LETTERS, queues.RESCUED)
+        else:
+            await client.move_all(queues.LETTERS_FIFO, None)
+
+
+async def send_alike(client: Client, steps: int) -> None:
+    """Send messages of one size, singly: an Entry may then end where a forgotten one of the same size did."""
+    for _ in range(steps):
+        await client.simulation.connected()
+        await asyncio.sleep(client.random.uniform(0, _ALIKE_PAUSE_S_MAX))
+        await client.send(queues.PLAIN, [client.new_body(padded_to=1_000)])
+
+
+_ROLES: tuple[Role, ...] = (send_to_standard, send_to_fifo, consume, consume)
+
+
+def mixed_roles(random: Random) -> list[Role]:
+    """Clients that do all kinds of work."""
+    roles = list(_ROLES)
+    if random.random() < 0.5:
+        roles.append(random.choice((send_to_standard, send_to_fifo, consume)))
+    if random.random() < 0.6:
+        roles.append(administer)
+    return roles
+
+
+def alike_roles() -> list[Role]:
+    """Clients that send messages of one size."""
+    return [send_alike] * _ALIKE_CLIENTS
+
+
+async def work(simulation: Simulation, random: Random, roles: Sequence[Role], steps: int) -> None:
+    """Let clients with these roles work at the same time."""
+    async with asyncio.TaskGroup() as tasks:
+        for name, role in zip(ascii_lowercase, roles, strict=False):
+            client = Client(simulation, name, Random(random.getrandbits(64)))
+            tasks.create_task(role(client, steps))

@@ -1,0 +1,144 @@
+"""SimulatedRows: rows that behave like RocksDB without a log of its own, in memory."""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+from storage.engines.store import StoreFailed
+from storage.log import BEGINNING, Position
+from storage.rows.changes import Ops
+from storage.rows.codec import AppliedRow, decode_row, encode_row
+from storage.rows.keys import APPLIED_KEY
+
+Rows = dict[bytes, bytes]
+
+
+class RowFiles:
+    """Rows on the disk: those of the last flush, or of an Entry after it."""
+
+    def __init__(self) -> None:
+        self.rows: Rows = {}
+        self.failing_flushes = 0
+        """Number of the next flushes that fail."""
+        self.flushes = 0
+
+
+class SimulatedRows:
+    """Implements `storage.engines.durable.RowStore` for one opening."""
+
+    def __init__(self, folder: Path, files: RowFiles, random: Random) -> None:
+        self.folder = folder
+        self.on_write: Callable[[Position], None] = _ignore
+        """Called with the place of each Entry whose changes come into the rows."""
+        self._files = files
+        self._random = random
+        self.rows: Rows = dict(files.rows)
+        self._keys = sorted(self.rows)
+        self._unflushed: list[Ops] = []
+        """The changes since the last flush, by Entry."""
+        self._is_open = True
+
+    # -- RowStore ------------------------------------------------------------------------------------
+
+    def applied(self) -> Position:
+        """See `RowStore.applied`."""
+        return applied_position(self.rows)
+
+    def write(self, ops: Ops, applied: Position | None = None) -> None:
+        """See `RowStore.write`."""
+        if applied is not None:
+            self.on_write(applied)
+            row = AppliedRow(applied.term, applied.index, applied.checksum)
+            ops = [*ops, APPLIED_KEY, encode_row(row)]
+        self._unflushed.append(ops)
+        _change(self.rows, self._keys, ops)
+
+    def flush(self) -> None:
+        """See `RowStore.flush`."""
+        if not self._is_open:
+            raise StoreFailed("the store was closed meanwhile")
+        if self._files.failing_flushes:
+            self._files.failing_flushes -= 1
+            raise StoreFailed("cannot flush") from OSError(errno.EIO, "Input/output error")
+        self._keep(len(self._unflushed))
+        self._files.flushes += 1
+
+    def note_damage(self) -> None:
+        """Nothing here is damaged."""
+
+    def note_files(self) -> None:
+        """There are no files."""
+
+    def checkpoint(self, folder: Path) -> None:
+        """Not simulated."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of the files. Like RocksDB it may write what lies in memory, or a part of it."""
+        if self._is_open:
+            self.crash()
+
+    def crash(self) -> None:
+        """Keep what the last flush wrote, and perhaps some Entries behind it."""
+        self._is_open = False
+        most = len(self._unflushed)
+        self._keep(self._random.choice((0, 0, most, self._random.randint(0, most))))
+
+    def _keep(self, entries: int) -> None:
+        files = self._files.rows
+        keys = sorted(files)
+        for ops in self._unflushed[:entries]:
+            _change(files, keys, ops)
+        del self._unflushed[:entries]
+
+    # -- RowReader -----------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `RowReader.get`."""
+        return self.rows.get(key)
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """See `RowReader.get_many`."""
+        return [self.rows.get(key) for key in keys]
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See `RowReader.scan`."""
+        keys = self._keys
+        for key in keys[bisect_left(keys, begin) : bisect_left(keys, end)]:
+            yield key, self.rows[key]
+
+
+def applied_position(rows: Rows) -> Position:
+    """The last Entry whose changes the rows have."""
+    value = rows.get(APPLIED_KEY)
+    if value is None:
+        return BEGINNING
+    row = decode_row(AppliedRow, APPLIED_KEY, value)
+    return Position(row.term, row.index, row.checksum)
+
+
+def _change(rows: Rows, keys: list[bytes], ops: Ops) -> None:
+    """Bring changes into rows and the sorted list of their keys."""
+    for place in range(0, len(ops), 2):
+        key, change = ops[place], ops[place + 1]
+        assert isinstance(key, bytes)
+        if isinstance(change, bytes):
+            if key not in rows:
+                insort(keys, key)
+            rows[key] = change
+        elif change is None:
+            if rows.pop(key, None) is not None:
+                del keys[bisect_left(keys, key)]
+        else:
+            first, behind = bisect_left(keys, key), bisect_left(keys, change[0])
+            for doomed in keys[first:behind]:
+                del rows[doomed]
+            del keys[first:behind]
+
+
+def _ignore(position: Position) -> None:
+    """Nothing watches the rows."""

@@ -1,0 +1,209 @@
+"""Simulation: the worker lives, crashes and lives again, while clients ask it."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import NamedTuple
+
+from cluster.tests.simulation.flips import flip_a_bit
+from cluster.tests.simulation.time import ShardTime
+from cluster.tests.simulation.worker import Machine, Worker
+from compat_tests.faults.history import History, Outcome
+from storage.engines.store import StoreFailed
+from storage.tests.simulated_disk import PowerCut
+from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
+from visibility.contract.model import Request
+from visibility.contract.outcomes import Answer, Deduplicated
+from visibility.state.waiters import Ticket
+
+_RESTART_S_MAX = 0.5
+_STARTS_MAX = 200
+
+
+class ConnectionLost(QueueError):
+    """The worker died before it answered."""
+
+
+class Reply(NamedTuple):
+    """The outcome of a request, and when it was asked and answered on the shard's clock."""
+
+    answer: Answer | QueueError
+    begun: float
+    ended: float
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome as far as the client knows it."""
+        if isinstance(self.answer, ConnectionLost | ServiceUnavailable | InternalError):
+            return Outcome.UNKNOWN
+        return Outcome.REFUSED if isinstance(self.answer, QueueError) else Outcome.DONE
+
+
+class Call:
+    """A request under way."""
+
+    def __init__(self, begun: float) -> None:
+        self.begun = begun
+        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.ticket: Ticket | None = None
+
+
+class Simulation:
+    """One seed."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.history = History()
+        self.time = ShardTime()
+        self.worker: Worker | None = None
+        self.lives = 0
+        self.lines: list[str] = []
+        """All that happened, for the digest."""
+        self.answers_until_crash: int | None = None
+        self.is_power_loss = True
+        """How the next crash ends the worker; else by kill -9."""
+        self._calls: dict[int, Call] = {}
+        self._up = asyncio.Event()
+        self._crashed = asyncio.Event()
+        self._random = Random(machine.random.getrandbits(64))
+        machine.disk.on_cut = self._cut
+
+    def note(self, text: str) -> None:
+        """Write a line of the history."""
+        self.lines.append(f"{asyncio.get_running_loop().time():.6f} {text}")
+
+    # -- life and death ------------------------------------------------------------------------------
+
+    async def supervise(self) -> None:
+        """Start the worker, and again after each crash."""
+        while True:
+            await self._start()
+            await self._crashed.wait()
+            await asyncio.sleep(self._random.uniform(0, _RESTART_S_MAX))
+
+    async def _start(self) -> None:
+        disk = self.machine.disk
+        for _ in range(_STARTS_MAX):
+            self._crashed.clear()
+            worker = Worker(self.machine)
+            self.lives += 1
+            self.worker = worker
+            try:
+                await worker.shard.start()
+            except PowerCut:
+                await asyncio.sleep(0.001)
+                continue
+            except StoreFailed as error:
+                self.note(f"start failed: {error}")
+                self.crash(is_power_loss=False)
+                disk.is_full = False
+                disk.failing_syncs = disk.short_writes = 0
+                continue
+            if not worker.is_over:
+                worker.check()
+                self.note("up")
+                self.time.follow(worker.clock)
+                self._up.set()
+                return
+        raise AssertionError("the worker does not start")
+
+    def _cut(self) -> None:
+        self.crash(is_power_loss=True)
+
+    def crash(self, *, is_power_loss: bool) -> None:
+        """End the worker now; what the disk lost is seen by the next start."""
+        worker = self.worker
+        if worker is None or worker.is_over:
+            return
+        self.note("power loss" if is_power_loss else "kill -9")
+        self._end_life()
+        worker.end()
+        disk = self.machine.disk
+        if is_power_loss:
+            disk.crash()
+        else:
+            disk.kill()
+        machine = self.machine
+        if machine.flips and not machine.has_loss and flip_a_bit(machine, self._random):
+            self.note("a bit flipped")
+
+    def _end_life(self) -> None:
+        self.time.end()
+        self.answers_until_crash = None
+        self._up.clear()
+        self._crashed.set()
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            self._answer(call, ConnectionLost())
+
+    async def stop_cleanly(self) -> None:
+        """Stop the worker as an operator does; `supervise` starts the next one."""
+        worker = self.worker
+        if worker is None or worker.is_over or not worker.shard.ready:
+            return
+        self.note("stop")
+        self._up.clear()
+        stopping = asyncio.create_task(worker.stop())
+        crashed = asyncio.create_task(self._crashed.wait())
+        await asyncio.wait([stopping, crashed], return_when=asyncio.FIRST_COMPLETED)
+        if not self._crashed.is_set():
+            if not isinstance(stopping.exception(), StoreFailed | PowerCut | None):
+                stopping.result()
+            self.machine.disk.kill()
+            self._end_life()
+        for task in (stopping, crashed):
+            task.cancel()
+        await asyncio.gather(stopping, crashed, return_exceptions=True)
+
+    # -- requests ------------------------------------------------------------------------------------
+
+    async def connected(self) -> None:
+        """Wait until the worker takes connections."""
+        while not self._up.is_set():
+            await self._up.wait()
+
+    async def call(self, request: Request) -> Call:
+        """Send a request, once the worker takes connections."""
+        await self.connected()
+        worker = self.worker
+        assert worker is not None
+        call = Call(self.time.read())
+        self._calls[id(call)] = call
+
+        def on_answer(answer: Answer | QueueError) -> None:
+            if worker.is_over or self._calls.pop(id(call), None) is None:
+                return
+            self._answer(call, answer)
+            self._count_answer()
+
+        call.ticket = worker.router.submit(request, on_answer)
+        return call
+
+    async def ask(self, request: Request) -> Reply:
+        """Send a request and wait for its outcome."""
+        return await (await self.call(request)).reply
+
+    def hang_up(self, call: Call) -> bool:
+        """Close the connection of a long poll; False if it was answered, or will be."""
+        worker = self.worker
+        if call.reply.done() or worker is None or worker.is_over or call.ticket is None:
+            return False
+        if worker.router.cancel(call.ticket):
+            del self._calls[id(call)]
+            return True
+        return False
+
+    def _answer(self, call: Call, answer: Answer | QueueError) -> None:
+        if isinstance(answer, Deduplicated):
+            answer = answer.result
+        if isinstance(answer, InternalError):
+            self.machine.violations.append("a request was answered InternalError")
+        if not call.reply.done():
+            call.reply.set_result(Reply(answer, call.begun, self.time.read()))
+
+    def _count_answer(self) -> None:
+        if self.answers_until_crash is not None:
+            self.answers_until_crash -= 1
+            if self.answers_until_crash <= 0:
+                self.crash(is_power_loss=self.is_power_loss)

@@ -1,0 +1,186 @@
+"""One life of the worker: the real shard, router and store over simulated files and rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from zlib import crc32
+
+from cluster.shards.clock import SystemClock
+from cluster.shards.router import Router
+from cluster.shards.shard import Shard
+from cluster.tests.consistency import check_rows
+from cluster.tests.simulation.disk import LifeDisk, WatchedDisk
+from cluster.tests.simulation.rows import RowFiles, SimulatedRows
+from cluster.tests.simulation.time import WallClock
+from storage.engines import opening
+from storage.engines.durable import DurableStore, StoreOptions
+from storage.engines.memory import MemoryStore
+from storage.engines.store import StoreFailed
+from storage.log import Position
+from visibility.state.invariants import check_shard
+from visibility.tests.prepared import KnownQueues
+
+FOLDER = Path("/data/shard-0")
+_LOSS = "came back shorter"
+
+
+class SimulatedEntropy:
+    """Chance from the seed."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    @property
+    def bits128(self) -> Callable[[], int]:
+        """See `Entropy.bits128`."""
+        return self._bits128
+
+    def _bits128(self) -> int:
+        return self._random.getrandbits(128)
+
+    def secret(self, size: int) -> bytes:
+        """See `Entropy.secret`."""
+        return self._random.randbytes(size)
+
+
+class Machine:
+    """Everything that outlives the worker: its disk, its clock, and the definitions of the queues."""
+
+    def __init__(self, random: Random, *, under_way_max: int) -> None:
+        self.random = random
+        self.disk = WatchedDisk(Random(random.getrandbits(64)))
+        self.files = RowFiles()
+        self.wall = WallClock()
+        self.queues = KnownQueues()
+        self.under_way_max = under_way_max
+        self.segment_bytes = random.choice((20, 20, 32, 64)) << 10
+        self.flush_bytes = self.segment_bytes * random.choice((1, 3)) // 2
+        self.flush_rows = random.choice((40, 200, 2_000))
+        self.flush_s_max = random.choice((0.01, 1.0, 10.0))
+        self.entries: dict[tuple[int, int], int] = {}
+        """Checksum of every body that was appended, by term and index."""
+        self.flips = False
+        """True to flip a bit of the log at a crash, until one cost an Entry."""
+        self.has_loss = False
+        """True once a start reported that Entries are lost; then it is told to go on without them."""
+        self.violations: list[str] = []
+
+
+class Worker:
+    """From a start to a crash or a clean stop."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._random = Random(machine.random.getrandbits(64))
+        self._disk = LifeDisk(machine.disk)
+        self._rows: SimulatedRows | None = None
+        loop = asyncio.get_running_loop()
+        self.clock = SystemClock(wall=machine.wall.time, monotonic=loop.time)
+        self.shard = Shard(
+            0,
+            open_store=self._open_store,
+            clock=self.clock,
+            entropy=SimulatedEntropy(Random(machine.random.getrandbits(64))),
+            definitions=machine.queues,
+            under_way_max=machine.under_way_max,
+        )
+        self.router = Router([self.shard])
+
+    @property
+    def is_over(self) -> bool:
+        """True once nothing it does reaches the disk or a client."""
+        return self._disk.is_over
+
+    def end(self) -> None:
+        """A crash: cut it off from everything."""
+        self._disk.is_over = True
+        self.shard.end_long_polls()  # so that it does not open its store again
+        if self._rows is not None:
+            self._rows.crash()
+
+    async def stop(self) -> None:
+        """Stop cleanly."""
+        await self.shard.stop()
+        self._disk.is_over = True
+
+    # -- the store -----------------------------------------------------------------------------------
+
+    async def _open_store(self) -> DurableStore:
+        machine = self._machine
+        self._disk.list(FOLDER)  # raises if this life is over
+        rows = SimulatedRows(FOLDER, machine.files, self._random)
+        options = StoreOptions(
+            accepts_loss=machine.has_loss,
+            segment_bytes=machine.segment_bytes,
+            flush_bytes=machine.flush_bytes,
+            flush_rows=machine.flush_rows,
+            monotonic_s=asyncio.get_running_loop().time,
+            in_thread=self._in_thread,
+            new_log_id=partial(self._random.randbytes, 16),
+        )
+        self._rows = rows
+        try:
+            store = opening.assemble(rows, self._disk, options)
+        except StoreFailed as error:
+            if machine.flips and _LOSS in str(error):
+                machine.has_loss = True
+            elif not isinstance(error.__cause__, OSError) and not machine.has_loss:
+                machine.violations.append(f"start refused: {error}")
+            raise
+        self._watch(store, rows)
+        return store
+
+    async def _in_thread(self, work: Callable[[], object]) -> None:
+        """The work happens at some moment between now and the end."""
+        await asyncio.sleep(self._random.uniform(0, self._machine.flush_s_max / 2))
+        if self.is_over:
+            await asyncio.get_running_loop().create_future()
+        work()
+        await asyncio.sleep(self._random.uniform(0, self._machine.flush_s_max / 2))
+
+    def _watch(self, store: DurableStore, rows: SimulatedRows) -> None:
+        """Check the rules that clients do not see: names of Entries, and rows only of committed ones."""
+        log = store._log
+        assert log is not None
+        append = store.append
+
+        def append_noted(body: bytes, queue_ids: Sequence[int]) -> None:
+            append(body, queue_ids)
+            name, checksum = (log.term, log.last_index), crc32(body)
+            if self._machine.entries.setdefault(name, checksum) != checksum:
+                self._machine.violations.append(f"two Entries have term and index {name}")
+
+        def check_written(position: Position) -> None:
+            if position.index > log.synced_index:
+                self._machine.violations.append(f"rows have Entry {position.index}, not synced")
+
+        store.append = append_noted  # type: ignore[method-assign]
+        rows.on_write = check_written
+
+    # -- looking in ----------------------------------------------------------------------------------
+
+    @property
+    def is_at_rest(self) -> bool:
+        """True if memory, rows and log say the same: nothing is under way."""
+        return self.shard.ready and not self.shard._under_way
+
+    def check(self) -> None:
+        """Assert that memory is sound, and that the rows agree with it, unless Entries were lost."""
+        if self._machine.has_loss:
+            return
+        assert self._rows is not None
+        check_shard(self.shard._state)
+        if self.is_at_rest:
+            memory = MemoryStore()
+            memory.rows = self._rows.rows
+            check_rows(memory, self.shard._state)
+
+    @property
+    def has_move_tasks(self) -> bool:
+        """True while one runs."""
+        queues = self.shard.queues()
+        return any(task.is_active for queue in queues for task in queue.tasks.values())

@@ -1,0 +1,61 @@
+"""The worker on simulated time, files and rows: whatever fails, the history of all clients is one that SQS may have.
+
+`make simulate SEEDS=20000` runs more seeds, `make simulate SEED=123` replays one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cluster.tests.simulation.planted import PLANTS, Plant
+from cluster.tests.simulation.run import Shape, simulate
+
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
+_AT_ONCE = 20
+_UNTIL_FOUND = 300
+"""Seeds within which a planted bug is found."""
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, _AT_ONCE))
+def test_history_is_one_that_sqs_may_have(first: int) -> None:
+    for seed in range(first, min(first + _AT_ONCE, SEEDS)):
+        findings = simulate(seed).findings
+        assert not findings, f"make simulate SEED={seed}"
+
+
+def test_a_flipped_bit_is_reported_and_nothing_wrong_is_served() -> None:
+    losses = 0
+    for seed in range(SEEDS // 5):
+        outcome = simulate(seed, Shape(flips=True))
+        losses += outcome.has_loss
+        assert not outcome.findings, f"make simulate SEED={seed} ARGS=--flips"
+
+    assert losses > SEEDS // 10
+
+
+def test_a_seed_repeats_its_history() -> None:
+    program = "from cluster.tests.simulation.run import simulate; print(simulate(3).digest)"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+
+    assert digests == {simulate(3).digest.encode() + b"\n"}
+
+
+@pytest.mark.parametrize(("plant", "shape"), PLANTS, ids=[plant.__name__ for plant, _ in PLANTS])
+def test_a_planted_bug_is_found(
+    plant: Plant, shape: Shape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    assert any(simulate(seed, shape).findings for seed in range(_UNTIL_FOUND))
