@@ -117,7 +117,7 @@ def _queue_state(queue_id: int, row: QueueRow) -> QueueState:
     queue.continues = row.continues
     queue.first_sequence = row.first_sequence
     queue.delayed = row.delayed
-    queue.heads.restore(row.listed)
+    queue.ready_groups.restore(row.listed)
     queue.aliases = row.aliases
     queue.remembered_ms = row.remembered_ms
     queue.fifo = row.fifo

@@ -411,7 +411,7 @@ class Shard:
 
     def groups_of(self, queue: QueueState) -> GroupGauges | None:
         """Gauges of a queue with groups in flight or noisy ones; None for others, and where rows cannot be read."""
-        if not self.ready or not (queue.held or queue.fairness.noisy):
+        if not self.ready or not (queue.in_flight_by_group or queue.fairness.noisy):
             return None
         try:
             return group_gauges(self._state, queue, self._clock.now_ms())

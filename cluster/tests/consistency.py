@@ -77,7 +77,7 @@ def _check_queue(queue: QueueState, rows: QueueRows) -> None:
         queue.waiting,
         queue.delayed,
         queue.aliases,
-        queue.heads.total,
+        queue.ready_groups.total,
     )
     assert (row.next_sequence, row.fifo) == (queue.next_sequence, queue.fifo)
     if not queue.fifo:

@@ -116,7 +116,7 @@ class Interpreter:
     def _delivery(self, queue: QueueDefinition, lease: Lease, message: StoredMessage | None) -> str:
         assert message is not None
         body = message.data.decode()
-        self.sequences[queue.name, body] = message.handle_sequence or lease.sequence
+        self.sequences[queue.name, body] = message.original_sequence or lease.sequence
         first_s = (lease.first_received_at_ms - START_MS) / 1000
         source = message.dead_letter_source_arn
         came_from = f", from {source.rpartition(':')[2]}" if source else ""

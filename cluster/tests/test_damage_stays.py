@@ -188,7 +188,7 @@ async def test_memory_does_not_grow_behind_a_returned_message_that_cannot_be_rea
     assert queue is not None
 
     assert queue.visible == 1
-    assert len(queue.returned) < 4200, "they came back and were deleted"
+    assert len(queue.visible_again) < 4200, "they came back and were deleted"
 
 
 # -- FIFO queues --------------------------------------------------------------------------------------------------------

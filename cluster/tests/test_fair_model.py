@@ -93,7 +93,7 @@ class FairQueue(RuleBasedStateMachine):
             wanted = self.model.take(self.model.messages[body], timeout_s)
             assert wanted == Taken(body, lease.receive_count, lease.first_received_at_ms)
         for message, lease in zip(deliveries.messages, deliveries.leases, strict=True):
-            receipt = Receipt(message.handle_sequence or lease.sequence, lease.receive_count)
+            receipt = Receipt(message.original_sequence or lease.sequence, lease.receive_count)
             self.model.handles.append(Handle(QUEUE_ID, message.data, receipt))
         self.model.settle()
 

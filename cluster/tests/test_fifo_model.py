@@ -381,7 +381,7 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
             assert followed.counters() == queue.counters()
             assert followed.next_sequence == queue.next_sequence
             assert followed.entries.keys() == queue.entries.keys()
-            assert followed.heads.total == queue.heads.total
+            assert followed.ready_groups.total == queue.ready_groups.total
             assert followed.spans == queue.spans
             assert followed.remembered_ms == queue.remembered_ms
 

@@ -73,7 +73,7 @@ class Traffic:
             assert body in self.living, "what was deleted came back"
             _, count = self.received.get(body, (None, 0))
             assert lease.receive_count == count + 1, "its history was forgotten"
-            named = message.handle_sequence or lease.sequence
+            named = message.original_sequence or lease.sequence
             self.received[body] = Receipt(named, lease.receive_count), lease.receive_count
             bodies.append(body)
         return bodies
@@ -238,7 +238,7 @@ def take(driver: Driver, queue: QueueDefinition, timeout_s: int) -> dict[str, Re
     check_rows(driver.store, driver.state)
     return {
         message.data.decode(): Receipt(
-            message.handle_sequence or lease.sequence, lease.receive_count
+            message.original_sequence or lease.sequence, lease.receive_count
         )
         for lease, message in zip(found.leases, found.messages, strict=True)
     }

@@ -107,7 +107,7 @@ class MoveTasks(RuleBasedStateMachine):
         request = prepared.receive(queue, most, timeout_s=timeout_s, dead_letter_queue=target)
         deliveries = self.driver.submit(request).deliveries
         return [
-            (m.data, Receipt(m.handle_sequence or lease.sequence, lease.receive_count))
+            (m.data, Receipt(m.original_sequence or lease.sequence, lease.receive_count))
             for m, lease in zip(deliveries.messages, deliveries.leases, strict=True)
         ]
 

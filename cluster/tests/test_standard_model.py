@@ -186,7 +186,7 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
             assert message is not None
             taken.append(Taken(message.data, lease.receive_count, lease.first_received_at_ms))
             key = ReceiptKey(queue.receipt_key)
-            named = message.handle_sequence or lease.sequence
+            named = message.original_sequence or lease.sequence
             receipt = key.receipt(key.handle(named, lease.receive_count))
             self.model.handles.append(Handle(queue_id, message.data, receipt))
         assert taken == wanted

@@ -73,7 +73,7 @@ class Payloads:
             data = self._sealer.open(message, admit)
             if data is None:
                 continue
-            handle = key.handle(lease.handle_sequence or lease.sequence, lease.receive_count)
+            handle = key.handle(lease.original_sequence or lease.sequence, lease.receive_count)
             if selection is NOTHING:
                 messages.append(plain_message_of(message.message_id, handle, data))
                 continue
@@ -152,7 +152,7 @@ class Payloads:
 def receipts_of(deliveries: Deliveries) -> tuple[Receipt, ...]:
     """Names of the deliveries, to give them back."""
     return tuple(
-        Receipt(lease.handle_sequence or lease.sequence, lease.receive_count)
+        Receipt(lease.original_sequence or lease.sequence, lease.receive_count)
         for lease in deliveries.leases
     )
 

@@ -163,7 +163,9 @@ class Traffic:
             assert found is not None
             message = self.messages[found.data.decode()]
             self.check_received(message, received, now_ms)
-            message.receipt = Receipt(found.handle_sequence or lease.sequence, lease.receive_count)
+            message.receipt = Receipt(
+                found.original_sequence or lease.sequence, lease.receive_count
+            )
             message.receipt_key = queue.receipt_key
             received.append(message)
         for message in received:

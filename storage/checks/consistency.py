@@ -140,10 +140,10 @@ class _QueueCheck:
             if lease is None:
                 if sequence < self._row.low_water and not self._row.fifo:
                     yield Finding(key, f"it waits below the low water {self._row.low_water}")
-            elif (lease.group, lease.clock_ms, lease.handle_sequence) != (
+            elif (lease.group, lease.clock_ms, lease.original_sequence) != (
                 message.group,
                 message.clock_ms,
-                message.handle_sequence,
+                message.original_sequence,
             ):
                 yield Finding(row_key(self._id, LEASE, sequence), "it is not its message's")
         for sequence in left:
@@ -176,9 +176,9 @@ class _QueueCheck:
         return pair_key(self._id, CLOCK, message.clock_ms, sequence)
 
     def _alias_key(self, message: StoredMessage, sequence: int) -> bytes | None:
-        if not message.handle_sequence:
+        if not message.original_sequence:
             return None
-        return row_key(self._id, ALIAS, message.handle_sequence)
+        return row_key(self._id, ALIAS, message.original_sequence)
 
     def _line_key(self, message: StoredMessage, sequence: int) -> bytes | None:
         if not message.group or sequence in self._leases:
@@ -249,7 +249,7 @@ class _QueueCheck:
             line = next(lines, None)
         for group in delays:
             yield self._no_group(group)
-        yield from self._check_heads(listed)
+        yield from self._check_ready_groups(listed)
 
     def _no_group(self, group: bytes) -> Finding:
         return Finding(
@@ -275,7 +275,7 @@ class _QueueCheck:
                 key, "it is listed and may not go" if row.order else "it may go, not listed"
             )
 
-    def _check_heads(self, listed: int) -> Iterator[Finding]:
+    def _check_ready_groups(self, listed: int) -> Iterator[Finding]:
         found = 0
         for key, group in self._table(HEAD):
             found += 1

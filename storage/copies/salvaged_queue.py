@@ -117,10 +117,10 @@ class QueueCopy:
             self._put(key, message)
             if message.clock_ms:
                 self._put_empty(pair_key(self._id, CLOCK, message.clock_ms, sequence))
-            if message.handle_sequence:
+            if message.original_sequence:
                 self._aliases += 1
-                self._highest = max(self._highest, message.handle_sequence)
-                self._put(row_key(self._id, ALIAS, message.handle_sequence), sequence)
+                self._highest = max(self._highest, message.original_sequence)
+                self._put(row_key(self._id, ALIAS, message.original_sequence), sequence)
             lease = self._leases.pop(sequence, None)
             if lease is None:
                 self._put_waiting(sequence, message)
@@ -150,7 +150,7 @@ class QueueCopy:
             lease,
             group=message.group,
             clock_ms=message.clock_ms,
-            handle_sequence=message.handle_sequence,
+            original_sequence=message.original_sequence,
         )
         self._put(row_key(self._id, LEASE, lease.sequence), own)
 

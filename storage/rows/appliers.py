@@ -43,10 +43,10 @@ from visibility.state.events import (
     ArchivedMessage,
     BatchesArchived,
     BatchSealed,
+    DeduplicationForgotten,
+    DeduplicationRecorded,
     Event,
     GroupsChanged,
-    IdsForgotten,
-    IdsRemembered,
     Lease,
     LeasesEnded,
     MessagesDelayed,
@@ -90,8 +90,8 @@ def _put_waiting(changes: Changes, queue_id: int, sequence: int, message: Stored
         changes.put(group_line_key(queue_id, GROUP_LINE, message.group, sequence), _NOTHING)
     if message.clock_ms:
         changes.put(pair_key(queue_id, CLOCK, message.clock_ms, sequence), _NOTHING)
-    if message.handle_sequence:
-        changes.put(row_key(queue_id, ALIAS, message.handle_sequence), encode_row(sequence))
+    if message.original_sequence:
+        changes.put(row_key(queue_id, ALIAS, message.original_sequence), encode_row(sequence))
 
 
 def _remove(changes: Changes, queue_id: int, lease: Lease, *, waits: bool) -> None:
@@ -103,8 +103,8 @@ def _remove(changes: Changes, queue_id: int, lease: Lease, *, waits: bool) -> No
         changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, sequence))
     if lease.clock_ms:
         changes.delete(pair_key(queue_id, CLOCK, lease.clock_ms, sequence))
-    if lease.handle_sequence:
-        changes.delete(row_key(queue_id, ALIAS, lease.handle_sequence))
+    if lease.original_sequence:
+        changes.delete(row_key(queue_id, ALIAS, lease.original_sequence))
 
 
 def _messages_sent(changes: Changes, event: MessagesSent) -> None:
@@ -166,14 +166,14 @@ def _groups_changed(changes: Changes, event: GroupsChanged) -> None:
             changes.delete(key)
 
 
-def _ids_remembered(changes: Changes, event: IdsRemembered) -> None:
+def _deduplication_recorded(changes: Changes, event: DeduplicationRecorded) -> None:
     for digest, remembered in event.ids:
         bucket_ms = remembered.at_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
         key = remembered_key(event.queue_id, REMEMBERED, bucket_ms, digest)
         changes.put(key, encode_row(remembered))
 
 
-def _ids_forgotten(changes: Changes, event: IdsForgotten) -> None:
+def _deduplication_forgotten(changes: Changes, event: DeduplicationForgotten) -> None:
     begin, _ = table_range(event.queue_id, REMEMBERED)
     changes.delete_range(begin, row_key(event.queue_id, REMEMBERED, event.before_ms))
 
@@ -233,8 +233,8 @@ APPLIERS: dict[type[Event], Callable[[Changes, Any], None]] = {
     LeasesEnded: _leases_ended,
     MessagesMoved: _messages_moved,
     GroupsChanged: _groups_changed,
-    IdsRemembered: _ids_remembered,
-    IdsForgotten: _ids_forgotten,
+    DeduplicationRecorded: _deduplication_recorded,
+    DeduplicationForgotten: _deduplication_forgotten,
     MoveTaskChanged: _move_task_changed,
     QueueContinued: _queue_continued,
     QueueDropped: _queue_dropped,

@@ -15,7 +15,7 @@
     0x1a   order                 a group that may be received from                    the group's digest
     0x20   sequence              the lease of a message that is in flight,            Lease
                                  or (standard queues) visible again
-    0x22   handle_sequence       where the message is that receipt handles call so    sequence
+    0x22   original_sequence       where the message is that receipt handles call so    sequence
     0x30   bucket_ms, digest     what a deduplication or attempt id stands for        Remembered
     0x40   number                a message move task                                  MoveTask
     0x50   span                  how many rows of 0x10 have `sequence >> SPAN_BITS`   count

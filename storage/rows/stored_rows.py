@@ -97,7 +97,7 @@ class StoredRows:
             queue.waiting,
             0,
             queue.delayed,
-            queue.heads.total,
+            queue.ready_groups.total,
             queue.aliases,
             queue.remembered_ms,
             queue.fifo,
@@ -251,16 +251,16 @@ class StoredRows:
             for key, value in islice(self.store.scan(begin, end), limit)
         ]
 
-    def heads(self, queue_id: int, from_order: int, limit: int) -> list[tuple[int, bytes]]:
-        """See `Rows.heads`."""
+    def ready_groups(self, queue_id: int, from_order: int, limit: int) -> list[tuple[int, bytes]]:
+        """See `Rows.ready_groups`."""
         begin, end = row_key(queue_id, HEAD, from_order), table_range(queue_id, HEAD)[1]
         return [
             (number_of(key), group) for key, group in islice(self.store.scan(begin, end), limit)
         ]
 
-    def alias(self, queue_id: int, handle_sequence: int) -> int | None:
+    def alias(self, queue_id: int, original_sequence: int) -> int | None:
         """See `Rows.alias`."""
-        key = row_key(queue_id, ALIAS, handle_sequence)
+        key = row_key(queue_id, ALIAS, original_sequence)
         value = self.store.get(key)
         return None if value is None else decode_row(int, key, value)
 

@@ -37,12 +37,12 @@ from visibility.state.events import (
     ArchivedMessage,
     BatchesArchived,
     BatchSealed,
+    DeduplicationForgotten,
+    DeduplicationRecorded,
     Event,
     GroupChange,
     GroupRow,
     GroupsChanged,
-    IdsForgotten,
-    IdsRemembered,
     Lease,
     LeasesEnded,
     MessagesDelayed,
@@ -67,7 +67,7 @@ G = b"g" * 16
 H = b"h" * 16
 PLAIN = message(1)
 GROUPED = msgspec.structs.replace(message(2), group=G)
-INDEXED = msgspec.structs.replace(message(3), group=G, clock_ms=77, handle_sequence=1)
+INDEXED = msgspec.structs.replace(message(3), group=G, clock_ms=77, original_sequence=1)
 LEASE_1 = Lease(1, 30_000, 1, 0, 5, 5)
 LEASE_2 = Lease(2, 30_000, 1, 0, 5, 5, G)
 LEASE_3 = Lease(3, 30_000, 4, 0, 5, 5, G, 77, 1)
@@ -293,8 +293,8 @@ async def test_groups_that_change_have_one_row_and_are_listed_under_one_order(pl
 
 async def test_ids_are_remembered_by_buckets_and_forgotten_with_them(place: Place) -> None:
     at = [Remembered(ms, "id", 1) for ms in (BUCKET, 2 * BUCKET - 1, 2 * BUCKET, 3 * BUCKET)]
-    remembered = IdsRemembered(1, [(G, at[0]), (H, at[1]), (G, at[2]), (G, at[3])])
-    another = IdsRemembered(2, [(G, at[0])])
+    remembered = DeduplicationRecorded(1, [(G, at[0]), (H, at[1]), (G, at[2]), (G, at[3])])
+    another = DeduplicationRecorded(2, [(G, at[0])])
     rows = {
         remembered_key(1, REMEMBERED, BUCKET, G): encode_row(at[0]),
         remembered_key(1, REMEMBERED, BUCKET, H): encode_row(at[1]),
@@ -305,7 +305,7 @@ async def test_ids_are_remembered_by_buckets_and_forgotten_with_them(place: Plac
     assert await rows_after(place, remembered, another) == rows
 
     store = place.opened[-1] if place.opened else place.memory
-    await commit(store, IdsForgotten(1, 2 * BUCKET))
+    await commit(store, DeduplicationForgotten(1, 2 * BUCKET))
 
     assert everything(store).keys() == rows.keys() - {
         remembered_key(1, REMEMBERED, BUCKET, G),
@@ -318,7 +318,9 @@ async def test_an_id_that_is_used_again_in_the_same_bucket_stands_for_the_later(
 ) -> None:
     first, second = Remembered(BUCKET, "a", 1), Remembered(BUCKET + 1, "b", 2)
 
-    rows = await rows_after(place, IdsRemembered(1, [(G, first)]), IdsRemembered(1, [(G, second)]))
+    rows = await rows_after(
+        place, DeduplicationRecorded(1, [(G, first)]), DeduplicationRecorded(1, [(G, second)])
+    )
 
     assert rows == {remembered_key(1, REMEMBERED, BUCKET, G): encode_row(second)}
 

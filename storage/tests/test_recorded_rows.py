@@ -23,10 +23,10 @@ from storage.rows.stored_rows import StoredRows
 from storage.tests.places import Place, changes_of, commit, everything, message
 from visibility.state.archive_state import ArchiveState
 from visibility.state.events import (
+    DeduplicationRecorded,
     GroupChange,
     GroupRow,
     GroupsChanged,
-    IdsRemembered,
     MessagesDelayed,
     MessagesSent,
     QueueDropped,
@@ -50,13 +50,13 @@ def grouped(sequence: int) -> StoredMessage:
     return msgspec.structs.replace(message(sequence), group=G)
 
 
-MINE = msgspec.structs.replace(grouped(1), clock_ms=5, handle_sequence=1)
+MINE = msgspec.structs.replace(grouped(1), clock_ms=5, original_sequence=1)
 USED = Remembered(NOW_MS, "id", 1)
 CHANGES = (
     GroupsChanged(1, True, [GroupChange(G, 0, GroupRow(1, 1, 1))]),
     MessagesSent(1, 1, [MINE]),
     MessagesDelayed(1, 9, [7], [message(9)]),
-    IdsRemembered(1, [(G, USED)]),
+    DeduplicationRecorded(1, [(G, USED)]),
 )
 READS: list[tuple[Read, object, object]] = [
     (lambda rows: rows.messages(1, [1]), [MINE], [None]),
@@ -66,7 +66,7 @@ READS: list[tuple[Read, object, object]] = [
     (lambda rows: rows.clocks(1, 9), [(5, 1)], []),
     (lambda rows: rows.group(1, G), GroupRow(1, 1, 1), None),
     (lambda rows: rows.group_line(1, G, 1, 9), [(1, None)], []),
-    (lambda rows: rows.heads(1, 0, 9), [(1, G)], []),
+    (lambda rows: rows.ready_groups(1, 0, 9), [(1, G)], []),
     (lambda rows: rows.alias(1, 1), 1, None),
     (lambda rows: rows.remembered(1, [G], NOW_MS), {G: USED}, {}),
 ]

@@ -13,10 +13,10 @@ from storage.rows.keys import (
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import Place, commit, message
 from visibility.state.events import (
+    DeduplicationRecorded,
     GroupChange,
     GroupRow,
     GroupsChanged,
-    IdsRemembered,
     Lease,
     LeasesEnded,
     MessagesDelayed,
@@ -224,17 +224,17 @@ async def test_heads_are_read_by_their_order(place: Place) -> None:
     await commit(store, GroupsChanged(1, True, changes), GroupsChanged(2, True, changes[:1]))
     rows = StoredRows(store)
 
-    assert rows.heads(1, 0, 9) == [(3, H), (7, G)]
-    assert rows.heads(1, 0, 1) == [(3, H)]
-    assert rows.heads(1, 4, 9) == [(7, G)]
-    assert rows.heads(1, 8, 9) == []
-    assert rows.heads(3, 0, 9) == []
+    assert rows.ready_groups(1, 0, 9) == [(3, H), (7, G)]
+    assert rows.ready_groups(1, 0, 1) == [(3, H)]
+    assert rows.ready_groups(1, 4, 9) == [(7, G)]
+    assert rows.ready_groups(1, 8, 9) == []
+    assert rows.ready_groups(3, 0, 9) == []
 
 
 async def test_an_alias_says_where_a_message_is_now(place: Place) -> None:
     store = place.open()
     await commit(
-        store, MessagesSent(1, 8, [msgspec.structs.replace(message(8), handle_sequence=2)])
+        store, MessagesSent(1, 8, [msgspec.structs.replace(message(8), original_sequence=2)])
     )
     rows = StoredRows(store)
 
@@ -252,7 +252,7 @@ async def test_an_id_is_remembered_for_five_minutes(place: Place) -> None:
         group_digest(str(step)): Remembered(NOW_MS + step, str(step), 1)
         for step in range(0, 310_000, 7_901)
     }
-    await commit(store, *[IdsRemembered(1, [named]) for named in used.items()])
+    await commit(store, *[DeduplicationRecorded(1, [named]) for named in used.items()])
     rows = StoredRows(store)
 
     for digest, remembered in used.items():
@@ -270,7 +270,11 @@ async def test_ids_are_looked_up_together_and_those_that_are_known_are_found(
 ) -> None:
     store = place.open()
     old, known, twice = (Remembered(NOW_MS + at, "id", at) for at in (1, 200_000, 250_000))
-    await commit(store, IdsRemembered(1, [(G, old), (H, known)]), IdsRemembered(1, [(I, twice)]))
+    await commit(
+        store,
+        DeduplicationRecorded(1, [(G, old), (H, known)]),
+        DeduplicationRecorded(1, [(I, twice)]),
+    )
     rows = StoredRows(store)
 
     assert rows.remembered(1, [], NOW_MS) == {}
@@ -285,7 +289,9 @@ async def test_an_id_that_was_used_again_after_five_minutes_stands_for_the_later
 ) -> None:
     store = place.open()
     first, second = Remembered(NOW_MS, "a", 1), Remembered(NOW_MS + MINUTES_5, "b", 2)
-    await commit(store, IdsRemembered(1, [(G, first)]), IdsRemembered(1, [(G, second)]))
+    await commit(
+        store, DeduplicationRecorded(1, [(G, first)]), DeduplicationRecorded(1, [(G, second)])
+    )
     rows = StoredRows(store)
 
     assert rows.remembered(1, [G], NOW_MS + MINUTES_5) == {G: second}

@@ -108,7 +108,7 @@ class DeadLetters:
             first_received_at_ms=lease.first_received_at_ms,
             group=self._book.group_of(message.group),
             clock_ms=self._now_ms if target.settings.fifo else message.retained_from_ms,
-            handle_sequence=0,
+            original_sequence=0,
             received_here=0,
         )
 

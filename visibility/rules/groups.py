@@ -55,15 +55,15 @@ class GroupBook:
             self._before[group] = row.order
         return row
 
-    def held(self, group: bytes) -> Set[int]:
+    def in_flight_by_group(self, group: bytes) -> Set[int]:
         """Sequences of the group that are in flight, before this decision."""
-        return self._queue.held.get(group, _NOBODY)
+        return self._queue.in_flight_by_group.get(group, _NOBODY)
 
     def group_of(self, group: bytes) -> bytes:
         """The group under which a message joins the line: one without is in the index as soon as others are."""
         if group or self.fifo:
             return group
-        others = self._queue.heads.total or any(row.order for row in self._rows.values())
+        others = self._queue.ready_groups.total or any(row.order for row in self._rows.values())
         return UNGROUPED if others else group
 
     def delay(self, group: bytes) -> None:
@@ -81,7 +81,7 @@ class GroupBook:
         row = self.row(group)
         first = min(row.first, sequence) if row.count else sequence
         order = row.order
-        held = self.held(group) if self.fifo else _NOBODY
+        held = self.in_flight_by_group(group) if self.fifo else _NOBODY
         if not order and not any(other < sequence for other in held):
             order = self.allocate() if held else sequence
         self._rows[group] = GroupRow(row.count + 1, first, order, row.delayed)
@@ -115,7 +115,7 @@ class GroupBook:
         row = self.row(group)
         count = row.count + len(back)
         first = min([*back, row.first] if row.count else back, default=row.first)
-        held = self.held(group) - set(gone) - set(back)
+        held = self.in_flight_by_group(group) - set(gone) - set(back)
         row = GroupRow(count, first, row.order, row.delayed)
         listed = bool(count) and (not held or self._may_go_before(group, row, min(held), back))
         order = (row.order or self.allocate()) if listed else 0

@@ -167,7 +167,9 @@ class _Restoring:
         """FIFO: groups with messages in flight, or which had some in an earlier step of this pass."""
         self.moved_delayed = 0
         if fifo:
-            self.blocked |= {group for group, held in queue.held.items() if self._waits(held)}
+            self.blocked |= {
+                group for group, held in queue.in_flight_by_group.items() if self._waits(held)
+            }
 
     def _waits(self, sequences: set[int]) -> bool:
         """True if one of these messages is still in flight."""
@@ -213,7 +215,7 @@ class _Restoring:
 
     def _lease(self, sequence: int, message: StoredMessage) -> Lease:
         """The message's lease or history."""
-        is_sound = message.group not in self._queue.set_aside_groups
+        is_sound = message.group not in self._queue.quarantined_groups
         if self._from.fifo and is_sound and sequence not in self._queue.entries:
             history = history_of(self._shard.rows, self._queue, sequence, message)
             if history is not None:
@@ -240,7 +242,7 @@ class _Restoring:
 
 def _in_sound_groups(queue: QueueState, leases: list[Lease]) -> list[Lease]:
     """Without those whose group cannot be read: its rows stay with the queue, and go with it."""
-    return [lease for lease in leases if lease.group not in queue.set_aside_groups]
+    return [lease for lease in leases if lease.group not in queue.quarantined_groups]
 
 
 def _arrived(book: GroupBook, to: int, message: StoredMessage, lease: Lease) -> StoredMessage:
@@ -248,7 +250,7 @@ def _arrived(book: GroupBook, to: int, message: StoredMessage, lease: Lease) -> 
     group = book.group_of(message.group)
     if group:
         book.arrive(group, to)
-    was_received = lease.receive_count > lease.base_count or bool(message.handle_sequence)
+    was_received = lease.receive_count > lease.base_count or bool(message.original_sequence)
     moved = to != lease.sequence
     return msgspec.structs.replace(
         message,
@@ -256,7 +258,7 @@ def _arrived(book: GroupBook, to: int, message: StoredMessage, lease: Lease) -> 
         first_received_at_ms=lease.first_received_at_ms,
         group=group,
         clock_ms=message.retained_from_ms if moved else message.clock_ms,
-        handle_sequence=(message.handle_sequence or lease.sequence)
+        original_sequence=(message.original_sequence or lease.sequence)
         if was_received and moved
         else 0,
         received_here=lease.receive_count - lease.base_count,

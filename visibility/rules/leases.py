@@ -19,7 +19,7 @@ def first_lease(sequence: int, message: StoredMessage, visible_at_ms: int, now_m
         now_ms,
         message.group,
         message.clock_ms,
-        message.handle_sequence,
+        message.original_sequence,
         message.sent_at_ms,
     )
 
@@ -35,7 +35,7 @@ def next_lease(ended: Lease, visible_at_ms: int, now_ms: int) -> Lease:
         now_ms,
         ended.group,
         ended.clock_ms,
-        ended.handle_sequence,
+        ended.original_sequence,
         ended.sent_at_ms,
     )
 
@@ -52,7 +52,7 @@ def no_lease(sequence: int, message: StoredMessage) -> Lease:
         0,
         message.group,
         message.clock_ms,
-        message.handle_sequence,
+        message.original_sequence,
         message.sent_at_ms,
     )
 

@@ -248,7 +248,7 @@ class _Moving:
         """Move up to `allowed` messages. Raises DamagedRecord."""
         found, cursor, is_last = self._page(allowed)
         for sequence, message in found:
-            if _is_hidden(self._queue, sequence) or message.group in self._queue.set_aside_groups:
+            if _is_hidden(self._queue, sequence) or message.group in self._queue.quarantined_groups:
                 continue
             target = _target(
                 self._shard,
@@ -325,7 +325,7 @@ class _Moving:
         return found, cursor
 
     def _move(self, sequence: int, message: StoredMessage, target: QueueDefinition) -> None:
-        if message.group in self._shard.queue(target.queue_id).set_aside_groups:
+        if message.group in self._shard.queue(target.queue_id).quarantined_groups:
             self._stay(InternalError.code)
             return
         try:
@@ -357,7 +357,7 @@ class _Moving:
             first_received_at_ms=0,
             group=group,
             clock_ms=0,
-            handle_sequence=0,
+            original_sequence=0,
             received_here=0,
         )
 

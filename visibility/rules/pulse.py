@@ -19,11 +19,11 @@ from visibility.rules.dead_letters import receives_allowed
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.move_tasks import advance_move_tasks
-from visibility.state.apply import TIRED_RECEIVES
+from visibility.state.apply import OVER_RECEIVED_FROM
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
+    DeduplicationForgotten,
     Event,
-    IdsForgotten,
     Lease,
     LeasesEnded,
     MessagesDiscarded,
@@ -56,18 +56,18 @@ def _end_leases(
 ) -> tuple[tuple[Event, ...], int | None]:
     """FIFO: messages whose time in flight is over wait in their groups again."""
     leases: dict[int, Lease] = {}
-    looked_at = list(islice(queue.ending, STEP_MESSAGES))
+    looked_at = list(islice(queue.expired_leases, STEP_MESSAGES))
     for sequence in looked_at:
         entry = queue.entries.get(sequence)
         if (
             entry is not None
             and entry.lease.visible_at_ms <= stamp.now_ms
-            and entry.lease.group not in queue.set_aside_groups
+            and entry.lease.group not in queue.quarantined_groups
         ):
             leases[sequence] = entry.lease
     book = GroupBook(shard, queue, fifo=True)
     book.settle_all((), leases.values())
-    again = _done(queue.ending, len(looked_at), stamp)
+    again = _done(queue.expired_leases, len(looked_at), stamp)
     if not leases:
         return (), again
     ended = LeasesEnded(queue.queue_id, stamp.now_ms, list(leases.values()))
@@ -94,7 +94,7 @@ def _end_delays(
             if at_ms > stamp.now_ms or len(moves) == STEP_MESSAGES or size >= STEP_BYTES:
                 again = max(at_ms, stamp.now_ms)
                 break
-            if message.group not in queue.set_aside_groups:
+            if message.group not in queue.quarantined_groups:
                 moves.append(_ended_delay(queue, book, due_ms, sequence, message))
                 size += len(message.data)
             after = (due_ms, sequence)
@@ -131,27 +131,27 @@ def _send_to_the_back(
 
     Not one that the next receive sends to the dead-letter queue.
     """
-    if not queue.tired:
+    if not queue.over_received:
         return (), None
     allowed = receives_allowed(shard, definition)
     book = GroupBook(shard, queue, fifo=False)
     moves: dict[int, Move] = {}
     looked_at = size = 0
-    for sequence in islice(queue.tired, STEP_MESSAGES):
+    for sequence in islice(queue.over_received, STEP_MESSAGES):
         if size >= STEP_BYTES:
             break
         looked_at += 1
         entry = queue.entries.get(sequence)
-        if entry is None or entry.hidden or sequence in queue.set_aside or sequence in moves:
+        if entry is None or entry.hidden or sequence in queue.quarantined or sequence in moves:
             continue
         here = entry.lease.receive_count - entry.lease.base_count
-        if entry.lease.receive_count < TIRED_RECEIVES or (allowed and here >= allowed):
+        if entry.lease.receive_count < OVER_RECEIVED_FROM or (allowed and here >= allowed):
             continue
         (message,) = shard.rows.messages(queue.queue_id, [sequence])
         if message is not None:
             moves[sequence] = _to_the_back(queue, book, entry.lease, message)
             size += len(message.data)
-    again = _done(queue.tired, looked_at, stamp)
+    again = _done(queue.over_received, looked_at, stamp)
     if not moves:
         return (), again
     return (
@@ -178,7 +178,7 @@ def _to_the_back(queue: QueueState, book: GroupBook, lease: Lease, message: Stor
         first_received_at_ms=lease.first_received_at_ms,
         group=group,
         clock_ms=message.retained_from_ms,
-        handle_sequence=message.handle_sequence or lease.sequence,
+        original_sequence=message.original_sequence or lease.sequence,
         received_here=lease.receive_count - lease.base_count,
     )
     return Move(lease, -1, queue.queue_id, to, moved)
@@ -258,7 +258,7 @@ def _old_in_line(
             if message.retained_from_ms > last_ms or len(old) >= STEP_MESSAGES or size <= 0:
                 next_ms.append(message.retained_from_ms)
                 return
-            if message.group not in queue.set_aside_groups:
+            if message.group not in queue.quarantined_groups:
                 old[sequence] = message
                 size -= len(message.data)
         after = page.next_sequence
@@ -305,7 +305,7 @@ def _forget_ids(
     again = None if over else before_ms + _REMEMBERED_MS + 2 * REMEMBER_BUCKET_MS
     if before_ms <= queue.forgotten_ms and not over:
         return (), again
-    return (IdsForgotten(queue.queue_id, before_ms),), again
+    return (DeduplicationForgotten(queue.queue_id, before_ms),), again
 
 
 STEPS: tuple[Step, ...] = (

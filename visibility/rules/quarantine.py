@@ -14,19 +14,19 @@ def quarantine(state: ShardState, error: DamagedRecord) -> None:
         raise error
     queue = state.queue(place.queue_id)
     if place.group:
-        if not queue.fifo or place.group in queue.set_aside_groups:
+        if not queue.fifo or place.group in queue.quarantined_groups:
             raise error
-        queue.set_aside_groups.add(place.group)
+        queue.quarantined_groups.add(place.group)
         state.rows.pass_by(error)
         return
     if not place.is_delayed and (place.sequence in queue.entries or queue.fifo):
-        if place.sequence in queue.set_aside:
+        if place.sequence in queue.quarantined:
             raise error
-        queue.set_aside.add(place.sequence)
+        queue.quarantined.add(place.sequence)
         state.rows.pass_by(error)
     elif not state.rows.pass_by(error):
         # Memory may have it still, and what was decided needs it from the disk.
         if not window.discard(state, queue, place.sequence):
             raise error
         queue.unreadable += 1
-        queue.passes_by = True
+        queue.has_unreadable = True

@@ -54,7 +54,7 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
     if len(queue.window) < limit and queue.backlog > 0:
         window.fill(shard, queue, limit)
     taking = Taking(shard, queue, now_ms, now_ms + hide_ms)
-    if queue.returned or queue.aliases or queue.heads.total:
+    if queue.visible_again or queue.aliases or queue.ready_groups.total:
         return _receive_in_order(shard, queue, request, limit, taking)
     taking.untouched(islice(queue.window, limit))
     if not taking.leases:
@@ -106,13 +106,13 @@ def _is_unfair(queue: QueueState, now_ms: int) -> bool:
     if not noisy:
         return False
     listed = sum(bool((row := queue.groups.get(group)) and row.order) for group in noisy)
-    return queue.heads.total > listed or bool(queue.returned)
+    return queue.ready_groups.total > listed or bool(queue.visible_again)
 
 
 def _merged(shard: ShardState, queue: QueueState) -> Candidates:
     """Returned and untouched messages by sequence. Reads the returned ones one by one."""
     position = 0
-    for entry in queue.returned_in_order():
+    for entry in queue.visible_again_in_order():
         sequence = entry.lease.sequence
         while True:
             if position == len(queue.window) and queue.backlog and queue.head <= sequence:

@@ -26,18 +26,20 @@ Candidates = Iterator[tuple[int, StoredMessage | None, Lease | None]]
 def quiet_first(shard: ShardState, queue: QueueState) -> Candidates:
     """All visible messages in the order of a fair queue."""
     noisy = queue.fairness.noisy
-    returned = [entry.lease for entry in islice(queue.returned_in_order(), _QUIET_GROUPS_MAX)]
-    read_heads = partial(shard.rows.heads, queue.queue_id)
-    heads = (group for _, group in queue.heads.in_order(read_heads) if group not in noisy)
+    returned = [entry.lease for entry in islice(queue.visible_again_in_order(), _QUIET_GROUPS_MAX)]
+    read_ready_groups = partial(shard.rows.ready_groups, queue.queue_id)
+    heads = (
+        group for _, group in queue.ready_groups.in_order(read_ready_groups) if group not in noisy
+    )
     quiet = list(islice(heads, _QUIET_GROUPS_MAX))
     again = [(lease.sequence, None, lease) for lease in returned if lease.group not in noisy]
     lines = [_line(shard, queue, group) for group in quiet]
     yield from merge(again, _before_index(queue), *lines, key=_sequence)
-    for group in sorted(noisy, key=lambda group: len(queue.held.get(group, ()))):
+    for group in sorted(noisy, key=lambda group: len(queue.in_flight_by_group.get(group, ()))):
         again = [(lease.sequence, None, lease) for lease in returned if lease.group == group]
         yield from merge(again, _line(shard, queue, group), key=_sequence)
     # A receive comes here when most of what it looked at went to the dead-letter queue.
-    for entry in islice(queue.returned_in_order(), _QUIET_GROUPS_MAX, None):
+    for entry in islice(queue.visible_again_in_order(), _QUIET_GROUPS_MAX, None):
         yield entry.lease.sequence, None, entry.lease
     for group in heads:
         yield from _line(shard, queue, group)

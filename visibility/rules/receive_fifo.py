@@ -19,8 +19,8 @@ from visibility.contract.outcomes import Deliveries
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.leases import next_lease, no_lease
 from visibility.state.events import (
+    DeduplicationRecorded,
     Event,
-    IdsRemembered,
     Lease,
     LeasesEnded,
     MessagesReceived,
@@ -54,11 +54,11 @@ def decide_receive_fifo(
         if repeated is not None:
             return repeated
     taking = _Taking(shard, queue, now_ms, visible_at_ms, letters)
-    read_heads = partial(shard.rows.heads, queue.queue_id)
-    for _, group in queue.heads.in_order(read_heads):
+    read_ready_groups = partial(shard.rows.ready_groups, queue.queue_id)
+    for _, group in queue.ready_groups.in_order(read_ready_groups):
         if len(taking.leases) >= limit or letters.is_full:
             break
-        if group not in queue.set_aside_groups:
+        if group not in queue.quarantined_groups:
             taking.from_group(group, limit)
     events: list[Event] = []
     if taking.leases:
@@ -94,7 +94,7 @@ class _Taking:
 
     def from_group(self, group: bytes, limit: int) -> None:
         """Take the group's messages up to the first that is in flight, or that cannot be read."""
-        end = min(self.book.held(group), default=_NO_END)
+        end = min(self.book.in_flight_by_group(group), default=_NO_END)
         taken: list[int] = []
         before = self.book.row(group)
         after = before.first
@@ -113,7 +113,7 @@ class _Taking:
             self.book.settle(group, (), [])
 
     def _may_go(self, end: int, row: tuple[int, Lease | None]) -> bool:
-        return row[0] < end and row[0] not in self._queue.set_aside
+        return row[0] < end and row[0] not in self._queue.quarantined
 
     def _take(self, group: bytes, page: list[tuple[int, Lease | None]], taken: list[int]) -> None:
         rows = self._shard.rows
@@ -165,4 +165,6 @@ def _repeated(
 
 def _remembered(queue: QueueState, digest: bytes, leases: list[Lease], now_ms: int) -> Event:
     deliveries = [(lease.sequence, lease.receive_count, lease.visible_at_ms) for lease in leases]
-    return IdsRemembered(queue.queue_id, [(digest, Remembered(now_ms, deliveries=deliveries))])
+    return DeduplicationRecorded(
+        queue.queue_id, [(digest, Remembered(now_ms, deliveries=deliveries))]
+    )

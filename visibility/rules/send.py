@@ -18,8 +18,8 @@ from visibility.contract.results import (
 )
 from visibility.rules.groups import GroupBook
 from visibility.state.events import (
+    DeduplicationRecorded,
     Event,
-    IdsRemembered,
     Lease,
     MessagesDelayed,
     MessagesSent,
@@ -101,7 +101,7 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
 
 def _is_plain(queue: QueueState, definition: QueueDefinition, content: Content) -> bool:
     """Whether no index has to know of the message."""
-    return not (content.group or queue.heads.total or definition.settings.fifo)
+    return not (content.group or queue.ready_groups.total or definition.settings.fifo)
 
 
 class Sending:
@@ -214,5 +214,5 @@ class Sending:
             behind = first + len(self._waiting)
             events.append(MessagesDelayed(queue_id, behind, self._due_ms, self._delayed))
         if self._fresh:
-            events.append(IdsRemembered(queue_id, list(self._fresh.items())))
+            events.append(DeduplicationRecorded(queue_id, list(self._fresh.items())))
         return tuple(events)

@@ -52,7 +52,7 @@ def _pass_deadline(
     if entry is None or not entry.hidden or entry.lease.visible_at_ms > now_ms:
         return
     if queue.fifo:
-        queue.ending.append(sequence)
+        queue.expired_leases.append(sequence)
         shard.due[queue.queue_id] = None
     else:
         show(shard, queue, entry)

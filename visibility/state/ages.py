@@ -10,7 +10,7 @@ from itertools import chain, islice
 
 import msgspec
 
-from visibility.state.apply import TIRED_RECEIVES
+from visibility.state.apply import OVER_RECEIVED_FROM
 from visibility.state.events import StoredMessage
 from visibility.state.state import QueueState, ShardState
 
@@ -74,13 +74,13 @@ def _unspent_ms(shard: ShardState, queue: QueueState) -> int:
 
 def _first_unspent_ms(shard: ShardState, queue: QueueState) -> int:
     line = _line(shard, queue, queue.floor, 1) if queue.spans else []
-    if line and _received_here(shard, queue, *line[0]) >= TIRED_RECEIVES:
+    if line and _received_here(shard, queue, *line[0]) >= OVER_RECEIVED_FROM:
         line = _line(shard, queue, queue.floor, _LOOKED_AT)
     all_looked_at = len(line) == queue.stored - queue.delayed
     since_ms = 0
     for sequence, message in chain(line, islice(queue.window, _WINDOW_LOOKED_AT)):
         since_ms = message.joined_at_ms or message.retained_from_ms
-        if _received_here(shard, queue, sequence, message) < TIRED_RECEIVES:
+        if _received_here(shard, queue, sequence, message) < OVER_RECEIVED_FROM:
             return since_ms
     return 0 if all_looked_at else since_ms
 
@@ -98,7 +98,7 @@ def _received_here(
 
 
 def _receivable_standard(shard: ShardState, queue: QueueState) -> int:
-    returned = next(queue.returned_in_order(), None)
+    returned = next(queue.visible_again_in_order(), None)
     untouched = _first_untouched(shard, queue)
     if returned is not None and (untouched is None or returned.lease.sequence < untouched[0]):
         (message,) = shard.rows.messages(queue.queue_id, [returned.lease.sequence])
@@ -117,11 +117,13 @@ def _first_untouched(shard: ShardState, queue: QueueState) -> tuple[int, StoredM
 
 
 def _receivable_fifo(shard: ShardState, queue: QueueState) -> int:
-    if not queue.heads.total:
+    if not queue.ready_groups.total:
         return 0
-    for sequence, message in _line(shard, queue, queue.floor, _LOOKED_AT if queue.held else 1):
-        held = queue.held.get(message.group, ())
-        passed_by = sequence in queue.entries or sequence in queue.set_aside
+    for sequence, message in _line(
+        shard, queue, queue.floor, _LOOKED_AT if queue.in_flight_by_group else 1
+    ):
+        held = queue.in_flight_by_group.get(message.group, ())
+        passed_by = sequence in queue.entries or sequence in queue.quarantined
         if not passed_by and sequence < min(held, default=queue.next_sequence):
             return message.retained_from_ms
     return _first_of_next_group_ms(shard, queue)
@@ -129,7 +131,9 @@ def _receivable_fifo(shard: ShardState, queue: QueueState) -> int:
 
 def _first_of_next_group_ms(shard: ShardState, queue: QueueState) -> int:
     rows, queue_id = shard.rows, queue.queue_id
-    for _, group in queue.heads.in_order(lambda order, limit: rows.heads(queue_id, order, limit)):
+    for _, group in queue.ready_groups.in_order(
+        lambda order, limit: rows.ready_groups(queue_id, order, limit)
+    ):
         row = queue.groups.get(group) or rows.group(queue_id, group)
         line = rows.group_line(queue_id, group, row.first if row else 0, 1)
         for message in rows.messages(queue_id, [sequence for sequence, _ in line]):

@@ -17,10 +17,10 @@ from visibility.state.counts import Counts, bucket_of
 from visibility.state.events import (
     BatchesArchived,
     BatchSealed,
+    DeduplicationForgotten,
+    DeduplicationRecorded,
     Event,
     GroupsChanged,
-    IdsForgotten,
-    IdsRemembered,
     Lease,
     LeasesEnded,
     MessagesDelayed,
@@ -39,11 +39,11 @@ from visibility.state.events import (
 )
 from visibility.state.state import SPAN_BITS, Entry, QueueState, ShardState
 
-TIRED_RECEIVES = 3
+OVER_RECEIVED_FROM = 3
 """A message of a standard queue that was received so often goes to the back when it is visible again."""
 _GROUPS_MAX = 20_000
 """Group rows of one queue that are kept in memory."""
-_RETURNED_SLACK = 4096
+_VISIBLE_AGAIN_SLACK = 4096
 _LEAST_RETENTION_MS = MESSAGE_RETENTION_PERIOD.low * 1000
 
 
@@ -96,9 +96,9 @@ def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
             _leave_line(shard, queue, lease.sequence)
         hide(shard, queue, lease, at_ms)
         if lease.group and not queue.fifo:
-            held = len(queue.held.get(lease.group, ()))
+            held = len(queue.in_flight_by_group.get(lease.group, ()))
             queue.fairness.received(lease.group, held, queue.in_flight, at_ms)
-    if queue.returned:
+    if queue.visible_again:
         _trim(queue)
 
 
@@ -121,7 +121,7 @@ def _leave_line(shard: ShardState, queue: QueueState, sequence: int) -> None:
 
 
 def _raise_low_water(queue: QueueState, sequence: int) -> None:
-    if not queue.passes_by:
+    if not queue.has_unreadable:
         queue.low_water = sequence
 
 
@@ -133,7 +133,7 @@ def _leave(shard: ShardState, queue: QueueState, lease: Lease) -> Entry | None:
         _leave_line(shard, queue, sequence)
     elif entry.hidden:
         _end_hold(shard, queue, entry.lease)
-    if lease.handle_sequence:
+    if lease.original_sequence:
         queue.aliases -= 1
     span = sequence >> SPAN_BITS
     queue.changed_spans.add(span)
@@ -168,7 +168,7 @@ def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
         if lease.group and lease.received_at_ms and not queue.fifo:
             busy_ms = max(0, event.deleted_at_ms - lease.received_at_ms)
             queue.fairness.finished(lease.group, busy_ms, event.deleted_at_ms)
-    if queue.returned:
+    if queue.visible_again:
         _trim(queue)
 
 
@@ -184,7 +184,7 @@ def _visibility_changed(shard: ShardState, event: VisibilityChanged) -> None:
     queue = shard.queue(event.queue_id)
     for lease in event.leases:
         hide(shard, queue, lease, event.changed_at_ms)
-    if queue.returned:
+    if queue.visible_again:
         _trim(queue)
 
 
@@ -210,7 +210,7 @@ def _messages_moved(shard: ShardState, event: MessagesMoved) -> None:
         sequence = move.target_sequence
         target.next_sequence = max(target.next_sequence, sequence + 1)
         target.waiting += 1
-        target.aliases += bool(move.message.handle_sequence)
+        target.aliases += bool(move.message.original_sequence)
         clock_ms = move.message.clock_ms
         if clock_ms:
             target.clocks_after = min(target.clocks_after, (clock_ms, 0))
@@ -228,16 +228,16 @@ def _groups_changed(shard: ShardState, event: GroupsChanged) -> None:
     for group, order_before, row in [(c.group, c.order_before, c.row) for c in event.changes]:
         if order_before != row.order:
             if order_before:
-                queue.heads.remove(order_before)
+                queue.ready_groups.remove(order_before)
             if row.order:
-                queue.heads.insert(row.order, group)
+                queue.ready_groups.insert(row.order, group)
                 queue.next_sequence = max(queue.next_sequence, row.order + 1)
         queue.groups[group] = row
         if not row.count and queue.fairness.noisy:
             queue.fairness.drained(group)
 
 
-def _ids_remembered(shard: ShardState, event: IdsRemembered) -> None:
+def _deduplication_recorded(shard: ShardState, event: DeduplicationRecorded) -> None:
     queue = shard.queue(event.queue_id)
     at_ms = event.ids[0][1].at_ms
     if not queue.remembered_ms:
@@ -245,7 +245,7 @@ def _ids_remembered(shard: ShardState, event: IdsRemembered) -> None:
     queue.remembered_ms = at_ms
 
 
-def _ids_forgotten(shard: ShardState, event: IdsForgotten) -> None:
+def _deduplication_forgotten(shard: ShardState, event: DeduplicationForgotten) -> None:
     queue = shard.queue(event.queue_id)
     queue.forgotten_ms = event.before_ms
     if queue.remembered_ms < event.before_ms:
@@ -336,7 +336,7 @@ def hide(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None
         shard.hidden += 1
         queue.in_flight += 1
         if lease.group:
-            queue.held.setdefault(lease.group, set()).add(sequence)
+            queue.in_flight_by_group.setdefault(lease.group, set()).add(sequence)
         shard.deadlines.push(lease.visible_at_ms, queue.queue_id, sequence)
     else:
         _queue_again(shard, queue, entry)
@@ -347,10 +347,10 @@ def _end_hold(shard: ShardState, queue: QueueState, lease: Lease) -> None:
     shard.hidden -= 1
     queue.in_flight -= 1
     if lease.group:
-        held = queue.held[lease.group]
+        held = queue.in_flight_by_group[lease.group]
         held.discard(lease.sequence)
         if not held:
-            del queue.held[lease.group]
+            del queue.in_flight_by_group[lease.group]
 
 
 def show(shard: ShardState, queue: QueueState, entry: Entry) -> None:
@@ -364,18 +364,18 @@ def _queue_again(shard: ShardState, queue: QueueState, entry: Entry) -> None:
     sequence = entry.lease.sequence
     if not entry.queued:
         entry.queued = True
-        heappush(queue.returned, sequence)
-    if entry.lease.receive_count >= TIRED_RECEIVES:
-        queue.tired.append(sequence)
+        heappush(queue.visible_again, sequence)
+    if entry.lease.receive_count >= OVER_RECEIVED_FROM:
+        queue.over_received.append(sequence)
         shard.plan_pulse(queue, entry.lease.visible_at_ms)
 
 
 def _trim(queue: QueueState) -> None:
     """Drop what is hidden or gone from the top of the heap."""
-    returned = queue.returned
+    returned = queue.visible_again
     entries = queue.entries
-    if len(returned) > 2 * len(entries) + _RETURNED_SLACK:
-        _rebuild_returned(queue)
+    if len(returned) > 2 * len(entries) + _VISIBLE_AGAIN_SLACK:
+        _rebuild_visible_again(queue)
     while returned:
         entry = entries.get(returned[0])
         if entry is not None:
@@ -385,17 +385,17 @@ def _trim(queue: QueueState) -> None:
         heappop(returned)
 
 
-def _rebuild_returned(queue: QueueState) -> None:
+def _rebuild_visible_again(queue: QueueState) -> None:
     """Drop what is hidden or gone everywhere: a first message that stays, damaged or noisy, keeps it in the heap."""
     kept = []
-    for sequence in queue.returned:
+    for sequence in queue.visible_again:
         entry = queue.entries.get(sequence)
         if entry is not None:
             entry.queued = not entry.hidden
             if entry.queued:
                 kept.append(sequence)
     heapify(kept)
-    queue.returned[:] = kept
+    queue.visible_again[:] = kept
 
 
 def _empty(shard: ShardState, queue: QueueState) -> None:
@@ -404,21 +404,21 @@ def _empty(shard: ShardState, queue: QueueState) -> None:
     queue.changed_spans.update(queue.spans)
     emptied: Iterable[Any] = (
         queue.entries,
-        queue.returned,
-        queue.set_aside,
-        queue.set_aside_groups,
+        queue.visible_again,
+        queue.quarantined,
+        queue.quarantined_groups,
         queue.spans,
-        queue.heads,
+        queue.ready_groups,
         queue.groups,
-        queue.held,
-        queue.ending,
-        queue.tired,
+        queue.in_flight_by_group,
+        queue.expired_leases,
+        queue.over_received,
         queue.fairness.noisy,
     )
     for part in emptied:
         part.clear()
     queue.in_flight = queue.delayed = queue.waiting = queue.aliases = queue.unreadable = 0
-    queue.passes_by = False
+    queue.has_unreadable = False
     queue.low_water = queue.head = queue.next_sequence
 
 
@@ -432,8 +432,8 @@ APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
     LeasesEnded: _leases_ended,
     MessagesMoved: _messages_moved,
     GroupsChanged: _groups_changed,
-    IdsRemembered: _ids_remembered,
-    IdsForgotten: _ids_forgotten,
+    DeduplicationRecorded: _deduplication_recorded,
+    DeduplicationForgotten: _deduplication_forgotten,
     MoveTaskChanged: _move_task_changed,
     QueueContinued: _queue_continued,
     QueueDropped: _queue_dropped,

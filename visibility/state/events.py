@@ -21,7 +21,7 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     none. `receive_count` and `first_received_at_ms` are those of the time before it was put at its place (dead letters go
     on counting); `received_here` of these receives were in this queue. `group` is a digest (see `grouping.py`); a message
     that has one is in the index of groups. `clock_ms` is where retention counts from if that is not the order of the queue,
-    else 0. `handle_sequence` is the sequence that receipt handles name, 0 where it is the message's own. `joined_at_ms` is
+    else 0. `original_sequence` is the sequence that receipt handles name, 0 where it is the message's own. `joined_at_ms` is
     when it came from another queue, 0 for one that was sent to this queue, or moved to it by a version before 0.2.
     """
 
@@ -35,7 +35,7 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first_received_at_ms: int = 0
     group: bytes = b""
     clock_ms: int = 0
-    handle_sequence: int = 0
+    original_sequence: int = 0
     received_here: int = 0
     joined_at_ms: int = 0
 
@@ -48,8 +48,9 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """When a message that was received may be received again, and its history in this queue.
 
-    `base_count` is the part of `receive_count` from other queues. `received_at_ms` is the latest receive (0: none), from
-    which the 12 hours of visibility are counted. `group`, `clock_ms`, `handle_sequence` and `sent_at_ms` are the message's.
+    `base_count` is the part of `receive_count` from other queues. `received_at_ms` is the latest receive
+    (0: none), from which the 12 hours of visibility are counted. `group`, `clock_ms`, `original_sequence` and
+    `sent_at_ms` are the message's.
     """
 
     sequence: int
@@ -60,7 +61,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     received_at_ms: int
     group: bytes = b""
     clock_ms: int = 0
-    handle_sequence: int = 0
+    original_sequence: int = 0
     sent_at_ms: int = 0
 
 
@@ -253,13 +254,13 @@ class MessagesExpired(Event, frozen=True, tag=11):
     leases: list[Lease]
 
 
-class IdsRemembered(Event, frozen=True, tag=12):
+class DeduplicationRecorded(Event, frozen=True, tag=12):
     """Deduplication or attempt ids, by digest, stand for this from now on."""
 
     ids: list[tuple[bytes, Remembered]]
 
 
-class IdsForgotten(Event, frozen=True, tag=13, gc=False):
+class DeduplicationForgotten(Event, frozen=True, tag=13, gc=False):
     """Ids remembered before this instant mean nothing any more; it is a multiple of REMEMBER_BUCKET_MS."""
 
     before_ms: int

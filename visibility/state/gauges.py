@@ -33,10 +33,10 @@ def group_gauges(shard: ShardState, queue: QueueState, now_ms: int) -> GroupGaug
     noisy = () if queue.fifo else queue.fairness.noisy_now(now_ms)
     rows = [_row(shard, queue, group) for group in noisy]
     return GroupGauges(
-        len(queue.held),
+        len(queue.in_flight_by_group),
         len(noisy),
         queue.visible - sum(row.count for row in rows),
-        queue.in_flight - sum(len(queue.held.get(group, ())) for group in noisy),
+        queue.in_flight - sum(len(queue.in_flight_by_group.get(group, ())) for group in noisy),
         queue.delayed - sum(row.delayed for row in rows),
         _oldest_quiet_ms(shard, queue, frozenset(noisy)) if noisy else 0,
     )
@@ -47,8 +47,8 @@ def _row(shard: ShardState, queue: QueueState, group: bytes) -> GroupRow:
 
 
 def _oldest_quiet_ms(shard: ShardState, queue: QueueState, noisy: frozenset[bytes]) -> int:
-    read = partial(shard.rows.heads, queue.queue_id)
-    for position, (_, group) in enumerate(queue.heads.in_order(read)):
+    read = partial(shard.rows.ready_groups, queue.queue_id)
+    for position, (_, group) in enumerate(queue.ready_groups.in_order(read)):
         if position == _HEADS_MAX:
             break
         if group not in noisy:

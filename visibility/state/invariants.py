@@ -22,7 +22,7 @@ def check_queue(queue: QueueState) -> None:
     assert sum(queue.spans.values()) == queue.waiting + len(queue.entries), repr(queue)
     assert 0 not in queue.spans.values()
     assert queue.counts.there == queue.stored, f"{queue!r}: {queue.counts}"
-    assert queue.heads.in_memory <= queue.heads.total
+    assert queue.ready_groups.in_memory <= queue.ready_groups.total
     _check_window(queue)
     _check_entries(queue)
     _check_groups(queue)
@@ -39,7 +39,7 @@ def _check_window(queue: QueueState) -> None:
     assert queue.waiting >= len(queue.window)
     if queue.fifo:
         assert not queue.window
-        assert not queue.returned
+        assert not queue.visible_again
     elif queue.head == queue.next_sequence:
         assert queue.backlog == 0, "nothing is on disk only"
 
@@ -48,7 +48,7 @@ def _check_entries(queue: QueueState) -> None:
     hidden = [entry for entry in queue.entries.values() if entry.hidden]
     assert queue.in_flight == len(hidden), repr(queue)
     assert len(hidden) == len(queue.entries) or not queue.fifo, "FIFO: in flight or no entry"
-    queued = [sequence for sequence in queue.returned if sequence in queue.entries]
+    queued = [sequence for sequence in queue.visible_again if sequence in queue.entries]
     assert len(queued) == len(set(queued)), "a sequence is queued once"
     for sequence, entry in queue.entries.items():
         assert entry.lease.sequence == sequence < queue.next_sequence
@@ -61,7 +61,7 @@ def _check_groups(queue: QueueState) -> None:
     for sequence, entry in queue.entries.items():
         if entry.hidden and entry.lease.group:
             held.setdefault(entry.lease.group, set()).add(sequence)
-    assert queue.held == held, "messages in flight are known by group"
+    assert queue.in_flight_by_group == held, "messages in flight are known by group"
     for row in queue.groups.values():
         assert row.count >= 0
         assert row.delayed >= 0

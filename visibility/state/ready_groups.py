@@ -1,4 +1,4 @@
-"""Heads: the groups of one queue that may be received from, in order; a bounded front of them in memory.
+"""ReadyGroups: the groups of one queue that may be received from, in order; a bounded front of them in memory.
 
 Groups with an order below `edge` are in memory, the others on disk only. A million groups cost what a thousand cost.
 """
@@ -8,17 +8,17 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 
-HEADS_MAX = 2_048
+READY_GROUPS_MAX = 2_048
 """Groups in memory; when there are more, the later half is left to the disk."""
-PAGE_HEADS = 256
+PAGE_GROUPS = 256
 """Groups read from disk at a time."""
 _END = 1 << 63
 
-ReadHeads = Callable[[int, int], list[tuple[int, bytes]]]
+ReadReadyGroups = Callable[[int, int], list[tuple[int, bytes]]]
 """(from_order, limit) to the listed groups of the disk."""
 
 
-class Heads:
+class ReadyGroups:
     """An ordered set of (order, group)."""
 
     __slots__ = ("_edge", "_front", "total")
@@ -48,9 +48,9 @@ class Heads:
         self.total += 1
         if order < self._edge:
             insort(self._front, (order, group))
-            if len(self._front) > HEADS_MAX:
-                self._edge = self._front[HEADS_MAX // 2][0]
-                del self._front[HEADS_MAX // 2 :]
+            if len(self._front) > READY_GROUPS_MAX:
+                self._edge = self._front[READY_GROUPS_MAX // 2][0]
+                del self._front[READY_GROUPS_MAX // 2 :]
 
     def remove(self, order: int) -> None:
         """Take a listed group out."""
@@ -66,7 +66,7 @@ class Heads:
         """Forget all."""
         self.restore(0)
 
-    def in_order(self, read: ReadHeads) -> Iterator[tuple[int, bytes]]:
+    def in_order(self, read: ReadReadyGroups) -> Iterator[tuple[int, bytes]]:
         """All listed groups. Nothing may be listed or taken out meanwhile."""
         position = 0
         while position < self.total:
@@ -75,9 +75,9 @@ class Heads:
             yield self._front[position]
             position += 1
 
-    def _load(self, read: ReadHeads) -> bool:
+    def _load(self, read: ReadReadyGroups) -> bool:
         """Go on with the next page of the disk."""
-        page = read(self._edge, PAGE_HEADS)
+        page = read(self._edge, PAGE_GROUPS)
         self._front += page
-        self._edge = page[-1][0] + 1 if len(page) == PAGE_HEADS else _END
+        self._edge = page[-1][0] + 1 if len(page) == PAGE_GROUPS else _END
         return bool(page)

@@ -103,11 +103,11 @@ class Rows(Protocol):
     ) -> list[tuple[int, Lease | None]]:
         """Waiting messages of a group with their history, None for one that was never received."""
 
-    def heads(self, queue_id: int, from_order: int, limit: int) -> list[tuple[int, bytes]]:
+    def ready_groups(self, queue_id: int, from_order: int, limit: int) -> list[tuple[int, bytes]]:
         """Groups that may be received from, by order."""
 
-    def alias(self, queue_id: int, handle_sequence: int) -> int | None:
-        """Where the message is now that its receipt handles call by `handle_sequence`."""
+    def alias(self, queue_id: int, original_sequence: int) -> int | None:
+        """Where the message is now that its receipt handles call by `original_sequence`."""
 
     def remembered(
         self, queue_id: int, digests: list[bytes], now_ms: int

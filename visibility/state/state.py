@@ -20,7 +20,7 @@ from visibility.state.counts import Counts
 from visibility.state.deadlines import DeadlineHeap
 from visibility.state.events import GroupRow, Lease, MoveTask, StoredMessage
 from visibility.state.fairness import Fairness
-from visibility.state.ready_groups import Heads
+from visibility.state.ready_groups import ReadyGroups
 from visibility.state.rows import Rows
 from visibility.state.waiters import WaitList
 
@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, gc=False):
     hidden: bool
     """False while it may be received. Invariant: a visible entry is queued."""
     queued: bool
-    """Whether the sequence is in QueueState.returned; there at most once."""
+    """Whether the sequence is in QueueState.visible_again; there at most once."""
 
 
 class QueueState:
@@ -51,31 +51,31 @@ class QueueState:
         "counts",
         "delayed",
         "delayed_after",
-        "ending",
         "entries",
+        "expired_leases",
         "fairness",
         "fifo",
         "first_sequence",
         "forgotten_ms",
         "groups",
+        "has_unreadable",
         "head",
-        "heads",
-        "held",
         "in_flight",
+        "in_flight_by_group",
         "low_water",
         "next_sequence",
-        "passes_by",
+        "over_received",
         "pulse_at_ms",
+        "quarantined",
+        "quarantined_groups",
         "queue_id",
+        "ready_groups",
         "remembered_ms",
-        "returned",
-        "set_aside",
-        "set_aside_groups",
         "spans",
         "tasks",
         "times_in_queue",
-        "tired",
         "unreadable",
+        "visible_again",
         "waiting",
         "window",
         "window_bytes",
@@ -100,16 +100,16 @@ class QueueState:
         FIFO: messages that are not in flight, blocked or not."""
         self.fifo = False
         self.entries: dict[int, Entry] = {}
-        self.returned: list[int] = []
+        self.visible_again: list[int] = []
         """Heap of sequences that became visible again; those hidden or gone since are skipped."""
-        self.set_aside: set[int] = set()
+        self.quarantined: set[int] = set()
         """Returned messages that cannot be read: they stay where they are, and receives pass them by."""
-        self.set_aside_groups: set[bytes] = set()
+        self.quarantined_groups: set[bytes] = set()
         """FIFO: groups whose rows cannot be read; receives pass them by; volatile."""
         self.unreadable = 0
         """Untouched messages of a standard queue that cannot be read: they stay where they are, and pages pass them by;
         volatile."""
-        self.passes_by = False
+        self.has_unreadable = False
         """Whether pages pass by messages: the low water stays below them then, so that a restart looks there; volatile."""
         self.in_flight = 0
         self.delayed = 0
@@ -121,11 +121,11 @@ class QueueState:
         """Messages by `sequence >> SPAN_BITS`, those that are in flight too and delayed ones not. No zeros."""
         self.changed_spans: set[int] = set()
         """Spans whose rows are not written yet."""
-        self.heads = Heads()
+        self.ready_groups = ReadyGroups()
         """FIFO: groups that may be received from. Standard: groups with waiting messages."""
         self.groups: dict[bytes, GroupRow] = {}
         """Rows of some groups, as they are now; the others are on disk."""
-        self.held: dict[bytes, set[int]] = {}
+        self.in_flight_by_group: dict[bytes, set[int]] = {}
         """Sequences in flight by group; no empty sets."""
         self.fairness = Fairness()
         self.aliases = 0
@@ -142,9 +142,9 @@ class QueueState:
         """The same for messages with a row by clock; volatile."""
         self.pulse_at_ms = 0
         """When the queue needs its next pulse, 0 for never; volatile."""
-        self.ending: deque[int] = deque()
+        self.expired_leases: deque[int] = deque()
         """FIFO: messages whose lease is over and that wait for the event which says so; volatile."""
-        self.tired: deque[int] = deque()
+        self.over_received: deque[int] = deque()
         """Standard: visible messages that were received so often that they go to the back; volatile."""
 
     def __repr__(self) -> str:
@@ -177,11 +177,11 @@ class QueueState:
         """The three exact counts."""
         return QueueCounters(self.visible, self.in_flight, self.delayed)
 
-    def returned_in_order(self) -> Iterator[Entry]:
+    def visible_again_in_order(self) -> Iterator[Entry]:
         """Entries that are visible again, oldest first, without changing anything. O(log n) each."""
-        for sequence in _ascending(self.returned):
+        for sequence in _ascending(self.visible_again):
             entry = self.entries.get(sequence)
-            if entry is not None and not entry.hidden and sequence not in self.set_aside:
+            if entry is not None and not entry.hidden and sequence not in self.quarantined:
                 yield entry
 
 

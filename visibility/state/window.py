@@ -94,7 +94,7 @@ def fill(shard: ShardState, queue: QueueState, messages: int) -> None:
             if sequence not in queue.entries:
                 append(shard, queue, sequence, message)
         queue.head = next_sequence or queue.next_sequence
-        queue.passes_by = queue.passes_by or misses_some
+        queue.has_unreadable = queue.has_unreadable or misses_some
         if next_sequence is None and misses_some:
             queue.unreadable += max(0, queue.backlog)
         if next_sequence is None and queue.backlog > 0:

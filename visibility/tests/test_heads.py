@@ -1,4 +1,4 @@
-"""Heads against a sorted list, with a dict as the disk, and more groups than memory holds."""
+"""ReadyGroups against a sorted list, with a dict as the disk, and more groups than memory holds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from visibility.state import ready_groups as heads
-from visibility.state.ready_groups import Heads
+from visibility.state.ready_groups import ReadyGroups
 
 
 class Disk:
@@ -26,24 +26,24 @@ class Disk:
 
 
 class Both:
-    """Heads and the disk, changed together."""
+    """ReadyGroups and the disk, changed together."""
 
     def __init__(self) -> None:
-        self.heads = Heads()
+        self.ready_groups = ReadyGroups()
         self.disk = Disk()
 
     def insert(self, order: int) -> None:
         group = b"%d" % order
         insort(self.disk.rows, (order, group))
-        self.heads.insert(order, group)
+        self.ready_groups.insert(order, group)
 
     def remove(self, order: int) -> None:
         del self.disk.rows[bisect_left(self.disk.rows, (order, b""))]
-        self.heads.remove(order)
+        self.ready_groups.remove(order)
 
     def first(self, count: int) -> list[tuple[int, bytes]]:
         found = []
-        for head in self.heads.in_order(self.disk.read):
+        for head in self.ready_groups.in_order(self.disk.read):
             found.append(head)
             if len(found) == count:
                 break
@@ -54,8 +54,8 @@ class Both:
 def test_any_sequence_of_changes_reads_as_the_sorted_list(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heads, "HEADS_MAX", 8)
-    monkeypatch.setattr(heads, "PAGE_HEADS", 3)
+    monkeypatch.setattr(heads, "READY_GROUPS_MAX", 8)
+    monkeypatch.setattr(heads, "PAGE_GROUPS", 3)
     random = Random(seed)
     both = Both()
     next_order = 1
@@ -73,14 +73,14 @@ def test_any_sequence_of_changes_reads_as_the_sorted_list(
             nearest = random.choice((both.disk.rows[:4], both.disk.rows))
             both.remove(random.choice(nearest)[0])
         elif choice < 0.92:
-            both.heads.restore(len(both.disk.rows))
+            both.ready_groups.restore(len(both.disk.rows))
         elif choice < 0.93:
             both.disk.rows.clear()
-            both.heads.clear()
+            both.ready_groups.clear()
         wanted = random.choice((1, 2, 5, 100))
         assert both.first(wanted) == both.disk.rows[:wanted]
-        assert len(both.heads) == both.heads.total == len(both.disk.rows)
-        assert both.heads.in_memory <= both.heads.total
+        assert len(both.ready_groups) == both.ready_groups.total == len(both.disk.rows)
+        assert both.ready_groups.in_memory <= both.ready_groups.total
 
 
 def test_more_groups_than_memory_holds_are_all_read_in_order() -> None:
@@ -88,8 +88,8 @@ def test_more_groups_than_memory_holds_are_all_read_in_order() -> None:
     for order in range(1, 5001):
         both.insert(order)
 
-    assert both.heads.in_memory <= heads.HEADS_MAX
-    assert both.heads.total == 5000
+    assert both.ready_groups.in_memory <= heads.READY_GROUPS_MAX
+    assert both.ready_groups.total == 5000
     assert [order for order, _ in both.first(5000)] == list(range(1, 5001))
 
 
@@ -107,7 +107,7 @@ def test_consuming_everything_reads_each_row_about_once() -> None:
     both = Both()
     for order in range(1, 5001):
         both.insert(order)
-    both.heads.restore(5000)
+    both.ready_groups.restore(5000)
 
     for order in range(1, 5001):
         assert both.first(1) == [(order, b"%d" % order)]
@@ -121,14 +121,14 @@ def test_after_a_restart_the_disk_is_read_page_by_page() -> None:
     both = Both()
     for order in range(1, 1001):
         both.insert(order)
-    both.heads.restore(1000)
+    both.ready_groups.restore(1000)
 
     assert both.first(10) == both.disk.rows[:10]
-    assert both.disk.reads == heads.PAGE_HEADS
+    assert both.disk.reads == heads.PAGE_GROUPS
 
 
 def test_rows_that_are_missing_on_disk_end_the_walk() -> None:
     both = Both()
-    both.heads.restore(3)
+    both.ready_groups.restore(3)
 
     assert both.first(3) == []

@@ -193,7 +193,7 @@ class Client:
         self._history.unknown_receives[queue] += 1
         if isinstance(reply.answer, Deliveries) and reply.answer.leases:
             receipts = [
-                _receipt(lease.handle_sequence or lease.sequence, lease.receive_count)
+                _receipt(lease.original_sequence or lease.sequence, lease.receive_count)
                 for lease in reply.answer.leases
             ]
             await self.ask(prepared.give_back(self.queue(queue), receipts), "give back")
@@ -229,7 +229,8 @@ class Client:
             self._history.deliveries.append(delivery)
             held.append(
                 Held(
-                    delivery, _receipt(lease.handle_sequence or lease.sequence, lease.receive_count)
+                    delivery,
+                    _receipt(lease.original_sequence or lease.sequence, lease.receive_count),
                 )
             )
             self.simulation.note(
