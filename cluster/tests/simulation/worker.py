@@ -63,6 +63,8 @@ class Machine:
         self.flush_s_max = random.choice((0.01, 1.0, 10.0))
         self.entries: dict[tuple[int, int], int] = {}
         """Checksum of every body that was appended, by term and index."""
+        self.before: dict[Position, Position] = {}
+        """The Entry that each was appended behind."""
         self.flips = False
         """True to flip a bit of the log at a crash, until one cost an Entry."""
         self.has_loss = False
@@ -123,6 +125,7 @@ class Worker:
             new_log_id=partial(self._random.randbytes, 16),
         )
         self._rows = rows
+        self._watch_replay(rows)
         try:
             store = opening.assemble(rows, self._disk, options)
         except StoreFailed as error:
@@ -142,6 +145,20 @@ class Worker:
         work()
         await asyncio.sleep(self._random.uniform(0, self._machine.flush_s_max / 2))
 
+    def _watch_replay(self, rows: SimulatedRows) -> None:
+        """Check that a start replays Entries one behind the other, as they were appended."""
+        machine = self._machine
+        last = rows.applied()
+
+        def check_replayed(position: Position) -> None:
+            nonlocal last
+            is_behind = machine.before.get(position) == last
+            if not is_behind and not machine.has_loss:
+                machine.violations.append(f"Entry {position.index} was replayed behind another")
+            last = position
+
+        rows.on_write = check_replayed
+
     def _watch(self, store: DurableStore, rows: SimulatedRows) -> None:
         """Check the rules that clients do not see: names of Entries, and rows only of committed ones."""
         log = store._log
@@ -149,7 +166,9 @@ class Worker:
         append = store.append
 
         def append_noted(body: bytes, queue_ids: Sequence[int]) -> None:
+            before = log.last
             append(body, queue_ids)
+            self._machine.before[log.last] = before
             name, checksum = (log.term, log.last_index), crc32(body)
             if self._machine.entries.setdefault(name, checksum) != checksum:
                 self._machine.violations.append(f"two Entries have term and index {name}")
