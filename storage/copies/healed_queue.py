@@ -8,9 +8,11 @@ Messages themselves are read later: one that is damaged is passed by then.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from storage.checks.damage import walk_rows
+from storage.checks.consistency import check_archive, check_queue
+from storage.checks.damage import Finding, walk_rows
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import ReadableRows, look_through
 from storage.copies.salvaged_archive import copy_archive
@@ -31,6 +33,7 @@ from storage.rows.keys import (
     MOVE_TASK,
     REMEMBERED,
     SPAN,
+    queue_key,
     queue_of,
     queue_range,
     row_key,
@@ -78,6 +81,32 @@ def heal(rows: Rows, known: Mapping[int, bool]) -> list[Healed]:
         _heal_archive(rows)
         healed.append(Healed(THE_SHARD, damage.reason, None))
     return healed
+
+
+def make_agree(rows: Rows) -> list[Healed]:
+    """Rebuild the queues whose rows do not agree, since Entries between others are missing; blocks. O(rows).
+
+    Queues without a row of their own are left to the load.
+    """
+    healed = []
+    for queue_id in list(_queue_ids(rows)):
+        found = _disagreement(rows, queue_id)
+        if found is not None:
+            healed.append(Healed(queue_id, found.what, _heal_queue(rows, queue_id, None)))
+    with suppress(DamagedRecord):
+        for found in check_archive(rows):
+            _heal_archive(rows)
+            healed.append(Healed(THE_SHARD, found.what, None))
+            break
+    return healed
+
+
+def _disagreement(rows: RowReader, queue_id: int) -> Finding | None:
+    """The first finding of a check; a damaged message is none, since it is passed by when it is read."""
+    with suppress(DamagedRecord):
+        if rows.get(queue_key(queue_id)) is not None:
+            return next(check_queue(rows, queue_id), None)
+    return None
 
 
 def _queue_ids(rows: RowReader) -> Iterator[int]:

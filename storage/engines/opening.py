@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from storage.copies.healed_queue import make_agree
 from storage.engines.durable import Durability, DurableStore, RowStore, StoreOptions, log_folder
 from storage.engines.readable import is_damage
 from storage.engines.rocks import RocksRows
@@ -165,12 +166,25 @@ def _set_aside(folder: Path) -> None:
 
 
 def _replay(reading: Reading, rows: RowStore) -> int:
-    """Bring the log's Entries into the rows; returns the number of row changes."""
+    """Bring the log's Entries into the rows; returns the number of row changes.
+
+    Behind a loss they are not noted as applied: another start would not see the loss, and rebuild nothing.
+    """
     changed = 0
+    sound_until = reading.lost[0].first if reading.lost else None
     for entry in reading.entries():
         ops = decode_body(entry.body).ops
-        rows.write(ops, entry.position)
+        is_sound = sound_until is None or entry.index < sound_until
+        rows.write(ops, entry.position if is_sound else None)
         changed += len(ops) // 2
+    if reading.lost:
+        log = structlog.get_logger("store").bind(folder=str(rows.folder))
+        for healed in make_agree(rows):
+            missing = str(healed.missing or "")
+            log.error(
+                "queue_rebuilt", queue_id=healed.queue_id, reason=healed.reason, messages=missing
+            )
+        rows.write([], reading.end)
     return changed
 
 

@@ -30,8 +30,8 @@ _ALIKE = 0.1
 """Chance of a seed with messages of one size."""
 _BUGS = ("append_failed", "turn_failed", "decision_failed", "pulse_failed", "answer_failed")
 """Lines of the log that tell of a bug of ours, whatever the disk did."""
-_WHATEVER_IS_LOST = ("wrong message",)
-"""Rules that hold even when Entries were lost: rows need not agree behind a loss."""
+_WHATEVER_IS_LOST = ("wrong message", "wrong counters")
+"""Rules that hold even when Entries were lost."""
 _PATIENCE_S = 100_000.0
 
 
@@ -88,7 +88,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
                 _end(loop)
         finally:
             loop.close()
-    findings = [] if machine.has_loss else list(machine.violations)
+    findings = list(machine.violations)
     if not findings:
         verdict = judge(simulation.history, excuses_faults=True)
         findings = verdict.broken()

@@ -188,9 +188,7 @@ class Worker:
         return self.shard.ready and not self.shard._under_way
 
     def check(self) -> None:
-        """Assert that memory is sound, and that the rows agree with it, unless Entries were lost."""
-        if self._machine.has_loss:
-            return
+        """Assert that memory is sound, and that the rows agree with it."""
         assert self._rows is not None
         check_shard(self.shard._state)
         if self.is_at_rest:
