@@ -128,8 +128,8 @@ class SqliteCoordination:
                     return Conflict(last)
             database.execute("UPDATE revisions SET last = ?", (last + 1,))
             database.executemany(
-                "INSERT INTO records VALUES (?1, ?2, ?3) "
-                "ON CONFLICT (key) DO UPDATE SET value = ?2, revision = ?3",
+                "INSERT INTO records VALUES (?, ?, ?) "
+                "ON CONFLICT (key) DO UPDATE SET value = excluded.value, revision = excluded.revision",
                 [(key, value, last + 1) for key, value in transaction.changes.items()],
             )
         except sqlite3.Error as error:

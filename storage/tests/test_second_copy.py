@@ -336,20 +336,20 @@ def test_every_kind_of_statement_is_copied(file: Path, seed: int) -> None:
     chance = Random(seed)
     fill(file, 5)
     statements = (
-        "INSERT OR REPLACE INTO named VALUES (?1, ?2, ?2)",
-        "INSERT OR IGNORE INTO named VALUES (?1, ?2, NULL)",
-        "INSERT INTO named VALUES (?1, 1.5, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2",
-        "INSERT OR REPLACE INTO numbered (text) VALUES (?1)",
-        "UPDATE OR REPLACE numbered SET text = ?1 WHERE number = ?2",
-        "UPDATE OR REPLACE numbered SET number = ?2 WHERE text = ?1",
-        "DELETE FROM named WHERE number = ?2",
+        "INSERT OR REPLACE INTO named VALUES (:text, :number, :number)",
+        "INSERT OR IGNORE INTO named VALUES (:text, :number, NULL)",
+        "INSERT INTO named VALUES (:text, 1.5, :number) ON CONFLICT (name) DO UPDATE SET value = :number",
+        "INSERT OR REPLACE INTO numbered (text) VALUES (:text)",
+        "UPDATE OR REPLACE numbered SET text = :text WHERE number = :number",
+        "UPDATE OR REPLACE numbered SET number = :number WHERE text = :text",
+        "DELETE FROM named WHERE number = :number",
     )
     with closing(opened(file)) as database:
         for _ in range(60):
-            values = (f"name {chance.randrange(6)}", chance.randrange(9))
+            values = {"text": f"name {chance.randrange(6)}", "number": chance.randrange(9)}
             database.execute("BEGIN IMMEDIATE")
             statement = chance.choice(statements)
-            database.execute(statement, values[: 2 if "?2" in statement else 1])
+            database.execute(statement, values)
             database.execute(chance.choice(("COMMIT", "COMMIT", "ROLLBACK")))
         before = content(database)
 
