@@ -134,7 +134,9 @@ def test_loss_must_be_accepted(old: Path) -> None:
 def released(tmp_path: Path) -> Path:
     """Of version 0.1: `data`, where it was killed, and `data.backup`."""
     with tarfile.open(RELEASED) as archive:
-        archive.extractall(tmp_path, filter="data")
+        if hasattr(tarfile, "data_filter"):  # not before 3.11.4
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(tmp_path)
     return tmp_path
 
 
