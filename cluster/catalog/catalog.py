@@ -11,7 +11,7 @@ never come here; no write is in the hot path.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import structlog
@@ -44,6 +44,8 @@ _SHOWN_S = 10.0
 """Bound of the time after which the watch reports a change that was committed."""
 
 OnQueueChange = Callable[[QueueChange], None]
+Spread = Callable[[int], Awaitable[None]]
+"""Waits until the other hosts show a revision."""
 
 
 class Catalog(QueueView):
@@ -74,6 +76,8 @@ class Catalog(QueueView):
         self._waits = waits
         self._writing = asyncio.Lock()
         self._listeners: list[OnQueueChange] = []
+        self.spread: Spread | None = None
+        """In a cluster: called with the revision of each change before its action returns."""
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         """Revisions that actions wait for."""
         self._log = structlog.get_logger("catalog")
@@ -146,7 +150,7 @@ class Catalog(QueueView):
             except CatalogUnreadable as error:
                 self._log.error("record_unreadable", reason=str(error))
 
-    async def _shown(self, revision: int) -> None:
+    async def shown(self, revision: int) -> None:
         """Wait until the view shows this revision. Raises ServiceUnavailable if it does not soon:
         the watch is away."""
         if self.revision >= revision:
@@ -188,14 +192,16 @@ class Catalog(QueueView):
         conditions = {key: self.revision_of(key) for key in entries}
         outcome = await self._coordination.commit(Transaction(conditions, values))
         if isinstance(outcome, Done | Conflict):
-            await self._shown(outcome.revision)
+            await self.shown(outcome.revision)
+            if isinstance(outcome, Done) and self.spread is not None:
+                await self.spread(outcome.revision)
             return isinstance(outcome, Done)
         assert not isinstance(outcome, LeaseLost), "no lease was named"
         self._log.error("catalog_not_written", reason=outcome.reason)
         if isinstance(outcome, Unknown):
             found = await self._coordination.read_all()
             if not isinstance(found, Unavailable):
-                await self._shown(found.revision)
+                await self.shown(found.revision)
                 if all(self.entry(key) == entry for key, entry in entries.items()):
                     return True
         raise ServiceUnavailable()

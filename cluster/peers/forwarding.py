@@ -116,10 +116,9 @@ class PeerRouter(Router):
             self._answer_later(ticket, NO_MESSAGES)
             return
         number = ticket.request.queue.shard
-        shard = self.shards.get(number)
-        if shard is not None and shard.ready:
+        if self.leads(number):
             request = self._as_it_waits(ticket)
-            ticket.here = shard.submit(request, partial(self._decided_here, ticket))
+            ticket.here = self.shards[number].submit(request, partial(self._decided_here, ticket))
             return
         host, ticket.hint = ticket.hint or self._leaders.leader_of(number), ""
         if host is None or host == self._host:
@@ -188,14 +187,11 @@ class PeerRouter(Router):
     def _decided_here(self, ticket: Routed, answer: Answer | QueueError) -> None:
         here, ticket.here = ticket.here, None
         assert here is not None
-        if type(answer) is ServiceUnavailable and not self._leads(here.request.queue.shard):
+        if type(answer) is ServiceUnavailable and not self.leads(here.request.queue.shard):
             self._failed(ticket, Refused(Refusal.LEADERSHIP_LOST))
             return
         ticket.request = here.request  # a purge may have given the queue another id
         ticket.on_answer(answer)
-
-    def _leads(self, number: int) -> bool:
-        return self.shards[number].ready
 
     def _outcome(self, ticket: Routed, host: str, outcome: Outcome) -> None:
         """A peer answered, or did not."""

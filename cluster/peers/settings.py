@@ -12,6 +12,7 @@ class Channel(StrEnum):
 
     REPLICATION = "replication"
     REQUESTS = "requests"
+    CATALOG = "catalog"
 
 
 class PeerSettings(msgspec.Struct, frozen=True, kw_only=True):

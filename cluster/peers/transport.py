@@ -75,6 +75,11 @@ class Transport:
                 if host != self.host and (host, channel) not in self._links:
                     self._links[host, channel] = self._begin_link(host, channel)
 
+    @property
+    def peers(self) -> list[str]:
+        """The other hosts."""
+        return [host for host in self._addresses if host != self.host]
+
     def link(self, host: str, channel: Channel) -> Link | None:
         """The link to a peer; None for a host that is none."""
         return self._links.get((host, channel))

@@ -27,6 +27,11 @@ class Router:
         """True if every shard decides requests."""
         return all(shard.ready for shard in self.shards.values())
 
+    def leads(self, number: int) -> bool:
+        """True if this host decides the requests of a shard."""
+        shard = self.shards.get(number)
+        return shard is not None and shard.ready
+
     def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
         """Have a request decided by its queue's shard.
 

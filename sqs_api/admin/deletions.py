@@ -138,14 +138,17 @@ class Deletions:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Drop and restore queues in the background, as the catalog requires."""
+        """Drop and restore queues in the background, as the catalog requires.
+
+        The host that leads a queue's shard does it: the others would do the same.
+        """
         for state, work in (
             (KeptState.DROPPING, self._drop),
             (KeptState.RESTORING, self._restore_messages),
         ):
             for kept in self._catalog.kept.in_state(state):
                 queue_id = kept.queue.queue_id
-                if queue_id not in self._busy:
+                if queue_id not in self._busy and self._router.leads(kept.queue.shard):
                     self._busy.add(queue_id)
                     self._task(self._undisturbed(queue_id, work))
 

@@ -1,0 +1,82 @@
+"""Spreading: a change of the queues is answered once every host that can be reached shows it.
+
+    request: the catalog's revision (8)
+    answer: empty, once the host shows it
+
+So a client that creates a queue through one host finds it on the others. A host that cannot be
+reached, or does not answer in time, is not waited for: its requests carry the version of the queue
+that it knows, which the leader notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from struct import Struct
+from typing import Any, Protocol
+
+from cluster.peers.incoming import Call, Service
+from cluster.peers.outcomes import NotSent, Outcome
+from cluster.peers.retry import Refusal
+from cluster.peers.settings import Channel
+from cluster.peers.transport import Transport
+from visibility.contract.errors import ServiceUnavailable
+
+_REVISION = Struct(">Q")
+_WAIT_S = 1.0
+"""Time that a change waits for the slowest host."""
+
+
+class Shown(Protocol):
+    """This host's view of the queues."""
+
+    async def shown(self, revision: int) -> None:
+        """Wait until it shows this revision. Raises ServiceUnavailable if it does not soon."""
+
+
+class Spreading:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, transport: Transport, view: Shown) -> None:
+        self._transport = transport
+        self._view = view
+        self._tasks: set[asyncio.Task[None]] = set()
+        transport.serve(Channel.CATALOG, Service(on_request=self._asked))
+
+    async def spread(self, revision: int) -> None:
+        """Wait until the other hosts show a revision, for a bounded time."""
+        asked = [self._ask(host, revision) for host in self._transport.peers]
+        await asyncio.gather(*filter(None, asked))
+
+    def _ask(self, host: str, revision: int) -> asyncio.Future[None] | None:
+        """Ask a host; the result is set when it answered, or is not waited for any more."""
+        link = self._transport.link(host, Channel.CATALOG)
+        if link is None:
+            return None
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_outcome(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(None)
+
+        sent = link.request(_REVISION.pack(revision), on_outcome, _WAIT_S)
+        return None if isinstance(sent, NotSent) else future
+
+    def _asked(self, call: Call) -> None:
+        if len(call.body) != _REVISION.size:
+            call.refuse(Refusal.UNREADABLE, "no revision")
+            return
+        self._start(self._answer(call, *_REVISION.unpack(call.body)))
+
+    async def _answer(self, call: Call, revision: int) -> None:
+        try:
+            await self._view.shown(revision)
+        except ServiceUnavailable:
+            call.refuse(Refusal.DEFINITION_UNKNOWN, f"revision {revision} is not shown here")
+        else:
+            call.answer(b"")
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
