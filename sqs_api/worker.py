@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib import metadata
@@ -56,6 +56,9 @@ _DISCONNECT_S = 0.05
 _DISK_CHECK_S = 1.0
 _DATA_KEY_CHECK_S = 15.0
 """Interval of renewing old data keys; KmsDataKeyReusePeriodSeconds is a minute or more."""
+
+
+MakeRouter = Callable[[Iterable[Shard]], Router]
 
 
 class Stores:
@@ -127,6 +130,7 @@ class Worker:
         catalog: Catalog,
         keyring: Keyring,
         archive: ArchiveLimits | None,
+        make_router: MakeRouter = Router,
     ) -> None:
         """Open the shards, which hear of queues from the catalog's watch.
 
@@ -134,7 +138,7 @@ class Worker:
         """
         is_open = self._settings.auth is AuthMode.OPEN
         self.sealer = Sealer(keyring, self._clock, makes_keys=is_open)
-        self.router = Router(
+        shards = [
             Shard(
                 number,
                 open_store=partial(self._stores.open, number, folder),
@@ -145,11 +149,12 @@ class Worker:
                 sealing=self.sealer,
             )
             for number, folder in folders.items()
-        )
-        for shard in self.router.shards.values():
+        ]
+        self.router = make_router(shards)
+        for shard in shards:
             await shard.start(catalog.highest_queue_id)
             self._opened.push_async_callback(shard.stop)
-        self.queue_watch = QueueWatch(catalog, self.router)
+        self.queue_watch = QueueWatch(catalog, Router(shards))
         self.disk.look()
 
     def serve(
