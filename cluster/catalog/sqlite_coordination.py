@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -76,6 +76,13 @@ class SqliteCoordination:
             return await self._in_thread(lambda: read_records(self._database))
         except sqlite3.Error as error:
             return Unavailable(str(error))
+
+    async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
+        """See Coordination."""
+        found = await self.read_all()
+        if isinstance(found, Unavailable):
+            return found
+        return found._replace(records=[each for each in found.records if each.key in keys])
 
     async def commit(self, transaction: Transaction) -> Outcome:
         """See Coordination."""

@@ -8,7 +8,7 @@ A lease lives while its holder renews it; records that are bound to it go with i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -28,7 +28,7 @@ class Record(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """All records as of one revision."""
+    """Records as of one revision."""
 
     revision: int
     records: list[Record]
@@ -103,6 +103,10 @@ class Coordination(Protocol):
     async def read_all(self) -> Snapshot | Unavailable:
         """All records that were committed before the call, and perhaps later ones."""
 
+    async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
+        """Those of these records that exist, at most RECORDS_MAX, as fresh as `read_all` has
+        them."""
+
     async def commit(self, transaction: Transaction) -> Outcome:
         """Change records. Goes on if the caller is cancelled; the watch tells then what came of
         it."""
@@ -149,3 +153,8 @@ class LeasingCoordination(Coordination, Protocol):
     async def grant(self, ttl_s: int, on_lost: Callable[[], None]) -> Lease | Unavailable:
         """A lease that ends about this many seconds after its holder stops renewing it. `on_lost`
         is called once if it ends by itself."""
+
+    async def grant_lasting(self, ttl_s: int, on_gone: Callable[[], None]) -> Lease | Unavailable:
+        """The same, but renewed until the coordination says that it is gone, also after it was
+        away for longer. For holders that other hosts check by other means: `is_held` becomes false
+        as ever, and means nothing to them."""

@@ -7,7 +7,8 @@ no records: `.writers/NAME/NUMBER` (slots, see `etcd_commit.py`) and `.writers/N
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
+from copy import copy
 from typing import Any, TypeVar
 
 import structlog
@@ -36,6 +37,7 @@ from cluster.coordination.etcd_messages import (
     GRANT,
     PUT,
     RANGE,
+    TXN,
     Grant,
     KeyValue,
     LeaseAnswer,
@@ -43,6 +45,9 @@ from cluster.coordination.etcd_messages import (
     PutAnswer,
     Range,
     RangeAnswer,
+    Step,
+    Txn,
+    TxnAnswer,
     prefix_end,
 )
 from cluster.coordination.etcd_watch import EtcdWatch
@@ -79,26 +84,47 @@ class EtcdCoordination:
         watch is tested. The wire is closed with it.
         """
         self._client = EtcdClient(access, wire)
-        self._prefix = prefix.encode()
-        self._writer = f"{prefix}{_WRITERS.decode()}{name}/".encode()
+        self._name = name
+        self._set_prefix(prefix)
         self._clock = clock
         self._entropy = entropy
         self._deadline_s = deadline_s
         self._silence_s = silence_s
         self._page = page
         self._process = f"{entropy.bits128():032x}"
+        self._owner: EtcdCoordination | None = None
+        self._parts: list[EtcdCoordination] = []
+        self._log = structlog.get_logger("etcd")
+
+    def _set_prefix(self, prefix: str) -> None:
+        self._prefix = prefix.encode()
+        self._writer = f"{prefix}{_WRITERS.decode()}{self._name}/".encode()
         self._free_slots: list[Slot] = []
         self._slots = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._log = structlog.get_logger("etcd")
+
+    def below(self, folder: str) -> EtcdCoordination:
+        """The records whose keys begin with this, over the same connections. It may be closed by
+        itself, and is closed with this one.
+
+        This one should not read or watch all records: below its prefix are then other writers.
+        """
+        part = copy(self)
+        part._set_prefix(self._prefix.decode() + folder)
+        part._owner, part._parts = self, []
+        self._parts.append(part)
+        return part
 
     async def close(self) -> None:
         """See Coordination. Leases end by themselves."""
+        for part in self._parts:
+            await part.close()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await self._client.close()
+        if self._owner is None:
+            await self._client.close()
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
@@ -137,6 +163,19 @@ class EtcdCoordination:
             if not answer.more:
                 return Snapshot(revision, records)
             begin = answer.kvs[-1].key + b"\0"
+
+    async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
+        """See Coordination. One transaction, so all are of one revision."""
+        assert len(keys) <= RECORDS_MAX
+        steps = [Step(request_range=Range(self._prefix + key.encode())) for key in keys]
+        try:
+            deadline = Deadline(self._deadline_s)
+            answer = await self._client.ask(TXN, Txn([], steps, []), TxnAnswer, deadline)
+        except (NoAnswer, Refused) as error:
+            return Unavailable(str(error))
+        found = [each.response_range for each in answer.responses if each.response_range]
+        records = [record for each in found for record in self._records(each.kvs)]
+        return Snapshot(answer.header.revision, sorted(records))
 
     def _records(self, found: list[KeyValue]) -> list[Record]:
         named = [(self._key_of(kv.key), kv) for kv in found]
@@ -190,9 +229,21 @@ class EtcdCoordination:
 
     async def grant(self, ttl_s: int, on_lost: Callable[[], None]) -> EtcdLease | Unavailable:
         """See LeasingCoordination."""
+        return await self._grant(ttl_s, on_lost, is_lasting=False)
+
+    async def grant_lasting(
+        self, ttl_s: int, on_gone: Callable[[], None]
+    ) -> EtcdLease | Unavailable:
+        """See LeasingCoordination."""
+        return await self._grant(ttl_s, on_gone, is_lasting=True)
+
+    async def _grant(
+        self, ttl_s: int, on_lost: Callable[[], None], *, is_lasting: bool
+    ) -> EtcdLease | Unavailable:
         lease_id = self._entropy.bits128() % (1 << _LEASE_ID_BITS) or 1
-        lease = EtcdLease(self._client, lease_id, self._clock.monotonic_s, on_lost)
-        sent_s = self._clock.monotonic_s()
+        monotonic_s = self._clock.monotonic_s
+        lease = EtcdLease(self._client, lease_id, monotonic_s, on_lost, is_lasting=is_lasting)
+        sent_s = monotonic_s()
         try:
             message = Grant(lease_id, ttl_s)
             deadline = Deadline(min(self._deadline_s, ttl_s))

@@ -35,8 +35,10 @@ class EtcdLease:
         lease_id: int,
         monotonic_s: Callable[[], float],
         on_lost: Callable[[], None],
+        *,
+        is_lasting: bool = False,
     ) -> None:
-        """Begin with `granted`."""
+        """Begin with `granted`. See `LeasingCoordination.grant_lasting`."""
         self.lease_id = lease_id
         self.held_until_s = 0.0
         self._client = client
@@ -44,6 +46,9 @@ class EtcdLease:
         self._on_lost = on_lost
         self._ttl_s = 0
         self._is_over = False
+        self._is_gone = False
+        """True once etcd has said so."""
+        self._is_lasting = is_lasting
         self._task: asyncio.Task[None] | None = None
 
     def granted(self, sent_s: float, ttl_s: int, start: Start) -> None:
@@ -74,15 +79,19 @@ class EtcdLease:
     async def _keep(self) -> None:
         pause_s = self._ttl_s / _RENEWALS
         while True:
-            await asyncio.sleep(min(pause_s, self._left_s()))
-            if not self.is_held():
+            await asyncio.sleep(pause_s if self._is_lasting else min(pause_s, self._left_s()))
+            if not self._goes_on():
                 break
             answered = await self._renew()
-            if not self.is_held():
+            if not self._goes_on():
                 break
             pause_s = self._ttl_s / _RENEWALS * (1 if answered else _PAUSE)
         self._on_lost()
         await self._revoke()  # a leader change may have extended it, and others wait for its end
+
+    def _goes_on(self) -> bool:
+        """True while it is to be renewed."""
+        return not self._is_gone if self._is_lasting else self.is_held()
 
     def _left_s(self) -> float:
         return max(0.0, self.held_until_s - self._monotonic_s())
@@ -90,19 +99,24 @@ class EtcdLease:
     async def _renew(self) -> bool:
         """Renew once; False if no answer came. An endpoint that fails is not the next one asked."""
         sent_s = self._monotonic_s()
-        limit_s = min(self._ttl_s / _RENEWALS * _LIMIT, self._left_s())
+        limit_s = self._ttl_s / _RENEWALS * _LIMIT
+        if not self._is_lasting:
+            limit_s = min(limit_s, self._left_s())
         try:
             answer = await self._client.ask_once(RENEW, LeaseNamed(self.lease_id), Renewed, limit_s)
         except NoAnswer:
             return False
         except Refused as error:
-            self._is_over = self._is_over or error.code == NOT_FOUND
+            self._note_if_gone(error.code == NOT_FOUND)
             return False
         if answer.result.TTL > 0:
             self._extend(sent_s, answer.result.TTL)
-        else:
-            self._is_over = True
+        self._note_if_gone(answer.result.TTL <= 0)
         return True
+
+    def _note_if_gone(self, is_gone: bool) -> None:
+        self._is_gone = self._is_gone or is_gone
+        self._is_over = self._is_over or is_gone
 
     async def _revoke(self) -> None:
         """End the lease now, if etcd can be reached; it ends by itself otherwise."""

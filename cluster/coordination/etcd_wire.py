@@ -64,7 +64,8 @@ class TlsFiles(NamedTuple):
         """Raises OSError, which includes ssl.SSLError."""
         context = ssl.create_default_context(cafile=self.ca)
         if self.certificate is not None:
-            context.load_cert_chain(self.certificate, self.key)
+            # Without a password function, OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(self.certificate, self.key, password=lambda: "")
         return context
 
 

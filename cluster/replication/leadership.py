@@ -78,4 +78,4 @@ class Leadership(Protocol):
         """Extend the lease, if the key still bears this holder."""
 
     def release(self, holder: Holder) -> None:
-        """Delete the key if it bears this holder; tried once."""
+        """Delete the key if it bears this holder; tried at least once."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from cluster.coordination.coordination import (
     RECORDS_MAX,
     Change,
@@ -40,6 +42,12 @@ class MemoryCoordination:
             return Unavailable("it is away")
         records = [self.records[key] for key in sorted(self.records)]
         return Snapshot(self.revision, records)
+
+    async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
+        found = await self.read_all()
+        if isinstance(found, Unavailable):
+            return found
+        return found._replace(records=[each for each in found.records if each.key in keys])
 
     async def commit(self, transaction: Transaction) -> Outcome:
         assert len(transaction.changes) <= RECORDS_MAX

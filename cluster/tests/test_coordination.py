@@ -153,6 +153,40 @@ async def test_all_pages_of_a_read_are_of_one_revision(coordination: Coordinatio
     await counting
 
 
+async def test_a_read_of_some_records_finds_those_that_exist(coordination: Coordination) -> None:
+    first = await done(coordination, change(a=b"1", b=b"2", c=b"3"))
+    second = await done(coordination, change(b=None, c=b"4"))
+
+    found = await coordination.read(["c", "a", "b", "d"])
+
+    assert isinstance(found, Snapshot), found
+    assert found.records == [Record("a", b"1", first), Record("c", b"4", second)]
+    assert found.revision >= second
+    nothing = await coordination.read([])
+    assert isinstance(nothing, Snapshot)
+    assert nothing.records == []
+
+
+async def test_a_read_of_some_records_is_of_one_revision(coordination: Coordination) -> None:
+    keys = [f"{number:03}" for number in range(RECORDS_MAX)]
+    at = await done(coordination, Transaction({}, dict.fromkeys(keys, b"0")))
+
+    async def count() -> None:
+        nonlocal at
+        for number in range(1, 20):
+            changes = dict.fromkeys(keys, bytes([number]))
+            at = await done(coordination, Transaction({"000": at}, changes))
+
+    counting = asyncio.create_task(count())
+    while not counting.done():
+        await asyncio.sleep(0)
+        found = await coordination.read(keys)
+        assert isinstance(found, Snapshot), found
+        assert [record.key for record in found.records] == keys
+        assert len({(record.value, record.revision) for record in found.records}) == 1
+    await counting
+
+
 async def test_a_watch_reports_each_change_once_in_order(coordination: Coordination) -> None:
     heard: list[Change] = []
     first = await done(coordination, change(a=b"1"))

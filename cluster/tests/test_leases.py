@@ -143,3 +143,39 @@ async def test_a_key_that_bears_a_lease_is_taken_once(hosts: Hosts) -> None:
     )
 
     assert sum(isinstance(outcome, Done) for outcome in outcomes) == 1
+
+
+async def test_a_lasting_lease_ends_once_coordination_says_so(hosts: Hosts) -> None:
+    host = hosts.host()
+    lost = Lost()
+    lease = await host.grant_lasting(TTL_S, lost)
+    assert isinstance(lease, EtcdLease), lease
+    first_end_s = lease.held_until_s
+    await until(lambda: lease.held_until_s > first_end_s)
+    ended_elsewhere = EtcdLease(host._client, lease.lease_id, hosts.clock.monotonic_s, Lost())
+
+    await ended_elsewhere.release()
+
+    await until(lambda: lost.count == 1)
+    assert not lease.is_held()
+
+
+async def test_parts_of_the_records_have_watches_and_transactions_of_their_own(
+    hosts: Hosts,
+) -> None:
+    whole, heard = hosts.host(), list[Change]()
+    part, other = whole.below("part/"), whole.below("other/")
+    await part.watch(EMPTY, heard.append)
+    lease = await granted(whole)
+
+    await other.commit(Transaction({}, {"a": b"1"}))
+    bound = Transaction({}, {"a": b"2"}, {"a": lease.lease_id})
+    assert isinstance(await part.commit(bound), Done)
+    both = await whole.commit(Transaction({}, {"part/b": b"3", "other/b": b"4"}))
+    assert isinstance(both, Done)
+
+    assert await keys(part) == ["a", "b"]
+    await until(lambda: bool(heard) and heard[-1].revision == both.revision)
+    assert [dict(each.records) for each in heard if each.records] == [{"a": b"2"}, {"b": b"3"}]
+    await part.close()
+    assert isinstance(await other.commit(Transaction({}, {"a": b"5"})), Done)

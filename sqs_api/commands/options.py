@@ -55,6 +55,13 @@ def show_key(key: Any) -> None:
         click.echo(f"export AWS_SESSION_TOKEN={key.session_token}")
 
 
+def show_place(region: str, url: str) -> None:
+    """A service's region and address as lines for a shell."""
+    click.echo(f"export AWS_DEFAULT_REGION={region}")
+    click.echo(f"export AWS_REGION={region}")
+    click.echo(f"export AWS_ENDPOINT_URL={url}")
+
+
 class Lifetime(click.ParamType[float]):
     """A duration such as 90s, 15m, 1h or 30d; in seconds."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from sqs_api.commands.options import CONFIG, Refused, load, show_key
+from sqs_api.commands.options import CONFIG, Refused, load, show_key, show_place
 from sqs_api.settings.config import Settings, scalar_fields
 from sqs_api.settings.logs import set_up_logs
 
@@ -72,18 +72,32 @@ def _check_files(settings: Settings) -> None:
     from cluster.shards.clock import SystemClock
     from sqs_api.archiving.service import LakeRefused, check_lake
     from sqs_api.http.tls import Tls, TlsUnusable
+    from sqs_api.settings.membership import MembershipRefused
 
     certificate, key = settings.tls_certificate, settings.tls_key
     try:
         check_lake(settings)
+        _check_membership(settings)
         if certificate is None or key is None:
             return
         tls = Tls(certificate, key, settings.tls_client_ca)
-    except (LakeRefused, TlsUnusable) as error:
+    except (LakeRefused, TlsUnusable, MembershipRefused) as error:
         raise Refused(str(error)) from error
     if tls.expires_now(SystemClock().wall_s()):
         expired = datetime.fromtimestamp(tls.expires_at_s, UTC).isoformat()
         click.echo(f"holdfast: {certificate} expired at {expired}", err=True)
+
+
+def _check_membership(settings: Settings) -> None:
+    """Look at the certificates of a member of a cluster. Raises MembershipRefused."""
+    from cluster.peers.settings import PeerSettings
+    from cluster.shards.clock import SystemClock
+    from sqs_api.settings.membership import etcd_context, membership_of, open_network
+
+    membership = membership_of(settings)
+    if membership is not None:
+        open_network(membership, PeerSettings(), SystemClock().monotonic_s)
+        etcd_context(membership)
 
 
 @click.command("example-config")
@@ -120,9 +134,7 @@ async def _serve(settings: Settings) -> int:
     if node.first_key is not None:
         click.echo("# A new access key; its secret is shown only now:")
         show_key(node.first_key)
-        click.echo(f"export AWS_DEFAULT_REGION={settings.region}")
-        click.echo(f"export AWS_REGION={settings.region}")
-        click.echo(f"export AWS_ENDPOINT_URL={local_url(address)}")
+        show_place(settings.region, local_url(address))
     click.echo(f"listening on {address}")
     sys.stdout.flush()
     gc.enable()

@@ -22,6 +22,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from sqs_api.admin.service_place import DEFAULT_DATA
 from sqs_api.http.origins import AllowedOrigins
 from sqs_api.http.proxies import TrustedProxies
+from sqs_api.settings.cluster import ClusterSettings, wrong_combination
 from sqs_api.settings.declarations import DeclaredQueue, DeclaredUser, in_order
 from sqs_api.settings.logs import LogFormat
 from storage.engines.durable import Durability
@@ -39,7 +40,7 @@ _OF_THE_LAKE = {
 }
 """Access to an object store (`storage.lake.table.ObjectStore`): read by the exporter and by
 jobs."""
-_SECRETS = {"master_key", "secret_access_key"}
+_SECRETS = {"master_key", "secret_access_key", "etcd_password"}
 """Settings that a file must not hold: people share it."""
 _RESTORE_S_MAX = 14 * DAY
 """As long as SQS can keep a message: a queue restored later would be empty."""
@@ -161,8 +162,8 @@ def _rate(text: str | None) -> str | None:
     return text
 
 
-class Settings(BaseSettings):
-    """Everything that can be configured."""
+class _ServiceSettings(BaseSettings):
+    """Everything that can be configured of any host."""
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
@@ -297,6 +298,10 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
+class Settings(ClusterSettings, _ServiceSettings):
+    """Everything that can be configured."""
+
+
 def scalar_fields() -> Iterator[tuple[str, type, str, object]]:
     """Name, type, description and default of each setting that can be a flag: all but secrets,
     lists and tables."""
@@ -345,7 +350,21 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
         raise ConfigRefused(f"queues: {error}") from error
     if settings.auth is AuthMode.OPEN and not _is_loopback(settings.host):
         raise ConfigRefused("auth: open mode listens on loopback only; use --host 127.0.0.1")
+    _check_cluster(settings)
     return settings
+
+
+def _check_cluster(settings: Settings) -> None:
+    if (wrong := wrong_combination(settings)) is not None:
+        raise ConfigRefused(wrong)
+    if settings.etcd is None:
+        return
+    if settings.durability is not Durability.FSYNC:
+        raise ConfigRefused("durability: must be fsync with etcd")
+    if settings.master_key is None and settings.master_key_file is None:
+        raise ConfigRefused(
+            "etcd: needs master_key_file or HOLDFAST_MASTER_KEY, the same key on every host"
+        )
 
 
 _OUT_OF_BOUNDS = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sqs_api.settings.cluster import ClusterSettings
 from sqs_api.settings.config import (
     AuthMode,
     ConfigRefused,
@@ -66,6 +67,21 @@ DEFAULTS = {
     "idle_timeout_s": 120,
     "request_memory_bytes": 256 << 20,
     "waiting_polls_max": 100_000,
+    "etcd": None,
+    "etcd_user": None,
+    "etcd_password": None,
+    "etcd_ca": None,
+    "etcd_certificate": None,
+    "etcd_key": None,
+    "cluster": "holdfast",
+    "host_name": None,
+    "cluster_hosts": None,
+    "peer_address": None,
+    "peer_listen": None,
+    "peer_ca": None,
+    "peer_certificate": None,
+    "peer_key": None,
+    "shards": 6,
 }
 
 
@@ -107,6 +123,7 @@ def test_flags_win_over_environment_over_file_over_default(
 
 
 PAIRED = {"tls_certificate", "tls_key", "tls_client_ca", "access_key_id", "archive_every"}
+PAIRED |= set(ClusterSettings.model_fields)
 """Settings that only go with another one."""
 
 
