@@ -1,0 +1,46 @@
+"""The file in a data folder that says which host, and of which cluster, it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from cluster.members.records import Identity, MembershipRefused
+from cluster.shards.clock import Entropy
+
+MEMBER_FILE = "member.json"
+_ID_BYTES = 16
+
+
+def open_identity(folder: Path, entropy: Entropy) -> Identity:
+    """The identity of this folder, a new one if it has none; blocks. Raises OSError,
+    MembershipRefused."""
+    file = folder / MEMBER_FILE
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Identity)
+    except FileNotFoundError:
+        identity = Identity(entropy.secret(_ID_BYTES).hex())
+        save_identity(folder, identity)
+        return identity
+    except msgspec.MsgspecError as error:
+        raise MembershipRefused(
+            f"{file} cannot be read; without it the host registers anew"
+        ) from error
+
+
+def save_identity(folder: Path, identity: Identity) -> None:
+    """Write it durably; blocks. Raises OSError."""
+    file = folder / MEMBER_FILE
+    draft = file.with_suffix(".new")
+    with draft.open("wb") as opened:
+        opened.write(msgspec.json.format(msgspec.json.encode(identity)) + b"\n")
+        opened.flush()
+        os.fsync(opened.fileno())
+    draft.replace(file)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,277 @@
+"""Membership: this host as a member of its cluster, and its view of the others.
+
+    join → register under its name → all founders there? found → a member: watch
+
+A host that is a member keeps the cluster's id in its data folder. Records are in `records.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from cluster.coordination.coordination import (
+    Change,
+    Coordination,
+    Done,
+    LeaseLost,
+    Snapshot,
+    Unavailable,
+)
+from cluster.members.host_lease import HostLease
+from cluster.members.records import (
+    ALIVE,
+    Cluster,
+    Host,
+    Identity,
+    Members,
+    MembershipRefused,
+    check_cluster,
+    check_host,
+    founding,
+    is_taken,
+    missing_founders,
+    parse_address,
+    read_members,
+    registration,
+)
+from cluster.peers.hello import is_host_id
+from cluster.peers.network import Address
+from cluster.shards.clock import Entropy
+
+_PAUSE_S = 0.3
+"""Pause between two looks at the records while the host is not a member yet."""
+_TAKEN_S = 5.0
+"""Time for which a host waits for the end of another one's lease, besides the lease's own."""
+_TAKEN = "another host of this name is running"
+_LOG_ID_BYTES = 16
+
+OnPeers = Callable[[Mapping[str, Address]], None]
+
+
+class Me(NamedTuple):
+    """This host, as its settings have it."""
+
+    name: str
+    peer_address: str
+    version: str
+    founders: tuple[str, ...]
+    shards: int
+    """Of a new cluster."""
+
+
+class Membership:
+    """Belongs to one event loop; `join`, then `close`."""
+
+    def __init__(
+        self,
+        me: Me,
+        identity: Identity,
+        *,
+        root: Coordination,
+        records: Coordination,
+        lease: HostLease,
+        entropy: Entropy,
+        save: Callable[[Identity], None],
+        replica_ids: Callable[[int], Sequence[str]],
+    ) -> None:
+        """`root` has all records of the cluster, `records` those below `members/`. `save` keeps the
+        identity in the data folder; `replica_ids` gives the ids in the folders of that many
+        shards. Raises ValueError for a peer address that is none."""
+        assert is_host_id(me.name)
+        parse_address(me.peer_address)
+        self.name = me.name
+        self.on_removed: Callable[[], None] = _nothing
+        """Called when this host is no member any more, and has to stop."""
+        self._me = me
+        self._identity = identity
+        self._root = root
+        self._records = records
+        self._lease = lease
+        self._entropy = entropy
+        self._save = save
+        self._replica_ids = replica_ids
+        self._values: dict[str, bytes] = {}
+        self._revisions: dict[str, int] = {}
+        self._shown = Members(None, {}, {}, {})
+        self._cluster: Cluster | None = None
+        self._peers: dict[str, Address] = {}
+        self._listeners: list[OnPeers] = []
+        self._announcing: asyncio.Task[None] | None = None
+        self._is_registered = False
+        self._is_whole = True
+        """False while coordination lacks the record of this cluster."""
+        self._log = structlog.get_logger("members")
+
+    @property
+    def shown(self) -> Members:
+        """All members, as this host last saw them in order."""
+        return self._shown
+
+    @property
+    def peers(self) -> Mapping[str, Address]:
+        """Addresses of the other hosts, running or not."""
+        return self._peers
+
+    def subscribe(self, on_peers: OnPeers) -> None:
+        """Call back with the peers each time that they change."""
+        self._listeners.append(on_peers)
+
+    async def close(self) -> None:
+        """Stop announcing this host. Its record of being alive goes with the lease."""
+        if self._announcing is not None:
+            self._announcing.cancel()
+            await asyncio.wait([self._announcing])
+
+    # -- join --------------------------------------------------------------------------------------
+
+    async def join(self) -> Cluster:
+        """Become a member; waits for coordination and for the founding hosts. Raises
+        MembershipRefused."""
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + self._lease.ttl_s + _TAKEN_S
+        told = ""
+        while not isinstance(outcome := await self._try(), Cluster):
+            if outcome == _TAKEN and loop.time() >= give_up_s:
+                raise MembershipRefused(f"another host named {self.name} is running")
+            if outcome and outcome != told:
+                told = outcome
+                self._log.info("waits_to_join", reason=outcome)
+            await asyncio.sleep(_PAUSE_S)
+        return outcome
+
+    async def _try(self) -> Cluster | str:
+        """The cluster once this host is a member, else the reason to wait. Raises
+        MembershipRefused."""
+        found = await self._records.read_all()
+        if isinstance(found, Unavailable):
+            return found.reason
+        try:
+            self._load(found)
+        except msgspec.MsgspecError as error:
+            return f"a record cannot be read: {error}"
+        members, me = self._shown, self._host()
+        check_cluster(members, self._identity)
+        check_host(members, me)
+        if is_taken(members, me):
+            return _TAKEN
+        if not self._is_registered:
+            self._is_registered = await self._register()
+            return ""
+        if members.cluster is not None:
+            await self._joined(members.cluster, found)
+            return members.cluster
+        if missing := missing_founders(members, me.founders):
+            return f"founding hosts that have not registered: {', '.join(missing)}"
+        await self._found()
+        return ""
+
+    def _host(self) -> Host:
+        me, cluster = self._me, self._shown.cluster
+        return Host(
+            name=me.name,
+            host_id=self._identity.host_id,
+            peer_address=me.peer_address,
+            version=me.version,
+            founders=me.founders,
+            replica_ids=tuple(self._replica_ids(cluster.shards if cluster else me.shards)),
+        )
+
+    async def _register(self) -> bool:
+        """Write the records of this host; False if it has to be tried again."""
+        lease = await self._lease.current()
+        if isinstance(lease, Unavailable):
+            return False
+        transaction = registration(self._shown, self._host(), self._revisions)
+        leases = {ALIVE + self.name: lease.lease_id}
+        outcome = await self._records.commit(transaction._replace(leases=leases))
+        if isinstance(outcome, LeaseLost):
+            self._lease.missing(lease)
+        return isinstance(outcome, Done)
+
+    async def _found(self) -> None:
+        """Found the cluster, unless another host does."""
+        log_ids = tuple(self._entropy.secret(_LOG_ID_BYTES) for _ in range(self._me.shards))
+        cluster = Cluster(self._entropy.secret(_LOG_ID_BYTES).hex(), log_ids)
+        transaction = founding(self._shown, self._host(), cluster, self._revisions)
+        outcome = await self._root.commit(transaction)
+        if isinstance(outcome, Done):
+            self._log.info("cluster_founded", cluster_id=cluster.cluster_id)
+
+    async def _joined(self, cluster: Cluster, found: Snapshot) -> None:
+        if self._identity.cluster_id != cluster.cluster_id:
+            self._identity = Identity(self._identity.host_id, cluster.cluster_id)
+            self._save(self._identity)
+        self._cluster = cluster
+        self._lease.on_gone.append(self._announce)
+        self._show_peers()
+        await self._records.watch(found, self._on_change)
+
+    # -- stay --------------------------------------------------------------------------------------
+
+    def _announce(self) -> None:
+        """The lease is gone, and the record of being alive with it: write that anew."""
+        if self._announcing is None or self._announcing.done():
+            self._announcing = asyncio.get_running_loop().create_task(self._announced())
+
+    async def _announced(self) -> None:
+        while not (self._is_member() and await self._register()):  # noqa: ASYNC110
+            await asyncio.sleep(_PAUSE_S)
+
+    def _is_member(self) -> bool:
+        """False for a host that was removed, and while etcd has no record of the cluster."""
+        own = self._shown.hosts.get(self.name)
+        is_own = own is not None and own.host_id == self._identity.host_id
+        return is_own and self._is_whole and not is_taken(self._shown, self._host())
+
+    # -- the view ----------------------------------------------------------------------------------
+
+    def _load(self, found: Snapshot) -> None:
+        self._values = {record.key: record.value for record in found.records}
+        self._revisions = {record.key: record.revision for record in found.records}
+        self._shown = read_members(self._values)
+
+    def _on_change(self, change: Change) -> None:
+        for key, value in change.records.items():
+            if value is None:
+                self._values.pop(key, None)
+                self._revisions.pop(key, None)
+            else:
+                self._values[key] = value
+                self._revisions[key] = change.revision_of(key)
+        self._show()
+
+    def _show(self) -> None:
+        """Show the records, unless etcd lost those of the cluster: then its hosts go on as they
+        are."""
+        try:
+            members = read_members(self._values)
+        except msgspec.MsgspecError as error:
+            self._log.error("record_unreadable", error=str(error))
+            return
+        self._is_whole = members.cluster == self._cluster
+        if not self._is_whole:
+            self._log.error("cluster_record_missing")
+            return
+        was_member = self._is_member()
+        self._shown = members
+        self._show_peers()
+        if was_member and not self._is_member():
+            self._log.error("no_member_any_more")
+            self.on_removed()
+
+    def _show_peers(self) -> None:
+        hosts = self._shown.hosts
+        peers = {name: hosts[name].address for name in sorted(hosts) if name != self.name}
+        if peers != self._peers:
+            self._peers = peers
+            for listener in self._listeners:
+                listener(peers)
+
+
+def _nothing() -> None:
+    """Unless somebody wants to know."""

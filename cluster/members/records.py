@@ -1,0 +1,205 @@
+"""Records of a cluster's hosts, and the rules of registering and founding. Pure.
+
+members/cluster          the cluster: its id, the logs of its shards; written once
+members/hosts/NAME       a host, from its first start until it is removed
+members/alive/NAME       a host that runs now, bound to its lease
+members/removed/NAME     the id of a host that was removed
+leaders/term/SHARD       the first term of each shard, written with the cluster
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from cluster.coordination.coordination import RECORDS_MAX, Transaction
+from cluster.members.shard_keys import term_key
+from cluster.peers.network import Address
+from cluster.replication.leadership import TermRecord
+
+MEMBERS, LEADERS = "members/", "leaders/"
+CLUSTER, HOSTS, ALIVE, REMOVED = "cluster", "hosts/", "alive/", "removed/"
+SHARDS_MAX = RECORDS_MAX - 20
+"""All first terms are written by one transaction."""
+
+
+class MembershipRefused(Exception):
+    """This host cannot be a member; the text is for the operator."""
+
+
+def parse_address(text: str) -> Address:
+    """HOST:PORT; an address of IPv6 may stand in brackets. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not (host and colon and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """What never changes of a cluster."""
+
+    cluster_id: str
+    log_ids: tuple[bytes, ...]
+    """Of each shard's log."""
+
+    @property
+    def shards(self) -> int:
+        """The number of shards."""
+        return len(self.log_ids)
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """A host as it registered itself."""
+
+    name: str
+    host_id: str
+    """Random, in its data folder: a new disk is another host under the same name."""
+    peer_address: str
+    """HOST:PORT as its peers reach it."""
+    version: str
+    founders: tuple[str, ...]
+    """The founding hosts as it was told them."""
+    replica_ids: tuple[str, ...]
+    """Of each shard, as of its last start."""
+    is_drained: bool = False
+    """It is to lead nothing."""
+
+    @property
+    def address(self) -> Address:
+        """Its peer address. Raises ValueError."""
+        return parse_address(self.peer_address)
+
+
+class Alive(msgspec.Struct, frozen=True):
+    """A host that runs now."""
+
+    host_id: str
+    version: str
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What a host keeps of itself in its data folder."""
+
+    host_id: str
+    cluster_id: str = ""
+    """Empty before it is a member."""
+
+
+class Members(NamedTuple):
+    """All members as of now."""
+
+    cluster: Cluster | None
+    hosts: Mapping[str, Host]
+    alive: Mapping[str, Alive]
+    removed: Mapping[str, str]
+    """Ids of removed hosts by name."""
+
+
+def read_members(records: Mapping[str, bytes]) -> Members:
+    """The members by their records. Raises msgspec.MsgspecError."""
+
+    def below(folder: str, kind: Any) -> dict[str, Any]:
+        return {
+            key.removeprefix(folder): msgspec.json.decode(value, type=kind)
+            for key, value in records.items()
+            if key.startswith(folder)
+        }
+
+    found = records.get(CLUSTER)
+    cluster = None if found is None else msgspec.json.decode(found, type=Cluster)
+    return Members(cluster, below(HOSTS, Host), below(ALIVE, Alive), below(REMOVED, str))
+
+
+# -- registering -----------------------------------------------------------------------------------
+
+
+def check_cluster(members: Members, identity: Identity) -> None:
+    """Raises MembershipRefused if the data folder is of another cluster."""
+    found = members.cluster.cluster_id if members.cluster is not None else ""
+    if not identity.cluster_id or identity.cluster_id == found:
+        return
+    if found:
+        raise MembershipRefused(
+            f"the data folder belongs to cluster {identity.cluster_id}, and this one is {found}"
+        )
+    raise MembershipRefused(
+        f"the data folder belongs to cluster {identity.cluster_id}, of which etcd has no record: "
+        "restore etcd's data first"
+    )
+
+
+def check_host(members: Members, me: Host) -> None:
+    """Raises MembershipRefused if this host was removed, or told of other founding hosts."""
+    if members.removed.get(me.name) == me.host_id:
+        raise MembershipRefused(
+            f"host {me.name} was removed from the cluster; it may join anew with an empty folder"
+        )
+    if members.cluster is not None:
+        return
+    if not me.founders:
+        raise MembershipRefused("there is no cluster yet, and no founding hosts are named")
+    for name in me.founders:
+        other = members.hosts.get(name)
+        if other is None or name == me.name:
+            continue
+        if set(other.founders) != set(me.founders):
+            raise MembershipRefused(
+                f"host {name} was started with the founding hosts {_listed(other.founders)}, "
+                f"this one with {_listed(me.founders)}"
+            )
+        if len(other.replica_ids) != len(me.replica_ids):
+            raise MembershipRefused(
+                f"host {name} was started for {len(other.replica_ids)} shards, "
+                f"this one for {len(me.replica_ids)}"
+            )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "(none)"
+
+
+def is_taken(members: Members, me: Host) -> bool:
+    """True while another host of this name runs."""
+    alive = members.alive.get(me.name)
+    return alive is not None and alive.host_id != me.host_id
+
+
+def registration(members: Members, me: Host, revisions: Mapping[str, int]) -> Transaction:
+    """Write the records of this host; its lease is the caller's to add."""
+    known = members.hosts.get(me.name)
+    if known is not None and known.host_id == me.host_id:
+        me = msgspec.structs.replace(me, is_drained=known.is_drained)
+    changes: dict[str, bytes | None] = {
+        HOSTS + me.name: msgspec.json.encode(me),
+        ALIVE + me.name: msgspec.json.encode(Alive(me.host_id, me.version)),
+    }
+    if me.name in members.removed:
+        changes[REMOVED + me.name] = None
+    return Transaction({key: revisions.get(key, 0) for key in changes}, changes)
+
+
+# -- founding --------------------------------------------------------------------------------------
+
+
+def missing_founders(members: Members, founders: Iterable[str]) -> list[str]:
+    """The founding hosts that have not registered yet."""
+    return sorted(set(founders) - members.hosts.keys())
+
+
+def founding(
+    members: Members, me: Host, cluster: Cluster, revisions: Mapping[str, int]
+) -> Transaction:
+    """Write the cluster and the first term of each shard, for a cluster whose founders have all
+    registered. The keys are those below the cluster's prefix."""
+    hosts = [members.hosts[name] for name in sorted(set(me.founders))]
+    changes = {MEMBERS + CLUSTER: msgspec.json.encode(cluster)}
+    for shard, log_id in enumerate(cluster.log_ids):
+        voters = {host.replica_ids[shard]: host.name for host in hosts}
+        record = TermRecord(0, log_id, voters)
+        changes[LEADERS + term_key(shard)] = msgspec.json.encode(record)
+    conditions = dict.fromkeys(changes, 0)
+    for host in hosts:  # as they are registered now
+        conditions[MEMBERS + HOSTS + host.name] = revisions[HOSTS + host.name]
+    return Transaction(conditions, changes)

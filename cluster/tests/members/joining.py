@@ -1,0 +1,133 @@
+"""Hosts that register, found and join, on a model of etcd or a real one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from random import Random
+
+import pytest
+
+from cluster.coordination.coordination import Snapshot
+from cluster.coordination.etcd_client import Access
+from cluster.coordination.etcd_wire import Wire
+from cluster.members.host_lease import HostLease
+from cluster.members.membership import Me, Membership
+from cluster.members.records import Cluster, Identity, MembershipRefused
+from cluster.peers.network import Address
+from cluster.shards.clock import SystemEntropy
+from cluster.tests.coordinations import Hosts
+from cluster.tests.simulated_etcd import SimulatedEtcd
+from cluster.tests.simulated_wire import SimulatedWire
+from cluster.tests.virtual_time import LoopClock
+
+FOUNDERS = ("a", "b", "c")
+SHARDS = 3
+TTL_S = 3
+
+
+class World:
+    """Folders of hosts, and what they share."""
+
+    def __init__(self, shared: Hosts) -> None:
+        self.all = shared
+        self.folders: dict[str, Identity] = {}
+
+    def wire(self) -> Wire | None:
+        """A host's own way to etcd, None for the usual one."""
+        return None
+
+    def host(self, name: str, folder: str = "", **options: object) -> Host:
+        return Host(self, name, folder or name, **options)  # type: ignore[arg-type]
+
+    async def founded(self) -> list[Host]:
+        hosts = [self.host(name) for name in FOUNDERS]
+        await asyncio.gather(*[host.join() for host in hosts])
+        return hosts
+
+    async def records(self) -> dict[str, bytes]:
+        found = await self.all.host().read_all()
+        assert isinstance(found, Snapshot), found
+        records = {record.key: record.value for record in found.records}
+        return {key: value for key, value in records.items() if ".writers/" not in key}
+
+    async def close(self) -> None:
+        await self.all.close()
+
+
+class Host:
+    """A process of a host on its folder."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        folder: str,
+        founders: tuple[str, ...] = FOUNDERS,
+        shards: int = SHARDS,
+    ) -> None:
+        self.name = name
+        self.root = world.all.host(world.wire(), name=name)
+        self.records = self.root.below("members/")
+        self.lease = HostLease(self.root, TTL_S)
+        self.is_removed = False
+        self.heard: list[Mapping[str, Address]] = []
+        identity = world.folders.setdefault(folder, Identity(f"id-{folder}"))
+        self.membership = Membership(
+            Me(name, f"{name}.test:7000", "1.0", founders, shards),
+            identity,
+            root=self.root,
+            records=self.records,
+            lease=self.lease,
+            entropy=SystemEntropy(),
+            save=lambda saved: world.folders.update({folder: saved}),
+            replica_ids=lambda count: [f"{folder}-{shard}" for shard in range(count)],
+        )
+        self.membership.on_removed = self._removed
+        self.membership.subscribe(self.heard.append)
+
+    def _removed(self) -> None:
+        self.is_removed = True
+
+    async def join(self) -> Cluster:
+        return await self.membership.join()
+
+    async def refused(self) -> str:
+        with pytest.raises(MembershipRefused) as refused:
+            await self.join()
+        return str(refused.value)
+
+    async def stop(self) -> None:
+        await self.membership.close()
+        await self.lease.release()
+        await self.root.close()
+
+    async def crash(self) -> None:
+        """The process ends without a word."""
+        await self.membership.close()
+        await self.root.close()
+
+    def drained(self) -> list[str]:
+        return [name for name, host in self.membership.shown.hosts.items() if host.is_drained]
+
+    def alive(self) -> list[str]:
+        return sorted(self.membership.shown.alive)
+
+
+def peers(*names: str) -> dict[str, Address]:
+    return {name: Address(f"{name}.test", 7000) for name in names}
+
+
+class SimulatedWorld(World):
+    """On a model of etcd, in virtual time."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.random = Random(seed)
+        self.etcd = SimulatedEtcd(self.random)
+        self.wires: list[SimulatedWire] = []
+        super().__init__(Hosts(Access(self.etcd.endpoints), self.wire, LoopClock()))
+
+    def wire(self) -> SimulatedWire:
+        """The wires are kept in the order in which hosts were made."""
+        self.wires.append(SimulatedWire(self.etcd, self.random))
+        return self.wires[-1]
