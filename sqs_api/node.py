@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import gc
 import sqlite3
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 import structlog
 
@@ -16,23 +18,31 @@ from auth.credentials import AccessKey
 from auth.envelope import SealBroken
 from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, SqliteCoordination
+from cluster.coordination.coordination import Coordination
 from cluster.keys.identity_store import IdentitiesUnreadable
 from cluster.keys.master_key import KeysUnusable
+from cluster.members.leader_view import LeadersUnknown
+from cluster.members.records import MembershipRefused
 from cluster.shards.clock import SystemClock, SystemEntropy
+from cluster.shards.router import Router
 from cluster.shards.shard import CatalogOlder
 from sqs_api.admin.admission import AdminSide
 from sqs_api.archiving.service import LakeRefused, archive_limits
+from sqs_api.cluster_host import ClusterHost
 from sqs_api.gateway.audit import AuditUnusable
 from sqs_api.http.server import Server
 from sqs_api.http.tls import TlsUnusable
 from sqs_api.owner import Owner
 from sqs_api.periodic import Periodic
-from sqs_api.settings.config import Settings
+from sqs_api.settings.config import Settings, Switch
 from sqs_api.settings.declaring import DeclarationRefused
-from sqs_api.worker import Stores, Worker
+from sqs_api.settings.membership import member_settings
+from sqs_api.worker import OwnStores, Stores, Worker
+from storage.engines.durable import StoreOptions
 from storage.engines.folder import FolderRefused, open_folder, renew_format
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.store import StoreFailed
+from storage.histogram import SYNC_BOUNDS_S, Histogram
 from visibility.state.rows import DamagedRecord
 
 _STOP_S = 10.0
@@ -51,6 +61,8 @@ _REFUSALS = (
     DamagedRecord,
     TlsUnusable,
     AuditUnusable,
+    MembershipRefused,
+    LeadersUnknown,
 )
 
 
@@ -71,6 +83,8 @@ class Node:
         self._entropy = SystemEntropy()
         self._log = structlog.get_logger("node")
         self._ready = False
+        self._host: ClusterHost | None = None
+        """This host's part in a cluster; None of a single host."""
         self._opened = AsyncExitStack()
         self._periodic: Periodic
         self._admin: AdminSide
@@ -117,9 +131,12 @@ class Node:
             )
         except (SealBroken, sqlite3.Error) as error:
             raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
+        await self._connect()
         address = await self._listen()
         self._periodic = Periodic()
         worker.begin(self._periodic, owner.catalog)
+        if self._host is not None:
+            self._host.begin(self._periodic)
         owner.begin(self._periodic, worker.metrics, verifier=worker.verifier, access=worker.access)
         self._ready = True
         gc.collect()
@@ -135,12 +152,13 @@ class Node:
         refuse_if_in_use(settings.data, folders.values())
         renew_format(settings.data)
         archive = archive_limits(settings)
-        stores = Stores(settings, clock.monotonic_s)
+        sync_s = Histogram(SYNC_BOUNDS_S)
+        stores = await self._stores(folders, sync_s)
         owner = self.owner = Owner(
             settings,
             clock=clock,
             entropy=entropy,
-            open_coordination=partial(SqliteCoordination.open, settings.data / CATALOG_FILE),
+            open_coordination=self._open_catalog,
             opened=self._opened,
         )
         worker = self.worker = Worker(
@@ -148,13 +166,51 @@ class Node:
             clock=clock,
             entropy=entropy,
             stores=stores,
+            sync_s=sync_s,
             shard_clock=partial(SystemClock, on_leap=self._clock_leapt),
             transport=transport,
             opened=self._opened,
         )
         await owner.open(sorted(folders))
-        await worker.load(folders, owner.catalog, owner.keyring, archive)
+        make_router = Router if self._host is None else partial(self._host.route, owner.catalog)
+        await worker.load(folders, owner.catalog, owner.keyring, archive, make_router)
         owner.serve(worker.router, worker.queue_watch, folders, stores.of, worker.disk)
+
+    async def _stores(self, folders: Mapping[int, Path], sync_s: Histogram) -> Stores:
+        """The stores of a single host, or of a member of the cluster that this host joins."""
+        settings = self._settings
+        options = StoreOptions(
+            settings.durability,
+            accepts_loss=settings.accept_loss is Switch.ON,
+            monotonic_s=self._clock.monotonic_s,
+            sync_s=sync_s,
+        )
+        member = member_settings(settings)
+        if member is None:
+            return OwnStores(options)
+        self._host = ClusterHost(
+            member,
+            data=settings.data,
+            clock=self._clock,
+            entropy=self._entropy,
+            opened=self._opened,
+        )
+        await self._host.join(folders, options)
+        return self._host.stores
+
+    async def _open_catalog(self) -> Coordination:
+        if self._host is not None:
+            return self._host.coordination("catalog/")
+        return await SqliteCoordination.open(self._settings.data / CATALOG_FILE)
+
+    async def _connect(self) -> None:
+        """Connect with the other hosts of a cluster."""
+        try:
+            if self._host is not None:
+                await self._host.connect()
+        except OSError as error:
+            listen = self._settings.peer_listen or self._settings.peer_address
+            raise NodeRefused(f"cannot listen on {listen}: {error.strerror or error}") from error
 
     async def _listen(self) -> str:
         settings, worker = self._settings, self.worker

@@ -45,7 +45,7 @@ from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.settings.declaring import declare_queues, declare_users
 from sqs_api.settings.keys import identities_file, open_keyring
-from storage.engines.durable import DurableStore
+from storage.engines.flushed_rows import FlushedRows
 from visibility.contract.errors import ServiceUnavailable
 
 _USAGE_WRITE_S = 60.0
@@ -147,7 +147,7 @@ class Owner:
         router: Router,
         watch: QueueWatch,
         folders: Mapping[int, Path],
-        store_of: Callable[[int], DurableStore],
+        store_of: Callable[[int], FlushedRows],
         disk: DiskSpace,
     ) -> None:
         """Make what works on shards; `store_of` gives the store that a shard uses now."""

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
@@ -46,8 +47,10 @@ from sqs_api.http.server import SERVER_CHECK_S, Server
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from storage.engines.durable import DurableStore, StoreOptions
+from storage.engines.flushed_rows import FlushedRows
 from storage.engines.opening import open_store
-from storage.histogram import SYNC_BOUNDS_S, Histogram
+from storage.engines.store import Store
+from storage.histogram import Histogram
 
 _STOP_S = 10.0
 """Time that a stop waits for running requests."""
@@ -61,18 +64,25 @@ _DATA_KEY_CHECK_S = 15.0
 MakeRouter = Callable[[Iterable[Shard]], Router]
 
 
-class Stores:
+class Stores(Protocol):
     """Opens the stores of shards, and knows the one that each shard opened last."""
 
-    def __init__(self, settings: Settings, monotonic_s: Callable[[], float]) -> None:
-        self.sync_s = Histogram(SYNC_BOUNDS_S)
+    async def open(self, number: int, folder: Path) -> Store:
+        """Open the store of a shard. Raises StoreFailed."""
+
+    def of(self, number: int) -> FlushedRows:
+        """The store that the shard uses now."""
+
+    def can_grow(self) -> bool:
+        """False when a log finds no space to grow."""
+
+
+class OwnStores:
+    """The stores of a single host."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        self._options = options
         self._opened: dict[int, DurableStore] = {}
-        self._options = StoreOptions(
-            settings.durability,
-            accepts_loss=settings.accept_loss is Switch.ON,
-            monotonic_s=monotonic_s,
-            sync_s=self.sync_s,
-        )
 
     async def open(self, number: int, folder: Path) -> DurableStore:
         """Open the store of a shard. Raises StoreFailed."""
@@ -108,6 +118,7 @@ class Worker:
         clock: Clock,
         entropy: Entropy,
         stores: Stores,
+        sync_s: Histogram,
         shard_clock: Callable[[], Clock],
         transport: Server,
         opened: AsyncExitStack,
@@ -118,6 +129,7 @@ class Worker:
         self._shard_clock = shard_clock
         self._entropy = entropy
         self._stores = stores
+        self._sync_s = sync_s
         self._opened = opened
         self._stalls = StallWatch(clock.monotonic_s)
         self._log = structlog.get_logger("worker")
@@ -233,7 +245,7 @@ class Worker:
             sealer=self.sealer,
             stalls=self._stalls,
             rates=rates,
-            sync_s=self._stores.sync_s,
+            sync_s=self._sync_s,
             outstanding=lambda: gateway.outstanding,
             queues=lambda: len(catalog),
             deletions=deletions,
@@ -265,8 +277,7 @@ class Worker:
     def begin_to_stop(self) -> None:
         """Take no new connections, end long polls early."""
         self.transport.close()
-        for shard in self.router.shards.values():
-            shard.end_long_polls()
+        self.router.end_waiting()
 
     async def stop(self) -> None:
         """Finish running requests, close connections."""

@@ -11,7 +11,15 @@ never come here; no write is in the hot path.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 
 import structlog
@@ -164,6 +172,9 @@ class Catalog(QueueView):
             raise ServiceUnavailable() from None
         finally:
             self._awaited.remove(awaited)
+
+    def when_caught_up(self, then: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(0.05, then)
 
     # -- write -------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from storage.copies.manifest import (
     write_manifest,
 )
 from storage.copies.second_copy import copy_sound, first_of, is_there
-from storage.engines.durable import DurableStore
+from storage.engines.flushed_rows import FlushedRows
 from storage.engines.folder import FolderRefused, check_folder, open_folder
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.opening import open_replayed
@@ -99,7 +99,7 @@ class BackupDraft:
         probe.unlink()
         return True
 
-    def flush(self, stores: Iterable[DurableStore], times: int) -> None:
+    def flush(self, stores: Iterable[FlushedRows], times: int) -> None:
         """Prepare a short `take`. Raises BackupRefused."""
         with _named_errors(f"cannot copy {self._data}"):
             for _ in range(times):

@@ -23,10 +23,10 @@ from cluster.messages import (
 from cluster.peers.incoming import Call, Service
 from cluster.peers.leaders import Leaders, View
 from cluster.peers.retry import Refusal
+from cluster.shards.answers import NotDecided, returning
 from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.model import Receipt, Request
-from visibility.contract.operations import ReturnMessages
+from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rules.turn import NO_MESSAGES
 from visibility.state.waiters import Ticket
@@ -76,7 +76,10 @@ class ForwardedRequests:
 
     def _submit(self, call: Call, shard: Shard, request: Request) -> None:
         def on_answer(answer: Answer | QueueError) -> None:
-            _pass_on(call, shard, request, ticket, answer)
+            if isinstance(answer, NotDecided):
+                call.refuse(Refusal.NOT_LEADER, self._leaders.leader_of(shard.number) or "")
+            else:
+                _pass_on(call, shard, request, ticket, answer)
 
         ticket = shard.submit(request, on_answer)
         call.on_cancel = partial(_cancel, call, shard, ticket)
@@ -117,13 +120,4 @@ def _pass_on(
         return
     has_it = call.answer(encode_outcome(ticket.request, request, answer))
     if not has_it and type(answer) is Deliveries and answer.leases:
-        _give_back(shard, ticket.request, answer)
-
-
-def _give_back(shard: Shard, request: Request, deliveries: Deliveries) -> None:
-    receipts = tuple(
-        Receipt(lease.original_sequence or lease.sequence, lease.receive_count)
-        for lease in deliveries.leases
-    )
-    back = Request(ReturnMessages(), request.queue, request.caller, request.request_id, receipts)
-    shard.submit(back, lambda answer: None)
+        shard.submit(returning(ticket.request, answer), lambda answer: None)

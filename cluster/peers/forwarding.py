@@ -27,6 +27,7 @@ from cluster.peers.outcomes import Failure, NotSent, Outcome, Reason, Refused
 from cluster.peers.retry import Refusal, may_retry
 from cluster.peers.settings import Channel, ForwardingSettings
 from cluster.peers.transport import Transport
+from cluster.shards.answers import NotDecided
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -171,7 +172,8 @@ class PeerRouter(Router):
         return held is not None and held.remove(ticket)
 
     def end_waiting(self) -> None:
-        """End long polls at other hosts, and hold nothing from here on: the node is stopping."""
+        """See `Router`. Nothing is held from here on."""
+        super().end_waiting()
         self._is_stopping = True
         for ticket in list(self._polling):
             ticket.is_cancelled = True
@@ -187,6 +189,9 @@ class PeerRouter(Router):
     def _decided_here(self, ticket: Routed, answer: Answer | QueueError) -> None:
         here, ticket.here = ticket.here, None
         assert here is not None
+        if isinstance(answer, NotDecided):
+            self._failed(ticket, Refused(Refusal.NOT_LEADER))
+            return
         if type(answer) is ServiceUnavailable and not self.leads(here.request.queue.shard):
             self._failed(ticket, Refused(Refusal.LEADERSHIP_LOST))
             return

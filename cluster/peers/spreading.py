@@ -11,7 +11,7 @@ that it knows, which the leader notices.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from struct import Struct
 from typing import Any, Protocol
 

@@ -27,6 +27,7 @@ from cluster.replication.messages import (
     Promised,
     Refused,
 )
+from cluster.replication.report import PeerReport
 from cluster.replication.voters import VoterSet, next_voters, reached_by_majority
 from storage.log import Position
 
@@ -58,6 +59,8 @@ class _Peer:
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
     """Last index and bytes of messages that were not answered."""
     heard_at: float = 0.0
+    alive_at: float = 0.0
+    """When it last answered; 0 if it never did."""
     is_reading: bool = False
     round: int = 0
     """The last heartbeat that it answered."""
@@ -102,7 +105,8 @@ class Leading:
         """Append the term's first Entry and ship."""
         now = self._replica.now()
         for name, (replica_id, last) in self._adopted.promised.items():
-            self._join(self._peers[name], replica_id, last, now)
+            if name in self._peers:
+                self._join(self._peers[name], replica_id, last, now)
         self._waiting.extend((1, done) for done in waiting)
         self.append(self._replica.owner.first_body(), ())
         self._beat()
@@ -113,6 +117,24 @@ class Leading:
         for _, done in waiting:
             done(False)
         self._replica.owner.on_deposed()
+
+    def set_peers(self, names: Sequence[str]) -> None:
+        """Hosts came or went; a new one is asked for its promise at the next heartbeat."""
+        self._peers = {name: self._peers.get(name) or _Peer(name) for name in names}
+
+    def peer_reports(self) -> list[PeerReport]:
+        """The peers as this leader sees them."""
+        now, voters = self._replica.now(), self._voters.voters
+        return [
+            PeerReport(
+                peer.name,
+                peer.replica_id,
+                peer.matched,
+                peer.replica_id in voters,
+                now - peer.alive_at if peer.alive_at else None,
+            )
+            for peer in self._peers.values()
+        ]
 
     # -- Entries -----------------------------------------------------------------------------------
 
@@ -231,6 +253,7 @@ class Leading:
         peer = self._peers.get(sender)
         if peer is None:
             return
+        peer.alive_at = self._replica.now()
         if isinstance(message, Promised) and message.term == self.term:
             if message.replica_id != peer.replica_id:
                 self._join(peer, message.replica_id, message.last, self._replica.now())

@@ -31,6 +31,7 @@ from cluster.replication.journal import Journal
 from cluster.replication.leadership import Holder, Leadership, Renewal, Seen
 from cluster.replication.leading import Leading
 from cluster.replication.messages import Message
+from cluster.replication.report import PeerReport
 from cluster.replication.voters import VoterSet
 from storage.log import LogFailed, LogFull, NotNext, Position, ReplicaLog
 
@@ -74,6 +75,7 @@ class Replica:
         self._recovery: Callable[[], None] | None = None
         """Opens the files anew; None unless they are to be."""
         self._retry_at: float | None = None
+        self._on_stopped: Callable[[], None] | None = None
         self._following = Following(self)
         self.logger = structlog.get_logger("replica").bind(replica=name)
         journal.on_synced = self._synced
@@ -156,6 +158,27 @@ class Replica:
         self.step_down()
         self.needs_checkpoint = False
         self._recover(forget_all=True)
+
+    def stop(self, stopped: Callable[[], None]) -> None:
+        """Take part no longer: release the key, let go of the files, then call `stopped`.
+
+        Neither `tick` nor `receive` may be called afterwards.
+        """
+        self.step_down()
+        if self._recovery is not None and self._retry_at is None:
+            self._on_stopped = stopped
+        else:
+            self.journal.close(stopped)
+
+    def set_peers(self, peers: Sequence[str]) -> None:
+        """Hosts came or went."""
+        self.peers = peers
+        if isinstance(self._part, Leading):
+            self._part.set_peers(peers)
+
+    def peer_reports(self) -> list[PeerReport]:
+        """The peers as this replica sees them while it leads."""
+        return self._part.peer_reports() if isinstance(self._part, Leading) else []
 
     # -- what its parts share ----------------------------------------------------------------------
 
@@ -252,6 +275,9 @@ class Replica:
         self._recovery()
 
     def _recovered(self, then: Callable[[], None] | None, error: Exception | None) -> None:
+        if self._on_stopped is not None:
+            self.journal.close(self._on_stopped)
+            return
         if error is not None:
             self.logger.error("log_not_opened", error=str(error))
             self._retry_at = self.now() + self.timing.ask_s

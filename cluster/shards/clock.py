@@ -48,6 +48,9 @@ class Clock(Protocol):
     def continue_from(self, last_stamp_ms: int) -> None:
         """Note a starting shard's last stamp: time continues there if the wall clock is earlier."""
 
+    def take_over(self, last_stamp_ms: int) -> None:
+        """Begin anew at the wall clock, or at this stamp of another host if that is later."""
+
     @property
     def wall_s(self) -> Callable[[], float]:
         """Reads the machine's wall clock in epoch seconds."""
@@ -134,6 +137,12 @@ class SystemClock:
         if ahead_s < 0:
             self._now_s = last_stamp_ms / 1000
             self._ahead_s += ahead_s
+
+    def take_over(self, last_stamp_ms: int) -> None:
+        """See `Clock.take_over`. Nothing was decided on this clock since, so it may turn back."""
+        self.now_ms()
+        self._now_s, self._ahead_s = self.wall_s(), 0.0
+        self.continue_from(last_stamp_ms)
 
     def _doubt(self, trusted_ms: int) -> None:
         if not self._doubted_until_s:

@@ -23,6 +23,8 @@ class Phase(StrEnum):
     """The phase of a shard: only a LEADING one decides requests, the others refuse them."""
 
     LOADING = "loading"
+    FOLLOWING = "following"
+    """Another host leads, or soon will; also while memory is loaded to take the lead."""
     LEADING = "leading"
     FAILED = "failed"
     STOPPED = "stopped"

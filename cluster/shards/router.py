@@ -58,6 +58,11 @@ class Router:
         """Stop waiting for messages: the client hung up. False if the answer comes all the same."""
         return self.shards[ticket.request.queue.shard].cancel(ticket)
 
+    def end_waiting(self) -> None:
+        """Answer long polls now, empty, and let none wait: the node is stopping."""
+        for shard in self.shards.values():
+            shard.end_long_polls()
+
     def reports(self) -> list[ShardReport]:
         """All shards as they are now."""
         return [shard.report() for shard in self.shards.values()]

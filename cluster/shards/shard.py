@@ -12,43 +12,36 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Container, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
 import structlog
 
+from cluster.shards.alarm import Alarm
+from cluster.shards.answers import NotDecided, Unconfirmed, UnderWay, in_time
+from cluster.shards.answers import notice as write_notice
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.loading import load_healed
-from cluster.shards.report import (
-    Phase,
-    QueueReport,
-    ShardReport,
-    TimesReport,
-    archive_report,
-    queue_reports,
-    times_reports,
-)
-from storage.engines.store import Store, StoreFailed
-from storage.histogram import Histogram
-from storage.rows.changes import Changes
+from cluster.shards.observed import Observed
+from cluster.shards.reopening import Reopening
+from cluster.shards.report import Phase
+from storage.engines.store import SharedStore, Store, StoreFailed
 from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
-from visibility.contract.errors import ServiceUnavailable
-from visibility.contract.model import Definitions, QueueCounters, Request
+from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.model import Definitions, Request
 from visibility.rules.kept_queues import unfinished_purges
-from visibility.rules.turn import NO_MESSAGES, Answers, Decided, Notice, TurnFailed, begin, run
+from visibility.rules.turn import NO_MESSAGES, Answers, Decided, TurnFailed, begin, run
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 from visibility.state.waiters import OnAnswer, Ticket
 
 TURN_REQUESTS_MAX = 512
 """Requests of one Turn; bounds the time for which the event loop is held."""
-TURN_BOUNDS_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
-TURN_BOUNDS_REQUESTS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
-_REOPEN_S = 1.0
+SHARED_UNDER_WAY_MAX = 8
+"""Entries under way at once while other hosts have the log too."""
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -70,14 +63,7 @@ _LEADING = Phase.LEADING
 """Read for each request: from the class it takes 0.2 µs."""
 
 
-class _UnderWay(NamedTuple):
-    """An Entry that was appended and not committed yet, and the answers that wait for it."""
-
-    changes: Changes
-    answers: Answers
-
-
-class Shard:
+class Shard(Observed):
     """A hash slice of queues. Belongs to the event loop's thread."""
 
     def __init__(
@@ -98,14 +84,8 @@ class Shard:
         Without `sealing`, messages that move between queues keep their seals. `under_way_max`:
         Entries that may be appended and not committed.
         """
-        self.number = number
-        self.phase = Phase.LOADING
-        self._turn_s = Histogram(TURN_BOUNDS_S)
-        self._turn_requests = Histogram(TURN_BOUNDS_REQUESTS)
-        self._failures = 0
-        self._loaded_at_ms = 0
+        super().__init__(number, clock, ShardState(None, definitions, sealing))
         self._open_store = open_store
-        self._clock = clock
         self._entropy = entropy
         self._definitions = definitions
         self._archive = archive
@@ -113,59 +93,67 @@ class Shard:
         self._under_way_max = under_way_max
         self._log = structlog.get_logger("shard").bind(shard=number)
         self._store: Store | None = None
-        self._broken: Store | None = None
-        """The store that failed, until it is abandoned."""
+        self._shared: SharedStore | None = None
+        """The same if other hosts have its log too, else None."""
         self._rows: StoredRows | None = None
-        self._state = ShardState(None, definitions, sealing)
         self._inbox: deque[Ticket] = deque()
         self._deferred: list[Ticket] = []
         """Tickets to decide in the next Turn, before the inbox."""
-        self._under_way: deque[_UnderWay] = deque()
+        self._under_way: deque[UnderWay] = deque()
         self._wanted = False
         """True while a Turn is planned: soon, or once an Entry under way is committed."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms = 0
-        self._stopping = asyncio.Event()
-        self._reopening: asyncio.Task[None] | None = None
+        self._unconfirmed = Unconfirmed(self._under_way, self._answer_all)
+        self._alarm = Alarm(self._want_turn)
+        self._reopening = Reopening(self.start, lambda: self.ready, self._log)
+        self._loading: asyncio.Task[None] | None = None
+        """Loads the memory of a shard that is to lead."""
 
     # -- life --------------------------------------------------------------------------------------
-
-    @property
-    def ready(self) -> bool:
-        """True while requests are decided here; else they are answered ServiceUnavailable."""
-        return self.phase is _LEADING
 
     async def start(self, highest_queue_id: int | None = None) -> None:
         """Open the store, load memory, finish purges that a crash interrupted.
 
-        `highest_queue_id` is the last one that the catalog issued. Raises StoreFailed,
-        DamagedRecord, CatalogOlder.
+        Over a replicated store the rest follows when this host is to lead. `highest_queue_id` is
+        the last one that the catalog issued. Raises StoreFailed, DamagedRecord, CatalogOlder.
         """
         store = await self._open_store()
+        self._shared = store.shared
+        if self._shared is not None:
+            self._store, self.phase = store, Phase.FOLLOWING
+            self._under_way_max = max(self._under_way_max, SHARED_UNDER_WAY_MAX)
+            self._shared.follow(self)
+            return
         try:
-            rows, state, last_stamp_ms = await load_healed(
-                store, self._definitions, self._sealing, self._log
-            )
-            highest = max(state.queues, default=0)
-            if highest_queue_id is not None and highest > highest_queue_id:
-                raise CatalogOlder(
-                    f"shard {self.number} holds queue {highest}, but the catalog has issued ids up "
-                    "to "
-                    f"{highest_queue_id}: it is missing or an older copy"
-                )
-            self._clock.continue_from(last_stamp_ms)
-            state.waits.is_open = not self._stopping.is_set()
-            self._store, self._rows, self._state = store, rows, state
-            rows.bytes_max = store.turn_bytes_max
-            store.on_room = self._room_again
-            self.phase = Phase.LEADING
-            self._begin(is_older=store.came_back_shorter)
+            await self._load(store, highest_queue_id)
         except BaseException:
             self.phase = Phase.FAILED
             self._under_way.clear()
-            self._store, self._broken = None, store
-            await self._abandon_broken()
+            self._store = None
+            await self._reopening.abandon(store)
             raise
+
+    async def _load(self, store: Store, highest_queue_id: int | None = None) -> None:
+        """Load memory from the rows, and decide requests from then on."""
+        rows, state, last_stamp_ms = await load_healed(
+            store, self._definitions, self._sealing, self._log
+        )
+        highest = max(state.queues, default=0)
+        if highest_queue_id is not None and highest > highest_queue_id:
+            raise CatalogOlder(
+                f"shard {self.number} holds queue {highest}, but the catalog has issued ids up to "
+                f"{highest_queue_id}: it is missing or an older copy"
+            )
+        if self._shared is None:
+            self._clock.continue_from(last_stamp_ms)
+        else:
+            self._clock.take_over(last_stamp_ms)
+        state.waits.is_open = not self._reopening.is_stopping
+        self._store, self._rows, self._state = store, rows, state
+        rows.bytes_max = store.turn_bytes_max
+        store.on_room = self._room_again
+        self.phase = Phase.LEADING
+        self._wanted = False
+        self._begin(is_older=store.came_back_shorter)
         self._want_turn()
 
     def _begin(self, *, is_older: bool) -> None:
@@ -188,75 +176,100 @@ class Shard:
 
     def end_long_polls(self) -> None:
         """Answer every parked receive now, empty, and park no more: the node is stopping."""
-        self._stopping.set()
+        self._reopening.stop()
         self._state.waits.is_open = False
         self._answer_all([(ticket, NO_MESSAGES) for ticket in self._state.waits.take_all()])
 
     async def stop(self) -> None:
         """Finish the submitted requests, then close the store. Raises StoreFailed."""
         self.end_long_polls()
-        await self._reopened()
+        await self._reopening.ended()
         # An event instead of polling would cost every Turn; a stop happens once.
-        while self.ready and (self._inbox or self._deferred or self._under_way):  # noqa: ASYNC110
+        while self.ready and self._pending:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        if self._timer is not None:
-            self._timer.cancel()
-        await self._reopened()
+        self._alarm.cancel()
+        await self._reopening.ended()
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.wait([self._loading])
         store, self._store = self._store, None
         self.phase = Phase.STOPPED
-        await self._abandon_broken()
+        await self._reopening.abandon()
         if store is not None:
             await store.close()
 
-    async def _reopened(self) -> None:
-        """Wait until the shard is open again; once it is to stop, until it has given up trying."""
-        while self._reopening is not None and not self._reopening.done():
-            await asyncio.wait([self._reopening])
+    @property
+    def _pending(self) -> bool:
+        return bool(self._inbox or self._deferred or self._under_way or self._unconfirmed)
 
     def _fail(self, error: StoreFailed) -> None:
         """Refuse everything unreleased, whose outcome is unknown; then reopen the store."""
         self._failures += 1
         self.phase = Phase.FAILED
         self._log.error("store_failed", error=str(error))
-        self._broken, self._store = self._store, None
-        held = [ticket for entry in self._under_way for ticket, _ in entry.answers]
+        broken, self._store = self._store, None
+        self._refuse_all()
+        if self._shared is not None:
+            self._shared.give_up(str(error))
+        self._reopening.begin(broken)
+
+    def _refuse_all(self) -> None:
+        """Refuse everything unreleased."""
+        if self._loading is not None:
+            self._loading.cancel()
+        tickets = [ticket for entry in self._under_way for ticket, _ in entry.answers]
+        tickets += [ticket for ticket, _ in self._unconfirmed.take_all()]
+        tickets += [*self._state.waits.take_all(), *self._deferred]
+        undecided = list(self._inbox)
         self._under_way.clear()
-        submitted = [*self._deferred, *self._inbox]
         self._deferred = []
         self._inbox.clear()
         self._wanted = False
-        self._refuse([*held, *self._state.waits.take_all(), *submitted])
-        self._reopening = asyncio.create_task(self._reopen())
+        self._alarm.cancel()
+        self._refuse(tickets)
+        self._refuse(undecided, self._undecided())
 
-    async def _reopen(self) -> None:
-        said = ""
-        while not await self._is_stopping_within(_REOPEN_S):
-            try:
-                await self._abandon_broken()
-                await self.start()
-                if self.ready:  # else another reopening has begun
-                    self._log.warning("store_reopened")
-                return
-            except Exception as error:  # any error: the only remedy is to retry
-                if str(error) != said:  # a full disk gives the same each second
-                    said = str(error)
-                    self._log.error("store_reopen_failed", error=said)
+    def _undecided(self) -> ServiceUnavailable:
+        """The answer to a request that was not decided."""
+        return ServiceUnavailable() if self._shared is None else NotDecided()
 
-    async def _is_stopping_within(self, seconds: float) -> bool:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        return self._stopping.is_set()
-
-    async def _abandon_broken(self) -> None:
-        if self._broken is not None:
-            await self._broken.abandon()
-            self._broken = None
-
-    def _refuse(self, tickets: list[Ticket]) -> None:
+    def _refuse(self, tickets: list[Ticket], refusal: QueueError | None = None) -> None:
         """Refuse each ticket once, although a failed Turn may have parked or answered some."""
         for ticket in {id(ticket): ticket for ticket in tickets}.values():
             self._state.waits.remove(ticket.number)
-            self._answer_all([(ticket, ServiceUnavailable())])
+            self._answer_all([(ticket, refusal or ServiceUnavailable())])
+
+    # -- leading and following ---------------------------------------------------------------------
+
+    def on_leading(self) -> None:
+        """See `Leader`."""
+        assert self._shared is not None
+        if not self._reopening.is_stopping:
+            self._loading = asyncio.create_task(self._lead(self._shared))
+
+    async def _lead(self, store: SharedStore) -> None:
+        try:
+            await self._load(store)
+        except Exception as error:  # any error: another host may do better
+            self._log.error("shard_not_loaded", error=str(error))
+            store.give_up(str(error))
+        else:
+            self._log.info("shard_leads")
+
+    def on_deposed(self) -> None:
+        """See `Leader`. Drop memory; what is not released is refused."""
+        if self.phase not in (Phase.LEADING, Phase.FOLLOWING):
+            return
+        self.phase = Phase.FOLLOWING
+        self._refuse_all()
+        self._rows = None
+        self._state = ShardState(None, self._definitions, self._sealing)
+        self._log.info("shard_follows")
+
+    def on_failed(self, error: StoreFailed) -> None:
+        """See `Leader`."""
+        if self._store is not None:
+            self._fail(error)
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -265,7 +278,7 @@ class Shard:
         committed."""
         ticket = Ticket(request, on_answer)
         if self.phase is not _LEADING:
-            refused: Answers = [(ticket, ServiceUnavailable())]
+            refused: Answers = [(ticket, self._undecided())]
             asyncio.get_running_loop().call_soon(self._answer_all, refused)
             return ticket
         self._inbox.append(ticket)
@@ -288,13 +301,15 @@ class Shard:
                 asyncio.get_running_loop().call_soon(self._run_turn)
 
     def _run_turn(self) -> None:
-        if len(self._under_way) >= self._under_way_max:
+        if not self._wanted or len(self._under_way) >= self._under_way_max:
             return  # a commit runs the planned Turn
-        if self._store is not None and not self._store.has_room:
+        if self.phase is not _LEADING:
+            self._wanted = False
+            return
+        assert self._store is not None
+        if not self._store.has_room:
             return  # the end of a flush runs it
         self._wanted = False
-        if self.phase is not _LEADING:
-            return
         now_ms = self._clock.now_ms()
         stamp = self._stamp(now_ms)
         deferred, self._deferred = self._deferred, []
@@ -311,7 +326,7 @@ class Shard:
         self._inbox.extendleft(reversed(decided.untaken))
         if decided.deferred or decided.untaken or self._state.due or self._state.to_wake:
             self._want_turn()
-        self._arm_timer(now_ms)
+        self._alarm.set(self._state.deadlines.next_at_ms(), now_ms)
         self._commit(decided, stamp)
         self._turn_s.observe(self._clock.monotonic_s() - begun_s)
         self._turn_requests.observe(len(tickets) - len(decided.untaken))
@@ -337,15 +352,17 @@ class Shard:
         assert self._store is not None
         assert self._rows is not None
         for notice in decided.notices:
-            self._notice(notice)
+            write_notice(notice, self._log)
         changes = self._rows.take_changes()
         if not changes:
-            if self._under_way:
+            if self._shared is not None:
+                self._unconfirmed.hold(decided.answers, self._shared)
+            elif self._under_way:
                 self._under_way[-1].answers.extend(decided.answers)
             else:
                 self._answer_all(decided.answers)
             return
-        self._under_way.append(_UnderWay(changes, decided.answers))
+        self._under_way.append(UnderWay(changes, decided.answers, stamp.now_ms))
         body = EntryBody(stamp.now_ms, decided.request_ids, changes.ops)
         try:
             self._store.append(encode_body(body), decided.queue_ids)
@@ -354,7 +371,8 @@ class Shard:
             if not isinstance(error, StoreFailed):
                 self._log.exception("append_failed")
                 error = StoreFailed("an append failed; the shard is loaded anew")
-            self._fail(error)
+            if self.ready:  # a replica that failed was deposed before
+                self._fail(error)
 
     def _committed(self, store: Store, failure: StoreFailed | None) -> None:
         """Release the answers of the oldest Entry, now committed; then apply it to the rows."""
@@ -365,7 +383,10 @@ class Shard:
             return
         assert self._rows is not None
         entry = self._under_way.popleft()
-        self._answer_all(entry.answers)
+        if self._shared is None:
+            self._answer_all(entry.answers)
+        else:
+            self._answer_all(in_time(entry, self._clock.now_ms(), self.submit))
         try:
             store.apply(entry.changes)
         except StoreFailed as error:
@@ -386,63 +407,3 @@ class Shard:
                 self._log.exception("answer_failed", request_id=ticket.request.request_id)
             else:
                 return
-
-    def _notice(self, notice: Notice) -> None:
-        if notice.error is not None:
-            self._log.error(notice.event, exc_info=notice.error, **notice.fields)
-        elif notice.is_damage:
-            self._log.error(notice.event, **notice.fields)
-        else:
-            self._log.info(notice.event, **notice.fields)
-
-    # -- time --------------------------------------------------------------------------------------
-
-    def _arm_timer(self, now_ms: int) -> None:
-        """Set the one timer: wake when the next deadline is due."""
-        next_ms = self._state.deadlines.next_at_ms()
-        if next_ms is None or (self._timer is not None and self._timer_at_ms <= next_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at_ms = next_ms
-        delay_s = max(0, next_ms - now_ms) / 1000 + 0.0005
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._want_turn()
-
-    # -- looking in --------------------------------------------------------------------------------
-
-    def report(self) -> ShardReport:
-        """The shard's present state, without its queues."""
-        return ShardReport(
-            number=self.number,
-            phase=self.phase,
-            loaded_at_ms=self._loaded_at_ms,
-            parked=len(self._state.waits),
-            failures=self._failures,
-            trusted_ms=self._clock.trusted_ms(self._clock.now_ms()),
-            turn_s=self._turn_s.report(),
-            turn_requests=self._turn_requests.report(),
-            archive=archive_report(self._state.archive),
-        )
-
-    def counters(self) -> dict[int, QueueCounters]:
-        """Counters by id of the queues that hold or held messages."""
-        return {queue.queue_id: queue.counters() for queue in self._state.queues.values()}
-
-    def queues(
-        self, queue_ids: Iterable[int], detailed_ids: Container[int] = ()
-    ) -> list[QueueReport]:
-        """Report these queues, without those that never held a message; details may read rows."""
-        looked_into = detailed_ids if self.ready else ()
-        return queue_reports(self._state, queue_ids, looked_into, self._clock.now_ms())
-
-    def times_in_queues(self, queue_ids: Iterable[int]) -> list[TimesReport]:
-        """Report these queues and the times that deleted messages spent there."""
-        return times_reports(self._state, queue_ids)
-
-    def limit_archive(self, size_max: int) -> None:
-        """Hand nothing over to the archive from now on above `size_max` bytes on disk."""
-        self._state.archive.size_max = size_max

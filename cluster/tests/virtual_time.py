@@ -93,6 +93,9 @@ class LoopClock:
     def continue_from(self, last_stamp_ms: int) -> None:
         pass
 
+    def take_over(self, last_stamp_ms: int) -> None:
+        pass
+
     def wall_s(self) -> float:
         return self.now_ms() / 1000
 
@@ -113,6 +116,9 @@ class SettableClock:
         return 0
 
     def continue_from(self, last_stamp_ms: int) -> None:
+        pass
+
+    def take_over(self, last_stamp_ms: int) -> None:
         pass
 
     def wall_s(self) -> float:

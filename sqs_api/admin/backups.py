@@ -12,7 +12,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.copies.backup import BackupDraft
 from cluster.shards.clock import Clock
 from storage.copies.manifest import BackupRefused, Manifest
-from storage.engines.durable import DurableStore
+from storage.engines.flushed_rows import FlushedRows
 
 _FLUSHES = 2
 """The first writes out the rows in memory, the second those added meanwhile: that leaves less for
@@ -28,7 +28,7 @@ class Backups:
         shards: Mapping[int, Path],
         *,
         catalog: Catalog,
-        store_of: Callable[[int], DurableStore],
+        store_of: Callable[[int], FlushedRows],
         clock: Clock,
         version: str,
     ) -> None:

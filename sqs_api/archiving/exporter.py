@@ -33,7 +33,7 @@ from storage.copies.export_task import (
     ShardExport,
     readable_keys,
 )
-from storage.engines.durable import DurableStore
+from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import StoreFailed
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
@@ -79,7 +79,7 @@ class Exporter:
         catalog: QueueView,
         clock: Clock,
         *,
-        store_of: Callable[[int], DurableStore],
+        store_of: Callable[[int], FlushedRows],
         disk: DiskSpace,
     ) -> None:
         """`store_of` gives the store that a shard uses now. The settings name a lake."""

@@ -22,7 +22,7 @@ from sqs_api.gateway.metrics import Metrics
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import Settings, WhenFull, seconds_of
 from storage.copies.files import FOLDER_MODE
-from storage.engines.durable import DurableStore
+from storage.engines.flushed_rows import FlushedRows
 
 
 class LakeRefused(Exception):
@@ -63,7 +63,7 @@ class Archiving:
         catalog: QueueView,
         clock: Clock,
         *,
-        store_of: Callable[[int], DurableStore],
+        store_of: Callable[[int], FlushedRows],
         disk: DiskSpace,
     ) -> None:
         """The settings name a lake; `store_of` gives the store that a shard uses now."""

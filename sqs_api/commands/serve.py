@@ -69,10 +69,10 @@ def _check_data(data: Path) -> None:
 
 def _check_files(settings: Settings) -> None:
     """Look at the files that the settings name, as `serve` does. Raises Refused."""
+    from cluster.members.records import MembershipRefused
     from cluster.shards.clock import SystemClock
     from sqs_api.archiving.service import LakeRefused, check_lake
     from sqs_api.http.tls import Tls, TlsUnusable
-    from sqs_api.settings.membership import MembershipRefused
 
     certificate, key = settings.tls_certificate, settings.tls_key
     try:
@@ -92,9 +92,9 @@ def _check_membership(settings: Settings) -> None:
     """Look at the certificates of a member of a cluster. Raises MembershipRefused."""
     from cluster.peers.settings import PeerSettings
     from cluster.shards.clock import SystemClock
-    from sqs_api.settings.membership import etcd_context, membership_of, open_network
+    from sqs_api.settings.membership import etcd_context, member_settings, open_network
 
-    membership = membership_of(settings)
+    membership = member_settings(settings)
     if membership is not None:
         open_network(membership, PeerSettings(), SystemClock().monotonic_s)
         etcd_context(membership)

@@ -117,8 +117,6 @@ class ClusterSettings(BaseSettings):
     """PEM file with this host's certificate, for clients and servers. Changes are seen."""
     peer_key: Path | None = None
     """PEM file with its key, without a password."""
-    shards: Annotated[int, Field(ge=1, le=256)] = 1
-    """Shards of a new cluster, each led by one host; they cannot be changed afterwards."""
 
 
 def wrong_combination(settings: ClusterSettings) -> str | None:

@@ -11,6 +11,7 @@ from cryptography import x509
 
 from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_wire import TlsFiles as EtcdTlsFiles
+from cluster.members.records import MembershipRefused
 from cluster.peers.network import Address
 from cluster.peers.settings import PeerSettings
 from cluster.peers.tls import PeerTlsUnusable, TlsFiles, TlsNetwork
@@ -18,45 +19,39 @@ from sqs_api.settings.cluster import split_address, split_list
 from sqs_api.settings.config import Settings
 
 
-class MembershipRefused(Exception):
-    """The files of these settings cannot be used; the text says why in one line."""
-
-
-class Membership(NamedTuple):
+class MemberSettings(NamedTuple):
     """A host's place in its cluster."""
 
     cluster: str
     host: str
     founders: tuple[str, ...]
     """Names of the founding hosts; empty on a host that joins a cluster."""
-    shards: int
-    """Of a cluster that is founded."""
     etcd: Access
     etcd_tls: EtcdTlsFiles
-    peer_address: Address
+    peer_address: str
+    """HOST:PORT as the other hosts reach it."""
     peer_listen: Address
     peer_tls: TlsFiles
 
 
-def membership_of(settings: Settings) -> Membership | None:
+def member_settings(settings: Settings) -> MemberSettings | None:
     """The membership that the settings, which are checked, describe; None of a single host."""
     if settings.etcd is None:
         return None
     assert settings.host_name is not None
     assert settings.peer_address is not None
     password = settings.etcd_password
-    return Membership(
+    return MemberSettings(
         cluster=settings.cluster,
         host=settings.host_name,
         founders=split_list(settings.cluster_hosts),
-        shards=settings.shards,
         etcd=Access(
             split_list(settings.etcd),
             settings.etcd_user or "",
             "" if password is None else password.get_secret_value(),
         ),
         etcd_tls=EtcdTlsFiles(settings.etcd_ca, settings.etcd_certificate, settings.etcd_key),
-        peer_address=Address(*split_address(settings.peer_address)),
+        peer_address=settings.peer_address,
         peer_listen=Address(*split_address(settings.peer_listen or settings.peer_address)),
         peer_tls=_peer_tls(settings),
     )
@@ -71,7 +66,7 @@ def _peer_tls(settings: Settings) -> TlsFiles:
 
 
 def open_network(
-    membership: Membership, settings: PeerSettings, monotonic_s: Callable[[], float]
+    membership: MemberSettings, settings: PeerSettings, monotonic_s: Callable[[], float]
 ) -> TlsNetwork:
     """The network of the membership's files, whose certificate bears the host's name.
 
@@ -101,7 +96,7 @@ def _names_in(certificate: Path) -> set[str]:
     return set(names.value.get_values_for_type(x509.DNSName))
 
 
-def etcd_context(membership: Membership) -> ssl.SSLContext | None:
+def etcd_context(membership: MemberSettings) -> ssl.SSLContext | None:
     """The TLS context for etcd; None if no address needs one. Raises MembershipRefused."""
     if not any(address.startswith("https:") for address in membership.etcd.endpoints):
         return None

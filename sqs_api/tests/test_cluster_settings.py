@@ -14,7 +14,7 @@ from cluster.peers.network import Address
 from compat_tests.certificates import Authority
 from sqs_api.settings.cluster import ClusterSettings
 from sqs_api.settings.config import ConfigRefused, Settings, load, without_secrets
-from sqs_api.settings.membership import membership_of
+from sqs_api.settings.membership import member_settings
 from sqs_api.tests.commands import Said, run
 
 MEMBER = {
@@ -33,7 +33,6 @@ REST = {
     "cluster": "orders",
     "cluster_hosts": "a,b,c",
     "peer_listen": "0.0.0.0:9325",
-    "shards": "12",
 }
 """Other settings of a member, but for user and password."""
 
@@ -53,7 +52,7 @@ def _refusal(flags: dict[str, Any]) -> str:
 
 
 def test_a_host_without_etcd_belongs_to_no_cluster() -> None:
-    assert membership_of(load({}, None)) is None
+    assert member_settings(load({}, None)) is None
 
 
 def _flags(folder: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str]) -> Settings:
@@ -90,25 +89,25 @@ def test_the_membership_has_what_the_settings_say(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HOLDFAST_ETCD_PASSWORD", "open sesame")
     etcd = "https://e1:2379, https://[::1]:2379"
 
-    found = membership_of(load({**MEMBER, **REST, "etcd": etcd, "etcd_user": "holdfast"}, None))
+    found = member_settings(load({**MEMBER, **REST, "etcd": etcd, "etcd_user": "holdfast"}, None))
 
     assert found is not None
-    assert (found.cluster, found.host, found.shards) == ("orders", "a", 12)
+    assert (found.cluster, found.host) == ("orders", "a")
     assert found.founders == ("a", "b", "c")
     endpoints = ("https://e1:2379", "https://[::1]:2379")
     assert found.etcd == Access(endpoints, "holdfast", "open sesame")
     assert found.etcd_tls == (Path("etcd-ca.pem"), Path("etcd.pem"), Path("etcd.key"))
-    assert found.peer_address == Address("10.0.0.1", 9325)
+    assert found.peer_address == "10.0.0.1:9325"
     assert found.peer_listen == Address("0.0.0.0", 9325)
     assert found.peer_tls == (Path("ca.pem"), Path("a.pem"), Path("a.key"))
 
 
 def test_a_host_listens_at_its_address_and_founds_nothing_by_default() -> None:
-    found = membership_of(load({**MEMBER, "peer_address": "[fd00::1]:9325"}, None))
+    found = member_settings(load({**MEMBER, "peer_address": "[fd00::1]:9325"}, None))
 
     assert found is not None
-    assert found.peer_listen == found.peer_address == Address("fd00::1", 9325)
-    assert (found.cluster, found.founders, found.shards) == ("holdfast", (), 6)
+    assert found.peer_listen == Address("fd00::1", 9325)
+    assert (found.cluster, found.founders) == ("holdfast", ())
     assert found.etcd == Access(("http://127.0.0.1:2379",))
 
 
@@ -122,7 +121,7 @@ def test_a_member_is_given_its_master_key(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert _refusal(without).startswith("etcd: needs master_key_file or HOLDFAST_MASTER_KEY")
     monkeypatch.setenv("HOLDFAST_MASTER_KEY", "A" * 43 + "=")
-    assert membership_of(load(without, None)) is not None
+    assert member_settings(load(without, None)) is not None
 
 
 @pytest.mark.parametrize(
@@ -174,7 +173,6 @@ BAD_VALUES = {
     "cluster_hosts": ("", "a,,b", "a b", "a,B", "a,b,a"),
     "peer_address": ("", "a", "a:", ":9325", "a:0", "a:65536", "::1:9325", "0.0.0.0:1", "[::]:1"),
     "peer_listen": ("", "a", ":9325", "http://a:9325", "a:9325\n"),
-    "shards": ("0", "257", "", "many"),
     "etcd_user": ("",),
 }
 

@@ -17,9 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import structlog
-
 from storage.copies.healed_queue import Healed, heal
+from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.log import (
@@ -33,16 +32,11 @@ from storage.log import (
 )
 from storage.rows.changes import Changes, Ops
 from storage.rows.overlay import RowReader
-from storage.rows.stored_rows import CHANGED_BYTES_MAX
 
 FLUSH_BYTES = 64 << 20
 """Live log at which a flush begins; at twice that size the shard waits for it."""
 FLUSH_ROWS = 500_000
 """Row changes, likewise: a restart replays them at 0.8 us each."""
-_TURNS_IN_SEGMENT = 4
-"""A Turn takes requests up to this part of a segment: the last of them may double its Entry."""
-_FILES_CHECK_S = 5.0
-"""Interval of checking for live files changed by a compaction."""
 _NOTE_S = 0.1
 """Interval of writing the note of answers."""
 
@@ -113,8 +107,10 @@ def log_folder(shard_folder: Path) -> Path:
     return shard_folder.with_name(shard_folder.name + ".log")
 
 
-class DurableStore:
+class DurableStore(FlushedRows):
     """See `Store`. All methods but `flush` and `checkpoint` belong to the event loop's thread."""
+
+    shared = None
 
     def __init__(
         self,
@@ -125,34 +121,21 @@ class DurableStore:
         options: StoreOptions,
     ) -> None:
         """Called by `open_store`. Without a `log`, only a clean stop preserves the data."""
-        self.folder = rows.folder
-        self.turn_bytes_max = min(CHANGED_BYTES_MAX, options.segment_bytes // _TURNS_IN_SEGMENT)
-        self.came_back_shorter = False
-        self.unflushed_rows = 0
-        """Row changes since the last flush began, including those replayed by a start."""
-        self.get, self.get_many, self.scan = rows.get, rows.get_many, rows.scan
-        self.on_room: Callable[[], object] = _nothing
-        """Called when `has_room` becomes true again."""
-        self._rows = rows
+        super().__init__(rows, options)
         self._log = log
         self._disk = disk
         self._note = note
-        self._options = options
         self._is_synced = options.durability is Durability.FSYNC
         self._sync_s = options.sync_s or Histogram(SYNC_BOUNDS_S)
         self._under_way: deque[Position] = deque()
         """Entries appended and not yet applied."""
         self._applied: Position | None = None
         """Position of the last Entry applied since the opening."""
-        self._flushing: asyncio.Task[None] | None = None
         self._note_timer: asyncio.TimerHandle | None = None
         self._noted: asyncio.Future[None] | None = None
         """Done when the note under way is written."""
-        self._files_timer: asyncio.TimerHandle | None = None
-        self._noting_files: asyncio.Task[None] | None = None
         self._is_abandoned = False
         self._is_ending = False
-        self._logger = structlog.get_logger("store").bind(folder=str(self.folder))
 
     # -- commit ------------------------------------------------------------------------------------
 
@@ -189,8 +172,7 @@ class DurableStore:
         if self._files_timer is None:
             self._check_files_later()
         if self._wants_flush() and self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush(position, self.unflushed_rows))
-            self.unflushed_rows = 0
+            self._begin_flush(position)
 
     @property
     def has_room(self) -> bool:
@@ -212,35 +194,9 @@ class DurableStore:
         is_long = self._log is not None and self._log.live_bytes >= options.flush_bytes
         return is_long or self.unflushed_rows >= options.flush_rows
 
-    async def _flush(self, reached: Position | None, changed_rows: int) -> None:
-        """Make the rows durable, then let the log forget their Entries. A failure is retried at the
-        next Entry."""
-        try:
-            await self._options.in_thread(self.flush)
-            if self._log is not None and reached is not None:
-                self._log.release(reached.index)
-        except StoreFailed as error:
-            self.unflushed_rows += changed_rows
-            self._logger.error("rows_not_flushed", error=str(error))
-        finally:
-            self._flushing = None
-            self.on_room()
-
-    def _check_files_later(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._files_timer = loop.call_later(_FILES_CHECK_S, self._check_files)
-
-    def _check_files(self) -> None:
-        """Note the files again if a compaction changed them."""
-        self._files_timer = None
-        if self._noting_files is None:
-            self._noting_files = asyncio.create_task(self._note_files())
-
-    async def _note_files(self) -> None:
-        try:
-            await self._options.in_thread(self._rows.note_files)
-        finally:
-            self._noting_files = None
+    def _release(self, reached: Position | None) -> None:
+        if self._log is not None and reached is not None:
+            self._log.release(reached.index)
 
     # -- the note of answers -----------------------------------------------------------------------
 
@@ -264,15 +220,7 @@ class DurableStore:
         if self._applied is not position and not self._is_ending:
             self._want_note()
 
-    # -- copy --------------------------------------------------------------------------------------
-
-    def flush(self) -> None:
-        """See `RocksRows.flush`."""
-        self._rows.flush()
-
-    def checkpoint(self, folder: Path) -> None:
-        """See `RocksRows.checkpoint`."""
-        self._rows.checkpoint(folder)
+    # -- healing -----------------------------------------------------------------------------------
 
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
         """See `Store.heal`."""
@@ -311,12 +259,7 @@ class DurableStore:
         if self._note_timer is not None:
             self._note_timer.cancel()
             self._note_timer = None
-        if self._files_timer is not None:
-            self._files_timer.cancel()
-            self._files_timer = None
-        for task in (self._flushing, self._noting_files):
-            if task is not None:
-                await asyncio.wait([task])
+        await self._end_flushes()
         if self._noted is not None:
             await self._noted
 
@@ -331,10 +274,6 @@ class DurableStore:
             self._note.close()
             self._note = None
         self._disk.stop()
-
-
-def _nothing() -> None:
-    """The default: nothing waits for room."""
 
 
 def _set(future: asyncio.Future[None] | None) -> None:

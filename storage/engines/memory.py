@@ -19,6 +19,8 @@ from storage.rows.stored_rows import CHANGED_BYTES_MAX
 class MemoryStore:
     """Rows in a dict, with a durable copy behind it."""
 
+    shared = None
+
     def __init__(self, *, auto_sync: bool = True) -> None:
         self.auto_sync = auto_sync
         self.turn_bytes_max = CHANGED_BYTES_MAX

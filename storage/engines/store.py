@@ -27,12 +27,16 @@ class Store(RowReader, Protocol):
     """
 
     on_room: Callable[[], object]
-    """Called when a flush has ended, after which `has_room` may be true again."""
+    """Called when `has_room` may be true again, as at the end of a flush."""
     turn_bytes_max: int
     """Bytes of row changes from which on a Turn decides nothing more, so that its Entry fits."""
     came_back_shorter: bool
     """True if it was opened although it holds less than clients were answered, for example an older
     copy."""
+
+    @property
+    def shared(self) -> SharedStore | None:
+        """The same store if other hosts have its log too; then this host leads only when told."""
 
     @property
     def has_room(self) -> bool:
@@ -64,3 +68,30 @@ class Store(RowReader, Protocol):
 
         Raises StoreFailed while the disk is still in use; call it again then.
         """
+
+
+class Leader(Protocol):
+    """The shard over a replicated store. All calls come on the event loop."""
+
+    def on_leading(self) -> None:
+        """This host leads: the rows hold all that was committed; load them and decide."""
+
+    def on_deposed(self) -> None:
+        """It no longer leads: what was appended and is not committed is unknown."""
+
+    def on_failed(self, error: StoreFailed) -> None:
+        """The store cannot go on and must be opened anew."""
+
+
+class SharedStore(Store, Protocol):
+    """A store whose log other hosts have too."""
+
+    def follow(self, leader: Leader) -> None:
+        """Take part in the replication; `leader` is called from now on, never at once."""
+
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """Call `done` with True once a majority has confirmed that this host leads, asked after
+        this call; with False if it was deposed."""
+
+    def give_up(self, reason: str) -> None:
+        """Lead no longer; another host does."""

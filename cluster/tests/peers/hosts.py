@@ -119,8 +119,8 @@ class Host:
     async def lead(self) -> None:
         """Load the shard from the rows."""
         self.world.refuse_opening = 0
-        if self.shard._reopening is not None:
-            self.shard._reopening.cancel()
+        if self.shard._reopening._task is not None:
+            self.shard._reopening._task.cancel()
         await self.shard.start()
 
     async def fall(self) -> None:

@@ -1,0 +1,181 @@
+"""ReplicatedStores: opens the stores of a host's replicas, and carries their messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from cluster.peers.outcomes import NotSent
+from cluster.replication.contract import Times, Timing
+from cluster.replication.journal import Journal, OtherLog
+from cluster.replication.leadership import Leadership
+from cluster.replication.messages import Message, decode_message, encode_message
+from cluster.replication.replica import Replica
+from cluster.replication.replicated_store import ReplicatedStore
+from cluster.replication.report import ReplicaReport
+from cluster.shards.clock import Clock, Entropy
+from storage.engines.durable import Durability, RowStore, StoreOptions, log_folder
+from storage.engines.rocks import RocksRows
+from storage.engines.store import StoreFailed
+from storage.log import Disk, LogMismatch, Promise, PromiseFile, SystemDisk
+from visibility.state.rows import DamagedRecord
+
+OnMessage = Callable[[str, bytes], None]
+"""Gets the host that sent a message, and its bytes."""
+
+
+class Messages(Protocol):
+    """The messages between hosts: `cluster.peers.shard_messages.ShardMessages`."""
+
+    def join(self, shard: int, on_message: OnMessage) -> None:
+        """Give a shard the messages that are meant for it, from now on."""
+
+    def leave(self, shard: int) -> None:
+        """Drop what is meant for a shard from now on."""
+
+    def send(self, host: str, shard: int, body: bytes) -> NotSent | None:
+        """Send to the same shard of another host."""
+
+
+def new_replica_id(entropy: Entropy) -> str:
+    """A random id of a replica."""
+    return f"{entropy.bits128():032x}"
+
+
+def replica_id_of(folder: Path, entropy: Entropy, disk: Disk | None = None) -> str:
+    """The id of a shard folder's replica, made and stored if there is none; blocks.
+
+    For a host that is registered before its cluster is founded: nothing may have the folder open.
+    Raises OSError.
+    """
+    folder, disk = log_folder(folder), disk or SystemDisk()
+    disk.make_folder(folder)
+    file = PromiseFile(disk, folder)
+    try:
+        if file.promise is None:
+            file.promise = Promise(new_replica_id(entropy))
+            file.write_now(file.promise)
+        return file.promise.replica_id
+    finally:
+        file.close()
+
+
+class _Port:
+    """One shard's way to its peers. A message that cannot be sent is lost."""
+
+    def __init__(self, messages: Messages, shard: int) -> None:
+        self._messages = messages
+        self._shard = shard
+
+    def send(self, to: str, message: Message) -> None:
+        """See `Network`."""
+        self._messages.send(to, self._shard, encode_message(message))
+
+
+class ReplicatedStores:
+    """Opens each shard's store, and knows the one that was opened last."""
+
+    def __init__(
+        self,
+        host: str,
+        messages: Messages,
+        *,
+        leadership_of: Callable[[int], Leadership],
+        log_id_of: Callable[[int], bytes],
+        peers: Callable[[], Sequence[str]],
+        options: StoreOptions,
+        clock: Clock,
+        entropy: Entropy,
+        timing: Timing | None = None,
+    ) -> None:
+        """`peers` are the names of the other hosts as of now; they may change."""
+        assert options.durability is Durability.FSYNC, "peers count on what is synced"
+        self._host = host
+        self._messages = messages
+        self._leadership_of = leadership_of
+        self._log_id_of = log_id_of
+        self._peers = peers
+        self._options = options
+        self._clock = clock
+        self._entropy = entropy
+        self._timing = timing
+        self._opened: dict[int, ReplicatedStore] = {}
+        self._log = structlog.get_logger("replicas")
+
+    async def open(self, number: int, folder: Path) -> ReplicatedStore:
+        """Open the store of a shard; it follows once the shard says so. Raises StoreFailed."""
+        rows = await asyncio.to_thread(RocksRows, folder)
+        return await self.assemble(number, rows, SystemDisk())
+
+    async def assemble(self, number: int, rows: RowStore, disk: Disk) -> ReplicatedStore:
+        """The same over any rows and any disk, which are closed on failure. Raises StoreFailed."""
+        try:
+            store = ReplicatedStore(
+                rows, disk, self._options, applied=rows.applied(), now_ms=self._wall_ms
+            )
+            journal = Journal(
+                disk,
+                log_folder(rows.folder),
+                log_id=self._log_id_of(number),
+                new_replica_id=partial(new_replica_id, self._entropy),
+                flushed=lambda: store.flushed,
+                segment_bytes=self._options.segment_bytes,
+            )
+            await self._options.in_thread(journal.open)
+        except BaseException as error:
+            rows.close()
+            disk.stop()
+            if isinstance(error, OSError | LogMismatch | OtherLog | DamagedRecord):
+                raise StoreFailed(f"cannot open {rows.folder}: {error}") from error
+            raise
+        self._attach(store, number, journal)
+        return store
+
+    def _attach(self, store: ReplicatedStore, number: int, journal: Journal) -> None:
+        """Make a replica of an open journal."""
+        peers = self._peers()
+        replica = Replica(
+            self._host,
+            peers,
+            journal=journal,
+            network=_Port(self._messages, number),
+            leadership=self._leadership_of(number),
+            owner=store,
+            times=Times(self._clock.monotonic_s, self._clock.wall_s),
+            timing=self._timing,
+        )
+        store.replica, store.peers = replica, self._peers
+        store.on_closing = partial(self._messages.leave, number)
+        self._messages.join(number, partial(self._received, number, replica))
+        self._opened[number] = store
+        if journal.damage:
+            self._log.error("replica_damaged", shard=number, reason=journal.damage)
+
+    def _received(self, number: int, replica: Replica, sender: str, body: bytes) -> None:
+        try:
+            message = decode_message(body)
+        except msgspec.MsgspecError as error:
+            self._log.error("message_unreadable", shard=number, peer=sender, error=str(error))
+            return
+        replica.receive(sender, message)
+
+    def _wall_ms(self) -> int:
+        return int(self._clock.wall_s() * 1000)
+
+    def of(self, number: int) -> ReplicatedStore:
+        """The store that the shard uses now."""
+        return self._opened[number]
+
+    def can_grow(self) -> bool:
+        """False when a log finds no space to grow."""
+        return all(store.can_grow for store in self._opened.values())
+
+    def reports(self) -> dict[int, ReplicaReport]:
+        """The replicas of this host by shard."""
+        return {number: store.report() for number, store in self._opened.items()}

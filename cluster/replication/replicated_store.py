@@ -1,0 +1,403 @@
+"""ReplicatedStore: a shard's log on several hosts, and this host's rows.
+
+    append → propose    sync → a majority has the Entry    apply → rows, as on a single host
+
+The replica says what is committed. On a leader each Entry is given back to the shard, which answers
+and applies it; on a follower it is read from the log and applied here, in slices, so that the event
+loop goes on while a host catches up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import msgspec
+
+from cluster.replication.contract import NotServing
+from cluster.replication.replica import Replica
+from cluster.replication.report import ReplicaReport
+from storage.copies.healed_queue import Healed
+from storage.engines.durable import RowStore, StoreOptions
+from storage.engines.flushed_rows import FlushedRows
+from storage.engines.store import Done, Leader, StoreFailed
+from storage.log import Disk, LogFailed, LogFull, Position
+from storage.rows.changes import Changes
+from storage.rows.entry_body import EntryBody, decode_body, encode_body
+
+TICK_S = 0.1
+"""Interval of the replica's own work."""
+_SLICE_ROWS = 2_000
+"""Row changes that a follower applies before the event loop may go on: 2 ms."""
+
+
+class _Office(Enum):
+    FOLLOWING = auto()
+    TAKING = auto()
+    """The replica serves; the rows lack some of what is committed."""
+    LEADING = auto()
+
+
+@dataclass(slots=True, eq=False)
+class _Proposal:
+    """An Entry of the shard."""
+
+    body: bytes
+    queue_ids: Sequence[int]
+    index: int = 0
+    """0 until the replica took it."""
+    done: Done | None = None
+
+
+class ReplicatedStore(FlushedRows):
+    """See `SharedStore`. It is its replica's owner. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        rows: RowStore,
+        disk: Disk,
+        options: StoreOptions,
+        *,
+        applied: Position,
+        now_ms: Callable[[], int],
+        tick_s: float = TICK_S,
+    ) -> None:
+        """`applied` is the Entry that the rows are as of. `replica` is set before `follow`."""
+        super().__init__(rows, options)
+        self.replica: Replica
+        self.peers: Callable[[], Sequence[str]] | None = None
+        """Names of the other members, which may change; None if they do not."""
+        self.on_closing: Callable[[], object] = _nothing
+        """Called before the replica goes: no message may reach it afterwards."""
+        self.applied = applied
+        """The last Entry that the rows have."""
+        self.flushed = applied
+        """The last Entry that the rows have durably."""
+        self._disk = disk
+        self._now_ms = now_ms
+        self._tick_s = tick_s
+        self._leader: Leader | None = None
+        self._office = _Office.FOLLOWING
+        self._proposals: deque[_Proposal] = deque()
+        """Those that are not committed, in order: first those that the replica took."""
+        self._unconfirmed: list[Callable[[bool], None]] = []
+        """Who asks for a confirmation while the leader takes another term."""
+        self._releasing: tuple[Position, int] | None = None
+        """The Entry that the shard is applying, with its size."""
+        self._applied_bytes = self._flushed_bytes = self._flushing_bytes = 0
+        """Bytes of Entries: applied since the opening, of them durable, and once the flush under
+        way has ended."""
+        self._was_full = False
+        """True if the shard was told that there is no room."""
+        self._is_applying = False
+        self._has_failed = False
+        self._is_over = False
+        self._timer: asyncio.Handle | None = None
+
+    @property
+    def shared(self) -> ReplicatedStore:
+        """See `Store.shared`."""
+        return self
+
+    # -- taking part -------------------------------------------------------------------------------
+
+    def follow(self, leader: Leader) -> None:
+        """See `SharedStore.follow`."""
+        self._leader = leader
+        self._timer = asyncio.get_running_loop().call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
+        if self.peers is not None:
+            peers = self.peers()
+            if list(peers) != list(self.replica.peers):
+                self.replica.set_peers(peers)
+        self.replica.tick()
+        self._apply_more()
+
+    def give_up(self, reason: str) -> None:
+        """See `SharedStore.give_up`."""
+        self._logger.error("leadership_given_up", reason=reason)
+        self.replica.step_down(rest_s=self.replica.timing.rest_s)
+
+    # -- what a shard does -------------------------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        """False while too much is under way or unflushed, or another term is being taken."""
+        has_room = (
+            self._office is _Office.LEADING
+            and self.replica.has_room
+            and (not self._proposals or self._proposals[-1].index > 0)
+            and self._has_flushed_enough()
+        )
+        self._was_full = not has_room
+        return has_room
+
+    @property
+    def can_grow(self) -> bool:
+        """See `DurableStore.can_grow`."""
+        journal = self.replica.journal
+        return not journal.is_open or journal.log.can_grow
+
+    def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
+        """See `Store.append`. What finds no room is proposed when there is some."""
+        self._proposals.append(_Proposal(body, queue_ids))
+        self._propose_more()
+
+    def sync(self, done: Done) -> None:
+        """See `Store.sync`; called behind each `append`."""
+        self._proposals[-1].done = done
+
+    def _propose_more(self) -> None:
+        """Propose what waits. Raises StoreFailed, after which this host leads no longer."""
+        for proposal in list(self._proposals):
+            if proposal.index:
+                continue
+            if not self.replica.has_room:
+                return
+            try:
+                proposal.index = self.replica.propose(proposal.body, proposal.queue_ids)
+            except (NotServing, LogFull, LogFailed) as error:
+                if not isinstance(error, LogFailed):
+                    self.give_up(f"an Entry cannot be appended: {error!r}")
+                raise StoreFailed(f"cannot append to the log: {error!r}") from error
+
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """See `SharedStore.confirm`."""
+        if self.replica.serving:
+            self.replica.confirm(done)
+        elif self._office is _Office.LEADING:
+            self._unconfirmed.append(done)
+        else:
+            done(False)
+
+    def apply(self, changes: Changes) -> None:
+        """See `Store.apply`."""
+        assert self._releasing is not None
+        position, size = self._releasing
+        self._rows.write(changes.ops, position)
+        self._has_applied(position, len(changes), size)
+
+    # -- applying ----------------------------------------------------------------------------------
+
+    def _apply_more(self) -> None:
+        """Apply what is committed, up to a bound; the rest in the loop's next pass."""
+        if self._is_applying or self._has_failed or self._is_over:
+            return
+        self._is_applying = True
+        try:
+            is_done = self._apply_slice()
+        except StoreFailed as error:
+            self._fail(error)
+            return
+        finally:
+            self._is_applying = False
+        if not is_done:
+            asyncio.get_running_loop().call_soon(self._apply_more)
+        elif self._office is _Office.LEADING:
+            self._make_room()
+        else:
+            self._take_office()
+
+    def _apply_slice(self) -> bool:
+        """Apply some Entries; False if there are more. Raises StoreFailed."""
+        replica, left = self.replica, _SLICE_ROWS
+        while not self._is_over and self.applied.index < replica.commit:
+            index = self.applied.index + 1
+            if not replica.journal.is_open or index > replica.log.last_index:
+                return True  # the next tick goes on
+            if self._proposals and self._proposals[0].index == index:
+                self._release_proposal(self._proposals.popleft())
+                if self.applied.index != index:
+                    return True  # the shard has failed
+                continue
+            if left <= 0:
+                return False
+            rows = self._apply_from_log(index)
+            if rows is None:
+                return True
+            left -= rows + 1
+        return True
+
+    def _release_proposal(self, proposal: _Proposal) -> None:
+        """Let the shard answer and apply an Entry of its own."""
+        position = self.replica.log.position_at(proposal.index)
+        assert position is not None
+        assert proposal.done is not None
+        self._releasing = position, len(proposal.body)
+        proposal.done(None)
+        self._releasing = None
+
+    def _apply_from_log(self, index: int) -> int | None:
+        """Apply an Entry of the log; returns the number of row changes, None if it cannot be read.
+
+        Raises StoreFailed.
+        """
+        try:
+            entry = self.replica.log.read_now(index)
+            ops = decode_body(entry.body).ops
+        except (OSError, msgspec.MsgspecError) as error:
+            self.replica.fail(f"cannot read Entry {index}: {error}")
+            return None
+        self._rows.write(ops, entry.position)
+        self._has_applied(entry.position, len(ops) // 2, entry.size)
+        return len(ops) // 2
+
+    def _has_applied(self, position: Position, rows: int, size: int) -> None:
+        self.applied = position
+        self.unflushed_rows += rows
+        self._applied_bytes += size
+        if self._files_timer is None:
+            self._check_files_later()
+        if self._flushing is None and self._wants_flush():
+            self._flushing_bytes = self._applied_bytes
+            self._begin_flush(position)
+
+    def _fail(self, error: StoreFailed) -> None:
+        self._has_failed = True
+        if self._leader is not None:
+            self._leader.on_failed(error)
+
+    # -- flush -------------------------------------------------------------------------------------
+
+    def _wants_flush(self) -> bool:
+        options = self._options
+        is_long = self._applied_bytes - self._flushed_bytes >= options.flush_bytes
+        return is_long or self.unflushed_rows >= options.flush_rows
+
+    def _has_flushed_enough(self) -> bool:
+        options = self._options
+        is_short = self._applied_bytes - self._flushed_bytes < 2 * options.flush_bytes
+        return self._flushing is None or (is_short and self.unflushed_rows < options.flush_rows)
+
+    def _release(self, reached: Position | None) -> None:
+        """Let the log forget what neither the rows nor a peer needs."""
+        assert reached is not None
+        self.flushed, self._flushed_bytes = reached, self._flushing_bytes
+        if self.replica.journal.is_open:
+            self.replica.release(reached.index)
+
+    # -- Owner -------------------------------------------------------------------------------------
+
+    def first_body(self) -> bytes:
+        """See `Owner.first_body`: it changes no rows."""
+        return encode_body(EntryBody(self._now_ms(), [], []))
+
+    def on_committed(self, index: int) -> None:
+        """See `Owner.on_committed`."""
+        self._apply_more()
+
+    def on_serving(self, term: int) -> None:
+        """See `Owner.on_serving`. A leader that took another term goes on where it was."""
+        if self._office is _Office.FOLLOWING:
+            self._office = _Office.TAKING
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        for done in unconfirmed:
+            self.replica.confirm(done)
+        asyncio.get_running_loop().call_soon(self._apply_more)
+
+    def _take_office(self) -> None:
+        """Tell the shard that it leads, once the rows have what was committed before."""
+        is_complete = self.replica.serving and self.applied.index >= self.replica.commit
+        if self._office is _Office.TAKING and is_complete and self._leader is not None:
+            self._office = _Office.LEADING
+            self._leader.on_leading()
+
+    def _make_room(self) -> None:
+        """Propose what waited, and tell the shard if it was refused room."""
+        try:
+            if self.replica.serving:
+                self._propose_more()
+        except StoreFailed:
+            return  # deposed
+        if self._was_full and self.has_room:
+            self.on_room()
+
+    def on_deposed(self) -> None:
+        """See `Owner.on_deposed`."""
+        office, self._office = self._office, _Office.FOLLOWING
+        self._proposals.clear()
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        for done in unconfirmed:
+            done(False)
+        if office is _Office.LEADING and not self._is_over and self._leader is not None:
+            self._leader.on_deposed()
+
+    def on_behind(self, leader: str) -> None:
+        """See `Owner.on_behind`."""
+        self._logger.error("checkpoint_needed", leader=leader, index=self.applied.index)
+
+    # -- looking in --------------------------------------------------------------------------------
+
+    def report(self) -> ReplicaReport:
+        """The replica's present state."""
+        replica = self.replica
+        promise = replica.journal.promise
+        return ReplicaReport(
+            role=replica.role,
+            replica_id=replica.replica_id,
+            term=promise.term,
+            leader_id=promise.leader,
+            is_voter=replica.replica_id in promise.voters,
+            commit=replica.commit,
+            applied=self.applied.index,
+            last_index=replica.log.last_index if replica.journal.is_open else 0,
+            needs_checkpoint=replica.needs_checkpoint,
+            peers=replica.peer_reports(),
+        )
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """Refuse to lead over damaged rows. Raises StoreFailed.
+
+        Rows rebuilt here would differ from those of the other hosts.
+        """
+        raise StoreFailed("rows are damaged: another host leads")
+
+    def cut_off(self) -> None:
+        """Do nothing more: neither the shard nor the rows hear of the replica."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def close(self) -> None:
+        """See `Store.close`. A leader hands over at once."""
+        self._end()
+        await self._end_flushes()
+        try:
+            await self._options.in_thread(self.flush)
+        finally:
+            await self._let_go()
+
+    async def abandon(self) -> None:
+        """See `Store.abandon`."""
+        self._end()
+        await self._end_flushes()
+        await self._let_go()
+
+    def _end(self) -> None:
+        """Take part no longer."""
+        if self._is_over:
+            return
+        self.cut_off()
+        self.on_closing()
+        self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.replica.stop(self._has_stopped)
+
+    def _has_stopped(self) -> None:
+        if not self._stopped.done():
+            self._stopped.set_result(None)
+
+    async def _let_go(self) -> None:
+        await self._stopped
+        await self._options.in_thread(self._rows.close)
+        self._disk.stop()
+
+
+def _nothing() -> None:
+    """The default: nothing carries messages."""

@@ -1,0 +1,37 @@
+"""The report of a replica, for the status of a cluster and for metrics. Frozen plain data."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class PeerReport(msgspec.Struct, frozen=True):
+    """A peer as its leader sees it."""
+
+    name: str
+    replica_id: str
+    """Empty until it has promised the leader's term."""
+    matched: int
+    """Up to this index its log is the leader's, and durable."""
+    is_voter: bool
+    heard_s: float | None
+    """Seconds since it last answered, None if it has not in this term."""
+
+
+class ReplicaReport(msgspec.Struct, frozen=True):
+    """One host's replica of one shard."""
+
+    role: str
+    replica_id: str
+    term: int
+    """The term that it has promised."""
+    leader_id: str
+    """The replica that leads in this term."""
+    is_voter: bool
+    commit: int
+    applied: int
+    """The last Entry that its rows have."""
+    last_index: int
+    needs_checkpoint: bool
+    peers: list[PeerReport]
+    """Only the leader knows them."""

@@ -1,0 +1,116 @@
+"""Answers on their way out of a shard."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from storage.engines.store import SharedStore
+from storage.rows.changes import Changes
+from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.model import Receipt, Request
+from visibility.contract.operations import ReturnMessages
+from visibility.contract.outcomes import Deliveries
+from visibility.rules.turn import NO_MESSAGES, Answers, Notice
+from visibility.state.waiters import OnAnswer
+
+_LATE = 4
+"""A receive is late after this part of its visibility timeout."""
+_LATE_MS_MIN = 1_000 // _LATE
+"""No receive is late before: the shortest visibility timeout is a second."""
+
+
+class NotDecided(ServiceUnavailable):
+    """The request was certainly not decided here: another host may be asked."""
+
+
+class UnderWay(NamedTuple):
+    """An Entry that was appended and not committed yet, and the answers that wait for it."""
+
+    changes: Changes
+    answers: Answers
+    stamp_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    answers: Answers
+    seen: UnderWay | None
+    """The last Entry under way that the Turn saw."""
+
+
+class Unconfirmed:
+    """Answers of Turns without changes, until a majority has confirmed the term."""
+
+    def __init__(self, under_way: deque[UnderWay], release: Callable[[Answers], None]) -> None:
+        self._under_way = under_way
+        self._release = release
+        self._held: list[_Held] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def hold(self, answers: Answers, store: SharedStore) -> None:
+        """Hold the answers of the last Turn until then, and until all that it saw is committed."""
+        if answers:
+            held = _Held(answers, self._under_way[-1] if self._under_way else None)
+            self._held.append(held)
+            store.confirm(partial(self._confirmed, held))
+
+    def take_all(self) -> Answers:
+        """Take the answers out: they must not leave."""
+        taken = [each for held in self._held for each in held.answers]
+        self._held.clear()
+        return taken
+
+    def _confirmed(self, held: _Held, is_leader: bool) -> None:
+        if not is_leader or held not in self._held:
+            return  # the shard is deposed
+        self._held.remove(held)
+        for entry in self._under_way:
+            if entry is held.seen:
+                entry.answers.extend(held.answers)
+                return
+        self._release(held.answers)
+
+
+def notice(told: Notice, log: structlog.stdlib.BoundLogger) -> None:
+    """Write a line of the log."""
+    if told.error is not None:
+        log.error(told.event, exc_info=told.error, **told.fields)
+    elif told.is_damage:
+        log.error(told.event, **told.fields)
+    else:
+        log.info(told.event, **told.fields)
+
+
+def in_time(entry: UnderWay, now_ms: int, submit: Callable[[Request, OnAnswer], object]) -> Answers:
+    """The answers, with receives that are late empty; their messages are given back."""
+    if now_ms - entry.stamp_ms < _LATE_MS_MIN:
+        return entry.answers
+    answers: Answers = []
+    for ticket, answer in entry.answers:
+        if isinstance(answer, Deliveries) and _is_late(answer, entry.stamp_ms, now_ms):
+            submit(returning(ticket.request, answer), lambda returned: None)
+            answer = NO_MESSAGES
+        answers.append((ticket, answer))
+    return answers
+
+
+def _is_late(deliveries: Deliveries, stamp_ms: int, now_ms: int) -> bool:
+    left_ms = min((lease.visible_at_ms - stamp_ms for lease in deliveries.leases), default=0)
+    return left_ms > 0 and (now_ms - stamp_ms) * _LATE > left_ms
+
+
+def returning(request: Request, deliveries: Deliveries) -> Request:
+    """The request that gives the messages of a receive back."""
+    receipts = tuple(
+        Receipt(lease.original_sequence or lease.sequence, lease.receive_count)
+        for lease in deliveries.leases
+    )
+    return Request(ReturnMessages(), request.queue, request.caller, request.request_id, receipts)

@@ -1,0 +1,345 @@
+"""Hosts with real shards over replicated stores, on simulated time, disks, rows and network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from cluster.replication import Leadership
+from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of
+from cluster.replication.messages import Message, decode_message, encode_message
+from cluster.replication.replicated_store import ReplicatedStore
+from cluster.shards.clock import SystemClock
+from cluster.shards.report import Phase
+from cluster.shards.shard import Shard
+from cluster.tests.replication.coordination import Coordination, HostLeadership
+from cluster.tests.replication.host import TIMING, WALL_S
+from cluster.tests.replication.network import SimulatedNetwork
+from cluster.tests.simulation.disk import LifeDisk, WatchedDisk
+from cluster.tests.simulation.rows import RowFiles, SimulatedRows
+from cluster.tests.simulation.worker import SimulatedEntropy
+from storage.engines.durable import StoreOptions
+from storage.engines.store import StoreFailed
+from storage.tests.simulated_disk import PowerCut
+from visibility.contract.errors import QueueError
+from visibility.contract.model import Request
+from visibility.contract.outcomes import Answer
+from visibility.tests.prepared import KnownQueues
+
+SHARD = 0
+
+
+class Process:
+    """One life of a host. It is its own `Messages`."""
+
+    def __init__(self, host: ShardHost) -> None:
+        self.host = host
+        self.disk = LifeDisk(host.disk)
+        self.rows: SimulatedRows | None = None
+        self.store: ReplicatedStore | None = None
+        self._random = Random(host.random.getrandbits(64))
+        self._on_message: OnMessage | None = None
+        entropy = SimulatedEntropy(Random(host.random.getrandbits(64)))
+        cluster = host.cluster
+        self.clock = SystemClock(wall=host.wall_s, monotonic=host.monotonic_s)
+        self._stores = ReplicatedStores(
+            host.name,
+            self,
+            leadership_of=self._leadership_of,
+            log_id_of=lambda number: cluster.log_id,
+            peers=partial(cluster.others, host.name),
+            options=cluster.options._replace(in_thread=self._in_thread),
+            clock=self.clock,
+            entropy=entropy,
+            timing=cluster.timing,
+        )
+        self.shard = Shard(
+            SHARD,
+            open_store=self._open,
+            clock=self.clock,
+            entropy=entropy,
+            definitions=cluster.queues,
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """True once nothing it does reaches the disk, a peer or a client."""
+        return self.disk.is_over
+
+    async def start(self) -> None:
+        """Start the shard; a disk that fails ends the process again."""
+        try:
+            await self.shard.start()
+        except PowerCut:
+            self.host.crash(is_power_loss=True)
+        except StoreFailed:
+            self.host.crash(is_power_loss=False)
+
+    def end(self) -> None:
+        """A crash: cut it off from everything."""
+        self.disk.is_over = True
+        self.shard.end_long_polls()  # so that it does not open its store again
+        if self.store is not None:
+            self.store.cut_off()
+        if self.rows is not None:
+            self.rows.crash()
+
+    async def _open(self) -> ReplicatedStore:
+        self.disk.list(self.host.folder)  # raises if this life is over
+        rows = self.rows = SimulatedRows(self.host.folder, self.host.files, self._random)
+        self.store = await self._stores.assemble(SHARD, rows, self.disk)
+        return self.store
+
+    async def _in_thread(self, work: Callable[[], object]) -> None:
+        """The work happens at some moment between now and the end."""
+        longest_s = self.host.cluster.thread_s_max
+        await asyncio.sleep(self._random.uniform(0, longest_s / 2))
+        if self.is_over:
+            await asyncio.get_running_loop().create_future()
+        work()
+        await asyncio.sleep(self._random.uniform(0, longest_s / 2))
+
+    def _leadership_of(self, number: int) -> Leadership:
+        return HostLeadership(self.host.cluster.coordination, self.host.name, self._enter)
+
+    def _enter(self, work: Callable[[], None]) -> None:
+        if not self.is_over:
+            work()
+
+    # -- Messages ----------------------------------------------------------------------------------
+
+    def join(self, shard: int, on_message: OnMessage) -> None:
+        self._on_message = on_message
+
+    def leave(self, shard: int) -> None:
+        self._on_message = None
+
+    def send(self, host: str, shard: int, body: bytes) -> None:
+        if not self.is_over:
+            self.host.cluster.network.send(self.host.name, host, decode_message(body))
+
+    def receive(self, sender: str, message: Message) -> None:
+        """A message arrives."""
+        if not self.is_over and self._on_message is not None:
+            self._on_message(sender, encode_message(message))
+
+
+class ShardHost:
+    """Everything that outlives the process: disk, rows and clocks."""
+
+    def __init__(self, cluster: ShardCluster, name: str, random: Random) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.random = random
+        self.folder = Path(f"/{name}/shard-{SHARD}")
+        self.disk = WatchedDisk(Random(random.getrandbits(64)))
+        self.disk.on_cut = partial(self.crash, is_power_loss=True)
+        self.files = RowFiles()
+        self.process: Process | None = None
+        self.lives = 0
+        self.ahead_s = 0.0
+        """Of its wall clock."""
+        self.speed = 1.0
+        """Of its monotonic clock."""
+        self._starting: asyncio.Task[None] | None = None
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the process."""
+        self.lives += 1
+        self.process = Process(self)
+        self._starting = asyncio.create_task(self.process.start())
+        self.cluster.note(f"{self.name} starts")
+
+    def crash(self, *, is_power_loss: bool) -> None:
+        """End the process."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        self.cluster.note(f"{self.name} {'power loss' if is_power_loss else 'kill -9'}")
+        process.end()
+        if is_power_loss:
+            self.disk.crash()
+        else:
+            self.disk.kill()
+        self.cluster.ended(self)
+
+    async def stop(self) -> None:
+        """Stop cleanly."""
+        process = self.process
+        assert process is not None
+        await process.shard.stop()
+        process.end()
+        self.process = None
+        self.disk.kill()
+        self.cluster.ended(self)
+
+    # -- looking in --------------------------------------------------------------------------------
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None
+
+    @property
+    def shard(self) -> Shard:
+        assert self.process is not None
+        return self.process.shard
+
+    @property
+    def store(self) -> ReplicatedStore:
+        assert self.process is not None
+        assert self.process.store is not None
+        return self.process.store
+
+    @property
+    def leads(self) -> bool:
+        return self.process is not None and self.process.shard.phase is Phase.LEADING
+
+    @property
+    def rows(self) -> dict[bytes, bytes]:
+        """The rows as they are read."""
+        assert self.process is not None
+        assert self.process.rows is not None
+        return self.process.rows.rows
+
+    def state(self) -> str:
+        """For a message."""
+        if self.process is None:
+            return f"{self.name} down"
+        if self.process.store is None:
+            return f"{self.name} starts"
+        report = self.process.store.report()
+        return (
+            f"{self.name} {self.process.shard.phase} {report.role} term {report.term} "
+            f"applied {report.applied} of {report.last_index}"
+        )
+
+    # -- clocks ------------------------------------------------------------------------------------
+
+    def monotonic_s(self) -> float:
+        return asyncio.get_running_loop().time() * self.speed
+
+    def wall_s(self) -> float:
+        return WALL_S + asyncio.get_running_loop().time() + self.ahead_s
+
+
+class Reply:
+    """What became of a request."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer | QueueError] = []
+        self.answered = asyncio.Event()
+
+    def take(self, answer: Answer | QueueError) -> None:
+        self.answers.append(answer)
+        self.answered.set()
+
+
+class ShardCluster:
+    """Hosts, network and coordination of one shard."""
+
+    def __init__(
+        self, random: Random, *, size: int = 3, options: StoreOptions | None = None
+    ) -> None:
+        self.random = random
+        self.log_id = random.randbytes(16)
+        self.queues = KnownQueues()
+        self.timing = TIMING
+        self.options = options or StoreOptions(segment_bytes=64 << 10)
+        self.thread_s_max = 0.01
+        self.lines: list[str] = []
+        """All that happened."""
+        self.ended: Callable[[ShardHost], object] = _nothing
+        """Called when a process has ended."""
+        self.names = [f"h{number}" for number in range(1, size + 1)]
+        self.network = SimulatedNetwork(Random(random.getrandbits(32)), self._deliver)
+        self.coordination = Coordination(Random(random.getrandbits(32)))
+        self.hosts = {
+            name: ShardHost(self, name, Random(random.getrandbits(32))) for name in self.names
+        }
+
+    def others(self, name: str) -> list[str]:
+        return [other for other in self.names if other != name]
+
+    def note(self, text: str) -> None:
+        self.lines.append(f"{asyncio.get_running_loop().time():.4f} {text}")
+
+    def _deliver(self, to: str, sender: str, message: Message) -> None:
+        process = self.hosts[to].process
+        if process is not None:
+            process.receive(sender, message)
+
+    def start(self) -> None:
+        """Found the cluster, and start its hosts."""
+        entropy = SimulatedEntropy(Random(self.random.getrandbits(64)))
+        voters = {
+            replica_id_of(host.folder, entropy, host.disk): host.name
+            for host in self.hosts.values()
+        }
+        self.coordination.found(self.log_id, voters)
+        for host in self.hosts.values():
+            host.start()
+
+    # -- stories -----------------------------------------------------------------------------------
+
+    async def until(self, holds: Callable[[], bool], patience_s: float = 60.0) -> None:
+        """Wait until it is so."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + patience_s
+        while not holds():
+            assert loop.time() < end, [host.state() for host in self.hosts.values()]
+            await asyncio.sleep(0.02)
+
+    def leading(self, *, but: ShardHost | None = None) -> ShardHost | None:
+        hosts = self.hosts.values()
+        return next((host for host in hosts if host.leads and host is not but), None)
+
+    async def leader(self, *, but: ShardHost | None = None) -> ShardHost:
+        """Whoever leads, soon."""
+        await self.until(lambda: self.leading(but=but) is not None)
+        found = self.leading(but=but)
+        assert found is not None
+        return found
+
+    def ask(self, host: ShardHost, request: Request) -> Reply:
+        """Ask this host's shard."""
+        reply = Reply()
+        host.shard.submit(request, reply.take)
+        return reply
+
+    async def answer(self, host: ShardHost, request: Request) -> Answer | QueueError:
+        """The only answer of this host's shard."""
+        reply = self.ask(host, request)
+        await asyncio.wait_for(reply.answered.wait(), 60)
+        (answer,) = reply.answers
+        return answer
+
+    def isolate(self, host: ShardHost) -> None:
+        """Cut it from its peers and from coordination."""
+        for other in self.names:
+            self.network.cut.update({(host.name, other), (other, host.name)})
+        self.coordination.unreachable.add(host.name)
+
+    def heal(self) -> None:
+        self.network.cut.clear()
+        self.coordination.end_faults()
+
+    async def alike(self) -> None:
+        """All hosts have applied the same Entries, all that there are."""
+
+        def are_alike() -> bool:
+            if not all(host.process and host.process.store for host in self.hosts.values()):
+                return False
+            places = {host.store.applied for host in self.hosts.values()}
+            leader = self.leading()
+            return leader is not None and places == {leader.store.replica.log.last}
+
+        await self.until(are_alike)
+
+
+def _nothing(host: ShardHost) -> None:
+    """Nobody watches."""

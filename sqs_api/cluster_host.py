@@ -1,0 +1,180 @@
+"""ClusterHost: this host's part in a cluster.
+
+join      through etcd, as a member of the cluster; its shards' logs are known from then on
+route     requests to the host that leads their shard
+connect   with the other hosts, once the shards are open
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+
+from cluster.catalog.catalog import Catalog
+from cluster.coordination.etcd_coordination import EtcdCoordination
+from cluster.coordination.etcd_wire import HttpWire
+from cluster.members.folder import open_identity, save_identity
+from cluster.members.host_lease import HostLease
+from cluster.members.leader_view import LeaderView
+from cluster.members.membership import Me, Membership
+from cluster.members.records import Cluster
+from cluster.members.shard_keys import ShardKeys
+from cluster.peers.forwarded import ForwardedRequests
+from cluster.peers.forwarding import PeerRouter
+from cluster.peers.network import Address
+from cluster.peers.settings import Channel, ForwardingSettings, PeerSettings
+from cluster.peers.shard_messages import ShardMessages
+from cluster.peers.spreading import Spreading
+from cluster.peers.transport import Transport
+from cluster.replication.hosting import ReplicatedStores, replica_id_of
+from cluster.shards.clock import Clock, Entropy
+from cluster.shards.router import Router
+from cluster.shards.shard import Shard
+from sqs_api.periodic import Periodic
+from sqs_api.settings.membership import MemberSettings, etcd_context, open_network
+from storage.engines.durable import StoreOptions
+
+PREFIX = "holdfast/"
+"""Of all records in etcd; the cluster's name follows."""
+_CERTIFICATES_CHECK_S = 5.0
+
+
+class ClusterHost:
+    """Belongs to the event loop's thread. Call `join`, `route`, `connect`, `begin`."""
+
+    membership: Membership
+    leaders: LeaderView
+    stores: ReplicatedStores
+
+    def __init__(
+        self,
+        member: MemberSettings,
+        *,
+        data: Path,
+        clock: Clock,
+        entropy: Entropy,
+        opened: AsyncExitStack,
+    ) -> None:
+        """`opened` closes everything opened here, last first. Raises MembershipRefused."""
+        self._member = member
+        self._data = data
+        self._clock = clock
+        self._entropy = entropy
+        self._opened = opened
+        self._settings = PeerSettings()
+        self._network = open_network(member, self._settings, clock.monotonic_s)
+        self._etcd_tls = etcd_context(member)
+        self._root: EtcdCoordination
+        self._transport: Transport
+
+    # -- join --------------------------------------------------------------------------------------
+
+    async def join(self, folders: Mapping[int, Path], options: StoreOptions) -> None:
+        """Become a member; waits for etcd and for the founding hosts.
+
+        Raises MembershipRefused, LeadersUnknown.
+        """
+        member = self._member
+        self._root = EtcdCoordination(
+            member.etcd,
+            HttpWire(self._etcd_tls),
+            prefix=f"{PREFIX}{member.cluster}/",
+            name=member.host,
+            clock=self._clock,
+            entropy=self._entropy,
+        )
+        self._opened.push_async_callback(self._root.close)
+        lease = HostLease(self._root)
+        self._opened.push_async_callback(lease.release)
+        cluster = await self._join(lease, folders)
+        leaders = self._root.below("leaders/")
+        self.leaders = LeaderView(leaders, cluster.shards)
+        await self.leaders.begin()
+        self._open_transport(cluster)
+        self.stores = ReplicatedStores(
+            member.host,
+            ShardMessages(self._transport),
+            leadership_of=ShardKeys(leaders, lease).of_shard,
+            log_id_of=cluster.log_ids.__getitem__,
+            peers=lambda: list(self.membership.peers),
+            options=options,
+            clock=self._clock,
+            entropy=self._entropy,
+        )
+
+    async def _join(self, lease: HostLease, folders: Mapping[int, Path]) -> Cluster:
+        member = self._member
+        me = Me(
+            name=member.host,
+            peer_address=member.peer_address,
+            version=metadata.version("holdfast"),
+            founders=member.founders,
+            shards=len(folders),
+        )
+        self.membership = Membership(
+            me,
+            open_identity(self._data, self._entropy),
+            root=self._root,
+            records=self._root.below("members/"),
+            lease=lease,
+            entropy=self._entropy,
+            save=partial(save_identity, self._data),
+            replica_ids=partial(self._replica_ids, folders),
+        )
+        self._opened.push_async_callback(self.membership.close)
+        return await self.membership.join()
+
+    def _replica_ids(self, folders: Mapping[int, Path], shards: int) -> list[str]:
+        return [replica_id_of(folders[number], self._entropy) for number in range(shards)]
+
+    def _open_transport(self, cluster: Cluster) -> None:
+        self._transport = Transport(
+            cluster=cluster.cluster_id,
+            host=self._member.host,
+            log_ids=lambda: dict(enumerate(cluster.log_ids)),
+            network=self._network,
+            settings=self._settings,
+            clock=self._clock,
+            entropy=self._entropy,
+        )
+        self._opened.push_async_callback(self._transport.stop)
+
+    # -- route -------------------------------------------------------------------------------------
+
+    def coordination(self, folder: str) -> EtcdCoordination:
+        """The cluster's records below a folder, such as `catalog/`."""
+        return self._root.below(folder)
+
+    def route(self, catalog: Catalog, shards: Iterable[Shard]) -> Router:
+        """The router over this host's shards, which asks other hosts where they lead."""
+        router = PeerRouter(
+            shards,
+            transport=self._transport,
+            leaders=self.leaders,
+            view=catalog,
+            settings=ForwardingSettings(),
+            clock=self._clock,
+            entropy=self._entropy,
+        )
+        decided = ForwardedRequests(router.shards, self.leaders, catalog)
+        self._transport.serve(Channel.REQUESTS, decided.service)
+        catalog.spread = Spreading(self._transport, catalog).spread
+        return router
+
+    # -- connect -----------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Listen for the other hosts and connect to them. Raises OSError."""
+        await self._transport.start(self._member.peer_listen)
+        self.membership.subscribe(self._set_peers)
+        self._set_peers(self.membership.peers)
+
+    def _set_peers(self, peers: Mapping[str, Address]) -> None:
+        self._transport.set_peers(peers)
+
+    def begin(self, periodic: Periodic) -> None:
+        """Start periodic work."""
+        periodic.every(_CERTIFICATES_CHECK_S, self._transport.reload)

@@ -1,0 +1,112 @@
+"""FlushedRows: rows that are made durable from time to time; then the log may forget their Entries.
+
+A flush begins at a size of the live log or a number of row changes; while the log is twice as long,
+the shard waits for the flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from storage.engines.store import StoreFailed
+from storage.log import Position
+from storage.rows.stored_rows import CHANGED_BYTES_MAX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from storage.engines.durable import RowStore, StoreOptions
+
+_TURNS_IN_SEGMENT = 4
+"""A Turn takes requests up to this part of a segment: the last of them may double its Entry."""
+_FILES_CHECK_S = 5.0
+"""Interval of checking for live files changed by a compaction."""
+
+
+class FlushedRows:
+    """The common part of stores over `RowStore`. `flush` and `checkpoint` are for any thread."""
+
+    def __init__(self, rows: RowStore, options: StoreOptions) -> None:
+        self.folder = rows.folder
+        self.turn_bytes_max = min(CHANGED_BYTES_MAX, options.segment_bytes // _TURNS_IN_SEGMENT)
+        self.came_back_shorter = False
+        self.unflushed_rows = 0
+        """Row changes since the last flush began, including those replayed by a start."""
+        self.get, self.get_many, self.scan = rows.get, rows.get_many, rows.scan
+        self.on_room: Callable[[], object] = _nothing
+        """Called when `has_room` may be true again."""
+        self._rows = rows
+        self._options = options
+        self._flushing: asyncio.Task[None] | None = None
+        self._files_timer: asyncio.TimerHandle | None = None
+        self._noting_files: asyncio.Task[None] | None = None
+        self._logger = structlog.get_logger("store").bind(folder=str(self.folder))
+
+    def _release(self, reached: Position | None) -> None:
+        """The rows hold all Entries up to this one durably."""
+        raise NotImplementedError
+
+    # -- flush -------------------------------------------------------------------------------------
+
+    def _begin_flush(self, reached: Position | None) -> None:
+        """Make the rows durable, which hold all Entries up to `reached`."""
+        self._flushing = asyncio.create_task(self._flush(reached, self.unflushed_rows))
+        self.unflushed_rows = 0
+
+    async def _flush(self, reached: Position | None, changed_rows: int) -> None:
+        """Make the rows durable, then let the log forget their Entries. A failure is retried at the
+        next Entry."""
+        try:
+            await self._options.in_thread(self.flush)
+            self._release(reached)
+        except StoreFailed as error:
+            self.unflushed_rows += changed_rows
+            self._logger.error("rows_not_flushed", error=str(error))
+        finally:
+            self._flushing = None
+            self.on_room()
+
+    def _check_files_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._files_timer = loop.call_later(_FILES_CHECK_S, self._check_files)
+
+    def _check_files(self) -> None:
+        """Note the files again if a compaction changed them."""
+        self._files_timer = None
+        if self._noting_files is None:
+            self._noting_files = asyncio.create_task(self._note_files())
+
+    async def _note_files(self) -> None:
+        try:
+            await self._options.in_thread(self._rows.note_files)
+        finally:
+            self._noting_files = None
+
+    # -- copy --------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """See `RocksRows.flush`."""
+        self._rows.flush()
+
+    def checkpoint(self, folder: Path) -> None:
+        """See `RocksRows.checkpoint`."""
+        self._rows.checkpoint(folder)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    async def _end_flushes(self) -> None:
+        """Begin nothing more, and wait for what is under way."""
+        if self._files_timer is not None:
+            self._files_timer.cancel()
+            self._files_timer = None
+        for task in (self._flushing, self._noting_files):
+            if task is not None:
+                await asyncio.wait([task])
+
+
+def _nothing() -> None:
+    """The default: nothing waits for room."""
