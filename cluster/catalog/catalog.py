@@ -20,7 +20,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 
@@ -50,6 +50,8 @@ _TRIES = 10
 
 _SHOWN_S = 10.0
 """Bound of the time after which the watch reports a change that was committed."""
+_CAUGHT_UP_S = 5.0
+"""Bound of the time for which requests wait for the view to catch up."""
 
 OnQueueChange = Callable[[QueueChange], None]
 Spread = Callable[[int], Awaitable[None]]
@@ -88,6 +90,9 @@ class Catalog(QueueView):
         """In a cluster: called with the revision of each change before its action returns."""
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         """Revisions that actions wait for."""
+        self._catching_up: list[Callable[[], None]] = []
+        """Whom the next mark is for, see `when_caught_up`."""
+        self._marking: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("catalog")
 
     @classmethod
@@ -133,6 +138,9 @@ class Catalog(QueueView):
 
     async def close(self) -> None:
         """Stop watching, close the coordination."""
+        if self._marking is not None:
+            self._marking.cancel()
+            await asyncio.wait([self._marking])
         await self._coordination.close()
 
     # -- the watch ---------------------------------------------------------------------------------
@@ -174,7 +182,22 @@ class Catalog(QueueView):
             self._awaited.remove(awaited)
 
     def when_caught_up(self, then: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_later(0.05, then)
+        """See `View`. One mark serves all that wait when it is made."""
+        self._catching_up.append(then)
+        if self._marking is None or self._marking.done():
+            self._marking = asyncio.get_running_loop().create_task(self._mark())
+
+    async def _mark(self) -> None:
+        """Commit nothing, and wait for the report of that: it comes behind all before it."""
+        while self._catching_up:
+            waiting, self._catching_up = self._catching_up, []
+            with suppress(TimeoutError, ServiceUnavailable):
+                async with asyncio.timeout(_CAUGHT_UP_S):
+                    outcome = await self._coordination.commit(Transaction({}, {}))
+                    if isinstance(outcome, Done):
+                        await self.shown(outcome.revision)
+            for then in waiting:
+                asyncio.get_running_loop().call_soon(then)
 
     # -- write -------------------------------------------------------------------------------------
 

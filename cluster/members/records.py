@@ -96,6 +96,12 @@ class Members(NamedTuple):
     removed: Mapping[str, str]
     """Ids of removed hosts by name."""
 
+    def able_to_lead(self) -> list[str]:
+        """Names of the hosts that run and are not drained."""
+        return sorted(
+            name for name in self.alive if name in self.hosts and not self.hosts[name].is_drained
+        )
+
 
 def read_members(records: Mapping[str, bytes]) -> Members:
     """The members by their records. Raises msgspec.MsgspecError."""

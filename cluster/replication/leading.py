@@ -144,6 +144,22 @@ class Leading:
         size = sum(size for _, size in self._sizes)
         return len(self._sizes) < UNDER_WAY_MAX and size < UNDER_WAY_BYTES
 
+    @property
+    def is_idle(self) -> bool:
+        """True if nobody waits for an Entry or a confirmation."""
+        return not self._sizes and not self._waiting
+
+    def caught_up(self) -> list[str]:
+        """Voters of this term whose logs lack little."""
+        log, bytes_max = self._replica.log, self._replica.timing.head_start_bytes
+        return [
+            peer.name
+            for peer in self._peers.values()
+            if peer.replica_id in self._voters.voters
+            and peer.matched >= self._first
+            and log.bytes_above(peer.matched) <= bytes_max
+        ]
+
     def append(self, body: bytes, queue_ids: Sequence[int]) -> int:
         """Append an Entry, sync it and ship it meanwhile. Raises as `Log.append` does."""
         replica = self._replica
@@ -376,7 +392,8 @@ class Leading:
             for peer in self._peers.values()
             if peer.replica_id and peer.matched >= peer.goal
         }
-        wanted = next_voters(voters.voters, caught_up)
+        replica = self._replica
+        wanted = next_voters(voters.voters, caught_up, {replica.name, *replica.peers})
         if wanted is not None:
             self._write(VoterSet(self.term + 1, wanted, tuple(sorted(voters.voters))))
 

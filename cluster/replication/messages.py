@@ -6,6 +6,7 @@
     leads   Append    → Appended | Refused    Entries, as the bytes of their records
             Heartbeat → Alive | Refused       the commit index, and the term confirmed
             Behind                            only a checkpoint helps
+            HandOver                          take the key: it is free
 
 A message may be lost, late, repeated or out of order. Pure.
 """
@@ -137,6 +138,13 @@ class Behind(msgspec.Struct, frozen=True, array_like=True, tag=12):
     start: int
 
 
+class HandOver(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """The leader has given up the key so that the receiver leads."""
+
+    term: int
+    """The leader's last one."""
+
+
 Message = (
     Ask
     | Standing
@@ -150,6 +158,7 @@ Message = (
     | Fetch
     | Fetched
     | Behind
+    | HandOver
 )
 
 encode_message = msgspec.msgpack.Encoder().encode

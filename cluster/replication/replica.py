@@ -30,8 +30,9 @@ from cluster.replication.following import Following
 from cluster.replication.journal import Journal
 from cluster.replication.leadership import Holder, Leadership, Renewal, Seen
 from cluster.replication.leading import Leading
-from cluster.replication.messages import Message
+from cluster.replication.messages import HandOver, Message
 from cluster.replication.report import PeerReport
+from cluster.replication.succession import Succession
 from cluster.replication.voters import VoterSet
 from storage.log import LogFailed, LogFull, NotNext, Position, ReplicaLog
 
@@ -77,6 +78,7 @@ class Replica:
         self._retry_at: float | None = None
         self._on_stopped: Callable[[], None] | None = None
         self._following = Following(self)
+        self.succession = Succession(self)
         self.logger = structlog.get_logger("replica").bind(replica=name)
         journal.on_synced = self._synced
         journal.on_failed = self.fail
@@ -108,7 +110,18 @@ class Replica:
     @property
     def has_room(self) -> bool:
         """False while as much is under way as may be."""
-        return self._leading is not None and self._leading.has_room
+        leading = self._leading
+        return leading is not None and leading.has_room and not self.succession.is_handing_over
+
+    @property
+    def is_idle(self) -> bool:
+        """True for a leader to whom nothing is under way."""
+        return self._leading is not None and self._leading.is_idle
+
+    @property
+    def caught_up(self) -> list[str]:
+        """Peers to which this leader could hand over."""
+        return self._leading.caught_up() if self._leading is not None else []
 
     @property
     def _leading(self) -> Leading | None:
@@ -128,7 +141,7 @@ class Replica:
     def propose(self, body: bytes, queue_ids: Sequence[int] = ()) -> int:
         """Append an Entry and ship it; returns its index. Raises NotServing, LogFull, LogFailed."""
         leading = self._leading
-        if leading is None or not leading.is_serving or not leading.has_room:
+        if leading is None or not leading.is_serving or not self.has_room:
             raise NotServing
         try:
             return leading.append(body, queue_ids)
@@ -304,6 +317,7 @@ class Replica:
             return
         self.journal.note()
         self._renew(now)
+        self.succession.tick()
         if self._part is not None:
             self.guarded(self._part.tick)
         elif self._is_due(now):
@@ -312,21 +326,27 @@ class Replica:
             self.leadership.read(self._seen)
 
     def _is_due(self, now: float) -> bool:
-        silent = now - self._following.heard_at >= self.timing.silence_s
+        if self._is_reading_key or now < self._not_before:
+            return False
         again = now - self._read_at >= self.timing.read_s
-        return silent and again and now >= self._not_before and not self._is_reading_key
+        return self.succession.is_invited or (again and self._is_silent(now))
+
+    def _is_silent(self, now: float) -> bool:
+        return now - self._following.heard_at >= self.timing.silence_s
 
     def _seen(self, seen: Seen | Unavailable) -> None:
         self._is_reading_key = False
         if isinstance(seen, Unavailable) or self._part is not None or self._recovery is not None:
             return
-        if self.now() - self._following.heard_at < self.timing.silence_s:
+        succession = self.succession
+        succession.key_seen(is_free=seen.holder is None, heard_at=self._following.heard_at)
+        if not (succession.is_invited or self._is_silent(self.now())):
             return
         if seen.holder is not None and seen.holder.name == self.name:
             # From a life before this one, or a transaction of unknown outcome: its term is spent.
             self.leadership.release(seen.holder)
             self._read_at -= self.timing.read_s
-        elif seen.holder is None and not self.needs_checkpoint:
+        elif seen.holder is None and not self.needs_checkpoint and succession.may_lead():
             self._part = Asking(self, seen)
             self._part.begin()
 
@@ -347,6 +367,9 @@ class Replica:
     def receive(self, sender: str, message: Message) -> None:
         """Take a message of a peer."""
         if self._recovery is not None:
+            return
+        if isinstance(message, HandOver):
+            self.succession.invite(message)
             return
         handler = self._following.handler(message)
         if handler is not None:

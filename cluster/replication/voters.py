@@ -44,16 +44,24 @@ def reached_by_majority(reached: Mapping[str, int], voters: Collection[str]) -> 
     return numbers[len(voters) // 2] if numbers else 0
 
 
-def next_voters(voters: Voters, caught_up: Voters) -> Voters | None:
-    """The next set, by one voter different, if a replica that has caught up is to be a voter.
+def next_voters(voters: Voters, caught_up: Voters, hosts: Collection[str]) -> Voters | None:
+    """The next set, by one voter different, if it is to change.
 
-    On a host whose disk was replaced the lost replica goes first.
+    Voters of hosts that were removed go first, then the replicas that are lost on a host whose disk
+    was replaced; a replica that has caught up becomes a voter.
     """
+    removed = [voter for voter, name in sorted(voters.items()) if name not in hosts]
+    if removed and len(voters) > 1:
+        return _without(voters, removed[0])
     for replica_id, name in sorted(caught_up.items()):
         if replica_id in voters:
             continue
         lost = [voter for voter, its_name in voters.items() if its_name == name]
         if lost and len(voters) > 1:
-            return {voter: host for voter, host in voters.items() if voter != lost[0]}
+            return _without(voters, lost[0])
         return {**voters, replica_id: name}
     return None
+
+
+def _without(voters: Voters, dropped: str) -> Voters:
+    return {voter: name for voter, name in voters.items() if voter != dropped}

@@ -191,6 +191,18 @@ async def test_more_queues_end_their_window_than_fit_into_a_transaction(
     await catalogs.agree()
 
 
+async def test_a_host_that_catches_up_shows_what_another_one_made(catalogs: Catalogs) -> None:
+    one, other = catalogs.one, catalogs.other
+    for number in range(5):
+        queue = await one.create_queue(owner(f"q{number}"), {}, {})
+        shown = asyncio.Event()
+
+        other.when_caught_up(shown.set)
+        await shown.wait()
+
+        assert other.queue_of_id(queue.queue_id) == queue
+
+
 # -- on the model ----------------------------------------------------------------------------------
 
 

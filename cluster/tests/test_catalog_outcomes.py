@@ -12,6 +12,7 @@ from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import Kind, QueueChange
 from cluster.catalog.records import queue_key
 from cluster.coordination.coordination import Transaction
+from cluster.peers.leaders import View
 from cluster.tests.catalog_file import owner
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets, virtual
@@ -157,3 +158,53 @@ async def test_an_action_does_not_wait_for_ever_for_a_watch_that_is_away() -> No
     coordination.report()
 
     assert (await catalog.create_queue(owner("q"), {}, {})).queue_id == 1, "it was made"
+
+
+# -- catching up -----------------------------------------------------------------------------------
+
+IMPLEMENTATION: type[View] = Catalog
+"""Checked by the type checker."""
+
+
+async def test_a_view_has_caught_up_when_it_shows_what_was_committed_before() -> None:
+    coordination = MemoryCoordination()
+    one = await opened(coordination)
+    shown: list[int] = []
+    await one.create_queue(owner("q"), {}, {})
+    coordination.held_back = []
+    await coordination.commit(Transaction({}, {queue_key(owner("q")): None}))
+
+    for _ in range(3):
+        one.when_caught_up(lambda: shown.append(len(one)))
+    await settled()
+    assert shown == []
+    marks = coordination.revision
+    coordination.report()
+    await settled()
+
+    assert shown == [0, 0, 0]
+    assert coordination.revision == marks, "one mark serves all of them"
+    one.when_caught_up(lambda: shown.append(-1))
+    assert shown[-1] == 0, "later, not at once"
+    await settled()
+    assert shown[-1] == -1
+    await one.close()
+
+
+@virtual
+async def test_who_waits_for_a_view_to_catch_up_waits_for_a_bounded_time() -> None:
+    coordination = MemoryCoordination()
+    one = await opened(coordination)
+    loop = asyncio.get_running_loop()
+    called: list[float] = []
+
+    coordination.held_back = []
+    one.when_caught_up(lambda: called.append(loop.time()))
+    await asyncio.sleep(6)
+    coordination.report()
+    coordination.is_away = True
+    one.when_caught_up(lambda: called.append(loop.time()))
+    await asyncio.sleep(1)
+
+    assert called == [5.0, 6.0]
+    await one.close()

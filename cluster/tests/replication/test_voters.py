@@ -6,11 +6,12 @@ from itertools import combinations
 
 import pytest
 
-from cluster.replication.messages import Append, Ask, decode_message, encode_message
+from cluster.replication.messages import Append, Ask, HandOver, decode_message, encode_message
 from cluster.replication.voters import VoterSet, latest, next_voters, reached_by_majority
 from storage.log import Position
 
 ABC = {"a": "h1", "b": "h2", "c": "h3"}
+HOSTS = set(ABC.values())
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
@@ -60,16 +61,27 @@ def test_a_number_counts_when_a_majority_of_the_voters_reached_it(
 
 
 def test_a_learner_becomes_a_voter_after_the_one_it_replaces_was_dropped() -> None:
-    without = next_voters(ABC, {"x": "h2"})
+    without = next_voters(ABC, {"x": "h2"}, HOSTS)
     assert without == {"a": "h1", "c": "h3"}
-    assert next_voters(without, {"x": "h2"}) == {**without, "x": "h2"}
-    assert next_voters(ABC, {"a": "h1"}) is None
-    assert next_voters({"a": "h1"}, {"x": "h1"}) == {"a": "h1", "x": "h1"}
+    assert next_voters(without, {"x": "h2"}, HOSTS) == {**without, "x": "h2"}
+    assert next_voters(ABC, {"a": "h1"}, HOSTS) is None
+    assert next_voters({"a": "h1"}, {"x": "h1"}, HOSTS) == {"a": "h1", "x": "h1"}
+
+
+def test_voters_of_removed_hosts_are_dropped_one_by_one() -> None:
+    five = {**ABC, "d": "h4", "e": "h5"}
+    hosts = {"h1", "h3", "h4"}
+    without_one = next_voters(five, {"x": "h6"}, hosts)
+    assert without_one == {"a": "h1", "c": "h3", "d": "h4", "e": "h5"}
+
+    assert next_voters(without_one, {}, hosts) == {"a": "h1", "c": "h3", "d": "h4"}
+    assert next_voters({"e": "h5"}, {}, hosts) is None, "a set is never empty"
 
 
 def test_messages_have_a_wire_form() -> None:
     for message in (
         Ask(3, Position(1, 2, 3)),
         Append(4, "a", Position(1, 2, 3), [b"record", b""], 2),
+        HandOver(5),
     ):
         assert decode_message(encode_message(message)) == message

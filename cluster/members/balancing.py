@@ -1,0 +1,62 @@
+"""LeaderBalance: spreads the leaders of shards over the hosts, one shard at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from cluster.members.balance import next_leaders, next_move
+from cluster.members.leader_view import LeaderView
+from cluster.members.membership import Membership
+from cluster.replication.replica import Replica
+
+_ASIDE_S = 0.7
+"""Time for which a free shard is left to the host that should lead it: longer than its pause
+between two looks at the key."""
+_DRAINED_S = 10.0
+"""The same for a drained host: then no other could."""
+_PAUSE_S = 2.0
+"""Between two shards that this host hands over."""
+
+
+class LeaderBalance:
+    """Belongs to one event loop; `tick` is due about once a second."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        leaders: LeaderView,
+        replicas: Mapping[int, Replica],
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        """`replicas` are this host's, by shard."""
+        self._membership = membership
+        self._leaders = leaders
+        self._replicas = replicas
+        self._monotonic_s = monotonic_s
+        self._not_before_s = 0.0
+        for shard, replica in replicas.items():
+            replica.succession.reluctance_s = partial(self._reluctance_s, shard)
+
+    def _reluctance_s(self, shard: int) -> float:
+        """See `Succession`."""
+        members, name = self._membership.shown, self._membership.name
+        own = members.hosts.get(name)
+        if own is None or own.is_drained:
+            return _DRAINED_S
+        chosen = next_leaders(self._leaders.leaders(), members.able_to_lead())
+        return 0.0 if chosen.get(shard, name) == name else _ASIDE_S
+
+    def tick(self) -> None:
+        """Hand over a shard if another host should lead it."""
+        now_s = self._monotonic_s()
+        if now_s < self._not_before_s:
+            return
+        serving = {
+            shard: replica.caught_up for shard, replica in self._replicas.items() if replica.serving
+        }
+        hosts = self._membership.shown.able_to_lead()
+        move = next_move(self._membership.name, self._leaders.leaders(), hosts, serving)
+        if move is not None:
+            self._not_before_s = now_s + _PAUSE_S
+            self._replicas[move.shard].succession.hand_over(move.to)

@@ -1,0 +1,115 @@
+"""Leaders are handed over as members come, go and are drained."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from cluster.coordination.coordination import Done
+from cluster.members.balancing import LeaderBalance
+from cluster.members.leader_view import LeaderView
+from cluster.members.operations import set_drained
+from cluster.members.shard_keys import ShardKeys
+from cluster.replication.leadership import Holder
+from cluster.tests.members.hosts import Candidate
+from cluster.tests.members.joining import Host, SimulatedWorld
+from cluster.tests.virtual_time import virtual
+
+SHARDS = 3
+
+
+class FakeReplica:
+    """Leads, and hands over at once."""
+
+    def __init__(self, host: Leading, shard: int) -> None:
+        self.host = host
+        self.shard = shard
+        self.succession = self
+        self.reluctance_s: Callable[[], float] = lambda: 0.0
+        self.caught_up = ["a", "b", "c"]
+
+    @property
+    def serving(self) -> bool:
+        return self.shard in self.host.led
+
+    def hand_over(self, to: str) -> None:
+        self.host.keys.of_shard(self.shard).release(self.host.led.pop(self.shard))
+        self.host.others[to].wanted.append(self.shard)
+
+
+class Leading:
+    """A host with its shards."""
+
+    def __init__(self, host: Host, others: dict[str, Leading]) -> None:
+        self.host = host
+        self.others = others
+        self.keys = ShardKeys(host.root.below("leaders/"), host.lease)
+        self.view = LeaderView(host.root.below("leaders/"), SHARDS)
+        self.led: dict[int, Holder] = {}
+        self.wanted: list[int] = []
+        self.replicas = {shard: FakeReplica(self, shard) for shard in range(SHARDS)}
+        self.balance = LeaderBalance(
+            host.membership,
+            self.view,
+            cast(Any, self.replicas),
+            asyncio.get_running_loop().time,
+        )
+
+    async def take(self, shard: int) -> None:
+        candidate = Candidate(self.host.root, self.host.name)
+        candidate.lease, candidate.keys = self.host.lease, self.keys
+        seen = await candidate.read(shard)
+        term = (seen.record.term if seen.record else 0) + 1
+        assert isinstance(await candidate.take(seen, term, shard), Done)
+        self.led[shard] = candidate.holder(term)
+
+    def reluctance_s(self, shard: int) -> float:
+        return self.replicas[shard].reluctance_s()
+
+
+async def run(all_hosts: dict[str, Leading], for_s: int) -> None:
+    for _ in range(for_s):
+        for each in all_hosts.values():
+            each.balance.tick()
+        await asyncio.sleep(1)
+        for each in all_hosts.values():
+            while each.wanted:
+                await each.take(each.wanted.pop())
+        await asyncio.sleep(0.1)
+
+
+@virtual
+async def test_leaders_are_spread_and_leave_a_drained_host() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    all_hosts: dict[str, Leading] = {}
+    for host in hosts:
+        all_hosts[host.name] = Leading(host, all_hosts)
+        await all_hosts[host.name].view.begin()
+    a = all_hosts["a"]
+    for shard in range(SHARDS):
+        await a.take(shard)
+    await asyncio.sleep(1)
+
+    await run(all_hosts, 10)
+    assert sorted(map(str, a.view.leaders())) == ["a", "b", "c"]
+
+    await set_drained(hosts[0].records, "b", is_drained=True)
+    await run(all_hosts, 10)
+    leaders = a.view.leaders()
+    assert sorted({leader or "" for leader in leaders}) == ["a", "c"]
+
+    fewest = min("ac", key=leaders.count)
+    most = "c" if fewest == "a" else "a"
+    shard = leaders.index(most)
+    free = all_hosts[most].led.pop(shard)
+    all_hosts[most].keys.of_shard(shard).release(free)
+    await asyncio.sleep(1)
+    preferred = min("ac", key=lambda name: (a.view.leaders().count(name), name))
+    waits = {name: each.reluctance_s(shard) for name, each in all_hosts.items()}
+    assert waits[preferred] == 0.0
+    assert waits["b"] > max(waits["a"], waits["c"]) > 0.0
+    for each in all_hosts.values():
+        await each.keys.close()
+    await world.close()
