@@ -8,8 +8,9 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+from cluster.replication.leadership import Leadership
 from cluster.replication.messages import Message
-from cluster.tests.replication.coordination import Coordination
+from cluster.tests.replication.coordination import Coordination, HostLeadership
 from cluster.tests.replication.host import TIMING, Host
 from cluster.tests.replication.network import SimulatedNetwork
 from cluster.tests.replication.record import Record
@@ -74,7 +75,15 @@ class Cluster:
         for name, host in self.hosts.items():
             assert host.replica is not None
             voters[host.replica.replica_id] = name
+        self.found(voters)
+
+    def found(self, voters: dict[str, str]) -> None:
+        """Write the first term."""
         self.coordination.found(self.log_id, voters)
+
+    def leadership_of(self, host: Host) -> Leadership:
+        """The key of the shard, for a process that starts."""
+        return HostLeadership(self.coordination, host.name, host.entry())
 
     # -- clients -----------------------------------------------------------------------------------
 

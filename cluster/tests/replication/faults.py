@@ -43,6 +43,7 @@ class Faults:
             "restored coordination": self._restore_coordination,
             "new disk": self._replace_a_disk,
             "flipped bit": self._flip_a_bit,
+            "hand over": self._hand_over,
         }
         cluster.network.on_crash = self._crash_sender
         chosen = often or random.sample(list(kinds), 3)
@@ -105,6 +106,14 @@ class Faults:
             self._note(f"{host.name} stopped")
             loop = asyncio.get_running_loop()
             loop.call_later(self._random.choice((0.5, 2.0, 4.0, 8.0)), host.resume)
+
+    def _hand_over(self) -> None:
+        """To any peer, also one that is not fit to lead."""
+        host = self._host()
+        if host.replica is not None and host.serves and not host.is_paused:
+            heir = self._random.choice(host.replica.peers)
+            self._note(f"{host.name} is to hand over to {heir}")
+            host.enter(lambda: host.replica.succession.hand_over(heir))  # type: ignore[union-attr]
 
     # -- the network -------------------------------------------------------------------------------
 

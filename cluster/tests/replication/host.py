@@ -15,7 +15,6 @@ from msgspec.msgpack import decode
 
 from cluster.replication import Journal, NotServing, Replica, Role, Times, Timing
 from cluster.replication.messages import Message
-from cluster.tests.replication.coordination import HostLeadership
 from cluster.tests.replication.network import Port
 from storage.log import BEGINNING, Disk, LogFailed, LogFull, Position, Promise
 from storage.log.disk import Done, Work
@@ -146,7 +145,7 @@ class Host:
             [name for name in self.cluster.names if name != self.name],
             journal=journal,
             network=Port(self.cluster.network, self.name),
-            leadership=HostLeadership(self.cluster.coordination, self.name, self.entry()),
+            leadership=self.cluster.leadership_of(self),
             owner=self,
             times=Times(self._monotonic_s, self._wall_s),
             timing=self.cluster.timing,
