@@ -16,12 +16,14 @@ from pathlib import Path
 from cluster.catalog.catalog import Catalog
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.coordination.etcd_wire import HttpWire
+from cluster.members.balancing import LeaderBalance
 from cluster.members.folder import open_identity, save_identity
 from cluster.members.host_lease import HostLease
 from cluster.members.leader_view import LeaderView
 from cluster.members.membership import Me, Membership
 from cluster.members.records import Cluster
 from cluster.members.shard_keys import ShardKeys
+from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.network import Address
@@ -33,6 +35,8 @@ from cluster.replication.hosting import ReplicatedStores, replica_id_of
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from sqs_api.admin.cluster_pages import cluster_answers
+from sqs_api.admin.pages import Answer
 from sqs_api.periodic import Periodic
 from sqs_api.settings.membership import MemberSettings, etcd_context, open_network
 from storage.engines.durable import StoreOptions
@@ -40,6 +44,7 @@ from storage.engines.durable import StoreOptions
 PREFIX = "holdfast/"
 """Of all records in etcd; the cluster's name follows."""
 _CERTIFICATES_CHECK_S = 5.0
+_BALANCE_CHECK_S = 1.0
 
 
 class ClusterHost:
@@ -68,7 +73,10 @@ class ClusterHost:
         self._network = open_network(member, self._settings, clock.monotonic_s)
         self._etcd_tls = etcd_context(member)
         self._root: EtcdCoordination
+        self._members: EtcdCoordination
         self._transport: Transport
+        self._balance: LeaderBalance
+        self._status: StatusPage
 
     # -- join --------------------------------------------------------------------------------------
 
@@ -94,7 +102,7 @@ class ClusterHost:
         self.leaders = LeaderView(leaders, cluster.shards)
         await self.leaders.begin()
         self._open_transport(cluster)
-        self.stores = ReplicatedStores(
+        stores = self.stores = ReplicatedStores(
             member.host,
             ShardMessages(self._transport),
             leadership_of=ShardKeys(leaders, lease).of_shard,
@@ -104,9 +112,17 @@ class ClusterHost:
             clock=self._clock,
             entropy=self._entropy,
         )
+        self._balance = LeaderBalance(
+            self.membership, self.leaders, stores.replicas, self._clock.monotonic_s
+        )
+        stores.reluctance_s = self._balance.reluctance_s
+        self._status = StatusPage(
+            member.cluster, self._transport, self.membership, self.leaders, stores.reports
+        )
 
     async def _join(self, lease: HostLease, folders: Mapping[int, Path]) -> Cluster:
         member = self._member
+        self._members = self._root.below("members/")
         me = Me(
             name=member.host,
             peer_address=member.peer_address,
@@ -118,7 +134,7 @@ class ClusterHost:
             me,
             open_identity(self._data, self._entropy),
             root=self._root,
-            records=self._root.below("members/"),
+            records=self._members,
             lease=lease,
             entropy=self._entropy,
             save=partial(save_identity, self._data),
@@ -178,3 +194,8 @@ class ClusterHost:
     def begin(self, periodic: Periodic) -> None:
         """Start periodic work."""
         periodic.every(_CERTIFICATES_CHECK_S, self._transport.reload)
+        periodic.every(_BALANCE_CHECK_S, self._balance.tick)
+
+    def answers(self) -> dict[str, Answer]:
+        """The administrative pages, by action."""
+        return cluster_answers(self._status, self._members)

@@ -222,7 +222,10 @@ class Node:
             verifier=worker.verifier,
             audit=self.owner.audit,
         )
-        pages = self._admin.pages(worker.metrics, self._is_ready, self.owner.answers())
+        answers = self.owner.answers()
+        if self._host is not None:
+            answers |= self._host.answers()
+        pages = self._admin.pages(worker.metrics, self._is_ready, answers)
         try:
             address = await worker.listen(pages)
         except OSError as error:

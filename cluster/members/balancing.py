@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from cluster.members.balance import next_leaders, next_move
 from cluster.members.leader_view import LeaderView
@@ -26,19 +25,17 @@ class LeaderBalance:
         self,
         membership: Membership,
         leaders: LeaderView,
-        replicas: Mapping[int, Replica],
+        replicas: Callable[[], Mapping[int, Replica]],
         monotonic_s: Callable[[], float],
     ) -> None:
-        """`replicas` are this host's, by shard."""
+        """`replicas` are this host's as of now, by shard; each needs `reluctance_s`."""
         self._membership = membership
         self._leaders = leaders
         self._replicas = replicas
         self._monotonic_s = monotonic_s
         self._not_before_s = 0.0
-        for shard, replica in replicas.items():
-            replica.succession.reluctance_s = partial(self._reluctance_s, shard)
 
-    def _reluctance_s(self, shard: int) -> float:
+    def reluctance_s(self, shard: int) -> float:
         """See `Succession`."""
         members, name = self._membership.shown, self._membership.name
         own = members.hosts.get(name)
@@ -52,11 +49,12 @@ class LeaderBalance:
         now_s = self._monotonic_s()
         if now_s < self._not_before_s:
             return
+        replicas = self._replicas()
         serving = {
-            shard: replica.caught_up for shard, replica in self._replicas.items() if replica.serving
+            shard: replica.caught_up for shard, replica in replicas.items() if replica.serving
         }
         hosts = self._membership.shown.able_to_lead()
         move = next_move(self._membership.name, self._leaders.leaders(), hosts, serving)
         if move is not None:
             self._not_before_s = now_s + _PAUSE_S
-            self._replicas[move.shard].succession.hand_over(move.to)
+            replicas[move.shard].succession.hand_over(move.to)

@@ -13,6 +13,7 @@ class Channel(StrEnum):
     REPLICATION = "replication"
     REQUESTS = "requests"
     CATALOG = "catalog"
+    STATUS = "status"
 
 
 class PeerSettings(msgspec.Struct, frozen=True, kw_only=True):

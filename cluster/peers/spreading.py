@@ -15,8 +15,8 @@ from collections.abc import Coroutine
 from struct import Struct
 from typing import Any, Protocol
 
+from cluster.peers.asking import ask_all
 from cluster.peers.incoming import Call, Service
-from cluster.peers.outcomes import NotSent, Outcome
 from cluster.peers.retry import Refusal
 from cluster.peers.settings import Channel
 from cluster.peers.transport import Transport
@@ -45,22 +45,7 @@ class Spreading:
 
     async def spread(self, revision: int) -> None:
         """Wait until the other hosts show a revision, for a bounded time."""
-        asked = [self._ask(host, revision) for host in self._transport.peers]
-        await asyncio.gather(*filter(None, asked))
-
-    def _ask(self, host: str, revision: int) -> asyncio.Future[None] | None:
-        """Ask a host; the result is set when it answered, or is not waited for any more."""
-        link = self._transport.link(host, Channel.CATALOG)
-        if link is None:
-            return None
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def on_outcome(outcome: Outcome) -> None:
-            if not future.done():
-                future.set_result(None)
-
-        sent = link.request(_REVISION.pack(revision), on_outcome, _WAIT_S)
-        return None if isinstance(sent, NotSent) else future
+        await ask_all(self._transport, Channel.CATALOG, _REVISION.pack(revision), _WAIT_S)
 
     def _asked(self, call: Call) -> None:
         if len(call.body) != _REVISION.size:

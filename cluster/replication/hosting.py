@@ -105,6 +105,8 @@ class ReplicatedStores:
         self._clock = clock
         self._entropy = entropy
         self._timing = timing
+        self.reluctance_s: Callable[[int], float] = _eager
+        """Seconds for which a free shard is left to other hosts."""
         self._opened: dict[int, ReplicatedStore] = {}
         self._log = structlog.get_logger("replicas")
 
@@ -150,6 +152,7 @@ class ReplicatedStores:
             times=Times(self._clock.monotonic_s, self._clock.wall_s),
             timing=self._timing,
         )
+        replica.succession.reluctance_s = lambda: self.reluctance_s(number)
         store.replica, store.peers = replica, self._peers
         store.on_closing = partial(self._messages.leave, number)
         self._messages.join(number, partial(self._received, number, replica))
@@ -172,6 +175,10 @@ class ReplicatedStores:
         """The store that the shard uses now."""
         return self._opened[number]
 
+    def replicas(self) -> dict[int, Replica]:
+        """The replicas of this host by shard."""
+        return {number: store.replica for number, store in self._opened.items()}
+
     def can_grow(self) -> bool:
         """False when a log finds no space to grow."""
         return all(store.can_grow for store in self._opened.values())
@@ -179,3 +186,8 @@ class ReplicatedStores:
     def reports(self) -> dict[int, ReplicaReport]:
         """The replicas of this host by shard."""
         return {number: store.report() for number, store in self._opened.items()}
+
+
+def _eager(shard: int) -> float:
+    """The default: any shard is taken at once."""
+    return 0.0

@@ -80,6 +80,18 @@ class AdminClient:
         named = {"account": account, "region": region, "name": name, "force": force}
         self.ask("POST", f"queues/{how}", named)
 
+    def cluster(self) -> dict[str, Any]:
+        """The status of the cluster, see `cluster/members/status.py`."""
+        return self._members(self.ask("GET", "cluster"), "cluster", "host", "hosts", "shards")
+
+    def drain_host(self, host: str, *, drained: bool) -> None:
+        """Have a host lead nothing, or let it lead again."""
+        self.ask("POST", "cluster/drain", {"host": host, "drained": drained})
+
+    def remove_host(self, host: str) -> None:
+        """Take a host out of the cluster."""
+        self.ask("POST", "cluster/remove", {"host": host})
+
     def make_backup(self, target: str, *, with_master_key: bool) -> dict[str, Any]:
         """Have the service write a backup to an absolute path on its machine; returns `queues`,
         `deleted_queues`, `files`, `bytes`. Has no time limit."""

@@ -1,0 +1,69 @@
+"""Pages about the cluster; a single host has none of them.
+
+GET  /_holdfast/cluster           its hosts and shards, see `cluster/members/status.py`
+POST /_holdfast/cluster/drain     {"host", "drained"}: the host is to lead nothing, or may again
+POST /_holdfast/cluster/remove    {"host"}: its copies do not count any more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from functools import partial
+
+import msgspec
+from aiohttp import web
+
+from cluster.coordination.coordination import Coordination
+from cluster.members.operations import remove, set_drained
+from cluster.members.records import MembershipRefused
+from cluster.members.status import StatusPage
+from sqs_api.admin.access import AdminRequest
+from sqs_api.admin.actions import DRAIN_HOST, READ_CLUSTER, REMOVE_HOST
+from sqs_api.admin.pages import Answer, error_page
+
+
+class _Drained(msgspec.Struct, forbid_unknown_fields=True):
+    host: str
+    drained: bool = True
+
+
+class _Removed(msgspec.Struct, forbid_unknown_fields=True):
+    host: str
+
+
+def cluster_answers(status: StatusPage, members: Coordination) -> dict[str, Answer]:
+    """The answers by action; `members` has the records of the hosts."""
+    return {
+        READ_CLUSTER: partial(_show, status),
+        DRAIN_HOST: partial(_drain, members),
+        REMOVE_HOST: partial(_remove, members),
+    }
+
+
+async def _show(status: StatusPage, sent: AdminRequest) -> web.Response:
+    content = msgspec.json.encode(await status.read())
+    return web.Response(body=content, content_type="application/json")
+
+
+async def _drain(members: Coordination, sent: AdminRequest) -> web.Response:
+    try:
+        asked = msgspec.json.decode(sent.body, type=_Drained)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return error_page(400, f"not a request to drain a host: {error}")
+    return await _done(set_drained(members, asked.host, is_drained=asked.drained))
+
+
+async def _remove(members: Coordination, sent: AdminRequest) -> web.Response:
+    try:
+        asked = msgspec.json.decode(sent.body, type=_Removed)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return error_page(400, f"not a request to remove a host: {error}")
+    return await _done(remove(members, asked.host))
+
+
+async def _done(work: Awaitable[None]) -> web.Response:
+    try:
+        await work
+    except MembershipRefused as refusal:
+        return error_page(409, str(refusal))
+    return web.json_response({})

@@ -1,0 +1,113 @@
+"""`holdfast cluster status`, `drain`, `undrain` and `remove`, which ask a running host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sqs_api.commands.options import DATA, URL, Refused, admin_client
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON object.")
+@URL
+@DATA
+def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
+    """Show the hosts and the shards of the cluster, as the asked host sees them."""
+    from sqs_api.commands.client import AdminRefused
+
+    try:
+        found = admin_client(url, data).cluster()
+    except AdminRefused as error:
+        raise Refused(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    click.echo(f"cluster {found['cluster']}, as host {found['host']} sees it\n")
+    _table(("host", "address", "version", "state"), map(_host_line, found["hosts"]))
+    click.echo()
+    lines = [line for shard in found["shards"] for line in _shard_lines(shard)]
+    _table(("shard", "term", "host", "role", "entries behind"), lines)
+
+
+def _host_line(host: dict[str, Any]) -> tuple[str, ...]:
+    states = ["runs" if host["is_alive"] else "away"]
+    if host["is_alive"] and not host["is_reached"]:
+        states.append("not reached")
+    if host["is_drained"]:
+        states.append("drained")
+    return host["name"], host["peer_address"], host["version"], ", ".join(states)
+
+
+def _shard_lines(shard: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A line for each copy, also for those of voters that were not reached."""
+    number, term = str(shard["shard"]), str(shard["term"])
+    lines = []
+    for copy in shard["replicas"]:
+        role = copy["role"] if copy["is_voter"] else f"{copy['role']}, does not count yet"
+        lag = "needs a checkpoint" if copy["needs_checkpoint"] else str(copy["behind"])
+        lines.append((number, term, copy["host"], role, lag))
+    reached = {copy["host"] for copy in shard["replicas"]}
+    lines += [
+        (number, term, host, "not reached", "") for host in shard["voters"] if host not in reached
+    ]
+    return lines
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+    rows = [head, *lines]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+@click.command()
+@click.argument("host")
+@URL
+@DATA
+def drain(host: str, url: str | None, data: Path | None) -> None:
+    """Have HOST hand over all shards that it leads, and lead none from now on.
+
+    It goes on to keep its copies. Stop it, or remove it, once `status` shows others as leaders.
+    """
+    _ask(url, data, host, drained=True)
+
+
+@click.command()
+@click.argument("host")
+@URL
+@DATA
+def undrain(host: str, url: str | None, data: Path | None) -> None:
+    """Let HOST lead shards again."""
+    _ask(url, data, host, drained=False)
+
+
+def _ask(url: str | None, data: Path | None, host: str, *, drained: bool) -> None:
+    from sqs_api.commands.client import AdminRefused
+
+    try:
+        admin_client(url, data).drain_host(host, drained=drained)
+    except AdminRefused as error:
+        raise Refused(str(error)) from error
+
+
+@click.command()
+@click.argument("host")
+@URL
+@DATA
+def remove(host: str, url: str | None, data: Path | None) -> None:
+    """Take HOST out of the cluster: its copies do not count any more.
+
+    For a host that is gone for good, or drained. It may come back with an empty data folder only.
+    """
+    from sqs_api.commands.client import AdminRefused
+
+    try:
+        admin_client(url, data).remove_host(host)
+    except AdminRefused as error:
+        raise Refused(str(error)) from error
