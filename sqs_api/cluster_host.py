@@ -196,6 +196,10 @@ class ClusterHost:
         periodic.every(_CERTIFICATES_CHECK_S, self._transport.reload)
         periodic.every(_BALANCE_CHECK_S, self._balance.tick)
 
+    async def leave(self) -> None:
+        """Hand over what this host leads, for a bounded time: it is about to stop."""
+        await self._balance.leave()
+
     def answers(self) -> dict[str, Answer]:
         """The administrative pages, by action."""
         return cluster_answers(self._status, self._members)

@@ -243,6 +243,8 @@ class Node:
         """Take no new requests, finish running ones, end long polls early, close everything."""
         self._ready = False
         self.owner.note("stopping")
+        if self._host is not None:
+            await self._host.leave()
         self._admin.remove_note()
         self._periodic.begin_to_stop()
         self.worker.begin_to_stop()

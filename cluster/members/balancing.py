@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from cluster.members.balance import next_leaders, next_move
@@ -16,6 +17,9 @@ _DRAINED_S = 10.0
 """The same for a drained host: then no other could."""
 _PAUSE_S = 2.0
 """Between two shards that this host hands over."""
+_LEAVE_S = 5.0
+_LOOK_S = 0.05
+"""Between two looks at the shards of a host that leaves."""
 
 
 class LeaderBalance:
@@ -34,27 +38,48 @@ class LeaderBalance:
         self._replicas = replicas
         self._monotonic_s = monotonic_s
         self._not_before_s = 0.0
+        self._is_leaving = False
 
     def reluctance_s(self, shard: int) -> float:
         """See `Succession`."""
         members, name = self._membership.shown, self._membership.name
         own = members.hosts.get(name)
-        if own is None or own.is_drained:
+        if own is None or own.is_drained or self._is_leaving:
             return _DRAINED_S
-        chosen = next_leaders(self._leaders.leaders(), members.able_to_lead())
+        chosen = next_leaders(self._leaders.leaders(), self._able_to_lead())
         return 0.0 if chosen.get(shard, name) == name else _ASIDE_S
 
     def tick(self) -> None:
         """Hand over a shard if another host should lead it."""
         now_s = self._monotonic_s()
-        if now_s < self._not_before_s:
-            return
+        if now_s >= self._not_before_s and self._hand_over():
+            self._not_before_s = now_s + _PAUSE_S
+
+    async def leave(self, limit_s: float = _LEAVE_S) -> None:
+        """Hand over all shards that others can take: the host is about to stop. Bounded."""
+        self._is_leaving = True
+        end_s = self._monotonic_s() + limit_s
+        while self._monotonic_s() < end_s and any(
+            replica.serving for replica in self._replicas().values()
+        ):
+            while self._hand_over():
+                pass
+            await asyncio.sleep(_LOOK_S)
+
+    def _hand_over(self) -> bool:
+        """Hand over one shard, if there is one to."""
         replicas = self._replicas()
         serving = {
-            shard: replica.caught_up for shard, replica in replicas.items() if replica.serving
+            shard: replica.caught_up
+            for shard, replica in replicas.items()
+            if replica.serving and not replica.succession.is_handing_over
         }
-        hosts = self._membership.shown.able_to_lead()
-        move = next_move(self._membership.name, self._leaders.leaders(), hosts, serving)
+        leaders = self._leaders.leaders()
+        move = next_move(self._membership.name, leaders, self._able_to_lead(), serving)
         if move is not None:
-            self._not_before_s = now_s + _PAUSE_S
             replicas[move.shard].succession.hand_over(move.to)
+        return move is not None
+
+    def _able_to_lead(self) -> list[str]:
+        able = self._membership.shown.able_to_lead()
+        return [name for name in able if not (self._is_leaving and name == self._membership.name)]

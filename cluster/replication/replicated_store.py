@@ -385,8 +385,6 @@ class ReplicatedStore(FlushedRows):
         if self._is_over:
             return
         self.cut_off()
-        if heirs := self.replica.caught_up:
-            self.replica.succession.hand_over(heirs[0])
         self.on_closing()
         self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.replica.stop(self._has_stopped)

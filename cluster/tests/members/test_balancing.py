@@ -26,6 +26,7 @@ class FakeReplica:
         self.shard = shard
         self.succession = self
         self.caught_up = ["a", "b", "c"]
+        self.is_handing_over = False
 
     @property
     def serving(self) -> bool:
@@ -108,6 +109,33 @@ async def test_leaders_are_spread_and_leave_a_drained_host() -> None:
     waits = {name: each.reluctance_s(shard) for name, each in all_hosts.items()}
     assert waits[preferred] == 0.0
     assert waits["b"] > max(waits["a"], waits["c"]) > 0.0
+    for each in all_hosts.values():
+        await each.keys.close()
+    await world.close()
+
+
+@virtual
+async def test_a_host_that_leaves_hands_over_what_others_can_take() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    all_hosts: dict[str, Leading] = {}
+    for host in hosts:
+        all_hosts[host.name] = Leading(host, all_hosts)
+        await all_hosts[host.name].view.begin()
+    a = all_hosts["a"]
+    for shard in range(SHARDS):
+        await a.take(shard)
+    await asyncio.sleep(1)
+    a.replicas[2].caught_up = []
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+
+    await a.balance.leave(limit_s=3.0)
+
+    assert list(a.led) == [2], "nobody could take it"
+    assert 3.0 <= loop.time() - begun_s <= 3.2
+    assert sorted([*all_hosts["b"].wanted, *all_hosts["c"].wanted]) == [0, 1]
+    assert a.reluctance_s(0) > 1.0
     for each in all_hosts.values():
         await each.keys.close()
     await world.close()

@@ -443,3 +443,23 @@ async def test_a_reluctant_replica_leads_only_if_no_other_does(stage: Stage) -> 
     assert asyncio.get_running_loop().time() - crashed_s > 10.0
     leader.start()
     await stage.settled()
+
+
+@staged
+async def test_the_voter_of_a_removed_host_is_dropped(stage: Stage) -> None:
+    leader = await stage.leader()
+    await stage.sent(leader)
+    removed, other = stage.others(leader)
+
+    removed.crash(is_power_loss=False)
+    for host, peer in ((leader, other), (other, leader)):
+        assert host.replica is not None
+        host.replica.peers = [peer.name]
+
+    def is_dropped() -> bool:
+        record = stage.coordination.state().record
+        return record is not None and set(record.voters.values()) == {leader.name, other.name}
+
+    await stage.until(is_dropped)
+    serving = await stage.leader()
+    assert await stage.sent(serving, 3)
