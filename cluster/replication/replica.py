@@ -36,6 +36,9 @@ from cluster.replication.succession import Succession
 from cluster.replication.voters import VoterSet
 from storage.log import LogFailed, LogFull, NotNext, Position, ReplicaLog
 
+_FOLLOWERS_PART = 4
+"""A follower keeps this part of the log that a leader keeps for voters that lag behind."""
+
 
 class Replica:
     """See above. Belongs to the event loop's thread; `tick` is due ten times a second."""
@@ -159,11 +162,14 @@ class Replica:
     def release(self, index: int) -> None:
         """The rows hold everything up to `index` durably.
 
-        The log keeps what a lagging voter needs, up to a size.
+        The log keeps what a lagging voter needs, up to a size; a follower may lead next, and does
+        not know what others need.
         """
-        leading = self._leading
+        leading, retained = self._leading, self.timing.retained_bytes
         if leading is not None:
-            index = leading.needed_by_peers(index, self.timing.retained_bytes)
+            index = leading.needed_by_peers(index, retained)
+        else:
+            index = min(index, self.log.index_before(retained // _FOLLOWERS_PART))
         self.log.release(index)
 
     def install(self) -> None:

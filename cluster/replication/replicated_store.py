@@ -329,7 +329,7 @@ class ReplicatedStore(FlushedRows):
 
     def on_behind(self, leader: str) -> None:
         """See `Owner.on_behind`."""
-        self._logger.error("checkpoint_needed", leader=leader, index=self.applied.index)
+        # Nothing fetches checkpoints yet: `report` shows that one is needed.
 
     # -- looking in --------------------------------------------------------------------------------
 

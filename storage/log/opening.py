@@ -15,7 +15,7 @@ from storage.log.entry import Entry, Position, encode_entry
 from storage.log.header import ALL, HEADER_BYTES, Header
 from storage.log.identity import TERM_JUMP, write_identity
 from storage.log.log import Log, Opened
-from storage.log.reading import Reading
+from storage.log.reading import Reading, with_older_entries
 from storage.log.replica_log import ReplicaLog
 from storage.log.segments import SEGMENT_BYTES, Segment, Spares, write_header
 
@@ -55,7 +55,8 @@ def open_replica_log(
     if keep is not None and keep < end.index:
         end = reading.position_at(max(keep, applied.index))
     assert not reading.lost or end.index < reading.lost[0].first
-    opened = _open(reading, applied, end, log_id, segment_bytes, is_replica=True)
+    older = with_older_entries(reading)
+    opened = _open(older, older.applied, end, log_id, segment_bytes, is_replica=True)
     return ReplicaLog(applied, **opened)
 
 

@@ -9,7 +9,7 @@ module decides what it means.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -17,8 +17,9 @@ from zlib import crc32
 from storage.log.answered import Answered
 from storage.log.disk import Disk
 from storage.log.entry import BEGINNING, Entry, Position, read_entry
+from storage.log.header import Header
 from storage.log.identity import Identity, read_identity
-from storage.log.scan import Found, Run, Scan, find_segments, read_segment
+from storage.log.scan import Found, Gap, Run, Scan, find_segments, ranges, read_segment
 
 
 class LogMismatch(Exception):
@@ -134,6 +135,42 @@ def read_log(
     _judge(reading, scan, told)
     reading.committed = min(scan.committed, reading.end.index)
     return reading
+
+
+def with_older_entries(reading: Reading) -> Reading:
+    """The same with Entries that the rows have too, as far back as they are whole; blocks.
+
+    A replica keeps them for peers that lag behind. Raises OSError.
+    """
+    applied = reading.applied
+    headers = [header for _, header, _ in ranges(reading.segments, reading.log_id)]
+    firsts = {header.first: header for header in headers if header.first <= applied.index}
+    if reading.lost or not firsts:
+        return reading
+    begin = _before(firsts[min(firsts)])
+    scan = Scan(reading.disk, reading.folder, reading.log_id, reading.segments, begin)
+    scan.scan()
+    gaps = [part.last for part in scan.parts if isinstance(part, Gap)]
+    whole = [first for first in firsts if first > max(gaps, default=0)]
+    if not whole:
+        return reading
+    begin = _before(firsts[min(whole)])
+    older = replace(reading, applied=begin, runs=_runs_above(scan, begin.index))
+    try:
+        fits = older.position_at(applied.index) == applied
+        fits = fits and older.position_at(reading.end.index) == reading.end
+    except (OSError, StopIteration):
+        return reading
+    return older if fits else reading
+
+
+def _before(header: Header) -> Position:
+    """The Entry before a segment, as far as the segment knows it."""
+    return Position(0, header.first - 1, header.previous)
+
+
+def _runs_above(scan: Scan, index: int) -> list[Run]:
+    return [part for part in scan.parts if isinstance(part, Run) and part.last.index > index]
 
 
 def without_entries(disk: Disk, folder: Path, applied: Position) -> Reading:

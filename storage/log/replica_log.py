@@ -206,6 +206,14 @@ class ReplicaLog(Log):
             total += sum(places.sizes[max(0, index + 1 - places.first) :])
         return total
 
+    def index_before(self, size: int) -> int:
+        """An index above which at least so many bytes of Entries lie, 0 if there are fewer."""
+        for places in sorted(self._places.values(), key=lambda each: -each.first):
+            size -= sum(places.sizes)
+            if size <= 0:
+                return places.first - 1
+        return 0
+
     def recent(self, first: int, bytes_max: int) -> list[bytes]:
         """Records from `first` on that are in memory: at least one, if it is, then up to a size."""
         records: list[bytes] = []

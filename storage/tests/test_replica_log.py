@@ -209,6 +209,35 @@ async def test_a_released_entry_is_not_shipped() -> None:
     assert log.bytes_above(4) == len(sent[4]) + len(sent[5])
 
 
+async def _opened_again(place: ReplicaPlace, flips: bytes = b"") -> tuple[ReplicaLog, list[bytes]]:
+    """A log of twelve Entries, whose rows have ten at the next opening, and its records."""
+    log = place.open_replica()
+    sent = records(1, [b"%d" % (10 + number) * 2000 for number in range(12)], term=1, previous=0)
+    entries = await taken(log, sent)
+    place.disk.kill()
+    place.applied = entries[9].position
+    if flips:
+        place.flip(flips * 1000)
+    return place.open_replica(), sent
+
+
+@virtual
+async def test_entries_that_the_rows_have_are_still_shipped_after_an_opening() -> None:
+    log, sent = await _opened_again(ReplicaPlace())
+
+    assert log.start.index == 0
+    assert await got(log, 1) == sent
+    assert log.last_index == 12
+
+
+@virtual
+async def test_older_entries_are_kept_from_the_last_damage_on() -> None:
+    log, sent = await _opened_again(ReplicaPlace(), flips=b"15")
+
+    assert 6 <= log.start.index <= 9
+    assert await got(log, log.start.index + 1) == sent[log.start.index :]
+
+
 @virtual
 async def test_an_entry_that_cannot_be_read_is_not_shipped() -> None:
     place = ReplicaPlace()

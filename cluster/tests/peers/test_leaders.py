@@ -5,6 +5,7 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from cluster.peers.settings import ForwardingSettings
+from cluster.shards.answers import NotDecided
 from cluster.tests.peers.hosts import (
     COUNT,
     FORWARDING,
@@ -115,6 +116,23 @@ async def test_a_leader_that_crashes_costs_a_send_and_no_poll() -> None:
         c.ask(SEND)
         await pass_time(0.01)
         assert poll.bodies == ["hello"]
+
+
+@virtual
+async def test_what_a_fallen_leader_did_not_decide_is_sent_to_the_next() -> None:
+    cluster = the_cluster("abc")
+    async with running(cluster) as (a, b, c):
+        b.shard._undecided = NotDecided  # type: ignore[method-assign]
+        b.shard._under_way_max = 0  # requests stay in the inbox
+        asked = [a.ask(SEND), b.ask(SEND)]
+        await pass_time(0.1)
+
+        await b.fall()
+        await c.lead()
+        cluster.learn("c")
+        await pass_time(1.0)
+
+        assert [each.refusal for each in asked] == 2 * [SendMessageResult]
 
 
 @virtual

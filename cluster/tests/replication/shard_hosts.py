@@ -73,10 +73,9 @@ class Process:
         """Start the shard; a disk that fails ends the process again."""
         try:
             await self.shard.start()
-        except PowerCut:
-            self.host.crash(is_power_loss=True)
-        except StoreFailed:
-            self.host.crash(is_power_loss=False)
+        except (PowerCut, StoreFailed) as error:
+            if not self.is_over:
+                self.host.crash(is_power_loss=isinstance(error, PowerCut))
 
     def end(self) -> None:
         """A crash: cut it off from everything."""

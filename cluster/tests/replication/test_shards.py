@@ -227,14 +227,39 @@ async def test_a_failed_sync_moves_the_lead_and_costs_nothing(cluster: ShardClus
     await cluster.alike()
 
 
-@staged
-async def test_rows_that_cannot_be_flushed_keep_the_log(cluster: ShardCluster) -> None:
-    leader = await cluster.leader()
-    cluster.options = cluster.options._replace(flush_rows=20)
+def restart(cluster: ShardCluster, **options: int) -> None:
+    """Start all hosts anew, with other options."""
+    cluster.options = cluster.options._replace(**options)  # type: ignore[arg-type]
     for host in cluster.hosts.values():
-        host.files.failing_flushes = 2
         host.crash(is_power_loss=True)
         host.start()
+
+
+@staged
+async def test_a_follower_that_flushed_brings_up_a_host_that_was_away(
+    cluster: ShardCluster,
+) -> None:
+    restart(cluster, flush_rows=20, segment_bytes=16 << 10)
+    old = await cluster.leader()
+    await sent(cluster, old, "a")
+    new, away = (host for host in cluster.hosts.values() if host is not old)
+    away.crash(is_power_loss=True)
+    await sent(cluster, old, *[str(number) * 100 for number in range(200)])
+    await cluster.until(lambda: new.store.flushed.index > 150)
+
+    old.crash(is_power_loss=True)
+    away.start()
+
+    await sent(cluster, await cluster.leader(but=old), "b")
+    await cluster.until(lambda: away.store.applied == new.store.applied)
+    assert away.rows == new.rows
+
+
+@staged
+async def test_rows_that_cannot_be_flushed_keep_the_log(cluster: ShardCluster) -> None:
+    for host in cluster.hosts.values():
+        host.files.failing_flushes = 2
+    restart(cluster, flush_rows=20)
     leader = await cluster.leader()
     await sent(cluster, leader, *[f"m{number}" for number in range(60)])
     for host in cluster.hosts.values():

@@ -1,0 +1,205 @@
+"""Stores of a host on real folders: real rows, real files, and ids that are there before the
+cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from cluster.replication import Timing
+from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of
+from cluster.shards.clock import SystemClock, SystemEntropy
+from cluster.shards.report import Phase
+from cluster.shards.shard import Shard
+from cluster.tests.replication.coordination import Coordination, HostLeadership
+from storage.engines.durable import StoreOptions
+from storage.engines.store import StoreFailed
+from visibility.contract.errors import QueueError
+from visibility.contract.model import Request
+from visibility.contract.outcomes import Answer, Deliveries
+from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
+
+Q = prepared.queue_named("q", 1)
+LOG_ID = bytes(range(16))
+NAMES = ["a", "b", "c"]
+PATIENCE_S = 60.0
+TIMING = Timing(heartbeat_s=0.05, silence_s=0.3, read_s=0.1)
+
+
+class Wire:
+    """Carries messages within the process."""
+
+    def __init__(self) -> None:
+        self.joined: dict[tuple[str, int], OnMessage] = {}
+
+    def port(self, name: str) -> Port:
+        return Port(self, name)
+
+
+class Port:
+    """A host's `Messages`."""
+
+    def __init__(self, wire: Wire, name: str) -> None:
+        self._wire = wire
+        self._name = name
+
+    def join(self, shard: int, on_message: OnMessage) -> None:
+        self._wire.joined[self._name, shard] = on_message
+
+    def leave(self, shard: int) -> None:
+        del self._wire.joined[self._name, shard]
+
+    def send(self, host: str, shard: int, body: bytes) -> None:
+        asyncio.get_running_loop().call_soon(self._deliver, host, shard, body)
+
+    def _deliver(self, host: str, shard: int, body: bytes) -> None:
+        on_message = self._wire.joined.get((host, shard))
+        if on_message is not None:
+            on_message(self._name, body)
+
+
+class Cluster:
+    """Three hosts in one process, each with a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.wire = Wire()
+        self.coordination = Coordination(Random(1))
+        self.peers = {name: [other for other in NAMES if other != name] for name in NAMES}
+        self.stores = {name: self._stores(name) for name in NAMES}
+        self.shards: dict[str, Shard] = {}
+
+    def _stores(self, name: str) -> ReplicatedStores:
+        return ReplicatedStores(
+            name,
+            self.wire.port(name),
+            leadership_of=lambda number: HostLeadership(
+                self.coordination, name, lambda work: work()
+            ),
+            log_id_of=lambda number: LOG_ID,
+            peers=lambda: self.peers[name],
+            options=StoreOptions(),
+            clock=SystemClock(),
+            entropy=SystemEntropy(),
+            timing=TIMING,
+        )
+
+    def rows_folder(self, name: str) -> Path:
+        (self.folder / name).mkdir(exist_ok=True)
+        return self.folder / name / "shard-0"
+
+    def found(self) -> None:
+        entropy = SystemEntropy()
+        ids = {replica_id_of(self.rows_folder(name), entropy): name for name in NAMES}
+        self.coordination.found(LOG_ID, ids)
+
+    async def start(self, name: str) -> None:
+        shard = self.shards[name] = Shard(
+            0,
+            open_store=partial(self.stores[name].open, 0, self.rows_folder(name)),
+            clock=SystemClock(),
+            entropy=SystemEntropy(),
+            definitions=KnownQueues(Q),
+        )
+        await shard.start()
+
+    async def leader(self) -> str:
+        def leading() -> list[str]:
+            return [name for name in NAMES if self.shards[name].phase is Phase.LEADING]
+
+        await until(lambda: bool(leading()))
+        return leading()[0]
+
+    async def answer(self, name: str, request: Request) -> Answer | QueueError:
+        answered: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
+        self.shards[name].submit(request, answered.set_result)
+        return await asyncio.wait_for(answered, PATIENCE_S)
+
+    def rows(self, name: str) -> list[tuple[bytes, bytes]]:
+        return list(self.stores[name].of(0).scan(b"", b"\xff" * 32))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_three_hosts_with_real_rows_hand_over_and_agree(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await asyncio.to_thread(cluster.found)
+    for name in NAMES:
+        await cluster.start(name)
+    first = await cluster.leader()
+    for number in range(20):
+        await cluster.answer(first, prepared.send(Q, f"m{number}"))
+
+    await cluster.shards[first].stop()
+    second = await cluster.leader()
+    answer = await cluster.answer(second, prepared.receive(Q, 10))
+    await cluster.start(first)
+
+    assert second != first
+    assert isinstance(answer, Deliveries)
+    assert [message.data for message in answer.messages] == [b"m%d" % n for n in range(10)]
+    report = cluster.stores[second].reports()[0]
+    await until(lambda: len({cluster.stores[name].of(0).applied for name in NAMES}) == 1)
+    assert cluster.rows(first) == cluster.rows(second)
+    assert report.role == "leader"
+    assert {peer.name for peer in report.peers} == set(NAMES) - {second}
+    for name in NAMES:
+        await cluster.shards[name].stop()
+
+
+async def test_a_host_that_joins_becomes_a_voter(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    for name in NAMES:
+        cluster.peers[name] = [other for other in ("a", "b") if other != name]
+    entropy = SystemEntropy()
+    ids = {
+        await asyncio.to_thread(replica_id_of, cluster.rows_folder(name), entropy): name
+        for name in ("a", "b")
+    }
+    cluster.coordination.found(LOG_ID, ids)
+    for name in NAMES:
+        await cluster.start(name)
+    leader = await cluster.leader()
+    await cluster.answer(leader, prepared.send(Q, "m"))
+
+    for name in NAMES:
+        cluster.peers[name] = [other for other in NAMES if other != name]
+
+    await until(lambda: cluster.stores["c"].of(0).report().is_voter)
+    leader = await cluster.leader()
+    await until(lambda: all(peer.is_voter for peer in cluster.stores[leader].of(0).report().peers))
+    await until(lambda: cluster.rows("c") == cluster.rows("a"))
+    for name in NAMES:
+        await cluster.shards[name].stop()
+
+
+async def test_the_id_of_a_folder_stays(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    folder, entropy = cluster.rows_folder("a"), SystemEntropy()
+    first = await asyncio.to_thread(replica_id_of, folder, entropy)
+    again = await asyncio.to_thread(replica_id_of, folder, entropy)
+    await cluster.start("a")
+
+    assert again == first
+    assert cluster.stores["a"].reports()[0].replica_id == first
+    await cluster.shards["a"].stop()
+
+
+async def test_the_folder_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await cluster.start("a")
+    await cluster.shards["a"].stop()
+    cluster.stores["a"]._log_id_of = lambda number: bytes(16)
+
+    with pytest.raises(StoreFailed, match="cannot open"):
+        await cluster.start("a")
