@@ -32,9 +32,6 @@ COUNTERS = "ids/"
 """Prefix of the records that are numbers issued last."""
 _TRIES = 30
 """Attempts at a change while others change the same records; each time one of them succeeds."""
-_SHOWN_S = 3.0
-"""Time after which the records are read if the watch does not report a change."""
-
 T = TypeVar("T")
 OpenCoordination = Callable[[], Awaitable[Coordination]]
 OnView = Callable[["View"], None]
@@ -96,9 +93,11 @@ class SharedRecords:
         open_coordination: OpenCoordination,
         away: type[Exception],
         on_close: Callable[[], None] = lambda: None,
+        shown_s: float = 3.0,
     ) -> None:
         """Read all records and watch them. `open_coordination` is called on the loop, `on_close`
-        after the coordination was closed.
+        after the coordination was closed. If the watch does not report a change within `shown_s`,
+        the records are read.
 
         Raises `away`, with a line of text, as do changes that cannot be made now.
         """
@@ -107,6 +106,7 @@ class SharedRecords:
         self._open_coordination = open_coordination
         self._away = away
         self._on_close = on_close
+        self._shown_s = shown_s
         self._coordination: Coordination
         self._watched = self._adopted = 0
         """Revisions up to which the watch has reported, and records were read beside it."""
@@ -225,7 +225,7 @@ class SharedRecords:
         awaited = (revision, asyncio.get_running_loop().create_future())
         self._awaited.append(awaited)
         try:
-            async with asyncio.timeout(_SHOWN_S):
+            async with asyncio.timeout(self._shown_s):
                 await awaited[1]
         except TimeoutError:
             await self._refresh()

@@ -89,9 +89,16 @@ class SharedKeyring(Keyring):
     writes_take_long = True
 
     def __init__(
-        self, records: SharedRecords, master: bytes, clock: Clock, entropy: Entropy
+        self,
+        records: SharedRecords,
+        master: bytes,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        founds: bool = True,
     ) -> None:
-        """`records` raise KeysAway, and are closed with this. Makes the keys of a new cluster.
+        """`records` raise KeysAway, and are closed with this. With `founds` it makes the keys of a
+        new cluster.
 
         Raises KeysUnusable.
         """
@@ -106,17 +113,18 @@ class SharedKeyring(Keyring):
         """Blocks that were read and not found."""
         self._log = structlog.get_logger("keyring")
         try:
+            if founds:
+                records.change(self._found)
             self._begin()
         except BaseException:
             records.close()
             raise
 
     def _begin(self) -> None:
-        self._records.change(self._found)
         view = self._records.view
         wrapped = view.value(_ROOT)
         if wrapped is None:
-            raise KeysAway("the cluster's keys are not here yet")
+            raise KeysUnusable("the cluster has no keys yet: start one of its hosts")
         try:
             self._root = WrappingKey(self._master.unwrap(wrapped, _ROOT))
         except SealBroken as error:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 
 from cluster.coordination.background_loop import BackgroundLoop
-from cluster.coordination.coordination import Coordination, Snapshot
+from cluster.coordination.coordination import Change, Coordination, Snapshot
 from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_wire import HttpWire
 from cluster.coordination.shared_records import SharedRecords
@@ -19,6 +19,7 @@ from cluster.shards.clock import SystemEntropy
 from cluster.tests.coordinations import Hosts, simulated_hosts
 from cluster.tests.etcd_processes import EtcdProcesses
 from cluster.tests.key_folder import MASTER, Folder
+from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.virtual_time import SettableClock
 
 KINDS = ["sqlite", "simulated", pytest.param("etcd", marks=pytest.mark.slow)]
@@ -108,3 +109,33 @@ class SharedFolder(Folder):
         assert isinstance(keyring, SharedKeyring)
         self.hosts.wait_for(keyring._records)
         return keyring.reload_if_changed()
+
+
+class Late:
+    """Two hosts; the watch of the second reports nothing until `report`."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.coordination = MemoryCoordination()
+        self._loop = BackgroundLoop("late")
+        self._stack = stack
+        stack.callback(self._loop.close)
+        self.one, self.other = self.open(), self.open()
+        (late,) = self.coordination._watchers[1:]
+        self._on_change = late
+        self._held: list[Change] = []
+        self.coordination._watchers[1] = self._held.append
+
+    def open(self) -> SharedKeyring:
+        async def opened() -> Coordination:
+            return self.coordination
+
+        records = SharedRecords(self._loop, opened, KeysAway)
+        keyring = SharedKeyring(records, MASTER, SettableClock(), SystemEntropy())
+        return self._stack.enter_context(closing(keyring))
+
+    def report(self) -> None:
+        async def report() -> None:
+            for change in self._held:
+                self._on_change(change)
+
+        self._loop.run(report())

@@ -81,7 +81,7 @@ def _open_shared_keyring(
     open_records = partial(_coordination, settings, shared_keyring.PREFIX, clock, entropy, writer)
     records = _shared_records(open_records, KeysAway)
     try:
-        return SharedKeyring(records, master, clock, entropy)
+        return SharedKeyring(records, master, clock, entropy, founds=writer == SERVICE)
     except WrongMasterKey as error:
         wrong = f"{_given(settings)} is not the master key of cluster {settings.cluster}"
         raise KeysUnusable(
