@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from pydantic import SecretStr
+
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.coordination.etcd_wire import HttpWire
 from cluster.shards.clock import Clock, Entropy
+from sqs_api.settings.cluster import ClusterSettings
 from sqs_api.settings.config import Settings
 from sqs_api.settings.membership import etcd_context, membership_of
 
 _ROOT = "holdfast"
+
+
+def settings_of_member(settings: Settings) -> dict[str, str]:
+    """The settings of a member of a cluster, for another process of this host; empty of a single
+    host."""
+    if settings.etcd is None:
+        return {}
+    given = {name: getattr(settings, name) for name in ClusterSettings.model_fields}
+    return {
+        name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        for name, value in given.items()
+        if value is not None
+    }
 
 
 def open_coordination(
