@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 BUILT_IN_KEY = "aws/sqs"
 """Name of the key for queues that name no key (SSE-SQS), and for AWS's `alias/aws/sqs`."""
@@ -80,3 +82,8 @@ class WrappingKey:
             return self._cipher.decrypt(nonce, rest, purpose.encode())
         except InvalidTag as error:
             raise SealBroken("wrapped under another key, or changed") from error
+
+
+def derived_key(secret: bytes, number: int) -> bytes:
+    """The key with this number among those that 32 random bytes stand for."""
+    return HKDFExpand(SHA256(), KEY_BYTES, b"holdfast data key %d" % number).derive(secret)

@@ -19,7 +19,8 @@ from auth.envelope import SealBroken
 from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, SqliteCoordination
 from cluster.coordination.coordination import Coordination
-from cluster.keys.identity_store import IdentitiesUnreadable
+from cluster.keys.identity_records import IdentitiesUnreadable
+from cluster.keys.keyring import KeysAway
 from cluster.keys.master_key import KeysUnusable
 from cluster.members.leader_view import LeadersUnknown
 from cluster.members.records import MembershipRefused
@@ -118,8 +119,8 @@ class Node:
         except sqlite3.Error as error:
             raise NodeRefused(f"cannot open the catalog of {settings.data}: {error}") from error
         owner, worker = self.owner, self.worker
-        owner.make_first_key()
         try:
+            owner.make_first_key()
             worker.serve(
                 owner.catalog,
                 owner.keyring,
@@ -129,6 +130,8 @@ class Node:
                 owner.accounting,
                 lambda: self._clock_leaps,
             )
+        except (IdentitiesUnreadable, KeysAway) as error:
+            raise NodeRefused(str(error)) from error
         except (SealBroken, sqlite3.Error) as error:
             raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         await self._connect()

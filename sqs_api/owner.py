@@ -36,7 +36,7 @@ from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.gateway.audit import AuditLog
-from sqs_api.gateway.changes import CHANGES_CHECK_S, Changes
+from sqs_api.gateway.changes import CHANGES_CHECK_S, SHARED_CHANGES_CHECK_S, Changes
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.usage import FILE_NAME as USAGE_FILE
@@ -44,7 +44,7 @@ from sqs_api.gateway.usage import Usage
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.settings.declaring import declare_queues, declare_users
-from sqs_api.settings.keys import identities_file, open_keyring
+from sqs_api.settings.keys import SERVICE, identities_file, open_identities, open_keyring
 from storage.engines.flushed_rows import FlushedRows
 from visibility.contract.errors import ServiceUnavailable
 
@@ -92,7 +92,7 @@ class Owner:
         self._disk: DiskSpace
         self._log = structlog.get_logger("owner")
         self.first_key: AccessKey | None = None
-        """The access key made at first start, to be shown once."""
+        """The access key that this host made at first start, to be shown once."""
 
     async def open(self, shards: Iterable[int]) -> None:
         """Open all files, and make what the configuration declares.
@@ -101,10 +101,11 @@ class Owner:
         DeclarationRefused, sqlite3.Error.
         """
         settings = self._settings
-        self.keyring = open_keyring(settings, self._clock, self._entropy, settings.account)
+        clock, entropy = self._clock, self._entropy
+        self.keyring = open_keyring(settings, clock, entropy, settings.account, SERVICE)
         self._opened.callback(self.keyring.close)
-        self.identities = IdentityStore(
-            identities_file(settings.data), self.keyring.secrets, self._clock, self._entropy
+        self.identities = open_identities(
+            settings, identities_file(settings.data), self.keyring.secrets, clock, entropy, SERVICE
         )
         self._opened.callback(self.identities.close)
         self._open_audit()
@@ -136,11 +137,13 @@ class Owner:
         return catalog
 
     def make_first_key(self) -> None:
-        """Make an access key if signatures are asked for and there is none."""
+        """Make an access key if signatures are asked for and there is none; of the hosts of a
+        cluster one makes it."""
         if self._settings.auth is AuthMode.SIGV4 and not len(self.credentials):
-            self.first_key = self.identities.add_key(self._settings.account)
-            self.note("first_access_key", access_key_id=self.first_key.access_key_id)
-            self.credentials = CredentialSet([self.first_key])
+            self.first_key = self.identities.add_first_key(self._settings.account)
+            if self.first_key is not None:
+                self.note("first_access_key", access_key_id=self.first_key.access_key_id)
+            self.credentials = self.identities.credentials()
 
     def serve(
         self,
@@ -187,8 +190,10 @@ class Owner:
         changes = Changes(
             self.identities, self.keyring, verifier=verifier, access=access, note=self.note
         )
-        periodic.every(CHANGES_CHECK_S, changes.look_at_identities)
-        periodic.every(CHANGES_CHECK_S, changes.look_at_keys)
+        is_single = self._settings.etcd is None
+        check_s = CHANGES_CHECK_S if is_single else SHARED_CHANGES_CHECK_S
+        periodic.every(check_s, changes.look_at_identities)
+        periodic.every(check_s, changes.look_at_keys)
         periodic.every(_USAGE_WRITE_S, self.accounting.write, first_s=0.0)
         periodic.every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
         periodic.every(_SHORT_DISK_CHECK_S, self._make_room)

@@ -23,7 +23,7 @@ from auth.identities import Identities
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
 from cluster.catalog.catalog import Catalog
-from cluster.keys.keyring import Keyring
+from cluster.keys.keyring import Keyring, KeysAway
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
@@ -179,7 +179,7 @@ class Worker:
         accounting: Accounting,
         clock_leaps: Callable[[], int],
     ) -> None:
-        """Make the gateway. Raises SealBroken, sqlite3.Error if keys cannot be used."""
+        """Make the gateway. Raises SealBroken, sqlite3.Error, KeysAway if keys cannot be used."""
         settings = self._settings
         self.sealer.prepare(catalog)
         self.metrics = Metrics(accounting)
@@ -266,7 +266,7 @@ class Worker:
             """Replace data keys that sealed long enough."""
             try:
                 await self.sealer.renew(catalog)
-            except (SealBroken, sqlite3.Error) as error:
+            except (SealBroken, sqlite3.Error, KeysAway) as error:
                 self._log.error("data_keys_not_renewed", error=str(error))
 
         periodic.every(_DATA_KEY_CHECK_S, renew_data_keys)

@@ -23,7 +23,7 @@ from cluster.catalog.records import LAST_ID
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.copies.backup import databases_of
 from cluster.copies.restore import difference
-from cluster.keys.keyring import FILE_NAME as KEYRING_FILE
+from cluster.keys.sqlite_keyring import FILE_NAME as KEYRING_FILE
 from storage.checks.consistency import check_archive, check_queue
 from storage.checks.damage import Finding, check_rows
 from storage.checks.missing import count_missing

@@ -1,89 +1,73 @@
-"""Users, their policies and access keys on disk. Commands manage them; a running server sees
+"""Users, their policies and access keys: the rules. Commands manage them; a running server sees
 changes within a second.
 
-They are in a separate SQLite file beside the catalog, with a second copy, since other processes
-change them. Secrets are encrypted. Calls are synchronous: they happen at start, from the command
-line, and after a change by another process, and each touches a few rows.
+They are kept by `sqlite_identities.py` on a single host, by `shared_identities.py` in a cluster.
+Secrets are encrypted. Calls are synchronous: they happen at start, from the command line, and after
+a change by another process, and each touches a few records.
 """
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from base64 import b32encode, urlsafe_b64encode
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from auth.credentials import AccessKey, CredentialSet
 from auth.envelope import SealBroken
 from auth.identities import Identities, User
 from auth.policy import NamedPolicy
 from auth.policy_document import Kind, PolicyRefused, read_policy
+from cluster.keys.identity_records import (
+    IdentitiesUnreadable,
+    IdentityRecords,
+    IdentityRows,
+    StoredKey,
+    StoredUser,
+)
 from cluster.keys.keyring import Secrets
 from cluster.shards.clock import Clock, Entropy
-from storage.copies.second_copy import open_with_copy, tables
 
-FILE_NAME = "identities.sqlite"
 _ID_RANDOM_BYTES = 10
 _SECRET_BYTES = 30
 _TOKEN_BYTES = 96
 _PRINCIPAL_PREFIX = "AIDA"
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS access_keys (
-    access_key_id TEXT PRIMARY KEY, secret BLOB NOT NULL, account TEXT NOT NULL,
-    principal TEXT NOT NULL, user TEXT, enabled INTEGER NOT NULL, created_at_ms INTEGER NOT NULL,
-    session_token BLOB, expires_at_ms INTEGER);
-CREATE TABLE IF NOT EXISTS users (
-    account TEXT NOT NULL, name TEXT NOT NULL, user_id TEXT NOT NULL UNIQUE, tags TEXT NOT NULL,
-    created_at_ms INTEGER NOT NULL, PRIMARY KEY (account, name));
-CREATE TABLE IF NOT EXISTS user_policies (
-    account TEXT NOT NULL, user TEXT NOT NULL, name TEXT NOT NULL, document TEXT NOT NULL,
-    PRIMARY KEY (account, user, name));
-"""
-_COLUMNS = "access_key_id, secret, account, principal, enabled, session_token, expires_at_ms, user"
-
-
-class IdentitiesUnreadable(Exception):
-    """Users or keys cannot be read; the text gives the reason in one line."""
+_KEPT_AFTER_END_MS = 24 * 3600 * 1000
+_REMOVED_MAX = 100
+"""Keys removed by one transaction: etcd has a limit."""
 
 
 class IdentityStore:
-    """The users and access keys of a data folder."""
+    """The users and access keys of a data folder, or of a cluster. All methods may raise
+    IdentitiesUnreadable."""
 
-    def __init__(self, file: Path, secrets: Secrets, clock: Clock, entropy: Entropy) -> None:
-        """Open or create. Raises IdentitiesUnreadable."""
+    def __init__(
+        self, records: IdentityRecords, secrets: Secrets, clock: Clock, entropy: Entropy
+    ) -> None:
+        """`records` are closed with it."""
+        self._records = records
         self._secrets = secrets
         self._clock = clock
         self._entropy = entropy
-        try:
-            self._database = open_with_copy(file, tables(_SCHEMA))
-        except (OSError, sqlite3.Error) as error:
-            raise IdentitiesUnreadable(f"cannot open users and keys in {file}: {error}") from error
-        self._seen_version = self._version()
 
     def close(self) -> None:
-        """Close the file."""
-        self._database.close()
+        """Let go of all resources."""
+        self._records.close()
 
     def changed(self) -> bool:
-        """True if another process changed the file since the last call. Takes microseconds."""
-        version = self._version()
-        changed, self._seen_version = version != self._seen_version, version
-        return changed
+        """True if another process changed something since the last call. Takes microseconds."""
+        return self._records.changed()
 
     def look_again(self) -> None:
         """Make the next call of `changed` return True, since the change could not be read."""
-        self._seen_version = -1
+        self._records.look_again()
 
     # -- access keys -------------------------------------------------------------------------------
 
     def all_keys(self) -> list[AccessKey]:
         """Every key, oldest first. Raises IdentitiesUnreadable if another keyring encrypted their
         secrets."""
-        query = f"SELECT {_COLUMNS} FROM access_keys ORDER BY created_at_ms, access_key_id"
-        return [self._key(row) for row in self._rows(query)]
+        return [self._opened(key) for key in self._records.read().all_keys()]
 
     def credentials(self) -> CredentialSet:
         """The keys in the verifier's form."""
@@ -101,18 +85,34 @@ class IdentityStore:
 
         `lifetime_s` is None for one that does not expire. Raises ValueError if the user is gone.
         """
+        owner = principal if user is None else user.user_id
+        key = self._new_key(account, owner, None if user is None else user.name, lifetime_s)
+        return self._records.change(lambda rows: self._insert(rows, key))
+
+    def _new_key(
+        self, account: str, principal: str | None, user: str | None, lifetime_s: float | None
+    ) -> AccessKey:
         identity = b32encode(self._entropy.secret(_ID_RANDOM_BYTES)).decode()
-        own_principal = principal or _PRINCIPAL_PREFIX + identity
-        return self._insert(
-            AccessKey(
-                "AKIA" + identity,
-                urlsafe_b64encode(self._entropy.secret(_SECRET_BYTES)).decode(),
-                account,
-                own_principal if user is None else user.user_id,
-                expires_at_ms=self._after(lifetime_s),
-                user=None if user is None else user.name,
-            )
+        return AccessKey(
+            "AKIA" + identity,
+            urlsafe_b64encode(self._entropy.secret(_SECRET_BYTES)).decode(),
+            account,
+            principal or _PRINCIPAL_PREFIX + identity,
+            expires_at_ms=self._after(lifetime_s),
+            user=user,
         )
+
+    def add_first_key(self, account: str) -> AccessKey | None:
+        """Make a key of the account, unless there are keys. Of several hosts one makes it."""
+        key = self._new_key(account, None, None, None)
+
+        def insert(rows: IdentityRows) -> AccessKey | None:
+            if rows.all_keys():
+                return None
+            rows.note_first_key(key.access_key_id)
+            return self._insert(rows, key)
+
+        return self._records.change(insert)
 
     def add_session(self, account: str, user: User | None, lifetime_s: float) -> AccessKey:
         """Make a temporary key, whose requests must carry its session token. Forgets those that
@@ -120,23 +120,25 @@ class IdentityStore:
 
         Raises ValueError if the user is gone.
         """
-        now_ms = self._now_ms()
-        self._database.execute(
-            "DELETE FROM access_keys WHERE session_token IS NOT NULL AND expires_at_ms < ?",
-            (now_ms - 24 * 3600 * 1000,),
-        )
         identity = b32encode(self._entropy.secret(_ID_RANDOM_BYTES)).decode()
-        return self._insert(
-            AccessKey(
-                "ASIA" + identity,
-                urlsafe_b64encode(self._entropy.secret(_SECRET_BYTES)).decode(),
-                account,
-                _PRINCIPAL_PREFIX + identity if user is None else user.user_id,
-                session_token=urlsafe_b64encode(self._entropy.secret(_TOKEN_BYTES)).decode(),
-                expires_at_ms=self._after(lifetime_s),
-                user=None if user is None else user.name,
-            )
+        key = AccessKey(
+            "ASIA" + identity,
+            urlsafe_b64encode(self._entropy.secret(_SECRET_BYTES)).decode(),
+            account,
+            _PRINCIPAL_PREFIX + identity if user is None else user.user_id,
+            session_token=urlsafe_b64encode(self._entropy.secret(_TOKEN_BYTES)).decode(),
+            expires_at_ms=self._after(lifetime_s),
+            user=None if user is None else user.name,
         )
+
+        def insert(rows: IdentityRows) -> AccessKey:
+            before_ms = self._now_ms() - _KEPT_AFTER_END_MS
+            ended = [each.access_key_id for each in rows.all_keys() if _ended(each, before_ms)]
+            for access_key_id in ended[:_REMOVED_MAX]:
+                rows.remove_key(access_key_id)
+            return self._insert(rows, key)
+
+        return self._records.change(insert)
 
     def rotate_key(self, access_key_id: str, overlap_s: float) -> AccessKey | None:
         """Make a successor with the same lifetime; the old key ends after `overlap_s`, if not
@@ -145,87 +147,109 @@ class IdentityStore:
         None if there is no key. Raises ValueError for a temporary key, which ends as planned; and
         if the key's user is gone: without a user, the successor would be the account's own.
         """
-        with self._transaction():
-            old = next((key for key in self.all_keys() if key.access_key_id == access_key_id), None)
+
+        def rotate(rows: IdentityRows) -> AccessKey | None:
+            old = rows.key(access_key_id)
             if old is None:
                 return None
             if old.session_token is not None:
                 raise ValueError(f"{access_key_id} is temporary: make another session instead")
-            owner = None if old.user is None else self.users().find(old.account, old.user)
-            if old.user is not None and owner is None:
-                raise _gone(old.user)
-            lifetime_s = self._lifetime_s(old)
-            new = self.add_key(old.account, owner, principal=old.principal, lifetime_s=lifetime_s)
+            new = self._insert(rows, self._successor(rows, old))
             if overlap_s <= 0:
-                self.set_key_enabled(access_key_id, False)
+                rows.put_key(msgspec.structs.replace(old, enabled=False))
             else:
-                change = (
-                    "UPDATE access_keys SET expires_at_ms = min(coalesce(expires_at_ms, ?), ?) "
-                    "WHERE access_key_id = ?"
-                )
-                end_ms = self._after(overlap_s)
-                self._database.execute(change, (end_ms, end_ms, access_key_id))
+                end_ms = self._now_ms() + int(overlap_s * 1000)
+                ends = end_ms if old.expires_at_ms is None else min(old.expires_at_ms, end_ms)
+                rows.put_key(msgspec.structs.replace(old, expires_at_ms=ends))
             return new
 
-    def _lifetime_s(self, key: AccessKey) -> float | None:
-        """Lifetime of a key in seconds, None for one that does not expire."""
-        if key.expires_at_ms is None:
-            return None
-        query = "SELECT created_at_ms FROM access_keys WHERE access_key_id = ?"
-        (created_at_ms,) = self._database.execute(query, (key.access_key_id,)).fetchone()
-        return (key.expires_at_ms - int(created_at_ms)) / 1000
+        return self._records.change(rotate)
+
+    def _successor(self, rows: IdentityRows, old: StoredKey) -> AccessKey:
+        lifetime_s = None
+        if old.expires_at_ms is not None:
+            lifetime_s = (old.expires_at_ms - old.created_at_ms) / 1000
+        principal = old.principal
+        if old.user is not None:
+            user = rows.user(old.account, old.user)
+            if user is None:
+                raise _gone(old.user)
+            principal = user.user_id
+        return self._new_key(old.account, principal, old.user, lifetime_s)
 
     def set_key_enabled(self, access_key_id: str, enabled: bool) -> bool:
         """Refuse or allow a key from now on; False if there is no such key."""
-        change = "UPDATE access_keys SET enabled = ? WHERE access_key_id = ?"
-        return self._database.execute(change, (enabled, access_key_id)).rowcount > 0
+
+        def change(rows: IdentityRows) -> bool:
+            key = rows.key(access_key_id)
+            if key is not None:
+                rows.put_key(msgspec.structs.replace(key, enabled=enabled))
+            return key is not None
+
+        return self._records.change(change)
 
     def remove_key(self, access_key_id: str) -> bool:
         """Forget a key; False if there is no such key."""
-        change = "DELETE FROM access_keys WHERE access_key_id = ?"
-        return self._database.execute(change, (access_key_id,)).rowcount > 0
 
-    def keep_key(self, key: AccessKey) -> None:
-        """Store exactly this key, replacing one with the same id. Raises ValueError if its user is
-        gone."""
-        with self._transaction():
-            self.remove_key(key.access_key_id)
-            self._insert(key)
+        def change(rows: IdentityRows) -> bool:
+            is_there = rows.key(access_key_id) is not None
+            if is_there:
+                rows.remove_key(access_key_id)
+            return is_there
 
-    def _insert(self, key: AccessKey) -> AccessKey:
+        return self._records.change(change)
+
+    def declare_key(self, key: AccessKey) -> bool:
+        """Store exactly this key, which is enabled and does not expire; False if it is there. One
+        that was disabled, or given an end, stays so.
+
+        Raises ValueError if its user is gone.
+        """
+
+        def change(rows: IdentityRows) -> bool:
+            stored = rows.key(key.access_key_id)
+            if stored is not None:
+                there = self._opened(stored)
+                if msgspec.structs.replace(there, enabled=True, expires_at_ms=None) == key:
+                    return False
+            self._insert(rows, key)
+            return True
+
+        return self._records.change(change)
+
+    def _insert(self, rows: IdentityRows, key: AccessKey) -> AccessKey:
+        if key.user is not None:
+            user = rows.user(key.account, key.user)
+            if user is None or user.user_id != key.principal:
+                raise _gone(key.user)
         token = key.session_token
-        inserted = self._database.execute(
-            "INSERT INTO access_keys SELECT ?,?,?,?,?,?,?,?,? WHERE ? IS NULL "
-            "OR EXISTS (SELECT 1 FROM users WHERE account = ? AND name = ? AND user_id = ?)",
-            (
+        rows.put_key(
+            StoredKey(
                 key.access_key_id,
                 self._secrets.encrypt(key.secret_access_key.encode(), key.access_key_id),
                 key.account,
                 key.principal,
+                self._now_ms(),
                 key.user,
                 key.enabled,
-                self._now_ms(),
                 None if token is None else self._secrets.encrypt(token.encode(), key.access_key_id),
                 key.expires_at_ms,
-                *(key.user, key.account, key.user, key.principal),
-            ),
+            )
         )
-        if not inserted.rowcount:
-            raise _gone(key.user)
         return key
 
-    def _key(self, row: tuple[Any, ...]) -> AccessKey:
-        key_id, secret, account, principal, enabled, token, expires_at_ms, user = row
+    def _opened(self, stored: StoredKey) -> AccessKey:
+        key_id, token = stored.access_key_id, stored.session_token
         try:
             return AccessKey(
                 key_id,
-                self._secrets.decrypt(secret, key_id).decode(),
-                account,
-                principal,
-                bool(enabled),
+                self._secrets.decrypt(stored.secret, key_id).decode(),
+                stored.account,
+                stored.principal,
+                stored.enabled,
                 self._secrets.decrypt(token, key_id).decode() if token else None,
-                expires_at_ms,
-                user,
+                stored.expires_at_ms,
+                stored.user,
             )
         except SealBroken as error:
             raise IdentitiesUnreadable(
@@ -236,87 +260,81 @@ class IdentityStore:
 
     def users(self) -> Identities:
         """Every user, with policies. Raises IdentitiesUnreadable."""
-        policies: dict[tuple[str, str], list[NamedPolicy]] = {}
-        for account, user, name, document in self._rows(
-            "SELECT account, user, name, document FROM user_policies ORDER BY name"
-        ):
-            try:
-                policy = NamedPolicy(name, read_policy(document, Kind.IDENTITY))
-            except PolicyRefused as error:
-                raise IdentitiesUnreadable(f"policy {name} of user {user}: {error}") from error
-            policies.setdefault((account, user), []).append(policy)
-        return Identities(
-            User(account, name, user_id, json.loads(tags), tuple(policies.get((account, name), ())))
-            for account, name, user_id, tags in self._rows(
-                "SELECT account, name, user_id, tags FROM users ORDER BY account, name"
-            )
-        )
+        return Identities(_user(stored) for stored in self._records.read().all_users())
 
     def add_user(self, account: str, name: str, tags: Mapping[str, str]) -> User:
         """Make a user without permissions. Raises ValueError if the name is taken."""
         user_id = _PRINCIPAL_PREFIX + b32encode(self._entropy.secret(_ID_RANDOM_BYTES)).decode()
-        try:
-            self._database.execute(
-                "INSERT INTO users VALUES (?,?,?,?,?)",
-                (account, name, user_id, json.dumps(dict(tags)), self._now_ms()),
-            )
-        except sqlite3.IntegrityError as error:
-            raise ValueError(f"there is a user {name} already") from error
-        return User(account, name, user_id, dict(tags))
+        stored = StoredUser(account, name, user_id, self._now_ms(), dict(tags))
+
+        def change(rows: IdentityRows) -> User:
+            if rows.user(account, name) is not None:
+                raise ValueError(f"there is a user {name} already")
+            rows.put_user(stored)
+            return _user(stored)
+
+        return self._records.change(change)
 
     def set_user_tags(self, user: User, tags: Mapping[str, str]) -> None:
         """Replace a user's tags."""
-        self._database.execute(
-            "UPDATE users SET tags = ? WHERE account = ? AND name = ?",
-            (json.dumps(dict(tags)), user.account, user.name),
-        )
+        self._change_user(user, lambda there: msgspec.structs.replace(there, tags=dict(tags)))
+
+    def _change_user(self, user: User, changed: Callable[[StoredUser], StoredUser]) -> None:
+        """Change a user that is still there."""
+
+        def change(rows: IdentityRows) -> None:
+            there = rows.user(user.account, user.name)
+            if there is not None:
+                rows.put_user(changed(there))
+
+        self._records.change(change)
 
     def remove_user(self, user: User) -> None:
         """Forget a user with policies and keys."""
-        owner = (user.account, user.name)
-        with self._transaction():
-            for table, column in (
-                ("users", "name"),
-                ("user_policies", "user"),
-                ("access_keys", "user"),
-            ):
-                self._database.execute(
-                    f"DELETE FROM {table} WHERE account = ? AND {column} = ?", owner
-                )
+
+        def remove(rows: IdentityRows) -> bool:
+            there = rows.user(user.account, user.name)
+            owner = (user.account, user.name)
+            keys = [key for key in rows.all_keys() if (key.account, key.user) == owner]
+            for key in keys[:_REMOVED_MAX]:
+                rows.remove_key(key.access_key_id)
+            is_last = len(keys) <= _REMOVED_MAX
+            if there is not None and is_last:
+                rows.remove_user(there)
+            return is_last
+
+        while not self._records.change(remove):
+            pass
 
     def put_policy(self, user: User, name: str, document: str) -> None:
         """Give a user a policy, replacing one of the same name. Raises PolicyRefused."""
         read_policy(document, Kind.IDENTITY)
-        self._database.execute(
-            "INSERT OR REPLACE INTO user_policies VALUES (?,?,?,?)",
-            (user.account, user.name, name, document),
+        self._change_user(
+            user,
+            lambda there: msgspec.structs.replace(
+                there, policies={**there.policies, name: document}
+            ),
         )
 
     def remove_policy(self, user: User, name: str) -> bool:
         """Remove a policy; False if there is none of this name."""
-        change = "DELETE FROM user_policies WHERE account = ? AND user = ? AND name = ?"
-        return self._database.execute(change, (user.account, user.name, name)).rowcount > 0
+
+        def change(rows: IdentityRows) -> bool:
+            there = rows.user(user.account, user.name)
+            if there is None or name not in there.policies:
+                return False
+            left = {each: text for each, text in there.policies.items() if each != name}
+            rows.put_user(msgspec.structs.replace(there, policies=left))
+            return True
+
+        return self._records.change(change)
 
     def policies(self, user: User) -> dict[str, str]:
         """A user's policies, name to text."""
-        query = (
-            "SELECT name, document FROM user_policies WHERE account = ? AND user = ? ORDER BY name"
-        )
-        return dict(self._database.execute(query, (user.account, user.name)))
+        there = self._records.read().user(user.account, user.name)
+        return {} if there is None else dict(sorted(there.policies.items()))
 
-    # -- the file ----------------------------------------------------------------------------------
-
-    def _rows(self, query: str) -> list[tuple[Any, ...]]:
-        try:
-            return self._database.execute(query).fetchall()
-        except sqlite3.Error as error:
-            raise IdentitiesUnreadable(f"cannot read users and keys: {error}") from error
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        with self._database:
-            yield
+    # -- time --------------------------------------------------------------------------------------
 
     def _after(self, lifetime_s: float | None) -> int | None:
         return None if lifetime_s is None else self._now_ms() + int(lifetime_s * 1000)
@@ -324,9 +342,26 @@ class IdentityStore:
     def _now_ms(self) -> int:
         return int(self._clock.wall_s() * 1000)
 
-    def _version(self) -> int:
-        version: int = self._database.execute("PRAGMA data_version").fetchone()[0]
-        return version
+
+def _ended(key: StoredKey, before_ms: int) -> bool:
+    """True for a temporary key that ended before a time."""
+    return (
+        key.session_token is not None
+        and key.expires_at_ms is not None
+        and key.expires_at_ms < before_ms
+    )
+
+
+def _user(stored: StoredUser) -> User:
+    """Raises IdentitiesUnreadable."""
+    policies = []
+    for name, document in sorted(stored.policies.items()):
+        try:
+            policies.append(NamedPolicy(name, read_policy(document, Kind.IDENTITY)))
+        except PolicyRefused as error:
+            reason = f"policy {name} of user {stored.name}: {error}"
+            raise IdentitiesUnreadable(reason) from error
+    return User(stored.account, stored.name, stored.user_id, stored.tags, tuple(policies))
 
 
 def _gone(user: str | None) -> ValueError:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from cluster.keys.keyring import FILE_NAME, Keyring
+from cluster.keys.keyring import Keyring
+from cluster.keys.sqlite_keyring import FILE_NAME, SqliteKeyring
 from cluster.shards.clock import SystemEntropy
 from cluster.tests.virtual_time import SettableClock
 
@@ -28,8 +29,14 @@ class Folder:
         read_master: Callable[[], bytes] | None = None,
         owner: str | None = None,
     ) -> Keyring:
-        keyring = Keyring(self.file, master, SettableClock(), self.entropy, read_master, owner)
+        keyring = SqliteKeyring(
+            self.file, master, SettableClock(), self.entropy, read_master, owner
+        )
         return self._stack.enter_context(closing(keyring))
+
+    def take_over(self, keyring: Keyring) -> bool:
+        """Have a keyring load the changes of others; False if there are none."""
+        return keyring.reload_if_changed()
 
     def bytes(self) -> bytes:
         return b"".join(file.read_bytes() for file in self.file.parent.iterdir())

@@ -3,6 +3,7 @@ change it."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -12,8 +13,12 @@ import pytest
 from auth.credentials import AccessKey
 from auth.envelope import WrappingKey
 from auth.policy_document import PolicyRefused
-from cluster.keys.identity_store import IdentitiesUnreadable, IdentityStore
+from cluster.keys.identity_records import IdentitiesUnreadable, IdentityRecords
+from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Secrets
+from cluster.keys.shared_identities import SharedIdentities
+from cluster.keys.sqlite_identities import SqliteIdentities
+from cluster.tests.shared_stores import KINDS, SharedHosts, shared_hosts
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 
 ACCOUNT = "000000000000"
@@ -26,20 +31,60 @@ def clock() -> SettableClock:
     return SettableClock()
 
 
+class Place:
+    """The identities of a folder or of a cluster; `open` gives them as another process has them."""
+
+    def __init__(
+        self, stack: ExitStack, clock: SettableClock, make: Callable[[], IdentityRecords]
+    ) -> None:
+        self._stack = stack
+        self._clock = clock
+        self._make = make
+        self._entropy = CountingEntropy()
+        self._secrets = some_secrets()
+
+    def open(self, secrets: Secrets | None = None) -> IdentityStore:
+        self._clock.at_ms += 1
+        store = IdentityStore(self._make(), secrets or self._secrets, self._clock, self._entropy)
+        return self._stack.enter_context(closing(store))
+
+
 @pytest.fixture
-def opened(tmp_path: Path, clock: SettableClock) -> Iterator[Open]:
-    """Opens the folder's identities again, as another process would."""
-    entropy = CountingEntropy()
-    own = some_secrets()
+def folder(tmp_path: Path, clock: SettableClock) -> Iterator[Open]:
+    """Opens a folder's identities: for what holds for files only."""
+    with ExitStack() as stack:
+        yield Place(stack, clock, lambda: SqliteIdentities(tmp_path / "identities.sqlite")).open
+
+
+@pytest.fixture(params=KINDS)
+def hosts(request: pytest.FixtureRequest) -> Iterator[SharedHosts | None]:
+    """The hosts of a cluster; None for a single host."""
+    if request.param == "sqlite":
+        yield None
+    else:
+        with shared_hosts(request, request.param) as hosts:
+            yield hosts
+
+
+@pytest.fixture
+def opened(tmp_path: Path, clock: SettableClock, hosts: SharedHosts | None) -> Iterator[Open]:
+    """Opens identities again, as another process would."""
+
+    def make() -> IdentityRecords:
+        if hosts is None:
+            return SqliteIdentities(tmp_path / "identities.sqlite")
+        return SharedIdentities(hosts.records(IdentitiesUnreadable))
 
     with ExitStack() as stack:
+        yield Place(stack, clock, make).open
 
-        def open_store(secrets: Secrets = own) -> IdentityStore:
-            clock.at_ms += 1
-            store = IdentityStore(tmp_path / "identities.sqlite", secrets, clock, entropy)
-            return stack.enter_context(closing(store))
 
-        yield open_store
+def heard(hosts: SharedHosts | None, store: IdentityStore) -> bool:
+    """True if the changes of others arrived since this was last asked."""
+    if hosts is not None:
+        assert isinstance(store._records, SharedIdentities)
+        hosts.wait_for(store._records._records)
+    return store.changed()
 
 
 def by_id(keys: list[AccessKey]) -> dict[str, AccessKey]:
@@ -77,16 +122,20 @@ def test_no_two_keys_are_alike(opened: Open) -> None:
     assert by_id(store.all_keys()) == by_id(keys)
 
 
-def test_secrets_are_not_readable_in_the_folder(opened: Open, tmp_path: Path) -> None:
+def test_secrets_are_not_readable_in_the_folder(
+    opened: Open, tmp_path: Path, hosts: SharedHosts | None
+) -> None:
     store = opened()
 
     key = store.add_session(ACCOUNT, None, 60.0)
 
     assert key.session_token is not None
     files = [file.read_bytes() for file in tmp_path.iterdir()]
-    assert len(files) >= 2
+    files += [] if hosts is None else [record.value for record in hosts.snapshot().records]
+    assert len(files) >= (2 if hosts is None else 1)
     for secret in (key.secret_access_key, key.session_token):
-        assert all(secret.encode() not in content for content in files)
+        for form in (secret.encode(), b64encode(secret.encode())):
+            assert all(form not in content for content in files)
 
 
 def test_a_disabled_key_stays_listed_until_it_is_enabled_or_removed(opened: Open) -> None:
@@ -117,18 +166,19 @@ def test_a_user_who_is_gone_gets_no_key(opened: Open) -> None:
     with pytest.raises(ValueError, match="no user ann"):
         store.add_session(ACCOUNT, ann, 60.0)
     with pytest.raises(ValueError, match="no user ann"):
-        store.keep_key(key)
+        store.declare_key(key)
     store.add_user(ACCOUNT, "ann", {})
     with pytest.raises(ValueError, match="no user ann"):
         store.add_key(ACCOUNT, ann)
     assert store.all_keys() == []
 
 
-def test_a_key_whose_user_is_gone_gets_no_successor(opened: Open) -> None:
-    store = opened()
+def test_a_key_whose_user_is_gone_gets_no_successor(folder: Open) -> None:
+    store = folder()
     ann = store.add_user(ACCOUNT, "ann", {})
     key = store.add_key(ACCOUNT, ann)
-    store._database.execute("DELETE FROM users")
+    assert isinstance(store._records, SqliteIdentities)
+    store._records._database.execute("DELETE FROM users")
 
     with pytest.raises(ValueError, match="no user ann"):
         store.rotate_key(key.access_key_id, 0.0)
@@ -146,11 +196,13 @@ def test_a_temporary_key_gets_no_successor_that_stays(opened: Open) -> None:
     assert store.all_keys() == [key]
 
 
-def test_a_change_that_could_not_be_read_is_told_again(opened: Open) -> None:
+def test_a_change_that_could_not_be_read_is_told_again(
+    opened: Open, hosts: SharedHosts | None
+) -> None:
     store = opened()
     opened().add_key(ACCOUNT)
 
-    assert store.changed()
+    assert heard(hosts, store)
     store.look_again()
 
     assert store.changed()
@@ -211,20 +263,20 @@ def test_sessions_are_forgotten_a_day_after_their_end(opened: Open, clock: Setta
     assert by_id(store.all_keys()) == by_id([kept, second, third])
 
 
-def test_a_change_by_another_process_is_seen_once(opened: Open) -> None:
+def test_a_change_by_another_process_is_seen_once(opened: Open, hosts: SharedHosts | None) -> None:
     server, command = opened(), opened()
     assert not server.changed()
 
     key = command.add_key(ACCOUNT)
 
-    assert server.changed()
+    assert heard(hosts, server)
     assert not server.changed()
     assert server.all_keys() == [key]
 
     command.set_key_enabled(key.access_key_id, False)
-    assert server.changed()
+    assert heard(hosts, server)
     command.put_policy(command.add_user(ACCOUNT, "ann", {}), "p", ALLOW)
-    assert server.changed()
+    assert heard(hosts, server)
 
 
 def test_own_changes_are_no_news(opened: Open) -> None:
@@ -245,7 +297,7 @@ def test_keys_of_another_folder_are_unreadable_and_named(opened: Open) -> None:
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IdentitiesUnreadable):
-        IdentityStore(tmp_path / "none" / "x", some_secrets(), SettableClock(), CountingEntropy())
+        SqliteIdentities(tmp_path / "none" / "x")
 
 
 # -- users -----------------------------------------------------------------------------------------
@@ -326,6 +378,10 @@ def test_a_users_key_names_the_user_and_so_does_its_successor(opened: Open) -> N
 def test_a_key_can_be_given_and_given_anew(opened: Open) -> None:
     store = opened()
     for secret in ("one", "two"):
-        store.keep_key(AccessKey("AKIAFIXED", secret, ACCOUNT, "AIDAFIXED"))
+        key = AccessKey("AKIAFIXED", secret, ACCOUNT, "AIDAFIXED")
+        assert store.declare_key(key)
+        assert not opened().declare_key(key)
 
     assert [key.secret_access_key for key in store.all_keys()] == ["two"]
+    store.set_key_enabled("AKIAFIXED", False)
+    assert not opened().declare_key(key), "it stays disabled"

@@ -13,13 +13,25 @@ from auth.envelope import BUILT_IN_KEY
 from auth.policy_document import Kind, read_policy
 from cluster.keys.key_owners import Grant
 from cluster.tests.key_folder import ACCOUNT, Folder
+from cluster.tests.shared_stores import KINDS, SharedFolder, shared_hosts
 from storage.copies.second_copy import copy_of
 
 OTHERS = "222222222222"
 
 
+@pytest.fixture(params=KINDS)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            yield Folder(tmp_path, stack)
+        else:
+            hosts = stack.enter_context(shared_hosts(request, request.param))
+            yield SharedFolder(hosts, stack)
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
+def file_folder(tmp_path: Path) -> Iterator[Folder]:
+    """For what holds for files only."""
     with ExitStack() as stack:
         yield Folder(tmp_path, stack)
 
@@ -69,18 +81,18 @@ def test_keys_of_one_name_are_rotated_and_disabled_apart(folder: Folder) -> None
 def test_grants_are_taken_over_by_a_running_server(folder: Folder) -> None:
     server, command = folder.open(), folder.open()
     command.add("orders", ACCOUNT)
-    assert server.reload_if_changed()
+    assert folder.take_over(server)
     seen = server.named("orders", ACCOUNT)
     assert (seen.grants, seen.policy) == ((), None)
 
     command.grant("orders", Grant(OTHERS, ("GenerateDataKey", "Decrypt")), ACCOUNT)
     command.grant("orders", Grant(OTHERS, ("Decrypt",)), ACCOUNT)
 
-    assert server.reload_if_changed()
+    assert folder.take_over(server)
     assert seen.grants == (Grant(OTHERS, ("Decrypt",)),)
     assert read_policy(seen.policy or "", Kind.KEY).statements[0].allows
     command.revoke("orders", OTHERS, ACCOUNT)
-    assert server.reload_if_changed()
+    assert folder.take_over(server)
     assert [(key.grants, key.policy) for key in server.names()] == [((), None)] * 2
 
 
@@ -125,16 +137,16 @@ def _of_version_0_1(folder: Folder) -> tuple[int, bytes]:
 
 
 def test_keys_of_version_0_1_belong_to_the_account_that_a_service_opens_them_for(
-    folder: Folder,
+    file_folder: Folder,
 ) -> None:
-    number, sealed = _of_version_0_1(folder)
-    command = folder.open()
+    number, sealed = _of_version_0_1(file_folder)
+    command = file_folder.open()
     assert command.named("orders").account == "", "a command does not know whose they are"
 
-    service = folder.open(owner=OTHERS)
-    later = folder.open(owner=ACCOUNT)
+    service = file_folder.open(owner=OTHERS)
+    later = file_folder.open(owner=ACCOUNT)
 
-    for keyring in (service, later, folder.open()):
+    for keyring in (service, later, file_folder.open()):
         named, key = keyring.data_key(number)
         assert (named.name, named.account, named.row) == ("orders", OTHERS, "orders")
         assert key.open(sealed) == b"body"
@@ -143,4 +155,4 @@ def test_keys_of_version_0_1_belong_to_the_account_that_a_service_opens_them_for
         assert keyring.find(BUILT_IN_KEY, ACCOUNT) is keyring.named(BUILT_IN_KEY)
     later.add("orders", ACCOUNT)
     service.rotate("orders", OTHERS)
-    assert folder.open().data_key(number)[1].open(sealed) == b"body"
+    assert file_folder.open().data_key(number)[1].open(sealed) == b"body"

@@ -19,14 +19,27 @@ from cluster.keys.master_key import (
     replace_master_key,
     write_master_key,
 )
+from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.tests.key_folder import ACCOUNT, MASTER, Folder
+from cluster.tests.shared_stores import KINDS, SharedFolder, shared_hosts
 from cluster.tests.virtual_time import CountingEntropy
 
 OTHER = b"o" * 32
 
 
+@pytest.fixture(params=KINDS)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            yield Folder(tmp_path, stack)
+        else:
+            hosts = stack.enter_context(shared_hosts(request, request.param))
+            yield SharedFolder(hosts, stack)
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
+def file_folder(tmp_path: Path) -> Iterator[Folder]:
+    """For what holds for files only."""
     with ExitStack() as stack:
         yield Folder(tmp_path, stack)
 
@@ -107,9 +120,8 @@ def test_a_rotated_key_opens_what_its_older_versions_sealed(folder: Folder) -> N
 def test_what_another_process_changes_is_taken_over(folder: Folder) -> None:
     server, command = folder.open(), folder.open()
     named = command.add("orders", ACCOUNT)
-    assert server.find("orders", ACCOUNT) is None
 
-    assert server.reload_if_changed()
+    assert folder.take_over(server)
     seen = server.find("orders", ACCOUNT)
     assert seen is not None
     key = server.new_data_key(seen)
@@ -117,7 +129,7 @@ def test_what_another_process_changes_is_taken_over(folder: Folder) -> None:
     command.rotate("orders")
     command.rewrap("orders")
 
-    assert server.reload_if_changed()
+    assert folder.take_over(server)
     assert not server.reload_if_changed()
     assert (seen.enabled, seen.version) == (False, named.version)
     assert server.data_key(key.number) == (seen, key)
@@ -168,8 +180,8 @@ def test_versions_are_rewrapped_under_the_newest_of_any_process(folder: Folder) 
     assert folder.open().data_key(key.number)[1].open(key.seal(b"x")) == b"x"
 
 
-def test_nothing_is_made_under_a_master_key_that_was_replaced(folder: Folder) -> None:
-    server, command = folder.open(), folder.open()
+def test_nothing_is_made_under_a_master_key_that_was_replaced(file_folder: Folder) -> None:
+    server, command = file_folder.open(), file_folder.open()
     command.change_master(OTHER)
     kept: list[str] = []
 
@@ -181,12 +193,12 @@ def test_nothing_is_made_under_a_master_key_that_was_replaced(folder: Folder) ->
         server.change_master(b"x" * 32, lambda: kept.append("x"))
 
     key = server.new_data_key(server.names()[0])
-    assert folder.open(OTHER).data_key(key.number)[1].open(key.seal(b"x")) == b"x"
+    assert file_folder.open(OTHER).data_key(key.number)[1].open(key.seal(b"x")) == b"x"
     assert kept == []
 
 
-def test_what_could_not_be_taken_over_is_tried_again(folder: Folder) -> None:
-    server, command = folder.open(), folder.open()
+def test_what_could_not_be_taken_over_is_tried_again(file_folder: Folder) -> None:
+    server, command = file_folder.open(), file_folder.open()
     added = command.add("orders", ACCOUNT)
     assert server.reload_if_changed()
     command.change_master(OTHER)
@@ -210,7 +222,7 @@ def test_a_server_goes_on_with_the_master_key_that_another_process_put_in_place(
     command.rotate(BUILT_IN_KEY)
     command.add("orders", ACCOUNT)
 
-    assert server.reload_if_changed()
+    assert folder.take_over(server)
     server.add("more", ACCOUNT)
 
     assert {key.name for key in folder.open(OTHER).names()} == {BUILT_IN_KEY, "orders", "more"}
@@ -231,14 +243,15 @@ def test_of_two_changes_of_the_master_key_one_is_refused(tmp_path: Path, folder:
     assert len(folder.open(OTHER).names()) == 1
 
 
-def test_unknown_data_key_and_damaged_one_are_refused(folder: Folder) -> None:
-    keyring = folder.open()
+def test_unknown_data_key_and_damaged_one_are_refused(file_folder: Folder) -> None:
+    keyring = file_folder.open()
+    assert isinstance(keyring, SqliteKeyring)
     number = keyring.new_data_key(keyring.names()[0]).number
     keyring._database.execute("UPDATE data_keys SET wrapped = zeroblob(60)")
 
     for unknown in (number + 1, number):
         with pytest.raises(SealBroken):
-            folder.open().data_key(unknown)
+            file_folder.open().data_key(unknown)
 
 
 def test_names_are_unique_and_the_built_in_key_stays_enabled(folder: Folder) -> None:
@@ -253,14 +266,16 @@ def test_names_are_unique_and_the_built_in_key_stays_enabled(folder: Folder) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database at all, but long enough to be one" * 40])
-def test_a_file_that_is_no_keyring_is_refused_in_one_line(folder: Folder, content: bytes) -> None:
-    folder.file.write_bytes(content)
+def test_a_file_that_is_no_keyring_is_refused_in_one_line(
+    file_folder: Folder, content: bytes
+) -> None:
+    file_folder.file.write_bytes(content)
 
     if content:
         with pytest.raises(KeysUnusable, match=r"keyring\.sqlite"):
-            folder.open()
+            file_folder.open()
     else:  # SQLite takes an empty file for a new database
-        assert len(folder.open().names()) == 1
+        assert len(file_folder.open().names()) == 1
 
 
 # -- the master key --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from auth.envelope import BUILT_IN_KEY
 from cluster.copies.lake_export import ExportFailed, export
-from cluster.keys.keyring import Keyring
+from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.shards.clock import SystemClock, SystemEntropy
 from storage.copies.export_task import Export, Exported, ShardExport
 from storage.engines.rocks import RocksRows
@@ -25,7 +25,7 @@ from visibility.state.events import THE_SHARD, SealedBatch
 FLOW: dict[str, Any] = {"from_at": 1_000, "until_at": 61_000, "queue": "q", "sent": 1}
 
 
-def no_keyring() -> Keyring:
+def no_keyring() -> SqliteKeyring:
     raise AssertionError("no batch waits")
 
 
@@ -84,8 +84,8 @@ def test_nothing_is_archived_sealed_for_want_of_a_key_that_was_named_wrongly(
         changes.put(row_key(THE_SHARD, BATCH, 1), encode_row(SealedBatch(1, 1, 2, 0, 0)))
     lake = Lake(str(tmp_path / "lake"))
 
-    def keyring() -> Keyring:
-        return Keyring(Path(":memory:"), bytes(32), SystemClock(), SystemEntropy())
+    def keyring() -> SqliteKeyring:
+        return SqliteKeyring(Path(":memory:"), bytes(32), SystemClock(), SystemEntropy())
 
     wanted = Export(lake.url, [ShardExport(0, str(folder), "source")], ["alias/order"])
     with pytest.raises(ExportFailed, match="archive_keys: there is no key alias/order"):

@@ -25,6 +25,7 @@ from cluster.shards.router import Router
 from sqs_api.archiving.queue_counters import Flows
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.settings.config import Bodies, Settings
+from sqs_api.settings.coordination import settings_of_member
 from storage.copies.export_task import (
     Export,
     Exported,
@@ -257,7 +258,7 @@ class Exporter:
         settings = self._settings
         key = settings.master_key.get_secret_value() if settings.master_key is not None else None
         file = str(settings.master_key_file) if settings.master_key_file is not None else None
-        task = ExportTask(wanted, str(settings.data), key, file)
+        task = ExportTask(wanted, str(settings.data), key, file, settings_of_member(settings))
         pipe = asyncio.subprocess.PIPE
         self._worker = worker = await asyncio.create_subprocess_exec(
             *_WORKER, stdin=pipe, stdout=pipe, stderr=pipe

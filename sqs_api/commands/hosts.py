@@ -46,7 +46,7 @@ def _host_line(host: dict[str, Any]) -> tuple[str, ...]:
 def _shard_lines(shard: dict[str, Any]) -> list[tuple[str, ...]]:
     """A line for each copy, also for those of voters that were not reached."""
     number, term = str(shard["shard"]), str(shard["term"])
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for copy in shard["replicas"]:
         role = copy["role"] if copy["is_voter"] else f"{copy['role']}, does not count yet"
         lag = "needs a checkpoint" if copy["needs_checkpoint"] else str(copy["behind"])

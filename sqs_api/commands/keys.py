@@ -190,7 +190,8 @@ def change_master(obj: Any, new_file: Path | None) -> None:
     try:
         if new_file is not None:
             keyring.change_master(read_master_key(new_file))
-            click.echo(f"the keys of {settings.data} are under {new_file} from now on")
+            place = settings.data if settings.etcd is None else f"cluster {settings.cluster}"
+            click.echo(f"the keys of {place} are under {new_file} from now on")
             return
         if settings.master_key is not None or settings.master_key_file is not None:
             raise Refused("--to: needed, since the master key is not the folder's own")

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -35,10 +36,12 @@ def lake_export() -> None:
     signal.signal(signal.SIGTERM, _end)
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=ExportTask)
     file = task.master_key_file
+    given: dict[str, Any] = {**task.member}
     settings = config.Settings(
         data=Path(task.data),
         master_key=SecretStr(task.master_key) if task.master_key is not None else None,
         master_key_file=Path(file) if file is not None else None,
+        **given,
     )
     try:
         lake = Lake(task.export.lake, ObjectStore.from_environment(config.environment()))

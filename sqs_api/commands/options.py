@@ -81,33 +81,42 @@ class Lifetime(click.ParamType[float]):
 
 @contextmanager
 def opened_keyring(settings: Settings, *, may_make: bool = False) -> Iterator[Keyring]:
-    """The keys of a data folder; with `may_make` an unused folder becomes one. Raises Refused."""
+    """The keys of a cluster or of a data folder; with `may_make` an unused folder becomes one.
+    Raises Refused."""
+    from cluster.keys.keyring import KeysAway
     from cluster.keys.master_key import KeysUnusable
     from cluster.shards.clock import SystemClock, SystemEntropy
     from sqs_api.settings.keys import open_keyring
     from storage.engines.folder import FolderRefused, check_folder, is_unused, open_folder
 
     try:
-        if may_make and is_unused(settings.data):
-            open_folder(settings.data)
-        check_folder(settings.data)
+        if settings.etcd is None:
+            if may_make and is_unused(settings.data):
+                open_folder(settings.data)
+            check_folder(settings.data)
         keyring = open_keyring(settings, SystemClock(), SystemEntropy())
     except (FolderRefused, KeysUnusable) as error:
         raise Refused(str(error)) from error
     with closing(keyring):
-        yield keyring
+        try:
+            yield keyring
+        except KeysAway as error:
+            raise Refused(str(error)) from error
 
 
 @contextmanager
 def opened_identities(settings: Settings, *, may_make: bool = False) -> Iterator[IdentityStore]:
-    """The users and access keys of a data folder. Raises Refused."""
-    from cluster.keys.identity_store import FILE_NAME, IdentitiesUnreadable, IdentityStore
+    """The users and access keys of a cluster or of a data folder. Raises Refused."""
+    from cluster.keys.identity_records import IdentitiesUnreadable
+    from cluster.keys.sqlite_identities import FILE_NAME
     from cluster.shards.clock import SystemClock, SystemEntropy
+    from sqs_api.settings.keys import open_identities
 
     with opened_keyring(settings, may_make=may_make) as keyring:
         try:
             file = settings.data / FILE_NAME
-            store = IdentityStore(file, keyring.secrets, SystemClock(), SystemEntropy())
+            secrets = keyring.secrets
+            store = open_identities(settings, file, secrets, SystemClock(), SystemEntropy())
             with closing(store):
                 store.all_keys()
                 yield store

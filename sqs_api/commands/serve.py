@@ -135,6 +135,8 @@ async def _serve(settings: Settings) -> int:
         click.echo("# A new access key; its secret is shown only now:")
         show_key(node.first_key)
         show_place(settings.region, local_url(address))
+    elif settings.etcd is not None:
+        click.echo("# Access keys are the cluster's; another one: holdfast credentials add")
     click.echo(f"listening on {address}")
     sys.stdout.flush()
     gc.enable()

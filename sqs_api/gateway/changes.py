@@ -1,4 +1,4 @@
-"""Changes: picks up the changes that commands make in the data folder while the node runs."""
+"""Changes: picks up the changes that commands, or other hosts, make while the node runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import structlog
 
 from auth.envelope import SealBroken
 from auth.sigv4 import Verifier
-from cluster.keys.identity_store import IdentitiesUnreadable, IdentityStore
+from cluster.keys.identity_records import IdentitiesUnreadable
+from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from sqs_api.gateway.access import Access
 
 CHANGES_CHECK_S = 1.0
 """Interval at which changes made by other processes are picked up."""
+SHARED_CHANGES_CHECK_S = 0.2
+"""The same in a cluster, where they arrive by a watch, a little later."""
 Note = Callable[[str], None]
 """Takes an event for the audit log."""
 

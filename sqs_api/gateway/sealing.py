@@ -2,7 +2,9 @@
 
 A data key seals for a day, or for KmsDataKeyReusePeriodSeconds; then the node replaces it in the
 background. Only the first message under a key that no queue named at start waits while its data key
-is made (one small durable write).
+is made (one small durable write). In a cluster other machines make that write durable: it happens
+in the background, and meanwhile such a message is refused with a retriable error. So is one that
+another host sealed under a data key that is not here yet.
 """
 
 from __future__ import annotations
@@ -10,16 +12,17 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 import structlog
 
 from auth.envelope import BUILT_IN_KEY, DataKey, SealBroken
 from cluster.keys.key_owners import NamedKey, key_place
-from cluster.keys.keyring import Keyring
+from cluster.keys.keyring import Keyring, KeysAway
 from cluster.shards.clock import Clock
 from visibility.content.sealing import SealingFailed
-from visibility.contract.errors import KmsDisabled, KmsNotFound
+from visibility.contract.errors import KmsDisabled, KmsNotFound, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.state.events import StoredMessage
 
@@ -52,6 +55,8 @@ class Sealer:
         self._known: dict[tuple[str, str], _Sealing] = {}
         """By the queue's account and KmsMasterKeyId, which can name a key in several ways.
         Bounded."""
+        self._made_soon: dict[str, asyncio.Task[None]] = {}
+        """Keys that are being made in the background."""
         self._log = structlog.get_logger("sealing")
         self.digest_key = keyring.digest_key
         """Key of the hashes of group and deduplication ids."""
@@ -64,12 +69,16 @@ class Sealer:
         for reference, account in references | {(BUILT_IN_KEY, "")}:
             named = None if reference is None else self._keyring.find(reference, account)
             if named is not None and named.enabled and named.key_id not in self._sealing:
-                self._begin(named)
+                self._make(named)
 
     def check(self, queue: QueueDefinition) -> None:
         """Raise KmsNotFound or KmsDisabled if the queue's key cannot be used."""
         reference = queue.settings.encryption
-        if reference is not None:
+        if reference is None:
+            return
+        if self._keyring.writes_take_long and (queue.account, reference) not in self._known:
+            self._named(reference, queue.account)  # no data key is needed to receive
+        else:
             self._current(reference, queue.account)
 
     def key_of(self, queue: QueueDefinition) -> DataKey | None:
@@ -80,8 +89,8 @@ class Sealer:
     def open(self, message: StoredMessage, admit: Admit | None = None) -> bytes | None:
         """The message's content; None, with a line in the log, if it is damaged.
 
-        `admit` is called for keys that belong to an account. Raises KmsDisabled and the errors of
-        `admit`.
+        `admit` is called for keys that belong to an account. Raises KmsDisabled, the errors of
+        `admit`, and ServiceUnavailable if the key is not here yet.
         """
         if not message.sealed:
             return message.data
@@ -92,6 +101,8 @@ class Sealer:
             if admit is not None and named.account:
                 admit(named)
             return key.open(message.data)
+        except KeysAway:
+            raise ServiceUnavailable() from None
         except SealBroken as error:
             self.broken += 1
             self._log.error(
@@ -110,7 +121,7 @@ class Sealer:
             if current is None or self._stays(message, current.named):
                 return message
             data = self.open(message)
-        except (sqlite3.Error, SealBroken) as error:
+        except (sqlite3.Error, SealBroken, KeysAway) as error:
             self._log.error("sealing_failed", queue_id=queue.queue_id, error=str(error))
             raise SealingFailed(str(error)) from error
         if data is None:
@@ -132,14 +143,7 @@ class Sealer:
     def _current(self, reference: str, account: str) -> _Sealing:
         current = self._known.get((account, reference))
         if current is None:
-            named = self._keyring.find(reference, account)
-            if named is None and self._makes_keys:
-                place = key_place(reference)
-                named = self._keyring.add(place.name, place.account or account)
-            if named is None:
-                raise KmsNotFound(f"Invalid keyId {reference}")
-            if not named.enabled:
-                raise _disabled(named)
+            named = self._named(reference, account)
             current = self._sealing.get(named.key_id) or self._begin(named)
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
@@ -148,7 +152,41 @@ class Sealer:
             raise _disabled(current.named)
         return current
 
+    def _named(self, reference: str, account: str) -> NamedKey:
+        """The key that a KmsMasterKeyId means. Raises KmsNotFound, KmsDisabled."""
+        named = self._keyring.find(reference, account)
+        if named is None and self._makes_keys:
+            place = key_place(reference)
+            add = partial(self._keyring.add, place.name, place.account or account)
+            if self._keyring.writes_take_long:
+                raise self._soon(reference, add)
+            named = add()
+        if named is None:
+            raise KmsNotFound(f"Invalid keyId {reference}")
+        if not named.enabled:
+            raise _disabled(named)
+        return named
+
     def _begin(self, named: NamedKey) -> _Sealing:
+        if self._keyring.writes_take_long:
+            raise self._soon(named.key_id, partial(self._make, named))
+        return self._make(named)
+
+    def _soon(self, name: str, make: Callable[[], object]) -> ServiceUnavailable:
+        """Make something in the background, once at a time. Returns the error for now."""
+
+        async def run() -> None:
+            try:
+                await asyncio.to_thread(make)
+            except (ValueError, SealBroken, KeysAway) as error:
+                self._log.error("key_not_made", error=str(error))
+
+        if name not in self._made_soon:
+            task = self._made_soon[name] = asyncio.create_task(run())
+            task.add_done_callback(lambda _: self._made_soon.pop(name))
+        return ServiceUnavailable()
+
+    def _make(self, named: NamedKey) -> _Sealing:
         version, now_s = named.version, self._clock.monotonic_s()
         key = self._keyring.new_data_key(named)
         current = self._sealing[named.key_id] = _Sealing(named, version, key, now_s)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
-import msgspec
 import structlog
 
 from auth.credentials import AccessKey
@@ -87,12 +87,14 @@ def _declare_user(
 ) -> None:
     account = declared.account or settings.account
     note = partial(note, account=account, user=declared.name)
-    user = store.users().find(account, declared.name)
-    if user is None:
-        user = store.add_user(account, declared.name, declared.tags)
+    with suppress(ValueError):  # there is one, perhaps since another host made it a moment ago
+        store.add_user(account, declared.name, declared.tags)
         structlog.get_logger("declarations").info("user_declared", user=declared.name)
         note("user_declared", tags=declared.tags)
-    elif dict(user.tags) != declared.tags:
+    user = store.users().find(account, declared.name)
+    if user is None:
+        raise ValueError(f"user {declared.name} was removed a moment ago: start again")
+    if dict(user.tags) != declared.tags:
         store.set_user_tags(user, declared.tags)
         note("user_changed_as_declared", tags=declared.tags)
     there = store.policies(user)
@@ -111,8 +113,5 @@ def _declare_user(
 
 def _keep(store: IdentityStore, key: AccessKey, note: Note) -> None:
     """Store a new key. An existing one is not changed: it may have been disabled on purpose."""
-    keys = {each.access_key_id: each for each in store.all_keys()}
-    there = keys.get(key.access_key_id)
-    if there is None or msgspec.structs.replace(there, enabled=True, expires_at_ms=None) != key:
-        store.keep_key(key)
+    if store.declare_key(key):
         note("access_key_declared", access_key_id=key.access_key_id)

@@ -1,13 +1,20 @@
-"""Opens a data folder's keys, for the node and for commands."""
+"""Opens keys, users and access keys, for the node and for commands: those of the data folder, or
+those of the cluster if the settings name an etcd."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 from cluster.catalog.sqlite_coordination import CATALOG_FILE
-from cluster.keys.identity_store import FILE_NAME as IDENTITIES_FILE
-from cluster.keys.keyring import FILE_NAME, Keyring
+from cluster.coordination.background_loop import BackgroundLoop
+from cluster.coordination.coordination import Coordination
+from cluster.coordination.shared_records import SharedRecords
+from cluster.keys import shared_identities, shared_keyring
+from cluster.keys.identity_records import IdentitiesUnreadable
+from cluster.keys.identity_store import IdentityStore
+from cluster.keys.keyring import Keyring, KeysAway, Secrets
 from cluster.keys.master_key import FILE_NAME as MASTER_FILE
 from cluster.keys.master_key import (
     NEW_FILE_NAME,
@@ -17,32 +24,107 @@ from cluster.keys.master_key import (
     folder_master_key,
     read_master_key,
 )
+from cluster.keys.shared_identities import SharedIdentities
+from cluster.keys.shared_keyring import SharedKeyring
+from cluster.keys.sqlite_identities import FILE_NAME as IDENTITIES_FILE
+from cluster.keys.sqlite_identities import SqliteIdentities
+from cluster.keys.sqlite_keyring import FILE_NAME, SqliteKeyring
+from cluster.members.records import MembershipRefused
 from cluster.shards.clock import Clock, Entropy
 from sqs_api.settings.config import Settings
+from sqs_api.settings.coordination import open_coordination
 from storage.copies.second_copy import is_there
 from storage.engines.folder import sync_folder
 
+COMMANDS, SERVICE = ".commands", ".service"
+"""Processes of a host that write to the cluster's records."""
+
 
 def open_keyring(
-    settings: Settings, clock: Clock, entropy: Entropy, owner: str | None = None
+    settings: Settings,
+    clock: Clock,
+    entropy: Entropy,
+    owner: str | None = None,
+    writer: str = COMMANDS,
 ) -> Keyring:
-    """Open or make the keys of the settings' data folder, which exists; for `owner` see Keyring.
+    """Open or make the keys of the cluster, or of the settings' data folder, which exists; for
+    `owner` see SqliteKeyring.
 
     Raises KeysUnusable.
     """
+    if settings.etcd is not None:
+        return _open_shared_keyring(settings, clock, entropy, writer)
     file = settings.data / FILE_NAME
     read_master = partial(_master_key, settings, entropy)
     master = read_master()
     try:
-        return Keyring(file, master, clock, entropy, read_master, owner)
+        return SqliteKeyring(file, master, clock, entropy, read_master, owner)
     except WrongMasterKey as error:
         new = settings.data / NEW_FILE_NAME
         if _given(settings) is not None or not new.exists():
             raise KeysUnusable(_expected(settings)) from error
-        keyring = Keyring(file, read_master_key(new), clock, entropy, read_master, owner)
+        keyring = SqliteKeyring(file, read_master_key(new), clock, entropy, read_master, owner)
         new.replace(settings.data / MASTER_FILE)
         sync_folder(settings.data)
         return keyring
+
+
+def _open_shared_keyring(
+    settings: Settings, clock: Clock, entropy: Entropy, writer: str
+) -> Keyring:
+    """The keys of the cluster, under a given master key: made here, each host would have its own.
+
+    Raises KeysUnusable.
+    """
+    master = _given_master_key(settings)
+    assert master is not None, "the settings are checked"
+    open_records = partial(_coordination, settings, shared_keyring.PREFIX, clock, entropy, writer)
+    records = _shared_records(open_records, KeysAway)
+    try:
+        return SharedKeyring(records, master, clock, entropy, founds=writer == SERVICE)
+    except WrongMasterKey as error:
+        wrong = f"{_given(settings)} is not the master key of cluster {settings.cluster}"
+        raise KeysUnusable(
+            f"{wrong}: expected is the one of its other hosts, or of the last holdfast keys "
+            "change-master"
+        ) from error
+
+
+def _shared_records(
+    open_records: Callable[[], Awaitable[Coordination]], away: type[Exception]
+) -> SharedRecords:
+    """Records with an event loop of their own. Raises `away`."""
+    loop = BackgroundLoop("records")
+    try:
+        return SharedRecords(loop, open_records, away, on_close=loop.close)
+    except MembershipRefused as error:
+        raise away(str(error)) from error
+
+
+async def _coordination(
+    settings: Settings, prefix: str, clock: Clock, entropy: Entropy, writer: str
+) -> Coordination:
+    return open_coordination(settings, prefix, clock, entropy, writer)
+
+
+def open_identities(
+    settings: Settings,
+    file: Path,
+    secrets: Secrets,
+    clock: Clock,
+    entropy: Entropy,
+    writer: str = COMMANDS,
+) -> IdentityStore:
+    """Open or make the users and access keys of the cluster, or of a single host's file.
+
+    Raises IdentitiesUnreadable.
+    """
+    if settings.etcd is None:
+        return IdentityStore(SqliteIdentities(file), secrets, clock, entropy)
+    prefix = shared_identities.PREFIX
+    open_records = partial(_coordination, settings, prefix, clock, entropy, writer)
+    records = _shared_records(open_records, IdentitiesUnreadable)
+    return IdentityStore(SharedIdentities(records), secrets, clock, entropy)
 
 
 def _given(settings: Settings) -> str | None:
@@ -67,6 +149,15 @@ def _master_key(settings: Settings, entropy: Entropy) -> bytes:
     has_keys = is_there(settings.data / FILE_NAME)
     if not has_keys and is_there(settings.data / CATALOG_FILE):
         raise KeysUnusable(f"{settings.data} has queues, but their keys in {FILE_NAME} are missing")
+    given = _given_master_key(settings)
+    if given is not None:
+        return given
+    return folder_master_key(settings.data, entropy, may_make=not has_keys)
+
+
+def _given_master_key(settings: Settings) -> bytes | None:
+    """The master key that the settings give; None if it is the folder's own. Raises
+    KeysUnusable."""
     if settings.master_key is not None:
         try:
             return decode_master_key(settings.master_key.get_secret_value())
@@ -74,7 +165,7 @@ def _master_key(settings: Settings, entropy: Entropy) -> bytes:
             raise KeysUnusable(f"HOLDFAST_MASTER_KEY: {error}") from error
     if settings.master_key_file is not None:
         return read_master_key(settings.master_key_file)
-    return folder_master_key(settings.data, entropy, may_make=not has_keys)
+    return None
 
 
 def identities_file(data: Path) -> Path:

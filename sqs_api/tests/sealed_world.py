@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from auth.envelope import BUILT_IN_KEY
-from cluster.keys.keyring import Keyring
+from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.shards.clock import SystemEntropy
 from cluster.tests.consistency import check_rows, rows_by_queue
 from cluster.tests.driver import Driver
@@ -55,7 +55,7 @@ class World:
     def __init__(self, source: str | None, dead: str | None, suffix: str = "") -> None:
         clock = SettableClock()
         self.suffix = suffix
-        self.keyring = Keyring(Path(":memory:"), bytes(32), clock, SystemEntropy())
+        self.keyring = SqliteKeyring(Path(":memory:"), bytes(32), clock, SystemEntropy())
         self.keyring.add("orders", prepared.ACCOUNT)
         self.keyring.add("bills", prepared.ACCOUNT)
         self.sealer = Sealer(self.keyring, clock, makes_keys=False)

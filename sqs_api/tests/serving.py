@@ -18,6 +18,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.keys.keyring import Keyring
+from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
@@ -225,7 +226,7 @@ async def running(
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
     clock, entropy = SystemClock(), SystemEntropy()
-    keyring = Keyring(Path(":memory:"), bytes(32), clock, entropy)
+    keyring = SqliteKeyring(Path(":memory:"), bytes(32), clock, entropy)
     catalog = await Catalog.open(
         await SqliteCoordination.open(Path(":memory:")),
         clock=clock,

@@ -16,8 +16,8 @@ from random import Random
 import pytest
 from cryptography.fernet import Fernet
 
-from cluster.keys.keyring import Keyring
 from cluster.keys.master_key import folder_master_key
+from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.shards.clock import SystemClock, SystemEntropy
 from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import Settings
@@ -274,7 +274,7 @@ def _with_damaged_catalog(folder: Path) -> Path:
     """A data folder whose catalog is no database."""
     folder.mkdir()
     master_key = folder_master_key(folder, SystemEntropy(), may_make=True)
-    Keyring(folder / "keyring.sqlite", master_key, SystemClock(), SystemEntropy()).close()
+    SqliteKeyring(folder / "keyring.sqlite", master_key, SystemClock(), SystemEntropy()).close()
     (folder / "identities.sqlite").touch()
     (folder / "catalog.sqlite").write_bytes(Random(1).randbytes(20_000))
     return folder

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from auth.envelope import BUILT_IN_KEY
-from cluster.keys.keyring import Keyring
+from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.shards.clock import SystemEntropy
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.sealing import Sealer
@@ -31,7 +31,7 @@ class Sealing:
 
     def __init__(self, *, makes_keys: bool = False) -> None:
         self.clock = SettableClock()
-        self.keyring = Keyring(Path(":memory:"), bytes(32), self.clock, SystemEntropy())
+        self.keyring = SqliteKeyring(Path(":memory:"), bytes(32), self.clock, SystemEntropy())
         self.sealer = Sealer(self.keyring, self.clock, makes_keys=makes_keys)
 
     def seal(self, queue: QueueDefinition) -> StoredMessage:

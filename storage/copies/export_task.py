@@ -50,6 +50,8 @@ class ExportTask(msgspec.Struct):
     data: str
     master_key: str | None
     master_key_file: str | None
+    member: dict[str, str] = {}
+    """The settings of a member of a cluster, whose keys lie in etcd; empty on a single host."""
 
 
 class ShardExported(msgspec.Struct):

@@ -1,0 +1,114 @@
+"""Users and access keys of a cluster, in records that its hosts share.
+
+keys/ID               an access key
+users/ACCOUNT/NAME    a user with policies
+first                 the id of the access key that the first host made at its first start
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from cluster.coordination.shared_records import Draft, SharedRecords
+from cluster.keys.identity_records import (
+    IdentitiesUnreadable,
+    IdentityRows,
+    StoredKey,
+    StoredUser,
+)
+
+PREFIX = "identities/"
+"""Prefix of all these records among those of the cluster."""
+_KEYS, _USERS, _FIRST = "keys/", "users/", "first"
+
+T = TypeVar("T")
+
+
+class SharedIdentities:
+    """See IdentityRecords."""
+
+    def __init__(self, records: SharedRecords) -> None:
+        """`records` raise IdentitiesUnreadable, and are closed with this."""
+        self._records = records
+
+    def close(self) -> None:
+        """See IdentityRecords."""
+        self._records.close()
+
+    def changed(self) -> bool:
+        """See IdentityRecords."""
+        return self._records.changed()
+
+    def look_again(self) -> None:
+        """See IdentityRecords."""
+        self._records.look_again()
+
+    def read(self) -> IdentityRows:
+        """See IdentityRecords."""
+        return _Rows(Draft(self._records.view))
+
+    def change(self, decide: Callable[[IdentityRows], T]) -> T:
+        """See IdentityRecords."""
+        return self._records.change(lambda draft: decide(_Rows(draft)))
+
+
+class _Rows:
+    """See IdentityRows."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+
+    def key(self, access_key_id: str) -> StoredKey | None:
+        return _decoded(_KEYS + access_key_id, self._draft.value(_KEYS + access_key_id), StoredKey)
+
+    def all_keys(self) -> list[StoredKey]:
+        found = self._draft.view.below(_KEYS).items()
+        keys = [_decode(_KEYS + name, value, StoredKey) for name, value in found]
+        return sorted(keys, key=lambda key: (key.created_at_ms, key.access_key_id))
+
+    def put_key(self, key: StoredKey) -> None:
+        self._draft.put(_KEYS + key.access_key_id, msgspec.json.encode(key))
+        if key.user is not None:
+            # A removal of the user at the same time must see this key.
+            place = _place(key.account, key.user)
+            self._draft.put(place, self._draft.value(place))
+
+    def remove_key(self, access_key_id: str) -> None:
+        self._draft.put(_KEYS + access_key_id, None)
+
+    def note_first_key(self, access_key_id: str) -> None:
+        self._draft.put(_FIRST, access_key_id.encode())
+
+    def user(self, account: str, name: str) -> StoredUser | None:
+        place = _place(account, name)
+        return _decoded(place, self._draft.value(place), StoredUser)
+
+    def all_users(self) -> list[StoredUser]:
+        found = self._draft.view.below(_USERS).items()
+        users = [_decode(_USERS + name, value, StoredUser) for name, value in found]
+        return sorted(users, key=lambda user: (user.account, user.name))
+
+    def put_user(self, user: StoredUser) -> None:
+        self._draft.put(_place(user.account, user.name), msgspec.json.encode(user))
+
+    def remove_user(self, user: StoredUser) -> None:
+        self._draft.put(_place(user.account, user.name), None)
+
+
+def _place(account: str, name: str) -> str:
+    return f"{_USERS}{account}/{name}"
+
+
+def _decoded(key: str, value: bytes | None, kind: type[T]) -> T | None:
+    return None if value is None else _decode(key, value, kind)
+
+
+def _decode(key: str, value: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except (ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise IdentitiesUnreadable(f"{PREFIX}{key} cannot be read: {reason}") from error

@@ -1,0 +1,194 @@
+"""Records that synchronous code reads and changes: no change is lost, and none is made twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from random import Random
+from typing import Any
+
+import pytest
+
+from cluster.coordination.background_loop import BackgroundLoop
+from cluster.coordination.coordination import Coordination
+from cluster.coordination.etcd_client import Access
+from cluster.coordination.shared_records import Draft, SharedRecords
+from cluster.keys.keyring import KeysAway
+from cluster.tests.coordinations import Hosts
+from cluster.tests.memory_coordination import MemoryCoordination
+from cluster.tests.shared_stores import KINDS, SharedHosts, shared_hosts, soon
+from cluster.tests.simulated_etcd import SimulatedEtcd
+from cluster.tests.simulated_wire import SimulatedWire
+
+
+class Memory:
+    """Hosts on a coordination whose outcomes and reports are as a test wants them."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.coordination = MemoryCoordination()
+        self._loop = BackgroundLoop("memory")
+        self._stack = stack
+        stack.callback(self._loop.close)
+
+    def open(self, shown_s: float = 3.0) -> SharedRecords:
+        async def opened() -> Coordination:
+            return self.coordination
+
+        records = SharedRecords(self._loop, opened, KeysAway, shown_s=shown_s)
+        return self._stack.enter_context(closing(records))
+
+    def report(self) -> None:
+        """Report what was held back."""
+
+        async def report() -> None:
+            self.coordination.report()
+
+        self._loop.run(report())
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    with ExitStack() as stack:
+        yield Memory(stack)
+
+
+@pytest.fixture(params=KINDS[1:])
+def hosts(request: pytest.FixtureRequest) -> Iterator[SharedHosts]:
+    with shared_hosts(request, request.param) as hosts:
+        yield hosts
+
+
+def put(records: SharedRecords, key: str, value: bytes | None) -> None:
+    records.change(lambda draft: draft.put(key, value))
+
+
+def values(records: SharedRecords) -> dict[str, bytes]:
+    return records.view.below("")
+
+
+def test_a_change_is_shown_here_at_once_and_elsewhere_soon(hosts: SharedHosts) -> None:
+    with closing(hosts.records()) as one, closing(hosts.records()) as other:
+        put(one, "a", b"1")
+        assert values(one) == {"a": b"1"}
+        assert not one.changed(), "its own changes are no news"
+        hosts.wait_for(other)
+        assert values(other) == {"a": b"1"}
+        assert other.changed()
+        assert not other.changed()
+
+        put(other, "a", None)
+        hosts.wait_for(one)
+        assert values(one) == values(other) == {}
+
+
+def test_hosts_that_count_at_once_issue_each_number_once(hosts: SharedHosts) -> None:
+    with ExitStack() as stack:
+        opened = [stack.enter_context(closing(hosts.records())) for _ in range(3)]
+        threads = stack.enter_context(ThreadPoolExecutor(6))
+
+        def count(records: SharedRecords) -> int:
+            return records.change(lambda draft: draft.next_number("n"))
+
+        numbers = list(threads.map(count, opened * 10))
+
+    assert sorted(numbers) == list(range(1, 31))
+
+
+def test_a_change_is_decided_again_when_what_it_read_has_changed(memory: Memory) -> None:
+    one, other = memory.open(), memory.open()
+    put(one, "a", b"1")
+    seen: list[bytes | None] = []
+
+    def decide(draft: Draft) -> None:
+        seen.append(draft.value("a"))
+        draft.put("b", seen[-1])
+
+    memory.coordination.held_back = []
+    put_soon = ThreadPoolExecutor(1)
+    with put_soon:
+        changed = put_soon.submit(put, one, "a", b"2")
+        soon(lambda: memory.coordination.revision == 2)
+        decided = put_soon.submit(other.change, decide)
+        memory.report()
+        changed.result()
+        decided.result()
+
+    assert seen[-1] == b"2"
+    assert values(other) == {"a": b"2", "b": b"2"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "happened"),
+    [("unavailable", False), ("unknown, not done", False), ("unknown, done", True)],
+)
+def test_what_became_of_a_change_is_found_out(memory: Memory, outcome: str, happened: bool) -> None:
+    records = memory.open()
+    memory.coordination.next_outcomes = [outcome]
+
+    def change(draft: Draft) -> int:
+        draft.put("a", b"1")
+        return draft.next_number("n")
+
+    if happened:
+        assert records.change(change) == 1
+    else:
+        with pytest.raises(KeysAway, match="cannot change"):
+            records.change(change)
+    assert values(records) == ({"a": b"1", "ids/n": b"1"} if happened else {})
+    put(records, "b", b"2")
+    assert records.view.value("b") == b"2"
+
+
+def test_records_that_were_read_ahead_of_the_watch_stay_as_they_are(memory: Memory) -> None:
+    one, other = memory.open(shown_s=0.001), memory.open()
+    memory.coordination.held_back = []
+    put(one, "a", b"1")
+    assert values(one) == {"a": b"1"}, "it was read, since the watch is late"
+    put(one, "b", b"1")
+    put(one, "a", None)
+    assert values(other) == {}
+    other.refresh()
+    shown: list[dict[str, bytes]] = []
+    other.attach(lambda view: shown.append(view.below("")))
+
+    memory.report()
+
+    assert all(each == {"b": b"1"} for each in shown), "nothing comes back"
+    put(one, "c", b"3")
+    assert values(other) == {"b": b"1", "c": b"3"}
+
+
+def test_an_etcd_that_is_away_is_named_in_one_line(memory: Memory) -> None:
+    memory.coordination.is_away = True
+
+    with pytest.raises(KeysAway, match="cannot read the cluster's records: it is away"):
+        memory.open()
+
+
+def test_an_etcd_that_was_restored_takes_its_records_back() -> None:
+    random = Random(3)
+    etcd = SimulatedEtcd(random)
+    loop = BackgroundLoop("restored")
+    hosts = SharedHosts(Hosts(Access(etcd.endpoints), lambda: SimulatedWire(etcd, random)), loop)
+
+    def on_loop(work: Any, *arguments: object) -> Any:
+        async def run() -> Any:
+            return work(*arguments)
+
+        return loop.run(run())
+
+    try:
+        with closing(hosts.records()) as records:
+            put(records, "a", b"1")
+            copy = on_loop(etcd.copy)
+            put(records, "a", b"2")
+            put(records, "b", b"2")
+            on_loop(etcd.restore, copy)
+
+            soon(lambda: values(records) == {"a": b"1"})
+            put(records, "c", b"3")
+            assert values(records) == {"a": b"1", "c": b"3"}
+    finally:
+        loop.run(hosts.hosts.close())
+        loop.close()

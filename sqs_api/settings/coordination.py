@@ -1,0 +1,47 @@
+"""Opens the records in etcd that the hosts of a cluster share."""
+
+from __future__ import annotations
+
+from pydantic import SecretStr
+
+from cluster.coordination.etcd_coordination import EtcdCoordination
+from cluster.coordination.etcd_wire import HttpWire
+from cluster.shards.clock import Clock, Entropy
+from sqs_api.settings.cluster import ClusterSettings
+from sqs_api.settings.config import Settings
+from sqs_api.settings.membership import etcd_context, member_settings
+
+_ROOT = "holdfast"
+
+
+def settings_of_member(settings: Settings) -> dict[str, str]:
+    """The settings of a member of a cluster, for another process of this host; empty of a single
+    host."""
+    if settings.etcd is None:
+        return {}
+    given = {name: getattr(settings, name) for name in ClusterSettings.model_fields}
+    return {
+        name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def open_coordination(
+    settings: Settings, prefix: str, clock: Clock, entropy: Entropy, writer: str = ""
+) -> EtcdCoordination:
+    """The cluster's records below a prefix such as "catalog/", for the running event loop.
+
+    Processes of one host that write below the same prefix differ in `writer`. Raises
+    MembershipRefused.
+    """
+    membership = member_settings(settings)
+    assert membership is not None
+    return EtcdCoordination(
+        membership.etcd,
+        HttpWire(etcd_context(membership)),
+        prefix=f"{_ROOT}/{membership.cluster}/{prefix}",
+        name=membership.host + writer,
+        clock=clock,
+        entropy=entropy,
+    )

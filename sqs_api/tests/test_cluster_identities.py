@@ -1,0 +1,236 @@
+"""`holdfast credentials`, `users` and `keys` of a host act on the whole cluster, in its etcd."""
+
+from __future__ import annotations
+
+import os
+import re
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from auth.errors import AuthError
+from auth.signing import SigningKey, signed_headers
+from auth.sigv4 import Verifier
+from cluster.keys.identity_store import IdentityStore
+from cluster.keys.keyring import Keyring
+from cluster.shards.clock import SystemClock, SystemEntropy
+from cluster.tests.etcd_processes import etcd_program, running_etcd
+from cluster.tests.shared_stores import soon
+from sqs_api.gateway.access import Access
+from sqs_api.gateway.changes import Changes
+from sqs_api.settings.config import Settings, load
+from sqs_api.settings.coordination import settings_of_member
+from sqs_api.settings.keys import SERVICE, open_identities, open_keyring
+from sqs_api.tests.commands import KEY, Said, run
+
+MEMBER = {
+    "peer_address": "127.0.0.1:9325",
+    "peer_ca": "ca.pem",
+    "peer_certificate": "a.pem",
+    "peer_key": "a.key",
+}
+POLICY = '{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}'
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
+        monkeypatch.delenv(name)
+
+
+class Cluster:
+    """The command line and the settings of hosts that share an etcd."""
+
+    def __init__(self, folder: Path, endpoint: str) -> None:
+        self.folder = folder
+        self.endpoint = endpoint
+        self.key = self.new_master_key("master.key")
+
+    def new_master_key(self, name: str) -> Path:
+        file = self.folder / name
+        file.write_bytes(b64encode(SystemEntropy().secret(32)))
+        file.chmod(0o600)
+        return file
+
+    def config(self, host: str, **other: object) -> Path:
+        given = {
+            **MEMBER,
+            "etcd": self.endpoint,
+            "host_name": host,
+            "data": self.folder / host,
+            "master_key_file": self.key,
+            **other,
+        }
+        file = self.folder / f"{host}.toml"
+        file.write_text("".join(f'{name} = "{value}"\n' for name, value in given.items()))
+        (self.folder / host).mkdir(exist_ok=True)
+        return file
+
+    def run(self, host: str, group: str, *arguments: object) -> Said:
+        return run(group, "--config", self.config(host), *arguments)
+
+    def settings(self, host: str) -> Settings:
+        return load({}, self.config(host))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    if etcd_program() is None:
+        pytest.skip("no etcd on this machine, and none in a package for its kind")
+    with running_etcd(tmp_path / "etcd", size=1) as etcd:
+        yield Cluster(tmp_path, etcd.endpoints[0])
+
+
+class Host:
+    """A running host, as far as it knows users and keys."""
+
+    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+        clock, entropy = SystemClock(), SystemEntropy()
+        self.keyring: Keyring = open_keyring(settings, clock, entropy, settings.account, SERVICE)
+        stack.enter_context(closing(self.keyring))
+        self.identities: IdentityStore = open_identities(
+            settings, settings.data / "x", self.keyring.secrets, clock, entropy, SERVICE
+        )
+        stack.enter_context(closing(self.identities))
+        self.verifier = Verifier(self.identities.credentials())
+        self.noted: list[str] = []
+        self.changes = Changes(
+            self.identities,
+            self.keyring,
+            verifier=self.verifier,
+            access=_Users(),
+            note=self.noted.append,
+        )
+
+    def look(self) -> None:
+        """As it does several times a second."""
+        self.changes.look_at_identities()
+        self.changes.look_at_keys()
+
+    def knows(self, key_id: str, secret: str) -> bool:
+        """True if a request that is signed with this key is accepted."""
+        self.look()
+        key = SigningKey(key_id, secret, "us-east-1")
+        now_s = SystemClock().wall_s()
+        headers = signed_headers(key, "POST", "/", {"host": "x"}, b"", now_s)
+        sent = {name.lower().encode(): value.encode() for name, value in headers.items()}
+        try:
+            self.verifier.verify(b"POST", b"/", sent, b"", now_s)
+        except AuthError:
+            return False
+        return True
+
+
+class _Users(Access):
+    """Takes users, and decides nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def replace(self, identities: object) -> None:
+        pass
+
+
+@pytest.mark.slow
+def test_an_access_key_made_on_one_host_is_good_on_every_host(cluster: Cluster) -> None:
+    early = cluster.run("a", "credentials", "add")
+    assert (early.status, "no keys yet" in early.err) == (2, True)
+    with ExitStack() as stack:
+        hosts = [Host(cluster.settings(name), stack) for name in "abc"]
+
+        added = cluster.run("a", "credentials", "add")
+        key_id, secret = re.findall(r"^export \w+=(\S+)$", added.out, re.MULTILINE)
+        for host in hosts:
+            soon(partial(host.knows, key_id, secret))
+        assert cluster.run("b", "credentials", "disable", key_id).status == 0
+        for host in hosts:
+            soon(lambda host=host: not host.knows(key_id, secret))  # type: ignore[misc]
+
+    assert [host.noted.count("access_keys_reloaded") >= 2 for host in hosts] == [True] * 3
+    listed = cluster.run("c", "credentials", "list")
+    assert re.fullmatch(rf"{key_id}  0+  AIDA\w+  disabled\n", listed.out)
+
+
+@pytest.mark.slow
+def test_users_and_policies_are_those_of_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.json"
+    policy.write_text(POLICY)
+    with ExitStack() as stack:
+        Host(cluster.settings("a"), stack)
+
+        added = cluster.run("a", "users", "add", "ann", "--tag", "team=a")
+        assert added.out == "added arn:aws:iam::000000000000:user/ann\n"
+        again = cluster.run("b", "users", "add", "ann")
+        assert (again.status, again.err) == (2, "there is a user ann already")
+        assert cluster.run("b", "users", "put-policy", "ann", "all", policy).status == 0
+        key = KEY.findall(cluster.run("c", "credentials", "add", "--user", "ann").out)[0]
+
+        shown = cluster.run("a", "users", "show", "ann").out
+        assert "tag team = a" in shown
+        assert POLICY in shown
+        assert cluster.run("c", "users", "remove", "ann").status == 0
+        assert key not in cluster.run("a", "credentials", "list").out
+        assert '"event":"users add"' in (cluster.folder / "a" / "audit.log").read_text().replace(
+            ": ", ":"
+        )
+
+
+@pytest.mark.slow
+def test_keys_are_made_rotated_and_wrapped_anew_for_all_hosts(cluster: Cluster) -> None:
+    with ExitStack() as stack:
+        hosts = [Host(cluster.settings(name), stack) for name in "ab"]
+
+        assert cluster.run("a", "keys", "add", "orders").status == 0
+        again = cluster.run("b", "keys", "add", "orders")
+        assert (again.status, again.err) == (2, "there is a key orders already")
+        for host in hosts:
+            soon(lambda host=host: host.keyring.find("orders", "0" * 12) is not None)  # type: ignore[misc]
+        data_key = hosts[0].keyring.new_data_key(hosts[0].keyring.named("orders"))
+        sealed = data_key.seal(b"body")
+        assert hosts[1].keyring.data_key(data_key.number)[1].open(sealed) == b"body"
+
+        assert cluster.run("b", "keys", "rotate", "orders", "--rewrap").out == (
+            "1 data keys are under the new version\nrotated orders\n"
+        )
+        new = cluster.new_master_key("new.key")
+        needed = cluster.run("a", "keys", "change-master")
+        assert (needed.status, needed.err.startswith("--to: needed")) == (2, True)
+        assert cluster.run("a", "keys", "change-master", "--to", new).out == (
+            f"the keys of cluster holdfast are under {new} from now on\n"
+        )
+        refused = cluster.run("b", "keys", "list")
+        assert refused.status == 2
+        assert re.match(r"master key \S+ is not the master key of cluster holdfast", refused.err)
+        assert "\n" not in refused.err
+
+        hosts[1].keyring.rotate("orders")
+        cluster.key = new
+        listed = cluster.run("b", "keys", "list").out
+        assert re.search(r"^orders  \S+  000000000000  enabled  2 version\(s\)$", listed, re.M)
+        later = Host(cluster.settings("c"), stack)
+        assert later.keyring.data_key(data_key.number)[1].open(sealed) == b"body"
+
+
+@pytest.mark.slow
+def test_an_etcd_that_is_away_is_refused_in_one_line(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "http://127.0.0.1:1")
+
+    said = cluster.run("a", "credentials", "list")
+
+    assert said.status == 2
+    assert said.err.startswith("cannot read the cluster's records: ")
+    assert "\n" not in said.err
+
+
+def test_another_process_of_a_host_is_a_member_of_the_same_cluster(tmp_path: Path) -> None:
+    settings = Cluster(tmp_path, "http://127.0.0.1:1").settings("a")
+    member = settings_of_member(settings)
+
+    again = Settings(data=settings.data, master_key_file=settings.master_key_file, **member)  # type: ignore[arg-type]
+
+    assert again == settings
+    assert settings_of_member(load({}, None)) == {}

@@ -1,0 +1,109 @@
+"""Hosts of a cluster that start at once with the same declarations make each thing once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_rules import Waits
+from cluster.keys.identity_records import IdentitiesUnreadable
+from cluster.keys.identity_store import IdentityStore
+from cluster.keys.shared_identities import SharedIdentities
+from cluster.shards.clock import SystemEntropy
+from cluster.tests.coordinations import simulated_hosts, until
+from cluster.tests.shared_stores import SharedHosts, shared_hosts
+from cluster.tests.virtual_time import SettableClock, some_secrets
+from sqs_api.settings.config import Settings, load
+from sqs_api.settings.declaring import declare_queues, declare_users
+from sqs_api.tests.test_declarations import FILE
+
+HOSTS = 3
+
+
+@pytest.fixture
+def hosts(request: pytest.FixtureRequest) -> Iterator[SharedHosts]:
+    with shared_hosts(request, "simulated") as hosts:
+        yield hosts
+
+
+@pytest.fixture
+def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Settings]:
+    monkeypatch.setenv("ANNS_SECRET", "a-secret-of-ann-0123456789")
+
+    def loaded(text: str) -> Settings:
+        file = tmp_path / "holdfast.toml"
+        file.write_text(text)
+        return load({}, file)
+
+    return loaded
+
+
+CHANGED = FILE.replace("= 60", "= 61").replace('"shop"', '"office"').replace("sqs:*", "sqs:Get*")
+
+
+def _no_note(event: str, **fields: Any) -> None:
+    pass
+
+
+def test_users_policies_and_keys_are_made_once(
+    hosts: SharedHosts, settings_of: Callable[[str], Settings]
+) -> None:
+    with ExitStack() as stack:
+        stores = []
+        for _ in range(HOSTS):
+            records = SharedIdentities(hosts.records(IdentitiesUnreadable))
+            store = IdentityStore(records, some_secrets(), SettableClock(), SystemEntropy())
+            stores.append(stack.enter_context(closing(store)))
+        threads = stack.enter_context(ThreadPoolExecutor(HOSTS))
+        for settings in map(settings_of, (FILE, FILE, CHANGED)):
+            made: list[str] = []
+            note = partial(_note, made)
+            list(threads.map(lambda store: declare_users(settings, store, note), stores))  # noqa: B023
+
+            assert made.count("user_declared") <= 1
+            (user,) = stores[0].users()
+            (key,) = stores[0].all_keys()
+            assert (key.access_key_id, key.user, key.principal) == ("AKIAANN", "ann", user.user_id)
+            assert stores[0].policies(user) == settings.users[0].documents()
+            assert user.tags == settings.users[0].tags
+
+
+def _note(made: list[str], event: str, **fields: Any) -> None:
+    made.append(event)
+
+
+async def test_queues_are_made_once(settings_of: Callable[[str], Settings]) -> None:
+    hosts = simulated_hosts()
+    catalogs = [
+        await Catalog.open(
+            hosts.host(),
+            clock=SettableClock(),
+            entropy=SystemEntropy(),
+            secrets=some_secrets(),
+            shards=[0],
+            waits=Waits(),
+        )
+        for _ in range(HOSTS)
+    ]
+    for settings in map(settings_of, (FILE, FILE, CHANGED)):
+        await asyncio.gather(*[declare_queues(settings, each, _no_note) for each in catalogs])
+
+        last = max(each.revision for each in catalogs)
+        await until(lambda: all(each.revision >= last for each in catalogs))  # noqa: B023
+        found = [{queue.name: queue for queue in each} for each in catalogs]
+        assert found[1:] == found[:-1]
+        assert found[0].keys() == {"orders", "orders-dead", "steps.fifo"}
+        assert catalogs[0].highest_queue_id == 3
+        declared = {each.name: each for each in settings.queues}["orders"]
+        timeout = str(declared.attributes["VisibilityTimeout"])
+        assert found[0]["orders"].attributes["VisibilityTimeout"] == timeout
+        assert found[0]["orders"].tags == declared.tags
+    await hosts.close()
