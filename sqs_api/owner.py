@@ -44,7 +44,7 @@ from sqs_api.gateway.usage import Usage
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.settings.declaring import declare_queues, declare_users
-from sqs_api.settings.keys import SERVICE, identities_file, open_identities, open_keyring
+from sqs_api.settings.keys import SERVICE, open_identities, open_keyring
 from storage.engines.flushed_rows import FlushedRows
 from visibility.contract.errors import ServiceUnavailable
 
@@ -104,9 +104,8 @@ class Owner:
         clock, entropy = self._clock, self._entropy
         self.keyring = open_keyring(settings, clock, entropy, settings.account, SERVICE)
         self._opened.callback(self.keyring.close)
-        self.identities = open_identities(
-            settings, identities_file(settings.data), self.keyring.secrets, clock, entropy, SERVICE
-        )
+        secrets = self.keyring.secrets
+        self.identities = open_identities(settings, secrets, clock, entropy, SERVICE)
         self._opened.callback(self.identities.close)
         self._open_audit()
         note_declared = partial(self.note, uid=os.getuid())

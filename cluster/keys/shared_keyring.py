@@ -136,6 +136,8 @@ class SharedKeyring(Keyring):
         except SealBroken as error:
             raise KeysUnusable(f"cannot read the cluster's keys: {error}") from error
         self._records.attach(self._take_over)
+        self._reported = view.below(_KEYS)
+        """Named keys as they were reported last."""
 
     def _found(self, draft: Draft) -> None:
         """Make the keys of a new cluster; of several hosts one does."""
@@ -338,8 +340,11 @@ class SharedKeyring(Keyring):
     # -- the records -------------------------------------------------------------------------------
 
     def reload_if_changed(self) -> bool:
-        """See Keyring. Keys are taken over as the watch reports them."""
-        return self._records.changed()
+        """See Keyring. Keys are taken over as the watch reports them; new blocks are no news."""
+        if not self._records.changed():
+            return False
+        before, self._reported = self._reported, self._records.view.below(_KEYS)
+        return self._reported != before
 
     def _take_over(self, view: View) -> None:
         try:

@@ -108,15 +108,12 @@ def opened_keyring(settings: Settings, *, may_make: bool = False) -> Iterator[Ke
 def opened_identities(settings: Settings, *, may_make: bool = False) -> Iterator[IdentityStore]:
     """The users and access keys of a cluster or of a data folder. Raises Refused."""
     from cluster.keys.identity_records import IdentitiesUnreadable
-    from cluster.keys.sqlite_identities import FILE_NAME
     from cluster.shards.clock import SystemClock, SystemEntropy
     from sqs_api.settings.keys import open_identities
 
     with opened_keyring(settings, may_make=may_make) as keyring:
         try:
-            file = settings.data / FILE_NAME
-            secrets = keyring.secrets
-            store = open_identities(settings, file, secrets, SystemClock(), SystemEntropy())
+            store = open_identities(settings, keyring.secrets, SystemClock(), SystemEntropy())
             with closing(store):
                 store.all_keys()
                 yield store

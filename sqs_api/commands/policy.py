@@ -16,8 +16,9 @@ from auth.caller import anonymous as nobody
 from auth.conditions import Keys
 from auth.policy import Asked, Decision, Principal, decide
 from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
+from cluster.coordination.coordination import Record
 from cluster.keys.key_owners import OPERATIONS
-from cluster.shards.clock import SystemClock
+from cluster.shards.clock import SystemClock, SystemEntropy
 from sqs_api.admin.actions import ADMIN_ACTIONS
 from sqs_api.commands.options import (
     CONFIG,
@@ -203,17 +204,34 @@ def _queue_row(settings: Settings, asked_for: _AskedFor) -> tuple[dict[str, str]
     """The queue's attributes and tags as the catalog has them now. Raises Refused."""
     from cluster.catalog.record_codec import CatalogUnreadable, StoredQueue, stored_entry
     from cluster.catalog.records import queue_key
-    from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
+    from cluster.catalog.sqlite_coordination import CATALOG_FILE
 
     account, region, name = asked_for.account, asked_for.region, asked_for.queue
-    file = settings.data / CATALOG_FILE
+    records = {record.key: record.value for record in _catalog(settings)}
+    key = queue_key((account, region, name or ""))
     try:
-        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
-            records = {record.key: record.value for record in read_records(database).records}
-        key = queue_key((account, region, name or ""))
         queue = stored_entry(key, records[key]) if key in records else None
-    except (sqlite3.Error, CatalogUnreadable) as error:
-        raise Refused(f"cannot read {file}: {error}") from error
+    except CatalogUnreadable as error:
+        place = settings.data / CATALOG_FILE if settings.etcd is None else "the cluster's queues"
+        raise Refused(f"cannot read {place}: {error}") from error
     if not isinstance(queue, StoredQueue):
         raise Refused(f"there is no queue {name} of account {account} in {region}")
     return queue.attributes, queue.tags
+
+
+def _catalog(settings: Settings) -> list[Record]:
+    """The records of all queues, of the data folder or of the cluster. Raises Refused."""
+    from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
+    from sqs_api.settings.coordination import CATALOG_PREFIX, read_once
+
+    if settings.etcd is not None:
+        found = read_once(settings, CATALOG_PREFIX, SystemClock(), SystemEntropy())
+        if found is None:
+            raise Refused("cannot read the cluster's queues: etcd does not answer")
+        return found.records
+    file = settings.data / CATALOG_FILE
+    try:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
+            return read_records(database).records
+    except sqlite3.Error as error:
+        raise Refused(f"cannot read {file}: {error}") from error

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from sqs_api.commands.options import CONFIG, Refused, load, show_key, show_place
-from sqs_api.settings.config import Settings, scalar_fields
+from sqs_api.settings.config import AuthMode, Settings, scalar_fields
 from sqs_api.settings.logs import set_up_logs
 
 _FAILED = 1
@@ -135,7 +135,7 @@ async def _serve(settings: Settings) -> int:
         click.echo("# A new access key; its secret is shown only now:")
         show_key(node.first_key)
         show_place(settings.region, local_url(address))
-    elif settings.etcd is not None:
+    elif settings.etcd is not None and settings.auth is AuthMode.SIGV4:
         click.echo("# Access keys are the cluster's; another one: holdfast credentials add")
     click.echo(f"listening on {address}")
     sys.stdout.flush()

@@ -50,6 +50,7 @@ class Sealer:
         self._keyring = keyring
         self._clock = clock
         self._makes_keys = makes_keys
+        self._makes_later = keyring.writes_take_long
         self._sealing: dict[str, _Sealing] = {}
         """By the key's id."""
         self._known: dict[tuple[str, str], _Sealing] = {}
@@ -76,7 +77,7 @@ class Sealer:
         reference = queue.settings.encryption
         if reference is None:
             return
-        if self._keyring.writes_take_long and (queue.account, reference) not in self._known:
+        if self._makes_later and (queue.account, reference) not in self._known:
             self._named(reference, queue.account)  # no data key is needed to receive
         else:
             self._current(reference, queue.account)
@@ -158,7 +159,7 @@ class Sealer:
         if named is None and self._makes_keys:
             place = key_place(reference)
             add = partial(self._keyring.add, place.name, place.account or account)
-            if self._keyring.writes_take_long:
+            if self._makes_later:
                 raise self._soon(reference, add)
             named = add()
         if named is None:
@@ -168,7 +169,7 @@ class Sealer:
         return named
 
     def _begin(self, named: NamedKey) -> _Sealing:
-        if self._keyring.writes_take_long:
+        if self._makes_later:
             raise self._soon(named.key_id, partial(self._make, named))
         return self._make(named)
 

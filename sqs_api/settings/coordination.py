@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from pydantic import SecretStr
 
+from cluster.coordination.coordination import Snapshot, Unavailable
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.coordination.etcd_wire import HttpWire
 from cluster.shards.clock import Clock, Entropy
@@ -12,6 +15,8 @@ from sqs_api.settings.config import Settings
 from sqs_api.settings.membership import etcd_context, member_settings
 
 _ROOT = "holdfast"
+CATALOG_PREFIX = "catalog/"
+"""Prefix of the queues among the cluster's records."""
 
 
 def settings_of_member(settings: Settings) -> dict[str, str]:
@@ -45,3 +50,18 @@ def open_coordination(
         clock=clock,
         entropy=entropy,
     )
+
+
+def read_once(settings: Settings, prefix: str, clock: Clock, entropy: Entropy) -> Snapshot | None:
+    """The cluster's records below a prefix, for a command; None if etcd is away. Raises
+    MembershipRefused."""
+
+    async def read() -> Snapshot | Unavailable:
+        coordination = open_coordination(settings, prefix, clock, entropy)
+        try:
+            return await coordination.read_all()
+        finally:
+            await coordination.close()
+
+    found = asyncio.run(read())
+    return None if isinstance(found, Unavailable) else found

@@ -109,7 +109,6 @@ async def _coordination(
 
 def open_identities(
     settings: Settings,
-    file: Path,
     secrets: Secrets,
     clock: Clock,
     entropy: Entropy,
@@ -117,9 +116,12 @@ def open_identities(
 ) -> IdentityStore:
     """Open or make the users and access keys of the cluster, or of a single host's file.
 
-    Raises IdentitiesUnreadable.
+    Raises IdentitiesUnreadable, and KeysUnusable if a service's data folder lost them.
     """
     if settings.etcd is None:
+        file = settings.data / IDENTITIES_FILE
+        if writer == SERVICE:
+            _check_not_lost(file)
         return IdentityStore(SqliteIdentities(file), secrets, clock, entropy)
     prefix = shared_identities.PREFIX
     open_records = partial(_coordination, settings, prefix, clock, entropy, writer)
@@ -168,15 +170,11 @@ def _given_master_key(settings: Settings) -> bytes | None:
     return None
 
 
-def identities_file(data: Path) -> Path:
-    """The file of users and keys. A folder that lost it must not start with a new key.
-
-    Raises KeysUnusable.
-    """
-    file = data / IDENTITIES_FILE
-    if not is_there(file) and is_there(data / CATALOG_FILE):
+def _check_not_lost(identities: Path) -> None:
+    """Raise KeysUnusable for a folder that lost users and keys: it must not start with a new
+    key."""
+    if not is_there(identities) and is_there(identities.parent / CATALOG_FILE):
         raise KeysUnusable(
-            f"{data} has queues, but its users and keys in {IDENTITIES_FILE} are missing; "
-            "restore a backup, or make new ones with holdfast credentials add"
+            f"{identities.parent} has queues, but its users and keys in {IDENTITIES_FILE} are "
+            "missing; restore a backup, or make new ones with holdfast credentials add"
         )
-    return file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from base64 import b64encode
@@ -15,15 +16,20 @@ import pytest
 from auth.errors import AuthError
 from auth.signing import SigningKey, signed_headers
 from auth.sigv4 import Verifier
+from cluster.catalog.catalog import Catalog
 from cluster.keys.identity_store import IdentityStore
-from cluster.keys.keyring import Keyring
+from cluster.keys.keyring import Keyring, Secrets
 from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.tests.etcd_processes import etcd_program, running_etcd
 from cluster.tests.shared_stores import soon
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.changes import Changes
 from sqs_api.settings.config import Settings, load
-from sqs_api.settings.coordination import settings_of_member
+from sqs_api.settings.coordination import (
+    CATALOG_PREFIX,
+    open_coordination,
+    settings_of_member,
+)
 from sqs_api.settings.keys import SERVICE, open_identities, open_keyring
 from sqs_api.tests.commands import KEY, Said, run
 
@@ -71,7 +77,9 @@ class Cluster:
         return file
 
     def run(self, host: str, group: str, *arguments: object) -> Said:
-        return run(group, "--config", self.config(host), *arguments)
+        at = 1 if group == "policy" else 0
+        before, after = arguments[:at], arguments[at:]
+        return run(group, *before, "--config", self.config(host), *after)
 
     def settings(self, host: str) -> Settings:
         return load({}, self.config(host))
@@ -93,7 +101,7 @@ class Host:
         self.keyring: Keyring = open_keyring(settings, clock, entropy, settings.account, SERVICE)
         stack.enter_context(closing(self.keyring))
         self.identities: IdentityStore = open_identities(
-            settings, settings.data / "x", self.keyring.secrets, clock, entropy, SERVICE
+            settings, self.keyring.secrets, clock, entropy, SERVICE
         )
         stack.enter_context(closing(self.identities))
         self.verifier = Verifier(self.identities.credentials())
@@ -135,6 +143,24 @@ class _Users(Access):
         pass
 
 
+def make_queue(settings: Settings, secrets: Secrets) -> None:
+    """Make the queue `orders` in the cluster's catalog."""
+
+    async def make() -> None:
+        clock, entropy = SystemClock(), SystemEntropy()
+        catalog = await Catalog.open(
+            open_coordination(settings, CATALOG_PREFIX, clock, entropy),
+            clock=clock,
+            entropy=entropy,
+            secrets=secrets,
+            shards=[0],
+        )
+        await catalog.create_queue((settings.account, settings.region, "orders"), {}, {})
+        await catalog.close()
+
+    asyncio.run(make())
+
+
 @pytest.mark.slow
 def test_an_access_key_made_on_one_host_is_good_on_every_host(cluster: Cluster) -> None:
     early = cluster.run("a", "credentials", "add")
@@ -160,7 +186,7 @@ def test_users_and_policies_are_those_of_the_cluster(cluster: Cluster, tmp_path:
     policy = tmp_path / "policy.json"
     policy.write_text(POLICY)
     with ExitStack() as stack:
-        Host(cluster.settings("a"), stack)
+        hosts = [Host(cluster.settings("a"), stack)]
 
         added = cluster.run("a", "users", "add", "ann", "--tag", "team=a")
         assert added.out == "added arn:aws:iam::000000000000:user/ann\n"
@@ -172,6 +198,10 @@ def test_users_and_policies_are_those_of_the_cluster(cluster: Cluster, tmp_path:
         shown = cluster.run("a", "users", "show", "ann").out
         assert "tag team = a" in shown
         assert POLICY in shown
+        make_queue(cluster.settings("a"), hosts[0].keyring.secrets)
+        may = ("policy", "check", "--user", "ann", "--action", "SendMessage", "--queue")
+        assert cluster.run("b", *may, "orders").status == 0
+        assert "no queue bills" in cluster.run("b", *may, "bills").err
         assert cluster.run("c", "users", "remove", "ann").status == 0
         assert key not in cluster.run("a", "credentials", "list").out
         assert '"event":"users add"' in (cluster.folder / "a" / "audit.log").read_text().replace(
