@@ -82,10 +82,10 @@ def certificates(hosts: tuple[str, ...], out: Path, days: int) -> None:
 )
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=click.IntRange(0, 65535),
     default=9324,
     show_default=True,
-    help="Port of the balancer.",
+    help="Port of the balancer; 0 picks a free one.",
 )
 def try_cluster(data: Path, port: int) -> None:
     """Run a cluster of three hosts on this machine until SIGTERM or SIGINT.

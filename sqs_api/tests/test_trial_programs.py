@@ -82,7 +82,7 @@ def test_a_second_start_finds_the_same_keys_ports_and_certificates(tmp_path: Pat
         assert layout.kept == first
         assert layout.master_key.read_bytes() == key
         assert (layout.certificates / "ca.pem").read_bytes() == authority
-    assert len(set(first.ports.values())) == 12
+    assert len(set(first.ports.values())) == 13
     assert not [file for file in folder.rglob("*") if file.stat().st_mode & 0o077]
 
 

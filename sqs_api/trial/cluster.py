@@ -8,7 +8,15 @@ from urllib.parse import urlsplit
 
 from cluster.shards.clock import Clock
 from sqs_api.trial.child import Child
-from sqs_api.trial.layout import HOSTS, LOOPBACK, MEMBERS, Layout, Running, TrialRefused
+from sqs_api.trial.layout import (
+    BALANCER,
+    HOSTS,
+    LOOPBACK,
+    MEMBERS,
+    Layout,
+    Running,
+    TrialRefused,
+)
 from sqs_api.trial.programs import (
     Program,
     balancer,
@@ -18,7 +26,6 @@ from sqs_api.trial.programs import (
     host,
 )
 
-BALANCER = "haproxy"
 _START_S = 60.0
 _LOOK_S = 0.1
 _STOP_S = 30.0
@@ -37,7 +44,7 @@ class TrialCluster:
         clock: Clock,
         say: Callable[[str], None],
     ) -> None:
-        """`port` is the balancer's; `environment` is given to the hosts."""
+        """`port` is the balancer's, 0 for a free one; `environment` is given to the hosts."""
         self._layout = layout
         self._environment = environment
         self._clock = clock
@@ -49,7 +56,8 @@ class TrialCluster:
         self.endpoint = self.hosts[HOSTS[0]]
         """The address for clients: the balancer's, without one the first host's."""
         if self._balancer is not None:
-            self.endpoint = f"http://{LOOPBACK}:{port}"
+            own = f"{LOOPBACK}:{port}" if port else layout.address(BALANCER, "http")
+            self.endpoint = f"http://{own}"
 
     @property
     def is_balanced(self) -> bool:

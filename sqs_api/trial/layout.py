@@ -28,6 +28,7 @@ from storage.copies.files import write_file
 
 HOSTS = ("a", "b", "c")
 MEMBERS = ("etcd-1", "etcd-2", "etcd-3")
+BALANCER = "haproxy"
 LOOPBACK = "127.0.0.1"
 _DAYS = 730
 _PORTS = range(10_000, 30_000)
@@ -131,6 +132,7 @@ def _made(folder: Path, clock: Clock, entropy: Entropy) -> Layout:
 def _drawn(entropy: Entropy) -> Kept:
     purposes = [f"{host}/{purpose}" for host in HOSTS for purpose in ("http", "peers")]
     purposes += [f"{member}/{purpose}" for member in MEMBERS for purpose in ("client", "peers")]
+    purposes.append(f"{BALANCER}/http")
     return Kept(
         token=entropy.secret(8).hex(),
         ports=dict(zip(purposes, _free_ports(entropy), strict=False)),
