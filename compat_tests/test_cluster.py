@@ -1,0 +1,93 @@
+"""`make cluster`: three hosts, etcd and a balancer on this machine, as a user starts and stops
+them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import yaml
+
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.cluster_process import HOSTS, MEMBERS, ClusterProcess, is_well
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "COMPAT_ENDPOINT" in os.environ, reason="aimed at a service that this suite did not start"
+    ),
+]
+RULES = Path(__file__).parent.parent / "deploy/prometheus/etcd.rules.yml"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    folder = tmp_path_factory.mktemp("cluster")
+    process = ClusterProcess(folder, variables={"HOLDFAST_AWS_WAITS": "off"}).start(seconds=120)
+    yield process
+    process.close()
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_the_endpoint_and_the_key_are_printed_and_work(cluster: ClusterProcess) -> None:
+    exports = cluster.exports()
+    assert exports["AWS_ENDPOINT_URL"] == cluster.url == cluster.cluster().endpoint
+    assert exports["AWS_REGION"] == exports["AWS_DEFAULT_REGION"] == "us-east-1"
+    assert set(cluster.cluster().processes) - {"haproxy"} == {*HOSTS, *MEMBERS}
+    client = Boto3Client(cluster.url, cluster.credentials)
+
+    assert client.call("ListQueues") == {}
+
+    client.close()
+    others = cluster.cluster().hosts.values()
+    assert all(url in cluster.output() for url in others)
+    assert all(is_well(f"{url}/readyz") for url in others)
+
+
+@pytest.mark.parametrize("name", ["b", "etcd-2"])
+def test_a_killed_process_is_reported_and_started_again(cluster: ClusterProcess, name: str) -> None:
+    pid = cluster.signal(name, signal.SIGKILL)
+
+    cluster.wait_for_another(name, pid)
+    cluster.wait_until_ready(name)
+
+    assert f"holdfast: {name} ended with signal SIGKILL and is started again" in cluster.log_tail()
+
+
+def test_alerts_of_etcd_are_on_metrics_that_it_has(cluster: ClusterProcess) -> None:
+    with urlopen(f"{cluster.etcd_url('etcd-1')}/metrics") as answer:
+        page = answer.read().decode()
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+
+    for rule in group["rules"]:
+        for name in re.findall(r"\b(etcd_\w+)", rule["expr"]):
+            assert re.search(rf"^{name}(?:\{{.*\}})? ", page, re.MULTILINE), rule["alert"]
+
+
+def test_a_stop_ends_every_process_and_a_second_start_finds_everything(
+    cluster: ClusterProcess,
+) -> None:
+    before = cluster.cluster()
+    client = Boto3Client(before.hosts["a"], cluster.credentials)
+    made = client.call("CreateQueue", QueueName="kept")["QueueUrl"]
+
+    cluster.stop()
+
+    assert all(map(is_gone, before.processes.values()))
+    assert not (cluster.data / "running.json").exists()
+    cluster.start(seconds=120)
+    assert cluster.cluster().hosts == before.hosts
+    assert client.call("ListQueues") == {"QueueUrls": [made]}
+    client.close()

@@ -1,0 +1,280 @@
+"""The programs of a trial cluster: real etcd, real haproxy before plain servers, and what `deploy/`
+says of both."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import BadStatusLine, HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from cluster.peers.settings import PeerSettings
+from cluster.shards.clock import SystemClock, SystemEntropy
+from cluster.tests import etcd_processes
+from cluster.tests.etcd_processes import free_ports
+from sqs_api.settings.config import load
+from sqs_api.settings.membership import membership_of, open_network
+from sqs_api.trial.layout import HOSTS, TrialRefused, opened
+from sqs_api.trial.programs import (
+    ETCD_SETTINGS,
+    balancer_config,
+    balancer_program,
+    etcd_program,
+    host,
+)
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+HAPROXY = shutil.which("haproxy")
+needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="there is no haproxy")
+
+
+def test_the_etcd_is_the_machines_or_the_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (found := etcd_processes.etcd_program()) is not None:
+        assert Path(etcd_program()) == found
+    own = tmp_path / "etcd"
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert etcd_program() == str(own)
+
+
+def test_no_etcd_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sqs_api.trial.programs.find_spec", lambda name: None)
+
+    with pytest.raises(TrialRefused, match=r"^there is no etcd: [^\n]*make cluster$"):
+        etcd_program()
+
+
+@pytest.mark.parametrize("file", ["compose.cluster.yaml", "kubernetes/cluster.yaml"])
+def test_deployed_etcds_have_the_settings_of_the_tried_one(file: str) -> None:
+    text = (DEPLOY / file).read_text()
+    said = dict(re.findall(r'(ETCD_\w+)(?:: |, value: )"?([^"}\n]+)', text))
+
+    assert ETCD_SETTINGS.items() <= said.items()
+
+
+def test_the_shipped_balancer_is_configured_as_the_tried_one() -> None:
+    servers = {name: f"holdfast-{name}:9324" for name in HOSTS}
+
+    assert (DEPLOY / "haproxy.cfg").read_text() == balancer_config("*:9324", servers)
+
+
+# -- the folder ------------------------------------------------------------------------------------
+
+
+def test_a_second_start_finds_the_same_keys_ports_and_certificates(tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    with opened(folder, SystemClock(), SystemEntropy()) as layout:
+        first, key = layout.kept, layout.master_key.read_bytes()
+        authority = (layout.certificates / "ca.pem").read_bytes()
+    with opened(folder, SystemClock(), SystemEntropy()) as layout:
+        assert layout.kept == first
+        assert layout.master_key.read_bytes() == key
+        assert (layout.certificates / "ca.pem").read_bytes() == authority
+    assert len(set(first.ports.values())) == 13
+    assert not [file for file in folder.rglob("*") if file.stat().st_mode & 0o077]
+
+
+def test_a_folder_is_for_one_cluster_at_a_time(tmp_path: Path) -> None:
+    with (
+        opened(tmp_path, SystemClock(), SystemEntropy()),
+        pytest.raises(TrialRefused, match=r"runs in .* already"),
+        opened(tmp_path, SystemClock(), SystemEntropy()),
+    ):
+        pytest.fail("it was opened twice")
+
+
+def test_a_folder_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "cluster.json").write_text("{}")
+
+    for folder in (tmp_path / "file", tmp_path):
+        with (
+            pytest.raises(TrialRefused, match=r"^cannot (use|read) [^\n]*$"),
+            opened(folder, SystemClock(), SystemEntropy()),
+        ):
+            pytest.fail("it was opened")
+
+
+def test_hosts_are_started_as_members_that_know_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, SystemClock(), SystemEntropy()) as layout:
+        pass
+    addresses = set()
+    for name in HOSTS:
+        program = host(layout, name, {"HOLDFAST_AWS_WAITS": "off"})
+        words = program.command[program.command.index("serve") + 1 :]
+        flags = {
+            flag.removeprefix("--").replace("-", "_"): value
+            for flag, value in zip(words[::2], words[1::2], strict=True)
+        }
+        for variable, value in program.environment.items():
+            monkeypatch.setenv(variable, value)
+        settings = load(flags, None)
+        member = membership_of(settings)
+
+        assert member is not None
+        open_network(member, PeerSettings(), SystemClock().monotonic_s)
+        assert (member.host, member.founders, len(member.etcd.endpoints)) == (name, HOSTS, 3)
+        assert settings.aws_waits == "off"
+        assert settings.access_key_id == layout.kept.access_key_id
+        addresses |= {member.peer_address, (settings.host, settings.port)}
+    assert len(addresses) == 6
+
+
+# -- haproxy ---------------------------------------------------------------------------------------
+
+
+class Server(ThreadingHTTPServer):
+    """A server that may be unready or break off, and counts its requests."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", port), _Page)
+        self.is_ready = True
+        self.breaks_off = False
+        self.hangs = False
+        self.asked = 0
+        self.let_go = threading.Event()
+
+
+class _Page(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.server.is_ready else 503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.asked += 1
+        if self.server.hangs:
+            self.server.let_go.wait(60)
+        if not self.server.breaks_off:
+            self.do_GET()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def serving(*ports: int) -> Iterator[list[Server]]:
+    servers = [Server(port) for port in ports]
+    threads = [threading.Thread(target=server.serve_forever, args=(0.01,)) for server in servers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            server.let_go.set()
+            server.shutdown()
+            server.server_close()
+
+
+@contextmanager
+def balancing(folder: Path, *ports: int) -> Iterator[int]:
+    """haproxy before these ports; its own port, once it answers."""
+    (own,) = free_ports(1)
+    file = folder / "haproxy.cfg"
+    servers = {f"s{port}": f"127.0.0.1:{port}" for port in ports}
+    file.write_text(balancer_config(f"127.0.0.1:{own}", servers))
+    assert HAPROXY is not None
+    process = subprocess.Popen([HAPROXY, "-db", "-f", file], stderr=subprocess.DEVNULL)
+    try:
+        while status(own, "GET", "/readyz") != 200:
+            assert process.poll() is None
+        yield own
+    finally:
+        process.kill()
+        process.wait()
+
+
+def status(port: int, method: str = "POST", path: str = "/") -> int:
+    """Of one request; 0 for a connection that ended without an answer."""
+    with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        try:
+            connection.request(method, path, body=b"x" if method == "POST" else None)
+            return connection.getresponse().status
+        except (OSError, BadStatusLine, HTTPException):
+            return 0
+
+
+def test_the_configuration_is_taken_from_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+
+    assert balancer_program() is None
+
+
+@needs_haproxy
+def test_a_host_that_cannot_be_reached_costs_no_request(tmp_path: Path) -> None:
+    gone, *ports = free_ports(3)
+    with serving(*ports) as servers, balancing(tmp_path, gone, *ports) as own:
+        assert [status(own) for _ in range(12)] == [200] * 12
+        assert all(server.asked for server in servers)
+
+
+@needs_haproxy
+def test_a_request_that_was_sent_is_not_repeated_by_the_balancer(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    with serving(*ports) as servers, balancing(tmp_path, *ports) as own:
+        for server in servers:
+            server.breaks_off = True
+
+        assert status(own) in (0, 502)
+
+        assert sum(server.asked for server in servers) == 1
+
+
+@needs_haproxy
+def test_hosts_that_are_not_ready_get_no_requests(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    with serving(*ports) as (one, other), balancing(tmp_path, *ports) as own:
+
+        def share_of_one() -> int:
+            before = one.asked
+            for _ in range(4):
+                status(own)
+            return one.asked - before
+
+        assert share_of_one()
+        one.is_ready = False
+        while share_of_one():  # until the checks have found it
+            pass
+        before = other.asked
+
+        assert [status(own) for _ in range(6)] == [200] * 6
+
+        assert other.asked == before + 6
+
+
+@needs_haproxy
+def test_a_request_at_a_host_that_stopped_answering_ends_soon(tmp_path: Path) -> None:
+    ports = free_ports(1)
+    with serving(*ports) as (one,), balancing(tmp_path, *ports) as own:
+        one.hangs = True
+        ended: list[int] = []
+        thread = threading.Thread(target=lambda: ended.append(status(own)))
+        thread.start()
+        while not one.asked:
+            pass
+        one.is_ready = False  # its checks fail from now on
+
+        thread.join(20)  # far from the 60 s for which an answer may take
+
+        assert ended
+        assert ended[0] in (0, 502, 503)

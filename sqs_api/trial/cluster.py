@@ -1,0 +1,150 @@
+"""TrialCluster: three members of etcd, three hosts and a balancer as processes of one machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import urlsplit
+
+from cluster.shards.clock import Clock
+from sqs_api.trial.child import Child
+from sqs_api.trial.layout import (
+    BALANCER,
+    HOSTS,
+    LOOPBACK,
+    MEMBERS,
+    Layout,
+    Running,
+    TrialRefused,
+)
+from sqs_api.trial.programs import (
+    Program,
+    balancer,
+    balancer_program,
+    etcd_member,
+    etcd_program,
+    host,
+)
+
+_START_S = 60.0
+_LOOK_S = 0.1
+_STOP_S = 30.0
+"""Longer than a host takes: it finishes running requests for up to 10 s."""
+_ANSWER_S = 2.0
+
+
+class TrialCluster:
+    """Belongs to one event loop. `start`, then `stop`."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        port: int,
+        environment: Mapping[str, str],
+        clock: Clock,
+        say: Callable[[str], None],
+    ) -> None:
+        """`port` is the balancer's, 0 for a free one; `environment` is given to the hosts."""
+        self._layout = layout
+        self._environment = environment
+        self._clock = clock
+        self._say = say
+        self._children: dict[str, Child] = {}
+        self._balancer = balancer_program()
+        self.hosts = {name: f"http://{layout.address(name, 'http')}" for name in HOSTS}
+        """Addresses of the hosts for clients."""
+        self.endpoint = self.hosts[HOSTS[0]]
+        """The address for clients: the balancer's, without one the first host's."""
+        if self._balancer is not None:
+            own = f"{LOOPBACK}:{port}" if port else layout.address(BALANCER, "http")
+            self.endpoint = f"http://{own}"
+
+    @property
+    def is_balanced(self) -> bool:
+        """True if a balancer stands in front of the hosts."""
+        return self._balancer is not None
+
+    async def start(self) -> None:
+        """Start everything, and return once clients are answered. Raises TrialRefused."""
+        layout, program = self._layout, etcd_program()
+        await self._start_all(
+            {name: etcd_member(program, layout, name) for name in MEMBERS},
+            [f"http://{layout.address(name, 'client')}/health" for name in MEMBERS],
+        )
+        await self._start_all(
+            {name: host(layout, name, self._environment) for name in HOSTS},
+            [f"{address}/readyz" for address in self.hosts.values()],
+        )
+        if self._balancer is not None:
+            bind = urlsplit(self.endpoint).netloc
+            await self._start_all(
+                {BALANCER: balancer(self._balancer, layout, bind)}, [f"{self.endpoint}/readyz"]
+            )
+
+    async def stop(self) -> None:
+        """Stop the balancer, then the hosts, then etcd."""
+        for names in ((BALANCER,), HOSTS, MEMBERS):
+            ending = [self._children[name] for name in names if name in self._children]
+            await asyncio.gather(*(child.stop(_STOP_S) for child in ending))
+        self._layout.note(None)
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    async def _start_all(self, programs: Mapping[str, Program], pages: Iterable[str]) -> None:
+        """Start these processes, and wait until their pages say that they are ready."""
+        tasks = [self._start(name, program) for name, program in programs.items()]
+        ready = asyncio.create_task(self._wait_for_all(pages))
+        try:
+            async with asyncio.timeout(_START_S):
+                await asyncio.wait([ready, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            pass
+        finally:
+            is_ready = ready.done()
+            ready.cancel()
+        if not is_ready:
+            raise TrialRefused(self._not_ready(list(programs)))
+
+    def _start(self, name: str, program: Program) -> asyncio.Task[None]:
+        child = Child(
+            name, program, self._layout.log(name), self._clock, self._say, self._note_processes
+        )
+        self._children[name] = child
+        return child.start()
+
+    def _not_ready(self, names: list[str]) -> str:
+        ends = "".join(
+            f"\n{name}: {line}"
+            for name in names
+            for line in self._children[name].last_lines().splitlines()[-1:]
+        )
+        return f"{', '.join(names)} did not become ready; their logs end with{ends or ' nothing'}"
+
+    def _note_processes(self) -> None:
+        processes = {
+            name: child.pid for name, child in self._children.items() if child.pid is not None
+        }
+        self._layout.note(Running(self.endpoint, self.hosts, processes))
+
+    async def _wait_for_all(self, pages: Iterable[str]) -> None:
+        await asyncio.gather(*map(self._wait_for, pages))
+
+    async def _wait_for(self, page: str) -> None:
+        while not await _is_well(page):  # noqa: ASYNC110  a process of its own has no event for us
+            await asyncio.sleep(_LOOK_S)
+
+
+async def _is_well(page: str) -> bool:
+    """True if the page is answered with 200."""
+    parts = urlsplit(page)
+    request = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            try:
+                writer.write(request.encode())
+                return b" 200 " in await reader.readline()
+            finally:
+                writer.close()
+    except OSError:  # a timeout is one
+        return False

@@ -1,0 +1,149 @@
+"""Layout: the folder of a cluster on one machine, its ports and its secrets.
+
+FOLDER/cluster.json      ports and the first access key, made once; locked while it runs
+FOLDER/running.json      the endpoint and the processes, while it runs
+FOLDER/master.key        shared by all hosts
+FOLDER/certificates/     of `holdfast cluster certificates`
+FOLDER/NAME/             data of one process: a, b, c, etcd-1, etcd-2, etcd-3, haproxy
+FOLDER/NAME.log          what it said
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from base64 import b32encode, urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from auth.envelope import KEY_BYTES
+from cluster.keys.master_key import write_master_key
+from cluster.peers.certificates import make_certificates
+from cluster.shards.clock import Clock, Entropy
+from storage.copies.files import write_file
+
+HOSTS = ("a", "b", "c")
+MEMBERS = ("etcd-1", "etcd-2", "etcd-3")
+BALANCER = "haproxy"
+LOOPBACK = "127.0.0.1"
+_DAYS = 730
+_PORTS = range(10_000, 30_000)
+"""Below those that Linux gives to outgoing connections: a second start finds its ports free."""
+_ID_BYTES = 10
+_SECRET_BYTES = 30
+
+
+class TrialRefused(Exception):
+    """The cluster cannot start; the text says why in one line."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The content of cluster.json."""
+
+    token: str
+    """Keeps this etcd apart from others."""
+    ports: dict[str, int]
+    """By name and purpose, such as `a/http`."""
+    access_key_id: str
+    secret_access_key: str
+    session_token: None = None
+
+
+class Running(msgspec.Struct, frozen=True):
+    """The content of running.json."""
+
+    endpoint: str
+    hosts: dict[str, str]
+    """Addresses of the hosts for clients."""
+    processes: dict[str, int]
+    """Process ids by name, of those that run."""
+
+
+class Layout:
+    """One folder. Open it with `opened`."""
+
+    def __init__(self, folder: Path, kept: Kept) -> None:
+        self.folder = folder
+        self.kept = kept
+        self.master_key = folder / "master.key"
+        self.certificates = folder / "certificates"
+        self.balancer_config = folder / "haproxy.cfg"
+
+    def address(self, name: str, purpose: str) -> str:
+        """HOST:PORT of one process."""
+        return f"{LOOPBACK}:{self.kept.ports[f'{name}/{purpose}']}"
+
+    def data(self, name: str) -> Path:
+        """The folder of one process."""
+        return self.folder / name
+
+    def log(self, name: str) -> Path:
+        """The log of one process."""
+        return self.folder / f"{name}.log"
+
+    def note(self, running: Running | None) -> None:
+        """Keep the processes for other programs; None when there are none."""
+        file = self.folder / "running.json"
+        if running is None:
+            file.unlink(missing_ok=True)
+            return
+        draft = file.with_suffix(".new")
+        draft.unlink(missing_ok=True)
+        write_file(draft, msgspec.json.encode(running))
+        draft.replace(file)
+
+
+@contextmanager
+def opened(folder: Path, clock: Clock, entropy: Entropy) -> Iterator[Layout]:
+    """The folder, made if it is not there, and locked. Raises TrialRefused."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise TrialRefused(f"cannot use {folder}: {error.strerror}") from error
+    with os.fdopen(descriptor) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise TrialRefused(f"a cluster runs in {folder} already") from error
+        yield _made(folder, clock, entropy)
+
+
+def _made(folder: Path, clock: Clock, entropy: Entropy) -> Layout:
+    file = folder / "cluster.json"
+    try:
+        if not file.exists():
+            write_file(file, msgspec.json.encode(_drawn(entropy)))
+        layout = Layout(folder.absolute(), msgspec.json.decode(file.read_bytes(), type=Kept))
+    except msgspec.MsgspecError as error:
+        raise TrialRefused(f"cannot read {file}: {error}") from error
+    if not layout.master_key.exists():
+        write_master_key(layout.master_key, entropy.secret(KEY_BYTES))
+    make_certificates(layout.certificates, HOSTS, _DAYS, clock.wall_s())
+    for name in (*HOSTS, *MEMBERS):
+        layout.data(name).mkdir(mode=0o700, exist_ok=True)
+    return layout
+
+
+def _drawn(entropy: Entropy) -> Kept:
+    purposes = [f"{host}/{purpose}" for host in HOSTS for purpose in ("http", "peers")]
+    purposes += [f"{member}/{purpose}" for member in MEMBERS for purpose in ("client", "peers")]
+    purposes.append(f"{BALANCER}/http")
+    return Kept(
+        token=entropy.secret(8).hex(),
+        ports=dict(zip(purposes, _free_ports(entropy), strict=False)),
+        access_key_id="AKIA" + b32encode(entropy.secret(_ID_BYTES)).decode(),
+        secret_access_key=urlsafe_b64encode(entropy.secret(_SECRET_BYTES)).decode(),
+    )
+
+
+def _free_ports(entropy: Entropy) -> Iterator[int]:
+    """Ports of loopback that are free now, from a random one on."""
+    first = entropy.bits128() % len(_PORTS)
+    for port in (*_PORTS[first:], *_PORTS[:first]):
+        with suppress(OSError), socket.create_server((LOOPBACK, port)):
+            yield port

