@@ -15,7 +15,6 @@ from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
 from cluster.coordination.etcd_coordination import EtcdCoordination
-from cluster.coordination.etcd_wire import HttpWire
 from cluster.members.balancing import LeaderBalance
 from cluster.members.folder import open_identity, save_identity
 from cluster.members.host_lease import HostLease
@@ -38,11 +37,12 @@ from cluster.shards.shard import Shard
 from sqs_api.admin.cluster_pages import cluster_answers
 from sqs_api.admin.pages import Answer
 from sqs_api.periodic import Periodic
-from sqs_api.settings.membership import MemberSettings, etcd_context, open_network
+from sqs_api.settings.config import Settings
+from sqs_api.settings.coordination import open_coordination
+from sqs_api.settings.membership import MemberSettings, open_network
 from storage.engines.durable import StoreOptions
 
-PREFIX = "holdfast/"
-"""Of all records in etcd; the cluster's name follows."""
+_PEERS = PeerSettings()
 _CERTIFICATES_CHECK_S = 5.0
 _BALANCE_CHECK_S = 1.0
 
@@ -56,22 +56,20 @@ class ClusterHost:
 
     def __init__(
         self,
+        settings: Settings,
         member: MemberSettings,
         *,
-        data: Path,
         clock: Clock,
         entropy: Entropy,
         opened: AsyncExitStack,
     ) -> None:
         """`opened` closes everything opened here, last first. Raises MembershipRefused."""
+        self._settings = settings
         self._member = member
-        self._data = data
         self._clock = clock
         self._entropy = entropy
         self._opened = opened
-        self._settings = PeerSettings()
-        self._network = open_network(member, self._settings, clock.monotonic_s)
-        self._etcd_tls = etcd_context(member)
+        self._network = open_network(member, _PEERS, clock.monotonic_s)
         self._root: EtcdCoordination
         self._members: EtcdCoordination
         self._transport: Transport
@@ -86,14 +84,7 @@ class ClusterHost:
         Raises MembershipRefused, LeadersUnknown.
         """
         member = self._member
-        self._root = EtcdCoordination(
-            member.etcd,
-            HttpWire(self._etcd_tls),
-            prefix=f"{PREFIX}{member.cluster}/",
-            name=member.host,
-            clock=self._clock,
-            entropy=self._entropy,
-        )
+        self._root = open_coordination(self._settings, "", self._clock, self._entropy)
         self._opened.push_async_callback(self._root.close)
         lease = HostLease(self._root)
         self._opened.push_async_callback(lease.release)
@@ -121,7 +112,7 @@ class ClusterHost:
         )
 
     async def _join(self, lease: HostLease, folders: Mapping[int, Path]) -> Cluster:
-        member = self._member
+        member, data = self._member, self._settings.data
         self._members = self._root.below("members/")
         me = Me(
             name=member.host,
@@ -132,12 +123,12 @@ class ClusterHost:
         )
         self.membership = Membership(
             me,
-            open_identity(self._data, self._entropy),
+            open_identity(data, self._entropy),
             root=self._root,
             records=self._members,
             lease=lease,
             entropy=self._entropy,
-            save=partial(save_identity, self._data),
+            save=partial(save_identity, data),
             replica_ids=partial(self._replica_ids, folders),
         )
         self._opened.push_async_callback(self.membership.close)
@@ -152,7 +143,7 @@ class ClusterHost:
             host=self._member.host,
             log_ids=lambda: dict(enumerate(cluster.log_ids)),
             network=self._network,
-            settings=self._settings,
+            settings=_PEERS,
             clock=self._clock,
             entropy=self._entropy,
         )

@@ -192,8 +192,8 @@ class Node:
         if member is None:
             return OwnStores(options)
         self._host = ClusterHost(
+            settings,
             member,
-            data=settings.data,
             clock=self._clock,
             entropy=self._entropy,
             opened=self._opened,

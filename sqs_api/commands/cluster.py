@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sqs_api.commands.hosts import drain, remove, status, undrain
 from sqs_api.commands.options import Refused, load, show_key, show_place
 
 if TYPE_CHECKING:
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 
 @click.group()
 def cluster() -> None:
-    """Prepare and try clusters of several hosts."""
+    """Prepare, try and look after clusters of several hosts."""
+
+
+for _command in (status, drain, undrain, remove):
+    cluster.add_command(_command)
 
 
 class HostNames(click.ParamType[tuple[str, ...]]):

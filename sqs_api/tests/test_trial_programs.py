@@ -20,7 +20,7 @@ from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.tests import etcd_processes
 from cluster.tests.etcd_processes import free_ports
 from sqs_api.settings.config import load
-from sqs_api.settings.membership import membership_of, open_network
+from sqs_api.settings.membership import member_settings, open_network
 from sqs_api.trial.layout import HOSTS, TrialRefused, opened
 from sqs_api.trial.programs import (
     ETCD_SETTINGS,
@@ -123,7 +123,7 @@ def test_hosts_are_started_as_members_that_know_each_other(
         for variable, value in program.environment.items():
             monkeypatch.setenv(variable, value)
         settings = load(flags, None)
-        member = membership_of(settings)
+        member = member_settings(settings)
 
         assert member is not None
         open_network(member, PeerSettings(), SystemClock().monotonic_s)
