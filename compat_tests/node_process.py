@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 from compat_tests.facade import Credentials
 
@@ -93,7 +94,7 @@ class NodeProcess:
         assert self._process is not None
         return self._process.pid
 
-    def start(self, *, seconds: float = 60.0) -> NodeProcess:
+    def start(self, *, seconds: float = 60.0) -> Self:
         """Start and wait until the service is ready to answer."""
         assert not self.running
         with self.log.open("a") as log:
