@@ -33,14 +33,17 @@ class LeaderBalance:
         replicas: Mapping[int, Replica],
         monotonic_s: Callable[[], float],
     ) -> None:
-        """`replicas` are this host's, by shard."""
+        """`replicas` are this host's, by shard; the mapping may change between two calls."""
         self._membership = membership
         self._leaders = leaders
         self._replicas = replicas
         self._monotonic_s = monotonic_s
         self._not_before_s = 0.0
         self._is_leaving = False
-        for shard, replica in replicas.items():
+
+    def _guide(self) -> None:
+        """Tell the replicas how long to leave a free key to others."""
+        for shard, replica in self._replicas.items():
             replica.succession.reluctance_s = partial(self._reluctance_s, shard)
 
     def _reluctance_s(self, shard: int) -> float:
@@ -54,6 +57,7 @@ class LeaderBalance:
 
     def tick(self) -> None:
         """Hand over a shard if another host should lead it."""
+        self._guide()
         now_s = self._monotonic_s()
         if now_s >= self._not_before_s and self._hand_over():
             self._not_before_s = now_s + _PAUSE_S
@@ -61,6 +65,7 @@ class LeaderBalance:
     async def leave(self, limit_s: float = _LEAVE_S) -> None:
         """Hand over all shards that others can take: the host is about to stop. Bounded."""
         self._is_leaving = True
+        self._guide()
         end_s = self._monotonic_s() + limit_s
         while self._monotonic_s() < end_s and any(
             replica.serving for replica in self._replicas.values()
