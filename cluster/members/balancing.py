@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from cluster.members.balance import next_leaders, next_move
 from cluster.members.leader_view import LeaderView
@@ -30,10 +29,10 @@ class LeaderBalance:
         self,
         membership: Membership,
         leaders: LeaderView,
-        replicas: Mapping[int, Replica],
+        replicas: Callable[[], Mapping[int, Replica]],
         monotonic_s: Callable[[], float],
     ) -> None:
-        """`replicas` are this host's, by shard; the mapping may change between two calls."""
+        """`replicas` are this host's as of now, by shard; each needs `reluctance_s`."""
         self._membership = membership
         self._leaders = leaders
         self._replicas = replicas
@@ -41,12 +40,7 @@ class LeaderBalance:
         self._not_before_s = 0.0
         self._is_leaving = False
 
-    def _guide(self) -> None:
-        """Tell the replicas how long to leave a free key to others."""
-        for shard, replica in self._replicas.items():
-            replica.succession.reluctance_s = partial(self._reluctance_s, shard)
-
-    def _reluctance_s(self, shard: int) -> float:
+    def reluctance_s(self, shard: int) -> float:
         """See `Succession`."""
         members, name = self._membership.shown, self._membership.name
         own = members.hosts.get(name)
@@ -57,7 +51,6 @@ class LeaderBalance:
 
     def tick(self) -> None:
         """Hand over a shard if another host should lead it."""
-        self._guide()
         now_s = self._monotonic_s()
         if now_s >= self._not_before_s and self._hand_over():
             self._not_before_s = now_s + _PAUSE_S
@@ -65,10 +58,9 @@ class LeaderBalance:
     async def leave(self, limit_s: float = _LEAVE_S) -> None:
         """Hand over all shards that others can take: the host is about to stop. Bounded."""
         self._is_leaving = True
-        self._guide()
         end_s = self._monotonic_s() + limit_s
         while self._monotonic_s() < end_s and any(
-            replica.serving for replica in self._replicas.values()
+            replica.serving for replica in self._replicas().values()
         ):
             while self._hand_over():
                 pass
@@ -76,15 +68,16 @@ class LeaderBalance:
 
     def _hand_over(self) -> bool:
         """Hand over one shard, if there is one to."""
+        replicas = self._replicas()
         serving = {
             shard: replica.caught_up
-            for shard, replica in self._replicas.items()
+            for shard, replica in replicas.items()
             if replica.serving and not replica.succession.is_handing_over
         }
         leaders = self._leaders.leaders()
         move = next_move(self._membership.name, leaders, self._able_to_lead(), serving)
         if move is not None:
-            self._replicas[move.shard].succession.hand_over(move.to)
+            replicas[move.shard].succession.hand_over(move.to)
         return move is not None
 
     def _able_to_lead(self) -> list[str]:

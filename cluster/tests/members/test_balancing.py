@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, cast
 
 from cluster.coordination.coordination import Done
@@ -26,7 +25,6 @@ class FakeReplica:
         self.host = host
         self.shard = shard
         self.succession = self
-        self.reluctance_s: Callable[[], float] = lambda: 0.0
         self.caught_up = ["a", "b", "c"]
         self.is_handing_over = False
 
@@ -53,7 +51,7 @@ class Leading:
         self.balance = LeaderBalance(
             host.membership,
             self.view,
-            cast(Any, self.replicas),
+            lambda: cast(Any, self.replicas),
             asyncio.get_running_loop().time,
         )
 
@@ -66,7 +64,7 @@ class Leading:
         self.led[shard] = candidate.holder(term)
 
     def reluctance_s(self, shard: int) -> float:
-        return self.replicas[shard].reluctance_s()
+        return self.balance.reluctance_s(shard)
 
 
 async def led_by_a(world: SimulatedWorld) -> dict[str, Leading]:
