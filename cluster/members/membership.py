@@ -152,14 +152,15 @@ class Membership:
             return found.reason
         try:
             self._load(found)
-        except msgspec.MsgspecError as error:
+            self._shown.peers_of(self.name)
+        except (msgspec.MsgspecError, ValueError) as error:
             return f"a record cannot be read: {error}"
         members, me = self._shown, self._host()
         check_cluster(members, self._identity)
         check_host(members, me)
-        if is_taken(members, me):
+        if is_taken(members, me.name, me.host_id):
             return _TAKEN
-        if not self._is_registered:
+        if not self._is_registered or me.name not in members.alive:
             self._is_registered = await self._register()
             return ""
         if members.cluster is not None:
@@ -208,7 +209,7 @@ class Membership:
             self._save(self._identity)
         self._cluster = cluster
         self._lease.on_gone.append(self._announce)
-        self._show_peers()
+        self._show_peers(self._shown.peers_of(self.name))
         await self._records.watch(found, self._on_change)
 
     # -- stay --------------------------------------------------------------------------------------
@@ -224,9 +225,9 @@ class Membership:
 
     def _is_member(self) -> bool:
         """False for a host that was removed, and while etcd has no record of the cluster."""
-        own = self._shown.hosts.get(self.name)
-        is_own = own is not None and own.host_id == self._identity.host_id
-        return is_own and self._is_whole and not is_taken(self._shown, self._host())
+        own, host_id = self._shown.hosts.get(self.name), self._identity.host_id
+        is_own = own is not None and own.host_id == host_id
+        return is_own and self._is_whole and not is_taken(self._shown, self.name, host_id)
 
     # -- the view ----------------------------------------------------------------------------------
 
@@ -250,7 +251,8 @@ class Membership:
         are."""
         try:
             members = read_members(self._values)
-        except msgspec.MsgspecError as error:
+            peers = members.peers_of(self.name)
+        except (msgspec.MsgspecError, ValueError) as error:
             self._log.error("record_unreadable", error=str(error))
             return
         self._is_whole = members.cluster == self._cluster
@@ -259,14 +261,12 @@ class Membership:
             return
         was_member = self._is_member()
         self._shown = members
-        self._show_peers()
+        self._show_peers(peers)
         if was_member and not self._is_member():
             self._log.error("no_member_any_more")
             self.on_removed()
 
-    def _show_peers(self) -> None:
-        hosts = self._shown.hosts
-        peers = {name: hosts[name].address for name in sorted(hosts) if name != self.name}
+    def _show_peers(self, peers: dict[str, Address]) -> None:
         if peers != self._peers:
             self._peers = peers
             for listener in self._listeners:

@@ -96,6 +96,10 @@ class Members(NamedTuple):
     removed: Mapping[str, str]
     """Ids of removed hosts by name."""
 
+    def peers_of(self, name: str) -> dict[str, Address]:
+        """Addresses of the other hosts. Raises ValueError."""
+        return {each: self.hosts[each].address for each in sorted(self.hosts) if each != name}
+
     def able_to_lead(self) -> list[str]:
         """Names of the hosts that run and are not drained."""
         return sorted(
@@ -166,10 +170,10 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "(none)"
 
 
-def is_taken(members: Members, me: Host) -> bool:
+def is_taken(members: Members, name: str, host_id: str) -> bool:
     """True while another host of this name runs."""
-    alive = members.alive.get(me.name)
-    return alive is not None and alive.host_id != me.host_id
+    alive = members.alive.get(name)
+    return alive is not None and alive.host_id != host_id
 
 
 def registration(members: Members, me: Host, revisions: Mapping[str, int]) -> Transaction:

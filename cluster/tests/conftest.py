@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from cluster.tests.coordinations import SHARED, Hosts, leasing
 from cluster.tests.etcd_processes import EtcdProcesses, etcd_program, running_etcd
 
 
@@ -16,3 +17,15 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcesses]:
         pytest.skip("no etcd on this machine, and none in a package for its kind")
     with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
         yield started
+
+
+@pytest.fixture(params=SHARED)
+async def hosts(request: pytest.FixtureRequest) -> AsyncIterator[Hosts]:
+    """Hosts on every coordination that has leases."""
+
+    def endpoints() -> tuple[str, ...]:
+        found: tuple[str, ...] = request.getfixturevalue("etcd").endpoints
+        return found
+
+    async with leasing(request.param, endpoints) as made:
+        yield made

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
 
 from cluster.coordination.coordination import (
     EMPTY,
@@ -18,21 +15,11 @@ from cluster.coordination.coordination import (
 )
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.coordination.etcd_lease import EtcdLease
-from cluster.tests.coordinations import SHARED, Hosts, leasing, until
+from cluster.tests.coordinations import Hosts, until
 
 TTL_S = 1
 IMPLEMENTATION: type[LeasingCoordination] = EtcdCoordination
 """Checked by the type checker."""
-
-
-@pytest.fixture(params=SHARED)
-async def hosts(request: pytest.FixtureRequest) -> AsyncIterator[Hosts]:
-    def endpoints() -> tuple[str, ...]:
-        found: tuple[str, ...] = request.getfixturevalue("etcd").endpoints
-        return found
-
-    async with leasing(request.param, endpoints) as made:
-        yield made
 
 
 class Lost:

@@ -67,6 +67,24 @@ class Leading:
         return self.balance.reluctance_s(shard)
 
 
+async def led_by_a(world: SimulatedWorld) -> dict[str, Leading]:
+    """A cluster of which one host leads all shards."""
+    all_hosts: dict[str, Leading] = {}
+    for host in await world.founded():
+        all_hosts[host.name] = Leading(host, all_hosts)
+        await all_hosts[host.name].view.begin()
+    for shard in range(SHARDS):
+        await all_hosts["a"].take(shard)
+    await asyncio.sleep(1)
+    return all_hosts
+
+
+async def end(world: SimulatedWorld, all_hosts: dict[str, Leading]) -> None:
+    for each in all_hosts.values():
+        await each.keys.close()
+    await world.close()
+
+
 async def run(all_hosts: dict[str, Leading], for_s: int) -> None:
     for _ in range(for_s):
         for each in all_hosts.values():
@@ -81,20 +99,13 @@ async def run(all_hosts: dict[str, Leading], for_s: int) -> None:
 @virtual
 async def test_leaders_are_spread_and_leave_a_drained_host() -> None:
     world = SimulatedWorld()
-    hosts = await world.founded()
-    all_hosts: dict[str, Leading] = {}
-    for host in hosts:
-        all_hosts[host.name] = Leading(host, all_hosts)
-        await all_hosts[host.name].view.begin()
+    all_hosts = await led_by_a(world)
     a = all_hosts["a"]
-    for shard in range(SHARDS):
-        await a.take(shard)
-    await asyncio.sleep(1)
 
     await run(all_hosts, 10)
     assert sorted(map(str, a.view.leaders())) == ["a", "b", "c"]
 
-    await set_drained(hosts[0].records, "b", is_drained=True)
+    await set_drained(a.host.records, "b", is_drained=True)
     await run(all_hosts, 10)
     leaders = a.view.leaders()
     assert sorted({leader or "" for leader in leaders}) == ["a", "c"]
@@ -109,23 +120,14 @@ async def test_leaders_are_spread_and_leave_a_drained_host() -> None:
     waits = {name: each.reluctance_s(shard) for name, each in all_hosts.items()}
     assert waits[preferred] == 0.0
     assert waits["b"] > max(waits["a"], waits["c"]) > 0.0
-    for each in all_hosts.values():
-        await each.keys.close()
-    await world.close()
+    await end(world, all_hosts)
 
 
 @virtual
 async def test_a_host_that_leaves_hands_over_what_others_can_take() -> None:
     world = SimulatedWorld()
-    hosts = await world.founded()
-    all_hosts: dict[str, Leading] = {}
-    for host in hosts:
-        all_hosts[host.name] = Leading(host, all_hosts)
-        await all_hosts[host.name].view.begin()
+    all_hosts = await led_by_a(world)
     a = all_hosts["a"]
-    for shard in range(SHARDS):
-        await a.take(shard)
-    await asyncio.sleep(1)
     a.replicas[2].caught_up = []
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
@@ -136,6 +138,4 @@ async def test_a_host_that_leaves_hands_over_what_others_can_take() -> None:
     assert 3.0 <= loop.time() - begun_s <= 3.2
     assert sorted([*all_hosts["b"].wanted, *all_hosts["c"].wanted]) == [0, 1]
     assert a.reluctance_s(0) > 1.0
-    for each in all_hosts.values():
-        await each.keys.close()
-    await world.close()
+    await end(world, all_hosts)

@@ -91,6 +91,23 @@ async def test_a_cluster_is_founded_once_all_founders_are_there() -> None:
 
 
 @virtual
+async def test_a_founder_that_was_cut_off_while_it_waited_is_alive() -> None:
+    world = SimulatedWorld()
+    first = world.host("a")
+    joining = asyncio.create_task(first.join())
+    await asyncio.sleep(5)
+    world.wires[0].is_cut = True
+    await asyncio.sleep(5 * TTL_S)
+    world.wires[0].is_cut = False
+
+    await asyncio.gather(joining, *[world.host(name).join() for name in ("b", "c")])
+    await asyncio.sleep(5 * TTL_S)
+
+    assert first.alive() == ["a", "b", "c"]
+    await world.close()
+
+
+@virtual
 async def test_founders_that_were_told_different_things_are_refused() -> None:
     world = SimulatedWorld()
     waiting = [asyncio.create_task(world.host("a").join())]

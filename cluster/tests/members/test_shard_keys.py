@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
 
 from cluster.coordination.coordination import Conflict, Done, Unavailable
 from cluster.members.shard_keys import ShardLeadership
 from cluster.replication.leadership import Leadership, Renewal, Seen, TermRecord
-from cluster.tests.coordinations import SHARED, Hosts, leasing
+from cluster.tests.coordinations import Hosts
 from cluster.tests.members.hosts import LOG_ID, VOTERS, Candidate, gone
 
 IMPLEMENTATION: type[Leadership] = ShardLeadership
 """Checked by the type checker."""
-
-
-@pytest.fixture(params=SHARED)
-async def hosts(request: pytest.FixtureRequest) -> AsyncIterator[Hosts]:
-    def endpoints() -> tuple[str, ...]:
-        found: tuple[str, ...] = request.getfixturevalue("etcd").endpoints
-        return found
-
-    async with leasing(request.param, endpoints) as made:
-        yield made
 
 
 async def test_the_key_and_the_term_record_are_written_together(hosts: Hosts) -> None:
