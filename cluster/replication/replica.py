@@ -324,7 +324,7 @@ class Replica:
 
     def _seen(self, seen: Seen | Unavailable) -> None:
         self._is_reading_key = False
-        if isinstance(seen, Unavailable) or self._part is not None or self._recovery is not None:
+        if isinstance(seen, Unavailable) or self._part is not None or not self.journal.is_open:
             return
         if self.now() - self._following.heard_at < self.timing.silence_s:
             return

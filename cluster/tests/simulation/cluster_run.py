@@ -26,7 +26,7 @@ from visibility.state.invariants import check_shard
 
 STEPS = 12
 """Steps of each client."""
-_PATIENCE_S = 100_000.0
+_PATIENCE_S = 10_000.0
 _PROGRESS_S = 90.0
 """Bound for progress once nothing goes wrong any more."""
 
@@ -100,6 +100,7 @@ async def _live(
         working = asyncio.create_task(clients)
         await faults.run(seconds)
         _end_faults(cluster)
+        await _progress(simulation)
         await working
         for host in cluster.hosts.values():
             host.crash(is_power_loss=True)
