@@ -342,7 +342,7 @@ class Replica:
 
     def _seen(self, seen: Seen | Unavailable) -> None:
         self._is_reading_key = False
-        if isinstance(seen, Unavailable) or self._part is not None or self._recovery is not None:
+        if isinstance(seen, Unavailable) or self._part is not None or not self.journal.is_open:
             return
         succession = self.succession
         succession.key_seen(is_free=seen.holder is None, heard_at=self._following.heard_at)

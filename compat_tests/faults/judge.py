@@ -176,11 +176,12 @@ def _served_after_removal(evidence: Evidence) -> Iterator[Finding]:
     for name, sends in evidence.sends.items():
         if sends[-1].outcome is not Outcome.DONE:
             continue  # it may have been sent after the purge
+        sent = max(send.ended for send in sends)
         for delivery in evidence.deliveries.get(name, ()):
-            removal = evidence.removal(delivery.queue, sends[-1].ended, delivery.begun)
+            removal = evidence.removal(delivery.queue, sent, delivery.begun)
             if removal is None or removal.outcome is not Outcome.DONE:
                 continue
-            if sends[-1].ended < removal.begun and removal.ended < delivery.begun:
+            if sent < removal.begun and removal.ended < delivery.begun:
                 if not evidence.is_restored(removal, delivery.ended, surely=False):
                     yield name, f"was served by {delivery.queue} after the purge"
 
@@ -270,8 +271,8 @@ def _is_gone(evidence: Evidence, send: Send, at: float) -> bool:
 def _duplicate(evidence: Evidence) -> Iterator[Finding]:
     """Deduplication ids with several messages, even if one was sent again. A purge forgets ids."""
     for name, sends in evidence.sends.items():
-        first = sends[0]
-        if evidence.removal(first.queue, first.begun, sends[-1].ended) is not None:
+        first, ended = sends[0], max(send.ended for send in sends)
+        if evidence.removal(first.queue, first.begun, ended) is not None:
             continue
         retried = [s for s in sends if s.message_id and s.ended < first.begun + DEDUPLICATION_S]
         ids = {send.message_id for send in retried}

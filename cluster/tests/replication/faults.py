@@ -17,7 +17,13 @@ _PAUSES_S = (0.3, 1.0, 3.0, 6.0)
 class Faults:
     """See above."""
 
-    def __init__(self, cluster: Cluster, random: Random, often: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        random: Random,
+        often: tuple[str, ...],
+        without: tuple[str, ...] = (),
+    ) -> None:
         self._cluster = cluster
         self._random = random
         kinds: dict[str, Callable[[], None]] = {
@@ -45,6 +51,8 @@ class Faults:
             "flipped bit": self._flip_a_bit,
             "hand over": self._hand_over,
         }
+        for name in without:
+            del kinds[name]
         cluster.network.on_crash = self._crash_sender
         chosen = often or random.sample(list(kinds), 3)
         weight = 12 if often else 4

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
+from zlib import crc32
 
 from cluster.replication import Leadership
 from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of
@@ -23,6 +25,8 @@ from cluster.tests.simulation.rows import RowFiles, SimulatedRows
 from cluster.tests.simulation.worker import SimulatedEntropy
 from storage.engines.durable import StoreOptions
 from storage.engines.store import StoreFailed
+from storage.log import Position
+from storage.log.disk import Done, Work
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
@@ -32,12 +36,30 @@ from visibility.tests.prepared import KnownQueues
 SHARD = 0
 
 
+class _GatedDisk(LifeDisk):
+    """A disk whose lanes tell a process only while it runs."""
+
+    def __init__(self, host: ShardHost) -> None:
+        super().__init__(host.disk)
+        self._host = host
+
+    def run(self, work: Work, done: Done) -> None:
+        super().run(work, lambda error: self._host.enter(partial(self._tell, done, error)))
+
+    def prepare(self, work: Work, done: Done) -> None:
+        super().prepare(work, lambda error: self._host.enter(partial(self._tell, done, error)))
+
+    def _tell(self, done: Done, error: Exception | None) -> None:
+        if not self.is_over:
+            done(error)
+
+
 class Process:
     """One life of a host. It is its own `Messages`."""
 
     def __init__(self, host: ShardHost) -> None:
         self.host = host
-        self.disk = LifeDisk(host.disk)
+        self.disk = _GatedDisk(host)
         self.rows: SimulatedRows | None = None
         self.store: ReplicatedStore | None = None
         self._random = Random(host.random.getrandbits(64))
@@ -89,8 +111,15 @@ class Process:
     async def _open(self) -> ReplicatedStore:
         self.disk.list(self.host.folder)  # raises if this life is over
         rows = self.rows = SimulatedRows(self.host.folder, self.host.files, self._random)
+        rows.on_write = partial(self.host.cluster.applied, self.host)
         self.store = await self._stores.assemble(SHARD, rows, self.disk)
+        replica = self.store.replica
+        replica.tick = partial(self._tick, replica.tick)  # type: ignore[method-assign]
         return self.store
+
+    def _tick(self, tick: Callable[[], None]) -> None:
+        if not self.host.is_paused:
+            tick()
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         """The work happens at some moment between now and the end."""
@@ -102,9 +131,13 @@ class Process:
         await asyncio.sleep(self._random.uniform(0, longest_s / 2))
 
     def _leadership_of(self, number: int) -> Leadership:
-        return HostLeadership(self.host.cluster.coordination, self.host.name, self._enter)
+        return HostLeadership(self.host.cluster.coordination, self.host.name, self.enter)
 
-    def _enter(self, work: Callable[[], None]) -> None:
+    def enter(self, work: Callable[[], None]) -> None:
+        """Do something in the process, once it runs."""
+        self.host.enter(partial(self._run, work))
+
+    def _run(self, work: Callable[[], None]) -> None:
         if not self.is_over:
             work()
 
@@ -122,8 +155,11 @@ class Process:
 
     def receive(self, sender: str, message: Message) -> None:
         """A message arrives."""
-        if not self.is_over and self._on_message is not None:
-            self._on_message(sender, encode_message(message))
+        self.enter(partial(self._received, sender, encode_message(message)))
+
+    def _received(self, sender: str, body: bytes) -> None:
+        if self._on_message is not None:
+            self._on_message(sender, body)
 
 
 class ShardHost:
@@ -141,8 +177,11 @@ class ShardHost:
         self.lives = 0
         self.ahead_s = 0.0
         """Of its wall clock."""
-        self.speed = 1.0
-        """Of its monotonic clock."""
+        self.is_paused = False
+        self._queue: deque[Callable[[], None]] = deque()
+        """What reached a process that is stopped."""
+        self._speed = 1.0
+        self._speed_since = self._monotonic_then = 0.0
         self._starting: asyncio.Task[None] | None = None
 
     # -- life --------------------------------------------------------------------------------------
@@ -160,6 +199,8 @@ class ShardHost:
         if process is None:
             return
         self.cluster.note(f"{self.name} {'power loss' if is_power_loss else 'kill -9'}")
+        self.is_paused = False
+        self._queue.clear()
         process.end()
         if is_power_loss:
             self.disk.crash()
@@ -171,13 +212,57 @@ class ShardHost:
         """Stop cleanly."""
         process = self.process
         assert process is not None
-        await process.shard.stop()
+        try:
+            await process.shard.stop()
+        except (PowerCut, StoreFailed):
+            self.cluster.note(f"{self.name} did not stop well")
+        if process.is_over:
+            return  # it crashed meanwhile
         process.end()
         self.process = None
         self.disk.kill()
         self.cluster.ended(self)
 
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """SIGCONT: all that came meanwhile is there."""
+        self.is_paused = False
+        while self._queue and not self.is_paused:
+            self._queue.popleft()()
+
+    def enter(self, work: Callable[[], None]) -> None:
+        """Do something in the process, once it runs."""
+        if self.is_paused:
+            self._queue.append(work)
+        else:
+            work()
+
+    def end_faults(self) -> None:
+        """Let nothing go wrong any more; it runs."""
+        disk = self.disk
+        disk.failing_syncs = disk.short_writes = 0
+        disk.is_full = False
+        disk.calls_until_cut = None
+        disk.sync_s = (0.0001, 0.002)
+        self.files.failing_flushes = 0
+        self.ahead_s, self.speed = 0.0, 1.0
+        self.resume()
+        if not self.is_up:
+            self.start()
+
     # -- looking in --------------------------------------------------------------------------------
+
+    @property
+    def serves(self) -> bool:
+        return self.leads
+
+    @property
+    def seed(self) -> int:
+        """Of the checksums of its records."""
+        return crc32(self.cluster.log_id)
 
     @property
     def is_up(self) -> bool:
@@ -219,8 +304,20 @@ class ShardHost:
 
     # -- clocks ------------------------------------------------------------------------------------
 
+    @property
+    def speed(self) -> float:
+        """Of its monotonic clock."""
+        return self._speed
+
+    @speed.setter
+    def speed(self, speed: float) -> None:
+        self._monotonic_then = self.monotonic_s()
+        self._speed_since = asyncio.get_running_loop().time()
+        self._speed = speed
+
     def monotonic_s(self) -> float:
-        return asyncio.get_running_loop().time() * self.speed
+        passed_s = asyncio.get_running_loop().time() - self._speed_since
+        return self._monotonic_then + passed_s * self._speed
 
     def wall_s(self) -> float:
         return WALL_S + asyncio.get_running_loop().time() + self.ahead_s
@@ -252,6 +349,10 @@ class ShardCluster:
         self.thread_s_max = 0.01
         self.lines: list[str] = []
         """All that happened."""
+        self.violations: list[str] = []
+        self.is_ending = False
+        """Nothing goes wrong any more."""
+        self._committed: dict[int, Position] = {}
         self.ended: Callable[[ShardHost], object] = _nothing
         """Called when a process has ended."""
         self.names = [f"h{number}" for number in range(1, size + 1)]
@@ -266,6 +367,12 @@ class ShardCluster:
 
     def note(self, text: str) -> None:
         self.lines.append(f"{asyncio.get_running_loop().time():.4f} {text}")
+
+    def applied(self, host: ShardHost, position: Position) -> None:
+        """The rows of a host get this Entry: no index is committed twice."""
+        known = self._committed.setdefault(position.index, position)
+        if known != position:
+            self.violations.append(f"{host.name} applied another Entry {position.index}")
 
     def _deliver(self, to: str, sender: str, message: Message) -> None:
         process = self.hosts[to].process

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from cluster.tests.replication import run as replicas
+from cluster.tests.simulation import cluster_run
 from cluster.tests.simulation.run import Outcome, Shape, simulate
 
 _PROGRESS = 50
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, help="replay this one, with its history")
     parser.add_argument("--flips", action="store_true", help="flip bits of the log")
+    parser.add_argument("--cluster", action="store_true", help="a cluster with real shards instead")
     parser.add_argument("--replicas", action="store_true", help="a cluster of replicas instead")
     given = parser.parse_args()
     run = _run_of(given)
@@ -38,7 +40,8 @@ def main() -> int:
         lives += outcome.lives
         if outcome.findings:
             failed += 1
-            again = f"make simulate SEED={seed}{' ARGS=--replicas' * given.replicas}"
+            kind = " ARGS=--replicas" * given.replicas + " ARGS=--cluster" * given.cluster
+            again = f"make simulate SEED={seed}{kind}"
             print(f"seed {seed} failed: {outcome.findings[0]}; replay: {again}")
         if (number + 1) % _PROGRESS == 0 or number + 1 == given.seeds:
             spent_s = time.process_time() - begun_s
@@ -53,6 +56,8 @@ def main() -> int:
 def _run_of(given: argparse.Namespace) -> Callable[[int], Outcome | replicas.Outcome]:
     if given.replicas:
         return replicas.simulate
+    if given.cluster:
+        return cluster_run.simulate
     return partial(simulate, shape=Shape(flips=True) if given.flips else None)
 
 

@@ -38,9 +38,9 @@ async def _rest(simulation: Simulation, client: Client) -> None:
     for _ in range(_ROUNDS_MAX):
         await asyncio.sleep(_REST_S)
         all_counted = [await _counted(client, name) for name in queues.NAMES]
-        assert simulation.worker is not None
-        is_moving = simulation.worker.has_move_tasks
-        if not is_moving and all(each is not None and each[1:] == (0, 0) for each in all_counted):
+        if not simulation.has_move_tasks and all(
+            each is not None and each[1:] == (0, 0) for each in all_counted
+        ):
             return
     simulation.machine.violations.append(f"the queues do not come to rest: {all_counted}")
 

@@ -70,8 +70,8 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
     machine = Machine(Random(random.getrandbits(64)), under_way_max=shape.under_way_max)
     machine.flips = shape.flips
     loop = VirtualLoop()
-    loop.set_exception_handler(_reporter(machine.violations))
-    with _watched_log(machine.violations):
+    loop.set_exception_handler(reporter(machine.violations))
+    with watched_log(machine.violations):
         try:
             simulation = Simulation(machine)
             define_queues(machine, simulation.history)
@@ -82,9 +82,9 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             try:
                 loop.run_until_complete(story)
             except (AssertionError, TimeoutError, ExceptionGroup) as error:
-                machine.violations.append(_told(error))
+                machine.violations.append(told(error))
             finally:
-                _end(loop)
+                end_loop(loop)
         finally:
             loop.close()
     findings = list(machine.violations)
@@ -137,7 +137,7 @@ async def _end_well(simulation: Simulation) -> None:
     assert all(each == QueueCounters(0, 0, 0) for each in left), f"a clean stop left {left}"
 
 
-def _end(loop: asyncio.AbstractEventLoop) -> None:
+def end_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel the rest, which belongs to ended lives."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
@@ -147,16 +147,16 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.wait(tasks, timeout=1))
 
 
-def _reporter(violations: list[str]) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+def reporter(violations: list[str]) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
     def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if error is not None and not isinstance(error, PowerCut):
-            violations.append(_told(error))
+            violations.append(told(error))
 
     return report
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     place = error.__traceback__
@@ -171,7 +171,7 @@ def _told(error: BaseException) -> str:
 
 
 @contextmanager
-def _watched_log(violations: list[str]) -> Iterator[None]:
+def watched_log(violations: list[str]) -> Iterator[None]:
     """Suppresses all output; lines about bugs become findings."""
 
     def watch(
@@ -181,7 +181,7 @@ def _watched_log(violations: list[str]) -> Iterator[None]:
             given = event.get("exc_info")
             error = given if isinstance(given, BaseException) else sys.exc_info()[1]
             if not isinstance(error, PowerCut):
-                violations.append(f"{event['event']}: {'' if error is None else _told(error)}")
+                violations.append(f"{event['event']}: {'' if error is None else told(error)}")
         raise structlog.DropEvent
 
     before = structlog.get_config()

@@ -156,6 +156,11 @@ class Simulation:
             task.cancel()
         await asyncio.gather(stopping, crashed, return_exceptions=True)
 
+    @property
+    def has_move_tasks(self) -> bool:
+        """True while a move task runs."""
+        return self.worker is not None and self.worker.has_move_tasks
+
     # -- requests ----------------------------------------------------------------------------------
 
     async def connected(self) -> None:

@@ -1,0 +1,50 @@
+"""Faults of a cluster with shards: those of its replicas, and of rows."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import cast
+
+from cluster.tests.replication.cluster import Cluster
+from cluster.tests.replication.faults import Faults
+from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
+
+_WITHOUT = ("new disk", "flipped bit", "restored coordination")
+"""Faults that need more than a majority of logs: a checkpoint, or a record of all terms."""
+_DAY_S = 86_400.0
+
+
+class ShardFaults(Faults):
+    """Causes one fault after the other."""
+
+    def __init__(self, cluster: ShardCluster, random: Random, often: tuple[str, ...]) -> None:
+        super().__init__(cast("Cluster", cluster), random, often, _WITHOUT)
+        self._shards = cluster
+        self._kinds += [self._fail_flushes, self._stop_cleanly]
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    def _a_host(self) -> ShardHost:
+        return self._random.choice(list(self._shards.hosts.values()))
+
+    def _fail_flushes(self) -> None:
+        self._a_host().files.failing_flushes = self._random.randint(1, 3)
+        self._note("flushes fail")
+
+    def _stop_cleanly(self) -> None:
+        host = self._a_host()
+        if host.is_up and not host.is_paused and not self._stopping:
+            self._note(f"{host.name} stops")
+            task = asyncio.create_task(host.stop())
+            self._stopping.add(task)
+            task.add_done_callback(self._stopping.discard)
+
+    def _turn_a_clock(self) -> None:
+        """At most one clock is wrong by more than a leader's may be."""
+        host = self._a_host()
+        others = [each for each in self._shards.hosts.values() if each is not host]
+        some = (0.0, 3.0, -3.0)
+        wrong = (-_DAY_S, _DAY_S) if all(abs(each.ahead_s) < 5 for each in others) else ()
+        host.ahead_s = self._random.choice(some + wrong)
+        host.speed = self._random.choice((1.0, 0.98, 1.02))
+        self._note(f"the clock of {host.name} is {host.ahead_s} ahead")

@@ -1,0 +1,128 @@
+"""ClusterSimulation: clients ask whoever leads, while hosts fall and rise."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from random import Random
+
+from cluster.shards.answers import NotDecided
+from cluster.tests.replication.shard_hosts import Process, ShardCluster, ShardHost
+from cluster.tests.simulation.simulation import Call, ConnectionLost, Simulation
+from cluster.tests.simulation.worker import Machine
+from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.model import Request
+from visibility.contract.operations import ContinueQueue, DropQueue
+from visibility.contract.outcomes import Answer
+
+_PATIENCE_S = 10.0
+"""A request that nobody decided is held no longer."""
+_AGAIN_S = (0.01, 0.2)
+_LOOK_S = 0.05
+
+
+class ClusterSimulation(Simulation):
+    """One seed. Requests are held and tried again as a router does."""
+
+    def __init__(self, machine: Machine, cluster: ShardCluster) -> None:
+        super().__init__(machine)
+        self.cluster = cluster
+        cluster.queues = machine.queues
+        cluster.violations = machine.violations
+        cluster.lines = self.lines
+        cluster.ended = self._ended
+        self._followed: Process | None = None
+        """The process whose clock is the shard's."""
+        self._asked: dict[int, tuple[Call, Process]] = {}
+        self._chance = Random(machine.random.getrandbits(64))
+
+    @property
+    def has_move_tasks(self) -> bool:
+        """See Simulation."""
+        leader = self.cluster.leading()
+        if leader is None:
+            return True
+        queues = leader.shard._state.queues.values()
+        return any(task.is_active for queue in queues for task in queue.tasks.values())
+
+    async def connected(self) -> None:
+        """Wait until there is a leader."""
+        while self._leader() is None:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
+
+    def _leader(self) -> ShardHost | None:
+        """One that leads; its clock is the shard's if it is the latest."""
+        leading = [host for host in self.cluster.hosts.values() if host.leads]
+        if not leading:
+            return None
+        latest = max(leading, key=lambda host: host.store.replica.journal.promise.term)
+        if latest.process is not self._followed:
+            assert latest.process is not None
+            self._followed = latest.process
+            self.time.follow(latest.process.clock)
+        return self._chance.choice(leading)
+
+    def _ended(self, host: ShardHost) -> None:
+        """A process is gone, with its connections."""
+        if self._followed is not None and self._followed.is_over:
+            self._followed = None
+            self.time.end()
+        lost = [key for key, (_, process) in self._asked.items() if process.is_over]
+        for key in lost:
+            call, _ = self._asked.pop(key)
+            self._answer(call, ConnectionLost())
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    async def call(self, request: Request) -> Call:
+        """Send a request, once there is a leader."""
+        await self.connected()
+        call = Call(self.time.read())
+        self._try(call, request, asyncio.get_running_loop().time() + _PATIENCE_S)
+        return call
+
+    def _try(self, call: Call, request: Request, until_s: float) -> None:
+        if call.reply.done():
+            return
+        host = self._leader()
+        if self._chance.random() < 0.05:
+            host = self._chance.choice(list(self.cluster.hosts.values()))
+        if host is None or host.process is None:
+            self._again(call, request, until_s)
+            return
+        if not isinstance(request.operation, ContinueQueue | DropQueue):
+            request = self.machine.queues.renewed(request) or request
+        host.enter(partial(self._submit, call, host.process, request, until_s))
+
+    def _again(self, call: Call, request: Request, until_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() < until_s:
+            loop.call_later(self._chance.uniform(*_AGAIN_S), self._try, call, request, until_s)
+        else:
+            self._answer(call, ServiceUnavailable())
+
+    def _submit(self, call: Call, process: Process, request: Request, until_s: float) -> None:
+        if process.is_over:
+            self._again(call, request, until_s)
+            return
+        self._asked[id(call)] = call, process
+
+        def on_answer(answer: Answer | QueueError) -> None:
+            if process.is_over or self._asked.pop(id(call), None) is None:
+                return
+            if isinstance(answer, NotDecided):
+                self._again(call, request, until_s)
+            else:
+                self._answer(call, answer)
+
+        call.ticket = process.shard.submit(request, on_answer)
+
+    def hang_up(self, call: Call) -> bool:
+        """See Simulation."""
+        asked = self._asked.get(id(call))
+        if call.reply.done() or asked is None or call.ticket is None:
+            return False
+        if asked[1].shard.cancel(call.ticket):
+            del self._asked[id(call)]
+            return True
+        return False
