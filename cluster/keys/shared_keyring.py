@@ -231,8 +231,8 @@ class SharedKeyring(Keyring):
                 return count
 
     def _rewrap(self, draft: Draft, row: str) -> tuple[int, bool]:
-        """Wrap some blocks anew. Returns their number, and True if these were all."""
-        draft.value(f"ids/{_BLOCK}")  # a new block may be under any version
+        """Wrap some blocks anew. Returns their number, and True if these were all: a view with the
+        newest version has every block under earlier ones."""
         stored = _stored(draft, row)
         newest = max(stored.versions)
         below = draft.view.below(_DATA).items()

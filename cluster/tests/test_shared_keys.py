@@ -148,6 +148,20 @@ def test_a_block_lasts_for_many_data_keys_and_the_next_one_follows(opened: Opene
     assert len(secrets) == 50
 
 
+def test_a_rotated_key_makes_no_more_data_keys_from_its_block(opened: Opened) -> None:
+    keyring, other = opened.keyring(), opened.keyring()
+    named = keyring.names()[0]
+    first = keyring.new_data_key(named).number
+
+    keyring.rotate(BUILT_IN_KEY)
+    second = keyring.new_data_key(named).number
+    other.rotate(BUILT_IN_KEY)
+    soon(lambda: named.versions == 3)
+    third = keyring.new_data_key(named).number
+
+    assert (first, second, third) == (1, BLOCK + 1, 2 * BLOCK + 1)
+
+
 def test_more_blocks_than_fit_into_a_transaction_are_rewrapped(opened: Opened) -> None:
     keyring = opened.keyring()
     named = keyring.names()[0]
