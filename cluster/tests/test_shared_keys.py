@@ -19,7 +19,8 @@ from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import KeysAway
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
 from cluster.keys.shared_identities import SharedIdentities
-from cluster.keys.shared_keyring import BLOCK, SharedKeyring
+from cluster.keys.shared_key_records import BLOCK
+from cluster.keys.shared_keyring import SharedKeyring
 from cluster.shards.clock import SystemEntropy
 from cluster.tests.key_folder import ACCOUNT, MASTER
 from cluster.tests.shared_stores import KINDS, Late, SharedHosts, shared_hosts, soon
