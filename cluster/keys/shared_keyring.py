@@ -243,16 +243,18 @@ class SharedKeyring(Keyring):
 
     def new_data_key(self, named: NamedKey) -> DataKey:
         """See Keyring. Durable is its block."""
-        while True:
-            with self._lock:
-                block = self._blocks.get(named.row)
-                is_current = block is not None and block.version == named.version
-                key = block.next_key() if block is not None and is_current else None
-                if key is not None:
-                    return self._kept(key.number, named, key)[1]
-            made = self._records.change(lambda draft: self._put_new_block(draft, named.row))
-            with self._lock:
-                self._blocks[named.row] = made
+        with self._lock:
+            block = self._blocks.get(named.row)
+            is_current = block is not None and block.version == named.version
+            key = block.next_key() if block is not None and is_current else None
+        if key is None:
+            block = self._records.change(lambda draft: self._put_new_block(draft, named.row))
+            key = block.next_key()
+        assert block is not None
+        assert key is not None
+        with self._lock:
+            self._blocks[named.row] = block
+            return self._kept(key.number, named, key)[1]
 
     def _put_new_block(self, draft: Draft, row: str) -> OwnBlock:
         stored = stored_named_key(draft, row)
@@ -302,8 +304,8 @@ class SharedKeyring(Keyring):
         raise KeysAway(f"block {block} of data keys is not here yet")
 
     def _was_sought(self, block: int, was_read: bool) -> None:
-        if was_read:
-            self._missing.add(block)  # or it is there now, and looked for first
+        if was_read and self._records.view.value(f"{DATA}{block}") is None:
+            self._missing.add(block)
         self._sought.discard(block)
 
     # -- the records -------------------------------------------------------------------------------
