@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hmac
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auth.envelope import DataKey, SealBroken, WrappingKey
+from auth.envelope import DataKey, SealBroken, WrappingKey, derived_key
 
 SECRET = bytes(range(32))
 NONCE = bytes(range(12))
@@ -47,6 +49,13 @@ def test_what_was_never_sealed_is_refused(sealed: bytes) -> None:
 def test_another_key_opens_nothing() -> None:
     with pytest.raises(SealBroken):
         DataKey(1, bytes(32)).open(DataKey(1, SECRET).seal(b"x"))
+
+
+@pytest.mark.parametrize("number", [1, 1025])
+def test_keys_are_derived_as_rfc_5869_expands_a_secret(number: int) -> None:
+    expected = hmac.digest(SECRET, b"holdfast data key %d\x01" % number, "sha256")
+
+    assert derived_key(SECRET, number) == expected
 
 
 def test_a_wrapped_secret_opens_for_its_purpose_only() -> None:

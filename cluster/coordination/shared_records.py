@@ -8,7 +8,9 @@ has changed, and decided again if something has; its caller waits until the view
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -112,6 +114,7 @@ class SharedRecords:
         """Revisions up to which the watch has reported, and records were read beside it."""
         self._news: set[int] = set()
         """Revisions at which others changed records since the last call of `changed`."""
+        self._news_lock = threading.Lock()
         self._on_view: OnView | None = None
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self._log = structlog.get_logger("records")
@@ -151,13 +154,19 @@ class SharedRecords:
 
     def changed(self) -> bool:
         """True if others changed records since the last call."""
-        changed = bool(self._news)
-        self._news.clear()
-        return changed
+        with self._news_lock:
+            changed = bool(self._news)
+            self._news.clear()
+            return changed
 
     def look_again(self) -> None:
         """Make the next call of `changed` return True."""
-        self._news.add(-1)
+        self._note_news(-1)
+
+    def _note_news(self, revision: int) -> None:
+        """To be called when the view shows it: who sees the news reads the view."""
+        with self._news_lock:
+            self._news.add(revision)
 
     def refresh(self) -> None:
         """Read all records that were committed before this call, ahead of the watch."""
@@ -189,8 +198,8 @@ class SharedRecords:
         found = await self._read()
         if found.revision > self.view.revision:
             self._adopted = found.revision
-            self._news.add(found.revision)
             self._show(_view_of(found))
+            self._note_news(found.revision)
 
     def _on_change(self, change: Change) -> None:
         """Apply a change that the watch reports."""
@@ -205,8 +214,8 @@ class SharedRecords:
                     records.pop(key, None)
                 else:
                     records[key] = Record(key, value, change.revision_of(key))
-            self._news.add(change.revision)
             self._show(View(change.revision, records))
+            self._note_news(change.revision)
         else:
             self._show(self.view._replace(revision=change.revision))
 
@@ -240,7 +249,10 @@ class SharedRecords:
         `decide` runs on the loop, more than once if others change the same records; its errors
         are raised here. Not for the loop's own thread. Raises `away`.
         """
-        return self._loop.run(self._change(decide))
+        try:
+            return self._loop.run(self._change(decide))
+        except CancelledError:
+            raise self._away("cannot change the cluster's records: this host stops") from None
 
     async def _change(self, decide: Callable[[Draft], T]) -> T:
         async with self._writing:
@@ -261,7 +273,8 @@ class SharedRecords:
         if isinstance(outcome, Done):
             with suppress(self._away):  # it is durable all the same
                 await self._shown(outcome.revision)
-            self._news.discard(outcome.revision)
+            with self._news_lock:
+                self._news.discard(outcome.revision)
             return True
         if isinstance(outcome, Unknown):
             await self._refresh()

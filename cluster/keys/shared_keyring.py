@@ -1,21 +1,14 @@
-"""The keyring of a cluster, in records that its hosts share.
+"""The keyring of a cluster, in records that its hosts share (`shared_key_records.py`).
 
-root                    the root key, wrapped under the master key; wraps secrets and versions
-secrets/PURPOSE         a secret
-keys/ACCOUNT/NAME       a named key with its versions and grants
-data/NUMBER             a block of data keys, wrapped under a version
-ids/version, ids/block  the numbers issued last
-
-So a new master key changes one record. A process takes a block of numbers at a time, and derives
-its data keys from the block's secret and their numbers: etcd holds all records in memory, and each
-host makes a data key for each key in use every few minutes.
+A new master key changes one record. A process takes a block of numbers at a time, and derives its
+data keys from the block's secret and their numbers: etcd holds all records in memory, and each host
+makes a data key for each key in use every few minutes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 import structlog
@@ -33,54 +26,26 @@ from cluster.keys.keyring import (
     version_of,
 )
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
+from cluster.keys.shared_key_records import (
+    BLOCKS,
+    DATA,
+    KEYS,
+    ROOT,
+    SECRETS,
+    VERSIONS,
+    OwnBlock,
+    StoredBlock,
+    StoredNamedKey,
+    block_of,
+    decoded,
+    put_named_key,
+    row_of,
+    stored_named_key,
+)
 from cluster.shards.clock import Clock, Entropy
 
-PREFIX = "keyring/"
-"""Prefix of all these records among those of the cluster."""
-BLOCK = 1024
-"""Data keys of a block. Stored: a number tells its block by it."""
-_ROOT, _SECRETS, _KEYS, _DATA = "root", "secrets/", "keys/", "data/"
-_VERSION, _BLOCK = "version", "block"
-"""Counters."""
 _REWRAPPED_MAX = 100
 """Blocks wrapped anew by one transaction: etcd has a limit."""
-
-T = TypeVar("T")
-
-
-class StoredNamedKey(msgspec.Struct, frozen=True):
-    """A named key."""
-
-    key_id: str
-    created_at_ms: int
-    enabled: bool
-    versions: dict[int, bytes]
-    """Wrapped; the newest has the highest number."""
-    grants: dict[str, tuple[str, ...]] = {}
-    """Operations by grantee."""
-
-
-class StoredBlock(msgspec.Struct, frozen=True):
-    """A block of data keys."""
-
-    version: int
-    wrapped: bytes
-    created_at_ms: int
-
-
-class _Block:
-    """The block from which this process makes data keys under one named key."""
-
-    def __init__(self, number: int, version: int, secret: bytes) -> None:
-        self.version = version
-        self.secret = secret
-        self._next = _first_in(number)
-        self._end = self._next + BLOCK
-
-    def next_key(self) -> DataKey | None:
-        """A data key that was never issued before; None if all were."""
-        number, self._next = self._next, self._next + 1
-        return DataKey(number, derived_key(self.secret, number)) if number < self._end else None
 
 
 class SharedKeyring(Keyring):
@@ -105,7 +70,7 @@ class SharedKeyring(Keyring):
         super().__init__(clock, entropy)
         self._records = records
         self._master = WrappingKey(master)
-        self._blocks: dict[str, _Block] = {}
+        self._blocks: dict[str, OwnBlock] = {}
         """By row."""
         self._sought: set[int] = set()
         """Blocks that are being read, since the watch has not brought them yet."""
@@ -122,11 +87,11 @@ class SharedKeyring(Keyring):
 
     def _begin(self) -> None:
         view = self._records.view
-        wrapped = view.value(_ROOT)
+        wrapped = view.value(ROOT)
         if wrapped is None:
             raise KeysUnusable("the cluster has no keys yet: start one of its hosts")
         try:
-            self._root = WrappingKey(self._master.unwrap(wrapped, _ROOT))
+            self._root = WrappingKey(self._master.unwrap(wrapped, ROOT))
         except SealBroken as error:
             raise WrongMasterKey("the cluster's keys are not under this master key") from error
         try:
@@ -136,22 +101,22 @@ class SharedKeyring(Keyring):
         except SealBroken as error:
             raise KeysUnusable(f"cannot read the cluster's keys: {error}") from error
         self._records.attach(self._take_over)
-        self._reported = view.below(_KEYS)
+        self._reported = view.below(KEYS)
         """Named keys as they were reported last."""
 
     def _found(self, draft: Draft) -> None:
         """Make the keys of a new cluster; of several hosts one does."""
-        if draft.value(_ROOT) is not None:
+        if draft.value(ROOT) is not None:
             return
         secret = self._entropy.secret(KEY_BYTES)
         root = WrappingKey(secret)
-        draft.put(_ROOT, self._wrapped(self._master, secret, _ROOT))
+        draft.put(ROOT, self._wrapped(self._master, secret, ROOT))
         for purpose in (DIGESTS, CREDENTIALS):
-            draft.put(_SECRETS + purpose, self._new_wrapped(root, purpose))
-        self._put_new_key(draft, root, _place("", BUILT_IN_KEY))
+            draft.put(SECRETS + purpose, self._new_wrapped(root, purpose))
+        self._put_new_key(draft, root, row_of("", BUILT_IN_KEY))
 
     def _secret(self, view: View, purpose: str) -> bytes:
-        wrapped = view.value(_SECRETS + purpose)
+        wrapped = view.value(SECRETS + purpose)
         if wrapped is None:
             raise KeysUnusable(f"the cluster's key for {purpose} is missing")
         return self._root.unwrap(wrapped, purpose)
@@ -164,7 +129,7 @@ class SharedKeyring(Keyring):
 
     def add(self, name: str, account: str) -> NamedKey:
         """See Keyring."""
-        row = _place(account, name)
+        row = row_of(account, name)
 
         def add(draft: Draft) -> None:
             self._check_free(name, account)
@@ -180,18 +145,22 @@ class SharedKeyring(Keyring):
         return named
 
     def _put_new_key(self, draft: Draft, root: WrappingKey, row: str) -> None:
-        version = draft.next_number(_VERSION)
+        version = draft.next_number(VERSIONS)
         versions = {version: self._new_wrapped(root, version_of(version))}
-        _put(draft, row, StoredNamedKey(self._new_key_id(), self._now_ms(), True, versions))
+        put_named_key(
+            draft, row, StoredNamedKey(self._new_key_id(), self._now_ms(), True, versions)
+        )
 
     def _change(self, row: str, changed: Callable[[Draft, StoredNamedKey], StoredNamedKey]) -> None:
-        self._records.change(lambda draft: _put(draft, row, changed(draft, _stored(draft, row))))
+        self._records.change(
+            lambda draft: put_named_key(draft, row, changed(draft, stored_named_key(draft, row)))
+        )
 
     def rotate(self, name: str, account: str | None = None) -> None:
         """See Keyring."""
 
         def rotated(draft: Draft, stored: StoredNamedKey) -> StoredNamedKey:
-            version = draft.next_number(_VERSION)
+            version = draft.next_number(VERSIONS)
             wrapped = self._new_wrapped(self._root, version_of(version))
             return msgspec.structs.replace(stored, versions={**stored.versions, version: wrapped})
 
@@ -231,12 +200,12 @@ class SharedKeyring(Keyring):
                 return count
 
     def _rewrap(self, draft: Draft, row: str) -> tuple[int, bool]:
-        """Wrap some blocks anew. Returns their number, and True if these were all."""
-        draft.value(f"ids/{_BLOCK}")  # a new block may be under any version
-        stored = _stored(draft, row)
+        """Wrap some blocks anew. Returns their number, and True if these were all: a view with the
+        newest version has every block under earlier ones."""
+        stored = stored_named_key(draft, row)
         newest = max(stored.versions)
-        below = draft.view.below(_DATA).items()
-        blocks = {number: _decoded(value, StoredBlock) for number, value in below}
+        below = draft.view.below(DATA).items()
+        blocks = {number: decoded(value, StoredBlock) for number, value in below}
         older = stored.versions.keys() - {newest}
         todo = [number for number, block in blocks.items() if block.version in older]
         ciphers = {version: self._cipher(stored, version) for version in stored.versions}
@@ -245,11 +214,11 @@ class SharedKeyring(Keyring):
             secret = ciphers[block.version].unwrap(block.wrapped, data_key_of(block.version))
             again = self._wrapped(ciphers[newest], secret, data_key_of(newest))
             moved = msgspec.structs.replace(block, version=newest, wrapped=again)
-            draft.put(_DATA + number, msgspec.json.encode(moved))
+            draft.put(DATA + number, msgspec.json.encode(moved))
         is_done = len(todo) <= _REWRAPPED_MAX
         if is_done and older:
             kept = {newest: stored.versions[newest]}
-            _put(draft, row, msgspec.structs.replace(stored, versions=kept))
+            put_named_key(draft, row, msgspec.structs.replace(stored, versions=kept))
         return len(todo[:_REWRAPPED_MAX]), is_done
 
     def _cipher(self, stored: StoredNamedKey, version: int) -> WrappingKey:
@@ -260,11 +229,11 @@ class SharedKeyring(Keyring):
         new = WrappingKey(master)
 
         def change(draft: Draft) -> None:
-            wrapped = draft.value(_ROOT)
+            wrapped = draft.value(ROOT)
             assert wrapped is not None
-            secret = self._master.unwrap(wrapped, _ROOT)
+            secret = self._master.unwrap(wrapped, ROOT)
             keep()
-            draft.put(_ROOT, self._wrapped(new, secret, _ROOT))
+            draft.put(ROOT, self._wrapped(new, secret, ROOT))
 
         self._records.refresh()
         self._records.change(change)
@@ -274,26 +243,28 @@ class SharedKeyring(Keyring):
 
     def new_data_key(self, named: NamedKey) -> DataKey:
         """See Keyring. Durable is its block."""
-        while True:
-            with self._lock:
-                block = self._blocks.get(named.row)
-                is_current = block is not None and block.version == named.version
-                key = block.next_key() if block is not None and is_current else None
-                if key is not None:
-                    return self._kept(key.number, named, key)[1]
-            made = self._records.change(lambda draft: self._put_new_block(draft, named.row))
-            with self._lock:
-                self._blocks[named.row] = made
+        with self._lock:
+            block = self._blocks.get(named.row)
+            is_current = block is not None and block.version == named.version
+            key = block.next_key() if block is not None and is_current else None
+        if key is None:
+            block = self._records.change(lambda draft: self._put_new_block(draft, named.row))
+            key = block.next_key()
+        assert block is not None
+        assert key is not None
+        with self._lock:
+            self._blocks[named.row] = block
+            return self._kept(key.number, named, key)[1]
 
-    def _put_new_block(self, draft: Draft, row: str) -> _Block:
-        stored = _stored(draft, row)
+    def _put_new_block(self, draft: Draft, row: str) -> OwnBlock:
+        stored = stored_named_key(draft, row)
         version = max(stored.versions)
-        number = draft.next_number(_BLOCK)
+        number = draft.next_number(BLOCKS)
         secret = self._entropy.secret(KEY_BYTES)
         wrapped = self._wrapped(self._cipher(stored, version), secret, data_key_of(version))
         block = StoredBlock(version, wrapped, self._now_ms())
-        draft.put(f"{_DATA}{number}", msgspec.json.encode(block))
-        return _Block(number, version, secret)
+        draft.put(f"{DATA}{number}", msgspec.json.encode(block))
+        return OwnBlock(number, version, secret)
 
     def data_key(self, number: int) -> tuple[NamedKey, DataKey]:
         """See Keyring."""
@@ -302,7 +273,7 @@ class SharedKeyring(Keyring):
             return known
         found = self._find_data_key(number)
         if found is None:
-            self._seek(_block_of(number))
+            self._seek(block_of(number))
             found = self._find_data_key(number)
         if found is None:
             raise SealBroken(f"there is no data key {number}")
@@ -311,8 +282,8 @@ class SharedKeyring(Keyring):
 
     def _find_data_key(self, number: int) -> tuple[NamedKey, DataKey] | None:
         """A data key from the present records; None if its block or its version is not there."""
-        value = self._records.view.value(f"{_DATA}{_block_of(number)}")
-        block = None if value is None else _decoded(value, StoredBlock)
+        value = self._records.view.value(f"{DATA}{block_of(number)}")
+        block = None if value is None else decoded(value, StoredBlock)
         wrapping = None if block is None else self._wrapping.get(block.version)
         if block is None or wrapping is None:
             return None
@@ -333,8 +304,8 @@ class SharedKeyring(Keyring):
         raise KeysAway(f"block {block} of data keys is not here yet")
 
     def _was_sought(self, block: int, was_read: bool) -> None:
-        if was_read:
-            self._missing.add(block)  # or it is there now, and looked for first
+        if was_read and self._records.view.value(f"{DATA}{block}") is None:
+            self._missing.add(block)
         self._sought.discard(block)
 
     # -- the records -------------------------------------------------------------------------------
@@ -343,7 +314,7 @@ class SharedKeyring(Keyring):
         """See Keyring. Keys are taken over as the watch reports them; new blocks are no news."""
         if not self._records.changed():
             return False
-        before, self._reported = self._reported, self._records.view.below(_KEYS)
+        before, self._reported = self._reported, self._records.view.below(KEYS)
         return self._reported != before
 
     def _take_over(self, view: View) -> None:
@@ -356,8 +327,8 @@ class SharedKeyring(Keyring):
         """Load the named keys and their versions. Raises SealBroken."""
         with self._lock:
             there: set[int] = set()
-            for row, value in view.below(_KEYS).items():
-                stored = _decoded(value, StoredNamedKey)
+            for row, value in view.below(KEYS).items():
+                stored = decoded(value, StoredNamedKey)
                 named = self._named(row, stored)
                 for version in stored.versions:
                     if version not in self._wrapping:
@@ -379,37 +350,6 @@ class SharedKeyring(Keyring):
         named.grants = tuple(Grant(*each) for each in sorted(stored.grants.items()))
         named.policy = policy_of(named.grants)
         return named
-
-
-def _place(account: str, name: str) -> str:
-    return f"{account}/{name}"
-
-
-def _put(draft: Draft, row: str, stored: StoredNamedKey) -> None:
-    draft.put(_KEYS + row, msgspec.json.encode(stored))
-
-
-def _stored(draft: Draft, row: str) -> StoredNamedKey:
-    value = draft.value(_KEYS + row)
-    if value is None:
-        raise KeysAway(f"the record of {row} is gone")
-    return _decoded(value, StoredNamedKey)
-
-
-def _decoded(value: bytes, kind: type[T]) -> T:
-    """Raises SealBroken."""
-    try:
-        return msgspec.json.decode(value, type=kind)
-    except ValueError as error:
-        raise SealBroken(" ".join(str(error).split())) from error
-
-
-def _block_of(number: int) -> int:
-    return (number - 1) // BLOCK + 1
-
-
-def _first_in(block: int) -> int:
-    return (block - 1) * BLOCK + 1
 
 
 def _is_on_event_loop() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -111,31 +112,59 @@ class SharedFolder(Folder):
         return keyring.reload_if_changed()
 
 
-class Late:
-    """Two hosts; the watch of the second reports nothing until `report`."""
+@contextmanager
+def key_folder(request: pytest.FixtureRequest, kind: str, folder: Path) -> Iterator[Folder]:
+    """A folder's keyrings, or those of the hosts of a cluster."""
+    with ExitStack() as stack:
+        if kind == "sqlite":
+            yield Folder(folder, stack)
+        else:
+            yield SharedFolder(stack.enter_context(shared_hosts(request, kind)), stack)
+
+
+class Memory:
+    """Hosts on a coordination whose outcomes and reports are as a test wants them."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.coordination = MemoryCoordination()
-        self._loop = BackgroundLoop("late")
+        self.loop = BackgroundLoop("memory")
         self._stack = stack
-        stack.callback(self._loop.close)
+        stack.callback(self.loop.close)
+
+    def open(self, shown_s: float = 3.0) -> SharedRecords:
+        async def opened() -> Coordination:
+            return self.coordination
+
+        records = SharedRecords(self.loop, opened, KeysAway, shown_s=shown_s)
+        self._stack.callback(records.close)
+        return records
+
+    def report(self) -> None:
+        """Report what was held back."""
+
+        async def report() -> None:
+            self.coordination.report()
+
+        self.loop.run(report())
+
+
+class Late:
+    """The keyrings of two hosts; the watch of the second reports nothing until `report`."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._memory = Memory(stack)
+        self.coordination = self._memory.coordination
         self.one, self.other = self.open(), self.open()
-        (late,) = self.coordination._watchers[1:]
-        self._on_change = late
+        self._on_change = self.coordination._watchers[1]
         self._held: list[Change] = []
         self.coordination._watchers[1] = self._held.append
 
     def open(self) -> SharedKeyring:
-        async def opened() -> Coordination:
-            return self.coordination
-
-        records = SharedRecords(self._loop, opened, KeysAway)
-        keyring = SharedKeyring(records, MASTER, SettableClock(), SystemEntropy())
-        return self._stack.enter_context(closing(keyring))
+        return SharedKeyring(self._memory.open(), MASTER, SettableClock(), SystemEntropy())
 
     def report(self) -> None:
         async def report() -> None:
             for change in self._held:
                 self._on_change(change)
 
-        self._loop.run(report())
+        self._memory.loop.run(report())

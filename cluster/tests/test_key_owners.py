@@ -13,7 +13,7 @@ from auth.envelope import BUILT_IN_KEY
 from auth.policy_document import Kind, read_policy
 from cluster.keys.key_owners import Grant
 from cluster.tests.key_folder import ACCOUNT, Folder
-from cluster.tests.shared_stores import KINDS, SharedFolder, shared_hosts
+from cluster.tests.shared_stores import KINDS, key_folder
 from storage.copies.second_copy import copy_of
 
 OTHERS = "222222222222"
@@ -21,12 +21,8 @@ OTHERS = "222222222222"
 
 @pytest.fixture(params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
-    with ExitStack() as stack:
-        if request.param == "sqlite":
-            yield Folder(tmp_path, stack)
-        else:
-            hosts = stack.enter_context(shared_hosts(request, request.param))
-            yield SharedFolder(hosts, stack)
+    with key_folder(request, request.param, tmp_path) as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from cluster.keys.master_key import (
 )
 from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.tests.key_folder import ACCOUNT, MASTER, Folder
-from cluster.tests.shared_stores import KINDS, SharedFolder, shared_hosts
+from cluster.tests.shared_stores import KINDS, key_folder
 from cluster.tests.virtual_time import CountingEntropy
 
 OTHER = b"o" * 32
@@ -29,12 +29,8 @@ OTHER = b"o" * 32
 
 @pytest.fixture(params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
-    with ExitStack() as stack:
-        if request.param == "sqlite":
-            yield Folder(tmp_path, stack)
-        else:
-            hosts = stack.enter_context(shared_hosts(request, request.param))
-            yield SharedFolder(hosts, stack)
+    with key_folder(request, request.param, tmp_path) as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import KeysAway
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
 from cluster.keys.shared_identities import SharedIdentities
-from cluster.keys.shared_keyring import BLOCK, SharedKeyring
+from cluster.keys.shared_key_records import BLOCK
+from cluster.keys.shared_keyring import SharedKeyring
 from cluster.shards.clock import SystemEntropy
 from cluster.tests.key_folder import ACCOUNT, MASTER
 from cluster.tests.shared_stores import KINDS, Late, SharedHosts, shared_hosts, soon
@@ -146,6 +147,20 @@ def test_a_block_lasts_for_many_data_keys_and_the_next_one_follows(opened: Opene
     assert len(opened.hosts.snapshot().records) == before + 3 + 1, "three blocks and their counter"
     secrets = {opened.keyring().data_key(number)[1].seal(b"")[8:] for number in numbers[:50]}
     assert len(secrets) == 50
+
+
+def test_a_rotated_key_makes_no_more_data_keys_from_its_block(opened: Opened) -> None:
+    keyring, other = opened.keyring(), opened.keyring()
+    named = keyring.names()[0]
+    first = keyring.new_data_key(named).number
+
+    keyring.rotate(BUILT_IN_KEY)
+    second = keyring.new_data_key(named).number
+    other.rotate(BUILT_IN_KEY)
+    soon(lambda: named.versions == 3)
+    third = keyring.new_data_key(named).number
+
+    assert (first, second, third) == (1, BLOCK + 1, 2 * BLOCK + 1)
 
 
 def test_more_blocks_than_fit_into_a_transaction_are_rewrapped(opened: Opened) -> None:

@@ -16,35 +16,9 @@ from cluster.coordination.etcd_client import Access
 from cluster.coordination.shared_records import Draft, SharedRecords
 from cluster.keys.keyring import KeysAway
 from cluster.tests.coordinations import Hosts
-from cluster.tests.memory_coordination import MemoryCoordination
-from cluster.tests.shared_stores import KINDS, SharedHosts, shared_hosts, soon
+from cluster.tests.shared_stores import KINDS, Memory, SharedHosts, shared_hosts, soon
 from cluster.tests.simulated_etcd import SimulatedEtcd
 from cluster.tests.simulated_wire import SimulatedWire
-
-
-class Memory:
-    """Hosts on a coordination whose outcomes and reports are as a test wants them."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self.coordination = MemoryCoordination()
-        self._loop = BackgroundLoop("memory")
-        self._stack = stack
-        stack.callback(self._loop.close)
-
-    def open(self, shown_s: float = 3.0) -> SharedRecords:
-        async def opened() -> Coordination:
-            return self.coordination
-
-        records = SharedRecords(self._loop, opened, KeysAway, shown_s=shown_s)
-        return self._stack.enter_context(closing(records))
-
-    def report(self) -> None:
-        """Report what was held back."""
-
-        async def report() -> None:
-            self.coordination.report()
-
-        self._loop.run(report())
 
 
 @pytest.fixture
@@ -93,6 +67,23 @@ def test_hosts_that_count_at_once_issue_each_number_once(hosts: SharedHosts) -> 
         numbers = list(threads.map(count, opened * 10))
 
     assert sorted(numbers) == list(range(1, 31))
+
+
+def test_commands_of_one_host_hinder_each_other_but_lose_nothing(hosts: SharedHosts) -> None:
+    async def opened() -> Coordination:
+        return hosts.hosts.host(name="a.commands")
+
+    with ExitStack() as stack:
+        made = [SharedRecords(hosts.loop, opened, KeysAway) for _ in range(3)]
+        for each in made:
+            stack.callback(each.close)
+        threads = stack.enter_context(ThreadPoolExecutor(3))
+
+        numbers = list(
+            threads.map(lambda each: each.change(lambda draft: draft.next_number("n")), made * 3)
+        )
+
+    assert sorted(numbers) == list(range(1, 10))
 
 
 def test_a_change_is_decided_again_when_what_it_read_has_changed(memory: Memory) -> None:

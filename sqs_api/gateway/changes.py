@@ -16,7 +16,7 @@ from sqs_api.gateway.access import Access
 
 CHANGES_CHECK_S = 1.0
 """Interval at which changes made by other processes are picked up."""
-SHARED_CHANGES_CHECK_S = 0.2
+SHARED_CHANGES_CHECK_S = 0.5
 """The same in a cluster, where they arrive by a watch, a little later."""
 Note = Callable[[str], None]
 """Takes an event for the audit log."""

@@ -11,7 +11,7 @@ from cluster.catalog.sqlite_coordination import CATALOG_FILE
 from cluster.coordination.background_loop import BackgroundLoop
 from cluster.coordination.coordination import Coordination
 from cluster.coordination.shared_records import SharedRecords
-from cluster.keys import shared_identities, shared_keyring
+from cluster.keys import shared_identities, shared_key_records
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring, KeysAway, Secrets
@@ -78,7 +78,9 @@ def _open_shared_keyring(
     """
     master = _given_master_key(settings)
     assert master is not None, "the settings are checked"
-    open_records = partial(_coordination, settings, shared_keyring.PREFIX, clock, entropy, writer)
+    open_records = partial(
+        _coordination, settings, shared_key_records.PREFIX, clock, entropy, writer
+    )
     records = _shared_records(open_records, KeysAway)
     try:
         return SharedKeyring(records, master, clock, entropy, founds=writer == SERVICE)

@@ -10,8 +10,8 @@
     DATA/catalog.sqlite  definitions of queues (cluster/catalog/catalog.py)
     DATA/shard-0.log/    the log of shard 0 (storage/log/)
     DATA/keyring.sqlite  the keys of messages and secrets, under DATA/master.key
-                         (cluster/keys/keyring.py)
-    DATA/identities.sqlite  users and access keys (cluster/keys/identity_store.py)
+                         (cluster/keys/sqlite_keyring.py)
+    DATA/identities.sqlite  users and access keys (cluster/keys/sqlite_identities.py)
     DATA/usage.sqlite    usage by account; DATA/usage-*.journal has the latest
                          (sqs_api/gateway/usage.py)
 
