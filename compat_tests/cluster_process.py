@@ -41,7 +41,8 @@ class ClusterProcess(NodeProcess):
     def etcd_url(self, member: str) -> str:
         """The address of a member of etcd for clients."""
         kept = json.loads((self.data / "cluster.json").read_text())
-        return f"http://127.0.0.1:{kept['ports'][f'{member}/client']}"
+        machine = kept["machines"].get(member, {"address": "127.0.0.1"})
+        return f"http://{machine['address']}:{kept['ports'][f'{member}/client']}"
 
     def signal(self, name: str, number: signal.Signals) -> int:
         """Send a signal to one process of the cluster, and return its id."""

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 from compat_tests.facade import Credentials
 
@@ -34,11 +35,13 @@ def environment() -> dict[str, str]:
     return {name: os.environ[name] for name in kept if name in os.environ}
 
 
-def run_command(*arguments: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """Run `holdfast` with these arguments to its end."""
+def run_command(
+    *arguments: str, seconds: float = 120.0, variables: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `holdfast` with these arguments to its end; `variables` are added to its environment."""
     return subprocess.run(
         command(*arguments),
-        env=environment(),
+        env={**environment(), **(variables or {})},
         cwd=_CHECKOUT,
         capture_output=True,
         text=True,
@@ -93,7 +96,7 @@ class NodeProcess:
         assert self._process is not None
         return self._process.pid
 
-    def start(self, *, seconds: float = 60.0) -> NodeProcess:
+    def start(self, *, seconds: float = 60.0) -> Self:
         """Start and wait until the service is ready to answer."""
         assert not self.running
         with self.log.open("a") as log:

@@ -167,7 +167,7 @@ class _Page(BaseHTTPRequestHandler):
         if not self.server.breaks_off:
             self.do_GET()
 
-    def log_message(self, format: str, *arguments: object) -> None:
+    def log_message(self, *arguments: object) -> None:
         """Nothing."""
 
 
