@@ -73,9 +73,11 @@ test: $(CLIENTS) check
 	$(PARALLEL) $(ARGS)
 
 # The endpoint and the access key are in the variables that `make cluster` prints; its hosts need HOLDFAST_AWS_WAITS=off.
+# KILL_EVERY=20 kills a host of ./holdfast-cluster every 20 seconds meanwhile.
 cluster-test: $(CLIENTS) $(VENV)/.dev
 	@test -n "$$AWS_ENDPOINT_URL" || { echo 'paste the export lines of make cluster first' >&2; exit 2; }
-	COMPAT_ENDPOINT="$$AWS_ENDPOINT_URL" $(PARALLEL) compat_tests $(ARGS)
+	COMPAT_ENDPOINT="$$AWS_ENDPOINT_URL" $(if $(KILL_EVERY),$(FAULT)kill_hosts --every $(KILL_EVERY) --) \
+	    $(PARALLEL) compat_tests $(ARGS)
 
 test-loaded: $(CLIENTS) $(VENV)/.dev
 	$(BIN)/python -m compat_tests.loaded $(PARALLEL) $(ARGS)

@@ -22,7 +22,7 @@ from itertools import cycle, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from compat_tests.cluster_process import HOSTS, MEMBERS, ClusterProcess
+from compat_tests.cluster_process import HOSTS, MEMBERS, ClusterFolder, ClusterProcess
 from compat_tests.faults.drain import drain
 from compat_tests.faults.history import History, Outcome
 from compat_tests.faults.judge import judge
@@ -39,6 +39,7 @@ class Run(NamedTuple):
     """The means of a fault."""
 
     cluster: ClusterProcess
+    parts: ClusterFolder
     chance: random.Random
     hosts: tuple[str, ...]
     """Hosts that a fault may hit."""
@@ -74,24 +75,24 @@ def kill_all(run: Run) -> None:
 
 def kill_etcd_leader(run: Run) -> None:
     """Kill the leader of etcd."""
-    _kill(run, [run.cluster.etcd_leader()])
+    _kill(run, [run.parts.etcd_leader()])
 
 
 def kill_host_and_etcd_leader(run: Run) -> None:
     """Kill a host, and with it the leader of etcd."""
-    _kill(run, [run.chance.choice(run.hosts), run.cluster.etcd_leader()])
+    _kill(run, [run.chance.choice(run.hosts), run.parts.etcd_leader()])
 
 
 def stop_host(run: Run) -> None:
     """Stop a host for longer than its leases, then let it go on."""
     host = run.chance.choice(run.hosts)
-    pid = run.cluster.signal(host, signal.SIGSTOP)
+    pid = run.parts.signal(host, signal.SIGSTOP)
     try:
         time.sleep(run.stop_s)
     finally:
-        run.cluster.signal(host, signal.SIGCONT)
-    assert run.cluster.cluster().processes[host] == pid, f"{host} ended while it was stopped"
-    run.cluster.wait_until_ready(host)
+        run.parts.signal(host, signal.SIGCONT)
+    assert run.parts.cluster().processes[host] == pid, f"{host} ended while it was stopped"
+    run.parts.wait_until_ready(host)
 
 
 def roll(run: Run) -> None:
@@ -105,11 +106,11 @@ def _kill(run: Run, names: list[str]) -> None:
 
 
 def _end(run: Run, names: list[str], number: signal.Signals) -> None:
-    pids = {name: run.cluster.signal(name, number) for name in names}
+    pids = {name: run.parts.signal(name, number) for name in names}
     for name, pid in pids.items():
-        run.cluster.wait_for_another(name, pid)
+        run.parts.wait_for_another(name, pid)
     for name in sorted(names, reverse=True):  # etcd first
-        run.cluster.wait_until_ready(name)
+        run.parts.wait_until_ready(name)
 
 
 def cut_off(run: Run) -> None:
@@ -135,7 +136,7 @@ def _cut(run: Run, cut: Callable[[Machines, str], None]) -> None:
         time.sleep(run.stop_s)
     finally:
         run.machines.heal(host)
-    run.cluster.wait_until_ready(host)
+    run.parts.wait_until_ready(host)
 
 
 FAULTS: dict[str, Strike] = {
@@ -248,7 +249,8 @@ def main() -> int:
         )
         stack.callback(cluster.close)
         cluster.start(seconds=120)
-        run = Run(cluster, random.Random(options.seed), _hosts(cluster), options.stop_s, made)
+        hosts, chance = _hosts(cluster.parts), random.Random(options.seed)
+        run = Run(cluster, cluster.parts, chance, hosts, options.stop_s, made)
         possible = [name for name in options.faults if _is_possible(run, name)]
         faults = list(islice(cycle(possible), options.rounds))
         result = strike_and_judge(run, faults, seed=options.seed, kinds=options.traffic)
@@ -257,13 +259,12 @@ def main() -> int:
     return status(result.broken)
 
 
-def _hosts(cluster: ClusterProcess) -> tuple[str, ...]:
-    """The hosts that faults may hit: all but the endpoint, if no balancer is before them."""
-    found = cluster.cluster()
-    spared = [host for host, url in found.hosts.items() if url == found.endpoint]
-    for host in spared:
+def _hosts(parts: ClusterFolder) -> tuple[str, ...]:
+    """The hosts that faults may hit."""
+    hosts = parts.hosts_behind_the_endpoint()
+    for host in sorted({*HOSTS} - {*hosts}):
         say(f"skipped: faults of host {host}, which is the endpoint, since there is no haproxy")
-    return tuple(host for host in HOSTS if host not in spared)
+    return hosts
 
 
 def _is_possible(run: Run, fault: str) -> bool:
