@@ -23,7 +23,7 @@ import msgspec
 
 from auth.envelope import KEY_BYTES
 from cluster.keys.master_key import write_master_key
-from cluster.peers.certificates import make_certificates
+from cluster.peers.certificates import CertificatesRefused, make_certificates
 from cluster.shards.clock import Clock, Entropy
 from storage.copies.files import write_file
 
@@ -147,7 +147,10 @@ def _made(folder: Path, clock: Clock, entropy: Entropy, machines: Mapping[str, M
         raise TrialRefused(f"cannot read {file}: {error}") from error
     if not layout.master_key.exists():
         write_master_key(layout.master_key, entropy.secret(KEY_BYTES))
-    make_certificates(layout.certificates, HOSTS, _DAYS, clock.wall_s())
+    try:
+        make_certificates(layout.certificates, HOSTS, _DAYS, clock.wall_s())
+    except CertificatesRefused as error:
+        raise TrialRefused(str(error)) from error
     for name in (*HOSTS, *MEMBERS):
         layout.data(name).mkdir(mode=0o700, exist_ok=True)
     return layout
