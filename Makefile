@@ -4,7 +4,7 @@
 #   make serve ARGS="--port 9324"   run the service; with --lake it installs what the lake needs, too
 #   make cluster                    three hosts, three members of etcd and haproxy, if it is installed, on this machine
 #   make cluster-test               the client suites against the endpoint whose export lines were pasted
-#   make cluster-faults ROUNDS=20   a cluster under load: kills, stops, rolling restarts, partitions (minutes)
+#   make cluster-faults ROUNDS=50   a cluster under boto3 load: kills, stops, restarts, partitions; the latter need root
 #   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
 #   make test                       check, then all tests but the long ones
 #   make test-loaded                all tests but the long ones beside a load that occupies every processor
@@ -73,9 +73,11 @@ test: $(CLIENTS) check
 	$(PARALLEL) $(ARGS)
 
 # The endpoint and the access key are in the variables that `make cluster` prints; its hosts need HOLDFAST_AWS_WAITS=off.
+# KILL_EVERY=20 kills a host of ./holdfast-cluster every 20 seconds meanwhile.
 cluster-test: $(CLIENTS) $(VENV)/.dev
 	@test -n "$$AWS_ENDPOINT_URL" || { echo 'paste the export lines of make cluster first' >&2; exit 2; }
-	COMPAT_ENDPOINT="$$AWS_ENDPOINT_URL" $(PARALLEL) compat_tests $(ARGS)
+	COMPAT_ENDPOINT="$$AWS_ENDPOINT_URL" $(if $(KILL_EVERY),$(FAULT)kill_hosts --every $(KILL_EVERY) --) \
+	    $(PARALLEL) compat_tests $(ARGS)
 
 test-loaded: $(CLIENTS) $(VENV)/.dev
 	$(BIN)/python -m compat_tests.loaded $(PARALLEL) $(ARGS)
@@ -126,6 +128,9 @@ disk-faults: $(VENV)/.dev
 
 soak: $(VENV)/.dev
 	$(FAULT)soak --minutes $(MINUTES) $(FAULT_ARGS)
+
+cluster-faults: $(VENV)/.dev
+	$(FAULT)cluster_faults --rounds $(ROUNDS) $(FAULT_ARGS)
 
 wire-fuzz: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.wire_fuzz --count $(COUNT) $(ARGS)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
@@ -26,22 +27,26 @@ class Cluster(NamedTuple):
     processes: dict[str, int]
 
 
-class ClusterProcess(NodeProcess):
-    """The launcher of a cluster; `url` is the one endpoint."""
+class ClusterFolder:
+    """The processes of a running cluster, by its folder."""
 
-    def _command_line(self) -> list[str]:
-        return command(
-            "cluster", "try", "--port", self._port, "--data", str(self.data), *self._options
-        )
+    def __init__(self, data: Path) -> None:
+        self.data = data
 
     def cluster(self) -> Cluster:
         """The processes that run now."""
         return Cluster(**json.loads((self.data / "running.json").read_text()))
 
+    def hosts_behind_the_endpoint(self) -> tuple[str, ...]:
+        """The hosts that may fail: without a balancer the endpoint is one of them."""
+        found = self.cluster()
+        return tuple(host for host in HOSTS if found.hosts[host] != found.endpoint)
+
     def etcd_url(self, member: str) -> str:
         """The address of a member of etcd for clients."""
         kept = json.loads((self.data / "cluster.json").read_text())
-        return f"http://127.0.0.1:{kept['ports'][f'{member}/client']}"
+        machine = kept["machines"].get(member, {"address": "127.0.0.1"})
+        return f"http://{machine['address']}:{kept['ports'][f'{member}/client']}"
 
     def signal(self, name: str, number: signal.Signals) -> int:
         """Send a signal to one process of the cluster, and return its id."""
@@ -83,8 +88,22 @@ class ClusterProcess(NodeProcess):
     def _wait(self, is_so: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _PATIENCE_S
         while not is_so():
-            assert time.monotonic() < deadline, f"waited for {what}\n{self.log_tail()}"
+            assert time.monotonic() < deadline, f"waited for {what}"
             time.sleep(0.02)
+
+
+class ClusterProcess(NodeProcess):
+    """The launcher of a cluster; `url` is the one endpoint."""
+
+    @property
+    def parts(self) -> ClusterFolder:
+        """The processes of the cluster."""
+        return ClusterFolder(self.data)
+
+    def _command_line(self) -> list[str]:
+        return command(
+            "cluster", "try", "--port", self._port, "--data", str(self.data), *self._options
+        )
 
 
 def is_well(page: str) -> bool:

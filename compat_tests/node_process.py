@@ -35,11 +35,13 @@ def environment() -> dict[str, str]:
     return {name: os.environ[name] for name in kept if name in os.environ}
 
 
-def run_command(*arguments: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """Run `holdfast` with these arguments to its end."""
+def run_command(
+    *arguments: str, seconds: float = 120.0, variables: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `holdfast` with these arguments to its end; `variables` are added to its environment."""
     return subprocess.run(
         command(*arguments),
-        env=environment(),
+        env={**environment(), **(variables or {})},
         cwd=_CHECKOUT,
         capture_output=True,
         text=True,

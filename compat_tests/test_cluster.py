@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -43,31 +45,65 @@ def is_gone(pid: int) -> bool:
 
 def test_the_endpoint_and_the_key_are_printed_and_work(cluster: ClusterProcess) -> None:
     exports = cluster.exports()
-    assert exports["AWS_ENDPOINT_URL"] == cluster.url == cluster.cluster().endpoint
+    assert exports["AWS_ENDPOINT_URL"] == cluster.url == cluster.parts.cluster().endpoint
     assert exports["AWS_REGION"] == exports["AWS_DEFAULT_REGION"] == "us-east-1"
-    assert set(cluster.cluster().processes) - {"haproxy"} == {*HOSTS, *MEMBERS}
+    assert set(cluster.parts.cluster().processes) - {"haproxy"} == {*HOSTS, *MEMBERS}
     client = Boto3Client(cluster.url, cluster.credentials)
 
     assert client.call("ListQueues") == {}
 
     client.close()
-    others = cluster.cluster().hosts.values()
+    others = cluster.parts.cluster().hosts.values()
     assert all(url in cluster.output() for url in others)
     assert all(is_well(f"{url}/readyz") for url in others)
 
 
 @pytest.mark.parametrize("name", ["b", "etcd-2"])
 def test_a_killed_process_is_reported_and_started_again(cluster: ClusterProcess, name: str) -> None:
-    pid = cluster.signal(name, signal.SIGKILL)
+    pid = cluster.parts.signal(name, signal.SIGKILL)
 
-    cluster.wait_for_another(name, pid)
-    cluster.wait_until_ready(name)
+    cluster.parts.wait_for_another(name, pid)
+    cluster.parts.wait_until_ready(name)
 
     assert f"holdfast: {name} ended with signal SIGKILL and is started again" in cluster.log_tail()
 
 
+_UNTIL_KILLED = """
+import json, sys, time
+def seen(): return json.load(open(sys.argv[1]))["processes"]
+before = seen()
+while not any(seen().get(host, before[host]) != before[host] for host in "abc"): time.sleep(0.05)
+sys.exit(7)
+"""
+
+
+def test_hosts_are_killed_while_a_command_runs(cluster: ClusterProcess) -> None:
+    killing = [
+        "-m",
+        "compat_tests.faults.kill_hosts",
+        "--data",
+        str(cluster.data),
+        "--every",
+        "0.1",
+    ]
+    waiting = [sys.executable, "-c", _UNTIL_KILLED, str(cluster.data / "running.json")]
+
+    done = subprocess.run(
+        [sys.executable, *killing, "--", *waiting],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 7, done.stderr
+    assert re.search(r"^[1-9]\d* hosts were killed", done.stdout, re.MULTILINE)
+    for host in HOSTS:
+        cluster.parts.wait_until_ready(host)
+
+
 def test_alerts_of_etcd_are_on_metrics_that_it_has(cluster: ClusterProcess) -> None:
-    with urlopen(f"{cluster.etcd_url('etcd-1')}/metrics") as answer:
+    with urlopen(f"{cluster.parts.etcd_url('etcd-1')}/metrics") as answer:
         page = answer.read().decode()
     (group,) = yaml.safe_load(RULES.read_text())["groups"]
 
@@ -79,7 +115,7 @@ def test_alerts_of_etcd_are_on_metrics_that_it_has(cluster: ClusterProcess) -> N
 def test_a_stop_ends_every_process_and_a_second_start_finds_everything(
     cluster: ClusterProcess,
 ) -> None:
-    before = cluster.cluster()
+    before = cluster.parts.cluster()
     client = Boto3Client(before.hosts["a"], cluster.credentials)
     made = client.call("CreateQueue", QueueName="kept")["QueueUrl"]
 
@@ -88,6 +124,6 @@ def test_a_stop_ends_every_process_and_a_second_start_finds_everything(
     assert all(map(is_gone, before.processes.values()))
     assert not (cluster.data / "running.json").exists()
     cluster.start(seconds=120)
-    assert cluster.cluster().hosts == before.hosts
+    assert cluster.parts.cluster().hosts == before.hosts
     assert client.call("ListQueues") == {"QueueUrls": [made]}
     client.close()

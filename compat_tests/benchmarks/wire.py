@@ -37,6 +37,9 @@ class Endpoint(NamedTuple):
     pid: int | None
     """The server's process, None if its cost is not measured."""
 
+    by_sdk: bool = False
+    """True for traffic through boto3, with its retries."""
+
 
 class Refused(Exception):
     """An answer other than success."""
@@ -109,6 +112,9 @@ class Signer:
 
 class Connection(asyncio.Protocol):
     """One connection; it carries one call at a time. Made by `connect`."""
+
+    retries = 0
+    """It never repeats a call by itself."""
 
     def __init__(self, signer: Signer) -> None:
         self._signer = signer

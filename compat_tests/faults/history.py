@@ -120,6 +120,9 @@ class History:
     unknown_receives: Counter[str] = field(default_factory=Counter)
     """Receives with an unknown outcome, by queue."""
 
+    repeated: set[str] = field(default_factory=set)
+    """Names whose sends to a standard queue the client repeated by itself, see `repeats.py`."""
+
     tasks: int = 0
     calls: int = 0
     failed_calls: int = 0

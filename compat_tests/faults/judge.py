@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from compat_tests.faults.history import Change, Delete, Delivery, History, Outcome, Removal, Send
+from compat_tests.faults.repeats import told_apart
 
 MARGIN_S = 0.5
 """Tolerance between two clocks, and for a slow machine: leases are treated as this much shorter."""
@@ -116,7 +117,7 @@ class Evidence:
 
 def judge(history: History, *, excuses_faults: bool = False) -> Verdict:
     """Apply every rule."""
-    evidence = Evidence(history)
+    evidence = Evidence(told_apart(history))
     violations = [
         Violation(rule.__name__.strip("_").replace("_", " "), name, text)
         for rule in RULES

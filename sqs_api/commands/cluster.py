@@ -92,7 +92,8 @@ def certificates(hosts: tuple[str, ...], out: Path, days: int) -> None:
     show_default=True,
     help="Port of the balancer; 0 picks a free one.",
 )
-def try_cluster(data: Path, port: int) -> None:
+@click.option("--machine", "machines", type=(str, str, str), multiple=True, hidden=True)
+def try_cluster(data: Path, port: int, machines: tuple[tuple[str, str, str], ...]) -> None:
     """Run a cluster of three hosts on this machine until SIGTERM or SIGINT.
 
     Starts three members of etcd, three hosts and, if haproxy is installed, a balancer, all on
@@ -101,12 +102,13 @@ def try_cluster(data: Path, port: int) -> None:
     etcd has no password.
     """
     from cluster.shards.clock import SystemClock, SystemEntropy
-    from sqs_api.trial.layout import TrialRefused, opened
+    from sqs_api.trial.layout import Machine, TrialRefused, opened
 
+    apart = {host: Machine(address, namespace) for host, address, namespace in machines}
     region = load(None, {}).region
     clock = SystemClock()
     try:
-        with opened(data, clock, SystemEntropy()) as layout:
+        with opened(data, clock, SystemEntropy(), apart) as layout:
             trial = _trial(layout, port, clock)
             asyncio.run(_try(trial, layout.kept, region))
     except TrialRefused as error:

@@ -192,6 +192,24 @@ def test_an_etcd_is_not_named_twice() -> None:
     assert _refusal({**MEMBER, "etcd": "http://a,http://a"}) == "etcd: names an address twice"
 
 
+def test_the_example_of_a_systemd_host_is_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in _variables("cluster.example.env").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HOLDFAST_ETCD_PASSWORD", "p")
+    monkeypatch.setenv("HOLDFAST_MASTER_KEY", "A" * 43 + "=")
+
+    found = membership_of(load({}, None))
+
+    assert found is not None
+    assert found.host in found.founders
+    assert found.etcd.user == "holdfast"
+
+
+def _variables(file: str) -> dict[str, str]:
+    lines = (Path(__file__).parents[2] / "deploy" / file).read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 

@@ -96,12 +96,14 @@ def test_a_folder_is_for_one_cluster_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None:
+    with opened(tmp_path / "made", SystemClock(), SystemEntropy()) as layout:
+        (layout.certificates / "ca.key").unlink()
     (tmp_path / "file").touch()
     (tmp_path / "cluster.json").write_text("{}")
 
-    for folder in (tmp_path / "file", tmp_path):
+    for folder in (tmp_path / "file", tmp_path, tmp_path / "made"):
         with (
-            pytest.raises(TrialRefused, match=r"^cannot (use|read) [^\n]*$"),
+            pytest.raises(TrialRefused, match=r"^(cannot (use|read)|\S+ is there without)[^\n]*$"),
             opened(folder, SystemClock(), SystemEntropy()),
         ):
             pytest.fail("it was opened")
@@ -167,7 +169,7 @@ class _Page(BaseHTTPRequestHandler):
         if not self.server.breaks_off:
             self.do_GET()
 
-    def log_message(self, format: str, *arguments: object) -> None:
+    def log_message(self, *arguments: object) -> None:
         """Nothing."""
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import socket
 from base64 import b32encode, urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,7 +23,7 @@ import msgspec
 
 from auth.envelope import KEY_BYTES
 from cluster.keys.master_key import write_master_key
-from cluster.peers.certificates import make_certificates
+from cluster.peers.certificates import CertificatesRefused, make_certificates
 from cluster.shards.clock import Clock, Entropy
 from storage.copies.files import write_file
 
@@ -41,6 +42,13 @@ class TrialRefused(Exception):
     """The cluster cannot start; the text says why in one line."""
 
 
+class Machine(msgspec.Struct, frozen=True):
+    """A network namespace of Linux that stands for a machine, in tests of partitions."""
+
+    address: str
+    namespace: str
+
+
 class Kept(msgspec.Struct, frozen=True):
     """The content of cluster.json."""
 
@@ -51,6 +59,8 @@ class Kept(msgspec.Struct, frozen=True):
     access_key_id: str
     secret_access_key: str
     session_token: None = None
+    machines: dict[str, Machine] = {}
+    """By process; one that is not here is on this machine."""
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -75,7 +85,16 @@ class Layout:
 
     def address(self, name: str, purpose: str) -> str:
         """HOST:PORT of one process."""
-        return f"{LOOPBACK}:{self.kept.ports[f'{name}/{purpose}']}"
+        machine = self.kept.machines.get(name)
+        host = LOOPBACK if machine is None else machine.address
+        return f"{host}:{self.kept.ports[f'{name}/{purpose}']}"
+
+    def on_machine(self, name: str, command: list[str]) -> list[str]:
+        """The command as it runs on the machine of its process."""
+        machine = self.kept.machines.get(name)
+        if machine is None:
+            return command
+        return [shutil.which("ip") or "ip", "netns", "exec", machine.namespace, *command]
 
     def data(self, name: str) -> Path:
         """The folder of one process."""
@@ -98,8 +117,13 @@ class Layout:
 
 
 @contextmanager
-def opened(folder: Path, clock: Clock, entropy: Entropy) -> Iterator[Layout]:
-    """The folder, made if it is not there, and locked. Raises TrialRefused."""
+def opened(
+    folder: Path, clock: Clock, entropy: Entropy, machines: Mapping[str, Machine] | None = None
+) -> Iterator[Layout]:
+    """The folder, made if it is not there, and locked; `machines` of hosts are for a new one.
+
+    Raises TrialRefused.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -110,26 +134,29 @@ def opened(folder: Path, clock: Clock, entropy: Entropy) -> Iterator[Layout]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise TrialRefused(f"a cluster runs in {folder} already") from error
-        yield _made(folder, clock, entropy)
+        yield _made(folder, clock, entropy, machines or {})
 
 
-def _made(folder: Path, clock: Clock, entropy: Entropy) -> Layout:
+def _made(folder: Path, clock: Clock, entropy: Entropy, machines: Mapping[str, Machine]) -> Layout:
     file = folder / "cluster.json"
     try:
         if not file.exists():
-            write_file(file, msgspec.json.encode(_drawn(entropy)))
+            write_file(file, msgspec.json.encode(_drawn(entropy, machines)))
         layout = Layout(folder.absolute(), msgspec.json.decode(file.read_bytes(), type=Kept))
     except msgspec.MsgspecError as error:
         raise TrialRefused(f"cannot read {file}: {error}") from error
     if not layout.master_key.exists():
         write_master_key(layout.master_key, entropy.secret(KEY_BYTES))
-    make_certificates(layout.certificates, HOSTS, _DAYS, clock.wall_s())
+    try:
+        make_certificates(layout.certificates, HOSTS, _DAYS, clock.wall_s())
+    except CertificatesRefused as error:
+        raise TrialRefused(str(error)) from error
     for name in (*HOSTS, *MEMBERS):
         layout.data(name).mkdir(mode=0o700, exist_ok=True)
     return layout
 
 
-def _drawn(entropy: Entropy) -> Kept:
+def _drawn(entropy: Entropy, machines: Mapping[str, Machine]) -> Kept:
     purposes = [f"{host}/{purpose}" for host in HOSTS for purpose in ("http", "peers")]
     purposes += [f"{member}/{purpose}" for member in MEMBERS for purpose in ("client", "peers")]
     purposes.append(f"{BALANCER}/http")
@@ -138,6 +165,13 @@ def _drawn(entropy: Entropy) -> Kept:
         ports=dict(zip(purposes, _free_ports(entropy), strict=False)),
         access_key_id="AKIA" + b32encode(entropy.secret(_ID_BYTES)).decode(),
         secret_access_key=urlsafe_b64encode(entropy.secret(_SECRET_BYTES)).decode(),
+        machines={
+            name: machines[host]
+            for beside in zip(HOSTS, MEMBERS, strict=True)
+            for host in beside[:1]
+            for name in beside
+            if host in machines
+        },
     )
 
 

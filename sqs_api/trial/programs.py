@@ -97,7 +97,7 @@ def etcd_member(program: str, layout: Layout, name: str) -> Program:
         "ETCD_INITIAL_CLUSTER_TOKEN": layout.kept.token,
         "ETCD_INITIAL_CLUSTER_STATE": "new",
     }
-    return Program([program], given)
+    return Program(layout.on_machine(name, [program]), given)
 
 
 def host(layout: Layout, name: str, environment: Mapping[str, str]) -> Program:
@@ -123,7 +123,7 @@ def host(layout: Layout, name: str, environment: Mapping[str, str]) -> Program:
     secret = {"HOLDFAST_SECRET_ACCESS_KEY": layout.kept.secret_access_key}
     # Isolated as `holdfast` is, see `sqs_api.__main__`.
     command = [sys.executable, "-EP", "-m", "sqs_api", "serve", *words]
-    return Program(command, {**environment, **secret})
+    return Program(layout.on_machine(name, command), {**environment, **secret})
 
 
 def balancer_program() -> str | None:

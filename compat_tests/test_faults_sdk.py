@@ -1,0 +1,124 @@
+"""Traffic through boto3: the same bytes, its retries, and its failures."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from compat_tests.benchmarks.wire import Endpoint, Refused
+from compat_tests.facade import Credentials
+from compat_tests.faults.caller import Letter, caller
+from compat_tests.faults.history import History, Outcome, Queue
+from compat_tests.faults.run import endpoint_of
+from compat_tests.faults.sdk import SdkConnection
+from compat_tests.node_process import NodeProcess
+
+KEY = Credentials("AKIAIOSFODNN7EXAMPLE", "secret", "us-east-1")
+
+
+class Server(ThreadingHTTPServer):
+    """Answers with one status after the other, and then with the last one."""
+
+    def __init__(self, *statuses: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Page)
+        self.statuses = list(statuses)
+        self.asked = 0
+
+
+class _Page(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        statuses = self.server.statuses
+        status = statuses[min(self.server.asked, len(statuses) - 1)]
+        self.server.asked += 1
+        body = b'{"QueueUrls": []}' if status == 200 else b'{"__type": "com.amazonaws#Broken"}'
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def serving(*statuses: int) -> Iterator[tuple[Server, Endpoint]]:
+    server = Server(*statuses)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        yield server, Endpoint("fake", url, KEY, None, by_sdk=True)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+async def test_retries_are_counted() -> None:
+    with serving(503, 200) as (server, endpoint):
+        connection = SdkConnection(endpoint)
+        answer = await connection.call("ListQueues", b"{}")
+
+    assert json.loads(answer) == {"QueueUrls": []}
+    assert (connection.retries, server.asked) == (1, 2)
+
+
+async def test_a_call_that_fails_in_spite_of_them_is_an_error_of_the_service() -> None:
+    with serving(500) as (server, endpoint):
+        connection = SdkConnection(endpoint)
+        with pytest.raises(Refused, match=r"^500 "):
+            await connection.call("ListQueues", b"{}")
+
+    assert server.asked == connection.retries + 1 > 2
+
+
+async def test_a_send_that_was_repeated_is_noted() -> None:
+    history = History()
+    letter = Letter("plain/1", "plain/1|x", {})
+    with serving(503, 200) as (_, endpoint):
+        async with caller(endpoint, history) as calls:
+            await calls.send(Queue("plain", endpoint.url), [letter])
+            await calls.send(Queue("order.fifo", endpoint.url), [letter])
+
+    assert history.repeated == {"plain/1"}
+    assert not history.faults
+
+
+async def test_a_refusal_after_a_retry_may_be_for_what_the_first_attempt_did() -> None:
+    history = History()
+    with serving(503, 400) as (_, endpoint):
+        async with caller(endpoint, history) as calls:
+            retried = await calls.call("DeleteQueue", QueueUrl=endpoint.url)
+            at_once = await calls.call("DeleteQueue", "Broken", QueueUrl=endpoint.url)
+
+    assert (retried.outcome, at_once.outcome) == (Outcome.UNKNOWN, Outcome.REFUSED)
+
+
+def test_content_is_the_same_as_through_the_small_client(node: NodeProcess) -> None:
+    data = base64.b64encode(b"\x00\xff").decode()
+    attributes = {"Bytes": {"DataType": "Binary", "BinaryValue": data}}
+    digests = []
+
+    async def exchange(endpoint: Endpoint) -> None:
+        history = History()
+        async with caller(endpoint, history) as calls:
+            made = await calls.call("CreateQueue", QueueName=f"sdk-{endpoint.by_sdk}")
+            queue = Queue("sdk", made.answer["QueueUrl"])
+            assert await calls.send(queue, [Letter("sdk/1", "sdk/1|x", attributes)])
+            assert await calls.receive(queue, 30, wait_s=5)
+        digests.extend([history.sends[0].content, history.deliveries[0].content])
+
+    for by_sdk in (False, True):
+        asyncio.run(exchange(endpoint_of(node)._replace(by_sdk=by_sdk)))
+
+    assert len(set(digests)) == 1
