@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from storage.copies.healed_queue import Healed, heal
+from storage.copies.healed_queue import Healed
 from storage.engines.store import Done, StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.log import (
@@ -63,8 +63,13 @@ class RowStore(RowReader, Protocol):
 
     folder: Path
 
+    @property
+    def flushed(self) -> Position:
+        """An Entry up to which the flushed rows hold the log, even if the row of the applied one is
+        damaged."""
+
     def applied(self) -> Position:
-        """The last Entry applied to the rows."""
+        """The last Entry applied to the rows. Raises DamagedRecord."""
 
     def write(self, ops: Ops, applied: Position | None = None) -> None:
         """Apply an Entry's changes and its position to the rows. Raises StoreFailed."""
@@ -72,12 +77,16 @@ class RowStore(RowReader, Protocol):
     def flush(self) -> None:
         """Make all rows durable; for any thread. Raises StoreFailed."""
 
-    def note_damage(self) -> None:
-        """Remember that some rows are unreadable."""
+    @property
+    def needs_healing(self) -> bool:
+        """See `Store.needs_healing`."""
+
+    def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """See `Store.heal`; for any thread. Raises StoreFailed, DamagedRecord."""
 
     def note_files(self) -> None:
-        """Note the live files if a compaction changed them; for any thread. A failure is only
-        logged."""
+        """Let compactions begin, and note the live files if one changed them; for any thread.
+        Called once a shard is loaded. Raises StoreFailed."""
 
     def checkpoint(self, folder: Path) -> None:
         """Make `folder` a database of all rows; for any thread. Raises StoreFailed."""
@@ -239,6 +248,8 @@ class DurableStore:
     async def _note_files(self) -> None:
         try:
             await self._options.in_thread(self._rows.note_files)
+        except StoreFailed as error:
+            self._logger.error("live_files_not_noted", error=str(error))
         finally:
             self._noting_files = None
 
@@ -274,14 +285,17 @@ class DurableStore:
         """See `RocksRows.checkpoint`."""
         self._rows.checkpoint(folder)
 
+    @property
+    def needs_healing(self) -> bool:
+        """See `Store.needs_healing`."""
+        return self._rows.needs_healing
+
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
         """See `Store.heal`."""
         healed: list[Healed] = []
 
         def work() -> None:
-            self._rows.note_damage()
-            healed.extend(heal(self._rows, known))
-            self._rows.flush()
+            healed.extend(self._rows.heal(known))
 
         await self._options.in_thread(work)
         return healed
