@@ -75,8 +75,7 @@ def test_failed_syncs_lose_nothing_and_need_no_restart() -> None:
 @pytest.mark.parametrize("is_killed", [False, True], ids=["closed", "killed"])
 def test_damaged_folder_is_refused_or_served_right(tmp_path: Path, is_killed: bool) -> None:
     chance = random.Random(SEED)
-    kinds = ("standard", "fifo", "moves")  # a restart delays what a restored queue has in flight
-    folder = damage.make_folder(tmp_path / "made", chance, is_killed, kinds)
+    folder = damage.make_folder(tmp_path / "made", chance, is_killed)
 
     for kind in ("SST data", "log records" if is_killed else "SST index", "format"):
         harm, finding = damage.one_round(tmp_path, folder, chance, kind)

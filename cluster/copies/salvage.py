@@ -183,6 +183,7 @@ class _ShardCopy:
         try:
             rows = RocksRows(self._data / self._folder.name)
             try:
+                rows.note_files()  # compactions begin
                 self._copy(source, Target(lambda changes: rows.write(changes.ops)))
                 rows.flush()
             finally:

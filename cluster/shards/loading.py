@@ -23,6 +23,8 @@ from visibility.state.state import SPAN_BITS, QueueState, ShardState
 
 SLICE_ROWS = 1_000
 """Rows read before the event loop may continue."""
+_HEALINGS_MAX = 8
+"""Each healing removes the damage that was met; a load may then meet some more."""
 _T = TypeVar("_T")
 
 
@@ -57,13 +59,17 @@ async def load_healed(
 
     Raises DamagedRecord for damage that cannot be healed, and StoreFailed.
     """
-    try:
-        return await _with_pauses(StoredRows(store), definitions, sealing)
-    except DamagedRecord as damage:
-        log.error("rows_damaged", error=str(damage))
     known = {queue.queue_id: queue.settings.fifo for queue in definitions.all_queues()}
-    report_rebuilt(await store.heal(known), log, partial(_name_of, definitions))
-    return await _with_pauses(StoredRows(store), definitions, sealing)
+    for is_last in [False] * _HEALINGS_MAX + [True]:
+        if not store.needs_healing:
+            try:
+                return await _with_pauses(StoredRows(store), definitions, sealing)
+            except DamagedRecord as damage:
+                if is_last:
+                    raise
+                log.error("rows_damaged", error=str(damage))
+        report_rebuilt(await store.heal(known), log, partial(_name_of, definitions))
+    raise AssertionError("the last healing removes the mark")
 
 
 def _name_of(definitions: Definitions, queue_id: int) -> str:

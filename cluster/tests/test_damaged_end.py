@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from cluster.tests.test_healing import RUBBISH, Q, Served
-from storage.engines.readable import note_unreadable_blocks
+from storage.engines.unreadable import note_unreadable_blocks
 from storage.rows.keys import queue_key
 from storage.tests.on_disk import changing
 from visibility.contract.outcomes import Deliveries

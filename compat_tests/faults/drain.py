@@ -97,11 +97,13 @@ async def _empty(calls: Caller, history: History, queue: Queue, patience_s: floa
 
 def _complete_at(history: History, queue: Queue) -> float:
     """Time at which everything is back: messages in flight at a purge are restored once they are
-    visible."""
+    visible, and by a later start if the service ends before."""
     restored = [each.ended for each in history.restorations if each.queue == queue.name]
     hidden = [each.hidden_s for each in history.deliveries if each.queue == queue.name]
     hidden += [each.timeout_s for each in history.changes if each.delivery.queue == queue.name]
-    return max(restored) + max(hidden, default=0) + _FOLLOWING_S if restored else 0.0
+    if not restored:
+        return 0.0
+    return max(*restored, history.drain_begun) + max(hidden, default=0) + _FOLLOWING_S
 
 
 async def _counters(calls: Caller, queue: Queue) -> tuple[int, int, int] | None:

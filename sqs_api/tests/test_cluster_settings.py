@@ -198,7 +198,7 @@ def test_the_example_of_a_systemd_host_is_a_member(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOLDFAST_ETCD_PASSWORD", "p")
     monkeypatch.setenv("HOLDFAST_MASTER_KEY", "A" * 43 + "=")
 
-    found = membership_of(load({}, None))
+    found = member_settings(load({}, None))
 
     assert found is not None
     assert found.host in found.founders

@@ -42,9 +42,11 @@ class Missing(NamedTuple):
         return bool(self.missing or self.too_many or not self.is_exact)
 
 
-def count_missing(rows: ReadableRows, queue_id: int, damages: list[Damage]) -> Missing:
+def count_missing(
+    rows: ReadableRows, queue_id: int, damages: list[Damage], gone: int = 0
+) -> Missing:
     """Compare readable and quarantined messages with the counters. O(rows of the queue); holds its
-    leases in memory."""
+    leases in memory. `gone`: messages that are known to be lost."""
     known = sum(row.messages for _, row in rows.table(queue_id, QUARANTINED, Quarantined))
     leases = {lease.sequence for _, lease in rows.table(queue_id, LEASE, Lease)}
     in_flight, found = len(leases), 0
@@ -62,7 +64,8 @@ def count_missing(rows: ReadableRows, queue_id: int, damages: list[Damage]) -> M
         each.is_one_row and (message_name(each.key) or (0,))[0] == queue_id for each in damages
     )
     counted = own.waiting + in_flight + own.delayed + known if own is not None else 0
-    return Missing(found, max(len(leases), damaged, known, counted - found), is_exact=False)
+    missing = max(len(leases), damaged, known, gone, counted - found)
+    return Missing(found, missing, is_exact=False)
 
 
 def _is_among(damages: list[Damage], begin: bytes, end: bytes) -> bool:

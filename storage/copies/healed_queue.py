@@ -7,7 +7,7 @@ ones are counted. Messages stay in place; damaged and missing ones are quarantin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -23,6 +23,7 @@ from storage.rows.changes import Changes, Ops
 from storage.rows.codec import QueueRow, encode_row
 from storage.rows.keys import (
     ALIAS,
+    APPLIED_KEY,
     ARCHIVE,
     ARCHIVED,
     BATCH,
@@ -40,6 +41,7 @@ from storage.rows.keys import (
     QUARANTINED,
     REMEMBERED,
     SPAN,
+    message_name,
     queue_key,
     queue_of,
     queue_range,
@@ -100,14 +102,63 @@ def report_rebuilt(
         )
 
 
-def heal(rows: Rows, known: Mapping[int, bool]) -> list[Healed]:
-    """Rebuild the queues with a damaged row that a start needs; blocks. The caller flushes.
+class Gone(NamedTuple):
+    """Rows that were removed with damaged blocks."""
+
+    stretches: Sequence[tuple[bytes, bytes]] = ()
+    """Keys (first, until) among which they were."""
+    keys: Sequence[bytes] = ()
+    """Those that are known by name."""
+
+    def damages(self, begin: bytes, end: bytes) -> list[Damage]:
+        """The stretches with keys from `begin` to before `end`."""
+        return [
+            Damage(first, until, "rows were in a damaged block")
+            for first, until in self.stretches
+            if first < end and until > begin
+        ]
+
+    def reason(self, queue_id: int) -> str | None:
+        """The reason to rebuild a queue; missing messages alone are none, since spans count
+        them."""
+        begin, end = queue_key(queue_id), queue_range(queue_id)[1]
+        messages = [table_range(queue_id, table) for table in (MESSAGE, DELAYED)]
+        for damage in self.damages(begin, end):
+            if not any(low <= damage.key and damage.until <= high for low, high in messages):
+                return damage.reason
+        return None
+
+    def reason_of_archive(self) -> str | None:
+        """The reason to rebuild the archive."""
+        begin, end = row_key(THE_SHARD, ARCHIVED, 0), APPLIED_KEY
+        if not any(begin <= key < end for key in self.keys):
+            return None
+        return "rows were in a damaged block"
+
+    def messages(self, queue_id: int) -> int:
+        """The messages of a queue that are known by name."""
+        return sum((message_name(key) or (None,))[0] == queue_id for key in self.keys)
+
+
+NOTHING_GONE = Gone()
+
+
+def heal(rows: Rows, known: Mapping[int, bool], gone: Gone = NOTHING_GONE) -> list[Healed]:
+    """Rebuild the queues with a damaged or removed row that a start needs; blocks. The caller
+    flushes.
 
     `known` has the ids of the catalog's queues, true for FIFO queues, including those without
     readable rows.
     """
+
+    def reason_of(rows: RowReader, queue_id: int) -> str | None:
+        return gone.reason(queue_id) or _damage_of(rows, queue_id)
+
+    def reason_of_archive(rows: RowReader) -> str | None:
+        return gone.reason_of_archive() or _damage_of_archive(rows)
+
     queue_ids = sorted({*known, *_queue_ids(rows)})
-    return _rebuilt(rows, queue_ids, _damage_of, _damage_of_archive, known)
+    return _rebuilt(rows, queue_ids, reason_of, reason_of_archive, known, gone)
 
 
 def make_agree(rows: Rows) -> list[Healed]:
@@ -124,13 +175,14 @@ def _rebuilt(
     reason_of: Callable[[RowReader, int], str | None],
     reason_of_archive: Callable[[RowReader], str | None],
     known: Mapping[int, bool],
+    gone: Gone = NOTHING_GONE,
 ) -> list[Healed]:
     """Rebuild the queues, and the archive, for which there is a reason."""
     healed = []
     for queue_id in queue_ids:
         reason = reason_of(rows, queue_id)
         if reason is not None:
-            missing = _heal_queue(rows, queue_id, known.get(queue_id))
+            missing = _heal_queue(rows, queue_id, known.get(queue_id), gone)
             healed.append(Healed(queue_id, reason, missing))
     reason = reason_of_archive(rows)
     if reason is not None:
@@ -193,10 +245,13 @@ def _damage_of_archive(rows: RowReader) -> str | None:
     return None
 
 
-def _heal_queue(rows: Rows, queue_id: int, fifo: bool | None) -> Missing:
+def _heal_queue(rows: Rows, queue_id: int, fifo: bool | None, gone: Gone) -> Missing:
     readable = ReadableRows(rows)
-    damages = look_through(rows, *queue_range(queue_id)).damages
-    missing = count_missing(readable, queue_id, damages)
+    bounds = queue_range(queue_id)
+    damages = look_through(rows, *bounds).damages
+    missing = count_missing(
+        readable, queue_id, [*damages, *gone.damages(*bounds)], gone.messages(queue_id)
+    )
     derived = Changes()
     for table in _DERIVED:
         derived.delete_range(*table_range(queue_id, table))

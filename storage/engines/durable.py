@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from storage.copies.healed_queue import Healed, heal
+from storage.copies.healed_queue import Healed
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, StoreFailed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
@@ -57,8 +57,13 @@ class RowStore(RowReader, Protocol):
 
     folder: Path
 
+    @property
+    def flushed(self) -> Position:
+        """An Entry up to which the flushed rows hold the log, even if the row of the applied one is
+        damaged."""
+
     def applied(self) -> Position:
-        """The last Entry applied to the rows."""
+        """The last Entry applied to the rows. Raises DamagedRecord."""
 
     def write(self, ops: Ops, applied: Position | None = None) -> None:
         """Apply an Entry's changes and its position to the rows. Raises StoreFailed."""
@@ -66,12 +71,16 @@ class RowStore(RowReader, Protocol):
     def flush(self) -> None:
         """Make all rows durable; for any thread. Raises StoreFailed."""
 
-    def note_damage(self) -> None:
-        """Remember that some rows are unreadable."""
+    @property
+    def needs_healing(self) -> bool:
+        """See `Store.needs_healing`."""
+
+    def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """See `Store.heal`; for any thread. Raises StoreFailed, DamagedRecord."""
 
     def note_files(self) -> None:
-        """Note the live files if a compaction changed them; for any thread. A failure is only
-        logged."""
+        """Let compactions begin, and note the live files if one changed them; for any thread.
+        Called once a shard is loaded. Raises StoreFailed."""
 
     def checkpoint(self, folder: Path) -> None:
         """Make `folder` a database of all rows; for any thread. Raises StoreFailed."""
@@ -227,9 +236,7 @@ class DurableStore(FlushedRows):
         healed: list[Healed] = []
 
         def work() -> None:
-            self._rows.note_damage()
-            healed.extend(heal(self._rows, known))
-            self._rows.flush()
+            healed.extend(self._rows.heal(known))
 
         await self._options.in_thread(work)
         return healed

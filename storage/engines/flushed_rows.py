@@ -46,6 +46,11 @@ class FlushedRows:
         self._noting_files: asyncio.Task[None] | None = None
         self._logger = structlog.get_logger("store").bind(folder=str(self.folder))
 
+    @property
+    def needs_healing(self) -> bool:
+        """See `Store.needs_healing`."""
+        return self._rows.needs_healing
+
     def _release(self, reached: Position | None) -> None:
         """The rows hold all Entries up to this one durably."""
         raise NotImplementedError
@@ -83,6 +88,8 @@ class FlushedRows:
     async def _note_files(self) -> None:
         try:
             await self._options.in_thread(self._rows.note_files)
+        except StoreFailed as error:
+            self._logger.error("live_files_not_noted", error=str(error))
         finally:
             self._noting_files = None
 

@@ -24,6 +24,7 @@ from rocksdict import Rdict
 from storage.engines.folder import sync_folder
 from storage.engines.manifest_log import whole_records
 from storage.engines.sst_file import tail_begin
+from storage.log.entry import BEGINNING, Position
 
 _TRIES = 5
 _FOLDER_MODE = 0o700
@@ -54,6 +55,9 @@ class LiveNote(msgspec.Struct, frozen=True):
     length: int
     crc32: int
     files: list[LiveFile]
+    applied: Position = BEGINNING
+    """An Entry up to which these rows hold the log, for a start that cannot read the row of the
+    applied one."""
 
 
 class LiveFiles:
@@ -66,6 +70,11 @@ class LiveFiles:
         self._copies = copies_of(folder)
         self._noted = read_note(folder)
 
+    @property
+    def applied(self) -> Position:
+        """See `LiveNote.applied`."""
+        return self._noted.applied if self._noted is not None else BEGINNING
+
     def is_outdated(self) -> bool:
         """True if files were added or removed since the note. Two system calls, cheap enough for
         each second."""
@@ -76,8 +85,9 @@ class LiveFiles:
             return True
         return self._noted is None or (manifest, size) != (self._noted.manifest, self._noted.length)
 
-    def note(self, rows: Rdict) -> bool:
-        """Note the live files durably; False if they changed during every attempt.
+    def note(self, rows: Rdict, applied: Position | None = None) -> bool:
+        """Note the live files durably, and the last Entry that they hold if it changed; False if
+        the files changed during every attempt.
 
         Raises OSError, ValueError.
         """
@@ -96,7 +106,8 @@ class LiveFiles:
             return False
         tails = self._copy_tails(present)
         files = [_described(each, tails) for each in live]
-        noted = msgspec.structs.replace(manifest, files=files)
+        applied = applied or self.applied
+        noted = msgspec.structs.replace(manifest, files=files, applied=applied)
         sync_folder(self._copies)
         write_note(self._folder, noted)
         self._noted = noted

@@ -25,6 +25,7 @@ class MemoryStore:
         self.auto_sync = auto_sync
         self.turn_bytes_max = CHANGED_BYTES_MAX
         self.came_back_shorter = False
+        self.needs_healing = False
         self.has_room = True
         self.on_room: Callable[[], object] = bool
         self.rows: dict[bytes, bytes] = {}

@@ -98,18 +98,26 @@ def _closing(rows: RowStore, disk: Disk) -> Iterator[None]:
 
 
 def read_above(
-    applied: Position | None, disk: Disk, folder: Path, answered: Answered | None
+    applied: Position | None,
+    disk: Disk,
+    folder: Path,
+    answered: Answered | None,
+    flushed: Position = BEGINNING,
 ) -> Reading:
     """The log's Entries above `applied`, the last one in the rows. Raises OSError, LogMismatch.
 
-    If that is unknown (None), the whole log is replayed: changes are absolute, so replaying them
-    twice does no harm, and the rows have everything that the log forgot.
+    If that is unknown (None), those above `flushed` are replayed, or without it the whole log:
+    changes are absolute, so replaying them twice does no harm, and the rows have everything that
+    the log forgot.
     """
     if applied is not None:
         return read_log(disk, folder, applied, answered)
-    reading = read_log(disk, folder, BEGINNING, answered)
-    reading.warnings.append("the row of the applied Entry is damaged: the whole log is replayed")
-    reading.lost = [lost for lost in reading.lost if lost.first > 1]
+    reading = read_log(disk, folder, flushed, answered)
+    reading.warnings.append(
+        f"the row of the applied Entry is damaged: the log is replayed from {flushed.index + 1} on"
+    )
+    if flushed == BEGINNING:
+        reading.lost = [lost for lost in reading.lost if lost.first > 1]
     return reading
 
 
@@ -130,13 +138,13 @@ class _Opening:
         """Read the log; losses must be accepted. Raises StoreFailed, OSError, LogMismatch."""
         folder, accepts_loss = log_folder(self.rows.folder), self.options.accepts_loss
         try:
-            reading = read_above(self.applied, self.disk, folder, self._noted(folder))
+            reading = self._read(folder, self._noted(folder))
         except LogMismatch as mismatch:
             if not accepts_loss:
                 raise
             self.log.error("log_set_aside", reason=str(mismatch))
             _set_aside(folder)
-            reading = read_above(self.applied, self.disk, folder, None)
+            reading = self._read(folder, None)
         for warning in reading.warnings:
             self.log.warning("log_damaged", text=warning)
         has_rows = self.applied is not None and self.applied.index > 0
@@ -144,6 +152,9 @@ class _Opening:
             raise StoreFailed(f"the log of {self.rows.folder} is missing: {folder}. {_WAYS_OUT}")
         self._refuse_loss(reading)
         return reading
+
+    def _read(self, folder: Path, answered: Answered | None) -> Reading:
+        return read_above(self.applied, self.disk, folder, answered, self.rows.flushed)
 
     def _noted(self, folder: Path) -> Answered | None:
         if self.options.durability is not Durability.FSYNC:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -78,19 +77,3 @@ def tolerant(options: Options) -> Options:
     """
     options.set_paranoid_checks(False)
     return options
-
-
-def has_unreadable_blocks(folder: Path) -> bool:
-    """True if blocks of this database are known to be damaged: then it is opened with
-    `tolerant`."""
-    return _mark_of(folder).exists()
-
-
-def note_unreadable_blocks(folder: Path) -> None:
-    """Remember the damage, if that can be written."""
-    with suppress(OSError):
-        _mark_of(folder).touch(mode=0o600)
-
-
-def _mark_of(folder: Path) -> Path:
-    return folder.with_name(folder.name + ".unreadable")

@@ -1,6 +1,7 @@
 """Replaces damaged files of a closed database by their copies. See `live_files.py`.
 
-    DATA/shard-0.damaged/    replaced files, and SST files unknown to the restored MANIFEST
+    DATA/shard-0.damaged/    replaced files, SST files unknown to the restored MANIFEST, and those
+                             that `damaged_files.py` takes out
 
 Nothing is removed: a data block of a replaced file may be the only trace of a message.
 """
@@ -129,16 +130,22 @@ class RestoredFiles:
         sync_folder(self._folder)
 
     def _set_aside(self, name: str) -> None:
-        """Move a file to the folder of damaged ones, under a free name."""
-        aside = self._folder.with_name(self._folder.name + ".damaged")
-        aside.mkdir(mode=_FOLDER_MODE, exist_ok=True)
-        target, number = aside / name, 1
-        while target.exists():
-            number += 1
-            target = aside / f"{name}.{number}"
+        """Move a file to the folder of damaged ones."""
         if (self._folder / name).exists():
+            target = place_aside(self._folder, name)
             (self._folder / name).rename(target)
-            sync_folder(aside)
+            sync_folder(target.parent)
+
+
+def place_aside(folder: Path, name: str) -> Path:
+    """A free name for a damaged file of this database, beside it. Raises OSError."""
+    aside = folder.with_name(folder.name + ".damaged")
+    aside.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    target, number = aside / name, 1
+    while target.exists():
+        number += 1
+        target = aside / f"{name}.{number}"
+    return target
 
 
 def _sst_names(folder: Path) -> set[str]:

@@ -8,7 +8,7 @@ releases the interpreter lock, while `write`, `get` and iterators hold it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import structlog
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     Checkpoint,
@@ -28,17 +29,31 @@ from rocksdict import (
     WriteOptions,
 )
 
+from storage.copies.healed_queue import Gone, Healed, heal
+from storage.engines.damaged_files import (
+    bounds_of,
+    contributions,
+    keys_among,
+    levels_of,
+    linked_without,
+    lost_keys,
+    take_out,
+    unreadable_stretches,
+)
 from storage.engines.folder import sync_folder
 from storage.engines.live_files import LiveFiles
-from storage.engines.readable import (
-    has_unreadable_blocks,
-    is_damage,
-    note_unreadable_blocks,
-    open_readable,
-    tolerant,
-    ways_out,
-)
+from storage.engines.readable import is_damage, open_readable, tolerant, ways_out
 from storage.engines.store import StoreFailed
+from storage.engines.unreadable import (
+    Block,
+    Unreadable,
+    blocks_named,
+    forget_unreadable,
+    has_unreadable_blocks,
+    note_unreadable_blocks,
+    read_unreadable,
+    write_unreadable,
+)
 from storage.log.entry import BEGINNING, Position
 from storage.rows.changes import Ops
 from storage.rows.codec import AppliedRow, decode_row, encode_row
@@ -65,13 +80,15 @@ class RocksReader:
         """`named` gives the text of an error."""
         self._rows = rows
         self._named = named
+        self.blocks: set[Block] = set()
+        """Unreadable blocks that reads have met."""
 
     def get(self, key: bytes) -> bytes | None:
         """See `RowReader.get`."""
         try:
             return cast("bytes | None", self._rows.get(key))
         except Exception as error:  # a bare exception with a text
-            raise DamagedRecord(key, f"it cannot be read: {self._named(error)}") from error
+            raise self._damage(key, "it cannot be read", error) from error
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """See `RowReader.get_many`."""
@@ -88,7 +105,11 @@ class RocksReader:
                 self.get(key)
             except DamagedRecord as damage:
                 return damage
-        return DamagedRecord(keys[0], f"it or a neighbour cannot be read: {self._named(error)}")
+        return self._damage(keys[0], "it or a neighbour cannot be read", error)
+
+    def _damage(self, key: bytes, text: str, error: Exception) -> DamagedRecord:
+        self.blocks |= blocks_named(str(error))
+        return DamagedRecord(key, f"{text}: {self._named(error)}")
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See `RowReader.scan`. An iterator that meets an unreadable block just ends: its status
@@ -103,7 +124,7 @@ class RocksReader:
         try:
             rows.status()
         except Exception as error:  # a bare exception with a text
-            raise DamagedRecord(begin, f"a block cannot be read: {self._named(error)}") from error
+            raise self._damage(begin, "a block cannot be read", error) from error
 
 
 class RocksRows(RocksReader):
@@ -121,8 +142,14 @@ class RocksRows(RocksReader):
         self._write_options = WriteOptions()
         # A property, although the stub declares a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
+        self._is_compacting = False
+        """False until a shard is loaded: a compaction that met damage would end all writes, and
+        the replayed log would be lost with RocksDB's memory."""
+        options = _quiet(rocks_options())
+        if has_unreadable_blocks(folder):
+            options = tolerant(options)
         try:
-            rows, self.restored = open_readable(folder, partial(_opened, folder))
+            rows, self.restored = open_readable(folder, partial(_opened, folder, options))
             """`restored`: damaged files that were replaced by their copies."""
         except StoreFailed as error:
             if is_damage(error):
@@ -133,6 +160,8 @@ class RocksRows(RocksReader):
         if self.restored:
             self._log.error("damaged_files_replaced", files=self.restored)
         self._live_files = LiveFiles(folder)
+        self.flushed = self._reached() or self._live_files.applied
+        """An Entry up to which the flushed rows hold the log."""
         self._note()
 
     # -- write -------------------------------------------------------------------------------------
@@ -160,12 +189,81 @@ class RocksRows(RocksReader):
         except Exception as error:
             failure = _renamed("cannot write", error)
             if is_damage(failure):  # a compaction met a block that cannot be read
-                self.note_damage()
+                note_unreadable_blocks(self.folder, str(error))
             raise failure from error
 
-    def note_damage(self) -> None:
-        """See `readable.tolerant`: the next open tolerates unreadable blocks."""
-        note_unreadable_blocks(self.folder)
+    # -- damage ------------------------------------------------------------------------------------
+
+    @property
+    def needs_healing(self) -> bool:
+        """See `Store.needs_healing`."""
+        return has_unreadable_blocks(self.folder)
+
+    def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """See `Store.heal`. Blocks. Raises StoreFailed, DamagedRecord."""
+        with _foreign_errors("cannot heal"):
+            noted = read_unreadable(self.folder)
+            while files := self._damaged_files(noted):
+                try:
+                    self._take_out(noted)
+                except DamagedRecord:
+                    if self._damaged_files(noted).keys() == files.keys():
+                        raise
+            healed = heal(self, known, Gone(noted.stretches, noted.lost))
+            self.flush()
+            forget_unreadable(self.folder)
+        return healed
+
+    def _damaged_files(self, noted: Unreadable) -> dict[str, int]:
+        """Known damaged files with their levels."""
+        return levels_of(self._rows, {*noted.files, *(block.file for block in self.blocks)})
+
+    def _take_out(self, noted: Unreadable) -> None:
+        """Take the damaged files out of the database, see `damaged_files.py`. Raises DamagedRecord
+        if others turn out to be damaged, too."""
+        assert not self._is_compacting, "a compaction would meet the damage, and move files"
+        files = self._damaged_files(noted)
+        bounds = bounds_of(self._rows, files)
+        noted.files = sorted({*noted.files, *files})
+        noted.stretches = sorted({*noted.stretches, *unreadable_stretches(self, *bounds)})
+        self.flush()
+        self._write_contributions(files, bounds, noted)
+        self.flush()
+        self._rows.close()
+        take_out(self.folder, files)
+        self._rows = _opened(self.folder, _quiet(rocks_options()))
+        self._note()
+        self.blocks.clear()
+        self._log.error("damaged_files_taken_out", files=[*files], rows_lost=len(noted.lost))
+
+    def _write_contributions(
+        self, files: dict[str, int], bounds: tuple[bytes, bytes], noted: Unreadable
+    ) -> None:
+        shown: set[bytes] = set()
+        for kept in files if len(files) > 1 else ():
+            with self._view_without(files.keys() - {kept}) as view:
+                shown |= keys_among(view, noted.stretches)
+        with self._view_without(files.keys()) as view:
+            shown |= keys_among(view, noted.stretches)
+            lost = lost_keys(self, self.folder, self.blocks, shown)
+            noted.lost = sorted({*noted.lost, *lost})
+            write_unreadable(self.folder, noted)
+            for changes in contributions(
+                self, view, *bounds, stretches=noted.stretches, shown=shown
+            ):
+                self.write(changes.ops)
+
+    @contextmanager
+    def _view_without(self, names: Iterable[str]) -> Iterator[RocksReader]:
+        """The flushed rows without those of some files."""
+        with linked_without(self.folder, levels_of(self._rows, names)) as links:
+            rows = Rdict(str(links), rocks_options(), access_type=AccessType.read_only(False))
+            view = RocksReader(rows)
+            view.blocks = self.blocks
+            try:
+                yield view
+            finally:
+                rows.close()
 
     # -- copy --------------------------------------------------------------------------------------
 
@@ -177,12 +275,23 @@ class RocksRows(RocksReader):
         """
         with self._copying, _foreign_errors("cannot flush"):
             self._check_open()
+            reached = self._reached()
             self._rows.flush(True)
+            self.flushed = reached or self.flushed
             self._note()
 
+    def _reached(self) -> Position | None:
+        with suppress(DamagedRecord):
+            return self.applied()
+        return None
+
     def note_files(self) -> None:
-        """Note the live files if a compaction changed them; for any thread."""
+        """Let compactions begin, and note the live files if one changed them; for any thread."""
         with self._copying:
+            if self._is_open and not self._is_compacting:
+                self._is_compacting = True
+                with _foreign_errors("cannot compact"):
+                    self._rows.set_options({"disable_auto_compactions": "false"})
             if self._is_open and self._live_files.is_outdated():
                 self._note()
 
@@ -190,7 +299,7 @@ class RocksRows(RocksReader):
         """Without a note, as on a disk without hard links, damaged files have no copies; rows are
         as safe."""
         try:
-            self._live_files.note(self._rows)
+            self._live_files.note(self._rows, self.flushed)
         except (OSError, ValueError) as error:
             self._log.error("live_files_not_noted", error=str(error))
 
@@ -227,11 +336,14 @@ class RocksRows(RocksReader):
             self._copying.release()
 
 
-def _opened(folder: Path) -> Rdict:
+def _quiet(options: Options) -> Options:
+    options.set_disable_auto_compactions(True)
+    return options
+
+
+def _opened(folder: Path, options: Options) -> Rdict:
     with _foreign_errors(f"cannot open {folder}"):
         try:
-            is_known = has_unreadable_blocks(folder)
-            options = tolerant(rocks_options()) if is_known else rocks_options()
             # Set again, since a folder keeps the options with which its rows were made.
             rows = Rdict(str(folder), options, {"default": options})
         except Exception as error:
@@ -289,7 +401,7 @@ def _foreign_errors(what: str) -> Iterator[None]:
     """Rename RocksDB's errors, which are bare exceptions with a text."""
     try:
         yield
-    except StoreFailed:
+    except (StoreFailed, DamagedRecord):
         raise
     except Exception as error:
         raise _renamed(what, error) from error

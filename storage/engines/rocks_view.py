@@ -16,7 +16,7 @@ from pathlib import Path
 from rocksdict import AccessType, Rdict
 
 from storage.engines.durable import log_folder
-from storage.engines.live_files import link_copies
+from storage.engines.live_files import link_copies, read_note
 from storage.engines.opening import read_above
 from storage.engines.readable import open_readable
 from storage.engines.rocks import RocksReader, applied_of, rocks_options
@@ -94,7 +94,9 @@ class RocksView:
             applied: Position | None = applied_of(self._reader)
         except DamagedRecord:
             applied = None
-        return read_above(applied, disk, folder, answered)
+        noted = read_note(self._folder)
+        flushed = BEGINNING if noted is None else noted.applied
+        return read_above(applied, disk, folder, answered, flushed)
 
     def _replayed(self) -> Changes:
         """The changes of the log's Entries. Raises OSError if the service reused a segment

@@ -55,9 +55,13 @@ class Store(RowReader, Protocol):
     def apply(self, changes: Changes) -> None:
         """Apply the oldest committed Entry's changes to the rows. Raises StoreFailed."""
 
+    @property
+    def needs_healing(self) -> bool:
+        """True if blocks are known to be unreadable: then rows may be missing until `heal`."""
+
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
-        """Rebuild damaged queues before they are loaded, see `healed_queue.heal`. Nothing may be
-        under way."""
+        """Remove unreadable blocks and rebuild damaged queues before they are loaded, see
+        `healed_queue.heal`. Nothing may be under way. Raises StoreFailed, DamagedRecord."""
 
     async def close(self) -> None:
         """Make everything durable and release the disk. Nothing may be under way. Raises

@@ -141,6 +141,7 @@ def test_store_that_met_a_damaged_block_goes_on_after_it_is_opened_again(damaged
 
 
 def _write_until_compacted(rows: RocksRows) -> None:
+    rows.note_files()  # compactions begin
     for first in range(_COMPACTED_FROM + 1):
         rows.write([part for n in range(first, COUNT, 7) for part in (key(n), b"new")])
         rows.flush()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
+from storage.copies.healed_queue import Healed, heal
 from storage.engines.store import StoreFailed
 from storage.log import BEGINNING, Position
 from storage.rows.changes import Ops
@@ -32,6 +33,7 @@ class SimulatedRows:
 
     def __init__(self, folder: Path, files: RowFiles, random: Random) -> None:
         self.folder = folder
+        self.flushed = BEGINNING
         self.on_write: Callable[[Position], None] = _ignore
         """Called with the place of each Entry whose changes come into the rows."""
         self._files = files
@@ -67,8 +69,16 @@ class SimulatedRows:
         self._keep(len(self._unflushed))
         self._files.flushes += 1
 
-    def note_damage(self) -> None:
-        """Do nothing: no row here is damaged."""
+    @property
+    def needs_healing(self) -> bool:
+        """See `RowStore.needs_healing`: no row here is damaged."""
+        return False
+
+    def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """See `RowStore.heal`."""
+        healed = heal(self, known)
+        self.flush()
+        return healed
 
     def note_files(self) -> None:
         """There are no files."""
