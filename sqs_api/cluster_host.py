@@ -92,11 +92,13 @@ class ClusterHost:
         leaders = self._root.below("leaders/")
         self.leaders = LeaderView(leaders, cluster.shards)
         await self.leaders.begin()
+        keys = ShardKeys(leaders, lease)
+        self._opened.push_async_callback(keys.close)
         self._open_transport(cluster)
         stores = self.stores = ReplicatedStores(
             member.host,
             ShardMessages(self._transport),
-            leadership_of=ShardKeys(leaders, lease).of_shard,
+            leadership_of=keys.of_shard,
             log_id_of=cluster.log_ids.__getitem__,
             peers=lambda: list(self.membership.peers),
             options=options,

@@ -28,6 +28,8 @@ from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.shards.router import Router
 from cluster.shards.shard import CatalogOlder
 from sqs_api.admin.admission import AdminSide
+from sqs_api.admin.cluster_pages import NO_CLUSTER
+from sqs_api.admin.pages import Answer
 from sqs_api.archiving.service import LakeRefused, archive_limits
 from sqs_api.cluster_host import ClusterHost
 from sqs_api.gateway.audit import AuditUnusable
@@ -36,6 +38,7 @@ from sqs_api.http.tls import TlsUnusable
 from sqs_api.owner import Owner
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import Settings, Switch
+from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.settings.membership import member_settings
 from sqs_api.worker import OwnStores, Stores, Worker
@@ -203,7 +206,7 @@ class Node:
 
     async def _open_catalog(self) -> Coordination:
         if self._host is not None:
-            return self._host.coordination("catalog/")
+            return self._host.coordination(CATALOG_PREFIX)
         return await SqliteCoordination.open(self._settings.data / CATALOG_FILE)
 
     async def _connect(self) -> None:
@@ -225,10 +228,7 @@ class Node:
             verifier=worker.verifier,
             audit=self.owner.audit,
         )
-        answers = self.owner.answers()
-        if self._host is not None:
-            answers |= self._host.answers()
-        pages = self._admin.pages(worker.metrics, self._is_ready, answers)
+        pages = self._admin.pages(worker.metrics, self._is_ready, self.answers())
         try:
             address = await worker.listen(pages)
         except OSError as error:
@@ -238,6 +238,11 @@ class Node:
             ) from error
         self._admin.leave_note(address, worker.transport.admin_address)
         return address
+
+    def answers(self) -> dict[str, Answer]:
+        """The administrative pages, by action."""
+        of_the_cluster = NO_CLUSTER if self._host is None else self._host.answers()
+        return {**self.owner.answers(), **of_the_cluster}
 
     def _is_ready(self) -> bool:
         return self._ready and self.worker.router.ready

@@ -1,4 +1,4 @@
-"""Pages about the cluster; a single host has none of them.
+"""Pages about the cluster.
 
 GET  /_holdfast/cluster           its hosts and shards, see `cluster/members/status.py`
 POST /_holdfast/cluster/drain     {"host", "drained"}: the host is to lead nothing, or may again
@@ -7,7 +7,7 @@ POST /_holdfast/cluster/remove    {"host"}: its copies do not count any more
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from functools import partial
 
 import msgspec
@@ -29,6 +29,16 @@ class _Drained(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Removed(msgspec.Struct, forbid_unknown_fields=True):
     host: str
+
+
+async def _no_cluster(sent: AdminRequest) -> web.Response:
+    return error_page(409, "this host is not a member of a cluster")
+
+
+NO_CLUSTER: Mapping[str, Answer] = dict.fromkeys(
+    (READ_CLUSTER, DRAIN_HOST, REMOVE_HOST), _no_cluster
+)
+"""The answers of a single host."""
 
 
 def cluster_answers(status: StatusPage, members: Coordination) -> dict[str, Answer]:
