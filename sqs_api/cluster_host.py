@@ -7,7 +7,7 @@ connect   with the other hosts, once the shards are open
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib import metadata
@@ -59,6 +59,7 @@ class ClusterHost:
         settings: Settings,
         member: MemberSettings,
         *,
+        on_removed: Callable[[], object],
         clock: Clock,
         entropy: Entropy,
         opened: AsyncExitStack,
@@ -66,6 +67,7 @@ class ClusterHost:
         """`opened` closes everything opened here, last first. Raises MembershipRefused."""
         self._settings = settings
         self._member = member
+        self._on_removed = on_removed
         self._clock = clock
         self._entropy = entropy
         self._opened = opened
@@ -133,6 +135,7 @@ class ClusterHost:
             save=partial(save_identity, data),
             replica_ids=partial(self._replica_ids, folders),
         )
+        self.membership.on_removed = self._on_removed
         self._opened.push_async_callback(self.membership.close)
         return await self.membership.join()
 

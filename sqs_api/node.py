@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -74,14 +74,20 @@ class NodeRefused(Exception):
     """The node cannot start; the text says why in one line."""
 
 
+def _nothing() -> None:
+    """The default: nobody removes a single host."""
+
+
 class Node:
     """The running service."""
 
     owner: Owner
     worker: Worker
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, on_removed: Callable[[], object] = _nothing) -> None:
+        """`on_removed` is called when the cluster has removed this host, which is to stop then."""
         self._settings = settings
+        self._on_removed = on_removed
         self._clock_leaps = 0
         self._clock = SystemClock()  # the shards' clocks report leaps
         self._entropy = SystemEntropy()
@@ -197,6 +203,7 @@ class Node:
         self._host = ClusterHost(
             settings,
             member,
+            on_removed=self._on_removed,
             clock=self._clock,
             entropy=self._entropy,
             opened=self._opened,

@@ -170,6 +170,7 @@ class Owner:
             store_of=store_of,
             clock=self._clock,
             version=metadata.version("holdfast"),
+            is_of_cluster=settings.etcd is not None,
         )
         self.lake = None
         if settings.lake is not None:

@@ -31,8 +31,10 @@ class Backups:
         store_of: Callable[[int], FlushedRows],
         clock: Clock,
         version: str,
+        is_of_cluster: bool = False,
     ) -> None:
         """`store_of` gives the store that a shard uses now."""
+        self._is_of_cluster = is_of_cluster
         self._data = data
         self._shards = shards
         self._catalog = catalog
@@ -54,6 +56,10 @@ class Backups:
 
         Raises BackupRefused, with nothing left there.
         """
+        if self._is_of_cluster:
+            raise BackupRefused(
+                "a host of a cluster cannot be backed up: queues, users and keys lie in etcd"
+            )
         if self.is_running or self._is_stopping:
             raise BackupRefused("another backup is being made, or the service stops")
         self._task = asyncio.create_task(self._make(target, with_master_key))

@@ -121,8 +121,8 @@ async def _serve(settings: Settings) -> int:
     from sqs_api.admin.service_note import local_url
     from sqs_api.node import Node, NodeRefused
 
-    node = Node(settings)
     stopping = asyncio.Event()
+    node = Node(settings, on_removed=stopping.set)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
