@@ -59,7 +59,7 @@ class ClusterHost:
         settings: Settings,
         member: MemberSettings,
         *,
-        on_removed: Callable[[], object],
+        on_removed: Callable[[], None],
         clock: Clock,
         entropy: Entropy,
         opened: AsyncExitStack,

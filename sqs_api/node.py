@@ -84,7 +84,7 @@ class Node:
     owner: Owner
     worker: Worker
 
-    def __init__(self, settings: Settings, on_removed: Callable[[], object] = _nothing) -> None:
+    def __init__(self, settings: Settings, on_removed: Callable[[], None] = _nothing) -> None:
         """`on_removed` is called when the cluster has removed this host, which is to stop then."""
         self._settings = settings
         self._on_removed = on_removed
