@@ -14,8 +14,10 @@ import pytest
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.checks.consistency import check_queue
+from storage.engines import rocks
 from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
+from storage.engines.store import StoreFailed
 from storage.engines.unreadable import has_unreadable_blocks
 from storage.tests.on_disk import rows_of
 from visibility.contract.errors import QueueError
@@ -169,13 +171,31 @@ FLIPS: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.parametrize("step", ["contributions", "take_out", "heal", "forget_unreadable"])
+async def test_a_start_that_ends_at_any_step_is_repeated_by_the_next(
+    folder: Path, made: tuple[Path, Counter[str]], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FLIPS["first block"](folder)
+
+    def end(*_: object, **__: object) -> None:
+        raise OSError(5, "the power fails")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rocks, step, end)
+        with pytest.raises(StoreFailed, match="the power fails"):
+            await Served(folder).shard.start(COUNT)
+    await _check(folder, made[1])
+
+
 @pytest.mark.parametrize("damage", FLIPS)
 async def test_a_damaged_block_prevents_no_start_and_is_gone_afterwards(
     folder: Path, made: tuple[Path, Counter[str]], damage: str
 ) -> None:
-    sent = made[1]
     FLIPS[damage](folder)
+    await _check(folder, made[1])
 
+
+async def _check(folder: Path, sent: Counter[str]) -> None:
     async with Served(folder) as served:
         assert not has_unreadable_blocks(folder)
     async with Served(folder) as served:
