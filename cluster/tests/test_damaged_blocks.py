@@ -6,21 +6,18 @@ import asyncio
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from cluster.shards.shard import Shard
-from cluster.tests.virtual_time import CountingEntropy, LoopClock
+from cluster.tests import test_healing as healing
 from storage.checks.consistency import check_queue
-from storage.engines.durable import DurableStore
-from storage.engines.opening import open_store
+from storage.engines import rocks
+from storage.engines.store import StoreFailed
 from storage.engines.unreadable import has_unreadable_blocks
 from storage.tests.on_disk import rows_of
-from visibility.contract.errors import QueueError
-from visibility.contract.model import QueueDefinition, Receipt, Request
-from visibility.contract.outcomes import Answer, Deliveries
+from visibility.contract.model import QueueDefinition, Receipt
+from visibility.contract.outcomes import Deliveries
 from visibility.state.state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
@@ -37,17 +34,11 @@ QUEUES = [
 DEFINITIONS = KnownQueues(*QUEUES)
 
 
-class Served:
-    """A shard on a real folder."""
+class Served(healing.Served):
+    """A shard of these queues on a real folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.shard = Shard(
-            0,
-            open_store=partial(_opened, folder),
-            clock=LoopClock(),
-            entropy=CountingEntropy(),
-            definitions=DEFINITIONS,
-        )
+        super().__init__(folder, DEFINITIONS)
 
     async def __aenter__(self) -> Served:
         await self.shard.start(COUNT)
@@ -55,13 +46,6 @@ class Served:
 
     async def __aexit__(self, *_: object) -> None:
         await self.shard.stop()
-
-    async def ask(self, request: Request) -> Answer:
-        future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
-        self.shard.submit(request, future.set_result)
-        answer = await asyncio.wait_for(future, 60)
-        assert not isinstance(answer, QueueError), answer.message
-        return answer
 
     async def received(self, queue: QueueDefinition, timeout_s: int = 60) -> Deliveries:
         answer = await self.ask(prepared.receive(queue, 10, timeout_s=timeout_s))
@@ -89,10 +73,6 @@ class Served:
 
     def quarantined(self) -> int:
         return sum(queue.quarantined.messages for queue in self.states())
-
-
-async def _opened(folder: Path) -> DurableStore:
-    return await asyncio.to_thread(open_store, folder)
 
 
 async def fill(served: Served, first: int) -> None:
@@ -169,13 +149,31 @@ FLIPS: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.parametrize("step", ["contributions", "take_out", "heal", "forget_unreadable"])
+async def test_a_start_that_ends_at_any_step_is_repeated_by_the_next(
+    folder: Path, made: tuple[Path, Counter[str]], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FLIPS["first block"](folder)
+
+    def end(*_: object, **__: object) -> None:
+        raise OSError(5, "the power fails")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rocks, step, end)
+        with pytest.raises(StoreFailed, match="the power fails"):
+            await Served(folder).shard.start(COUNT)
+    await _check(folder, made[1])
+
+
 @pytest.mark.parametrize("damage", FLIPS)
 async def test_a_damaged_block_prevents_no_start_and_is_gone_afterwards(
     folder: Path, made: tuple[Path, Counter[str]], damage: str
 ) -> None:
-    sent = made[1]
     FLIPS[damage](folder)
+    await _check(folder, made[1])
 
+
+async def _check(folder: Path, sent: Counter[str]) -> None:
     async with Served(folder) as served:
         assert not has_unreadable_blocks(folder)
     async with Served(folder) as served:

@@ -44,13 +44,13 @@ RUBBISH = b"\x01rubbish"
 class Served:
     """A shard on a real folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, definitions: KnownQueues = QUEUES) -> None:
         self.shard = Shard(
             0,
             open_store=partial(_opened, folder),
             clock=LoopClock(),
             entropy=CountingEntropy(),
-            definitions=QUEUES,
+            definitions=definitions,
         )
 
     async def ask(self, request: Request) -> Answer:

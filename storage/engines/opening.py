@@ -214,7 +214,7 @@ def _is_long(reading: Reading, options: StoreOptions) -> bool:
     Each start begins a segment: without this, a service that crashes soon after every start would
     fill the disk with nearly empty ones.
     """
-    live = [run for run in reading.runs if run.last.index > reading.applied.index]
+    live = reading.runs_above(reading.applied.index)
     return sum(run.segment.size for run in live) >= options.flush_bytes
 
 

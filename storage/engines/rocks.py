@@ -8,11 +8,11 @@ releases the interpreter lock, while `write`, `get` and iterators hold it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import structlog
 from rocksdict import (
@@ -24,7 +24,6 @@ from rocksdict import (
     DBRecoveryMode,
     Options,
     Rdict,
-    ReadOptions,
     WriteBatch,
     WriteOptions,
 )
@@ -43,11 +42,10 @@ from storage.engines.damaged_files import (
 from storage.engines.folder import sync_folder
 from storage.engines.live_files import LiveFiles
 from storage.engines.readable import is_damage, open_readable, tolerant, ways_out
+from storage.engines.rocks_reader import RocksReader
 from storage.engines.store import StoreFailed
 from storage.engines.unreadable import (
-    Block,
     Unreadable,
-    blocks_named,
     forget_unreadable,
     has_unreadable_blocks,
     note_unreadable_blocks,
@@ -69,62 +67,6 @@ _CACHE_BYTES = 96 << 20
 _BUFFER_BYTES = 192 << 20
 """RocksDB's write buffer: larger than the log before a flush, so that only we flush."""
 _BUFFERS = 3
-_MANY = 4
-"""Number of keys from which one call for all is cheaper than one for each."""
-
-
-class RocksReader:
-    """Reads rows of a database, and names the damaged ones."""
-
-    def __init__(self, rows: Rdict, named: Callable[[Exception], str] = str) -> None:
-        """`named` gives the text of an error."""
-        self._rows = rows
-        self._named = named
-        self.blocks: set[Block] = set()
-        """Unreadable blocks that reads have met."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """See `RowReader.get`."""
-        try:
-            return cast("bytes | None", self._rows.get(key))
-        except Exception as error:  # a bare exception with a text
-            raise self._damage(key, "it cannot be read", error) from error
-
-    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """See `RowReader.get_many`."""
-        if len(keys) < _MANY:
-            return [self.get(key) for key in keys]
-        try:
-            return cast("list[bytes | None]", self._rows.get(cast("list[Any]", keys)))
-        except Exception as error:  # a bare exception with a text that names no key
-            raise self._damage_among(keys, error) from error
-
-    def _damage_among(self, keys: list[bytes], error: Exception) -> DamagedRecord:
-        for key in keys:
-            try:
-                self.get(key)
-            except DamagedRecord as damage:
-                return damage
-        return self._damage(keys[0], "it or a neighbour cannot be read", error)
-
-    def _damage(self, key: bytes, text: str, error: Exception) -> DamagedRecord:
-        self.blocks |= blocks_named(str(error))
-        return DamagedRecord(key, f"{text}: {self._named(error)}")
-
-    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `RowReader.scan`. An iterator that meets an unreadable block just ends: its status
-        tells."""
-        options = ReadOptions()
-        options.set_iterate_upper_bound(end)
-        rows = self._rows.iter(options)
-        rows.seek(begin)
-        while rows.valid():
-            yield cast("bytes", rows.key()), cast("bytes", rows.value())
-            rows.next()
-        try:
-            rows.status()
-        except Exception as error:  # a bare exception with a text
-            raise self._damage(begin, "a block cannot be read", error) from error
 
 
 class RocksRows(RocksReader):

@@ -19,7 +19,8 @@ from storage.engines.durable import log_folder
 from storage.engines.live_files import link_copies, read_note
 from storage.engines.opening import read_above
 from storage.engines.readable import open_readable
-from storage.engines.rocks import RocksReader, applied_of, rocks_options
+from storage.engines.rocks import applied_of, rocks_options
+from storage.engines.rocks_reader import RocksReader
 from storage.engines.store import StoreFailed
 from storage.log import (
     BEGINNING,

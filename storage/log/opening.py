@@ -121,7 +121,7 @@ def _open_segments(
     reading: Reading, applied: Position, *, is_replica: bool
 ) -> tuple[list[Segment], list[Segment]]:
     """Open all files: first those with Entries that the rows lack, in order; second the others."""
-    runs = {run.segment.name: run for run in reading.runs if run.last.index > applied.index}
+    runs = {run.segment.name: run for run in reading.runs_above(applied.index)}
     needed, free = [], []
     for found in reading.segments:
         handle = reading.disk.open(reading.folder / found.name)

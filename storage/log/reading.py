@@ -61,6 +61,10 @@ class Reading:
     segments: list[Found] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
 
+    def runs_above(self, index: int) -> list[Run]:
+        """The runs with Entries above this index."""
+        return [run for run in self.runs if run.last.index > index]
+
     def entries(self) -> Iterator[Entry]:
         """The Entries to apply, in order, also those behind a loss. Raises OSError.
 
@@ -82,9 +86,7 @@ class Reading:
 
     def _entries_above(self, index: int) -> Iterator[Entry]:
         seed = crc32(self.log_id)
-        for run in self.runs:
-            if run.last.index <= index:
-                continue
+        for run in self.runs_above(index):
             data = read_segment(self.disk, self.folder, run.segment.name)
             offset = run.begin
             while offset < run.end:

@@ -42,7 +42,6 @@ def quarantine(
         if not queue.fifo or place.group in queue.quarantined.groups:
             raise error
         return _blocking(state, queue, [], [], {place.group}, now_ms)
-    records: list[Quarantined] = []
     leases: list[Lease] = []
     if place.is_delayed:
         records = _delayed(state, queue, now_ms)

@@ -1,0 +1,68 @@
+"""RocksReader: reads rows of a RocksDB database, and names the damaged ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from rocksdict import Rdict, ReadOptions
+
+from storage.engines.unreadable import Block, blocks_named
+from visibility.state.rows import DamagedRecord
+
+_MANY = 4
+"""Number of keys from which one call for all is cheaper than one for each."""
+
+
+class RocksReader:
+    """Reads rows of a database, and names the damaged ones."""
+
+    def __init__(self, rows: Rdict, named: Callable[[Exception], str] = str) -> None:
+        """`named` gives the text of an error."""
+        self._rows = rows
+        self._named = named
+        self.blocks: set[Block] = set()
+        """Unreadable blocks that reads have met."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `RowReader.get`."""
+        try:
+            return cast("bytes | None", self._rows.get(key))
+        except Exception as error:  # a bare exception with a text
+            raise self._damage(key, "it cannot be read", error) from error
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """See `RowReader.get_many`."""
+        if len(keys) < _MANY:
+            return [self.get(key) for key in keys]
+        try:
+            return cast("list[bytes | None]", self._rows.get(cast("list[Any]", keys)))
+        except Exception as error:  # a bare exception with a text that names no key
+            raise self._damage_among(keys, error) from error
+
+    def _damage_among(self, keys: list[bytes], error: Exception) -> DamagedRecord:
+        for key in keys:
+            try:
+                self.get(key)
+            except DamagedRecord as damage:
+                return damage
+        return self._damage(keys[0], "it or a neighbour cannot be read", error)
+
+    def _damage(self, key: bytes, text: str, error: Exception) -> DamagedRecord:
+        self.blocks |= blocks_named(str(error))
+        return DamagedRecord(key, f"{text}: {self._named(error)}")
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See `RowReader.scan`. An iterator that meets an unreadable block just ends: its status
+        tells."""
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        rows = self._rows.iter(options)
+        rows.seek(begin)
+        while rows.valid():
+            yield cast("bytes", rows.key()), cast("bytes", rows.value())
+            rows.next()
+        try:
+            rows.status()
+        except Exception as error:  # a bare exception with a text
+            raise self._damage(begin, "a block cannot be read", error) from error
