@@ -34,8 +34,9 @@ class Watched:
             self.pids.append(self.child.pid)
 
     async def begun(self, times: int) -> None:
-        """Wait until the program has begun so often."""
-        await until(lambda: self.log.exists() and self.log.read_text().count("begun") >= times)
+        """Wait until the program has begun for this time, and its process is known."""
+        await until(lambda: len(self.pids) >= times)
+        await until(lambda: self.log.read_text().count("begun") >= times)
 
 
 async def until(is_so: Callable[[], bool]) -> None:
