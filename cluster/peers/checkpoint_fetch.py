@@ -35,6 +35,7 @@ from cluster.peers.checkpoint_messages import (
 from cluster.peers.outcomes import NotSent, Outcome, Reason, Refused
 from cluster.peers.settings import Channel, CheckpointSettings
 from cluster.peers.transport import Transport
+from cluster.shards.clock import Entropy
 from storage.checks.scrub import InThread
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import MARK_FILE, Replaced, drop_incoming, make_incoming
@@ -118,11 +119,10 @@ class CheckpointFetch:
         files: CheckpointFiles,
         in_thread: InThread,
         monotonic_s: Callable[[], float],
-        pause: Pause,
+        entropy: Entropy,
         settings: CheckpointSettings,
     ) -> None:
-        """`check_rows` reads all rows of a folder: see `check_rows_of`. `pause` is that between two
-        rounds of all hosts."""
+        """`check_rows` reads all rows of a folder: see `check_rows_of`."""
         self._wanted = wanted
         self._at_least = wanted.at_least
         self._hosts = hosts
@@ -131,7 +131,7 @@ class CheckpointFetch:
         self._files = files
         self._in_thread = in_thread
         self._monotonic_s = monotonic_s
-        self._pause = pause
+        self._pause = Pause(settings.retry_s, settings.retry_max_s, entropy)
         self._settings = settings
         self._log = structlog.get_logger("checkpoints").bind(shard=wanted.shard)
 

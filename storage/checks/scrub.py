@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
+import structlog
+
 from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position
@@ -115,6 +117,7 @@ class Scrub:
         self._pace = pace
         self._in_thread = in_thread
         self._times = times or ScrubTimes()
+        self._logger = structlog.get_logger("scrub")
         self.passes = 0
         """Passes that were finished."""
 
@@ -142,9 +145,11 @@ class Scrub:
                 rows.close()
         except DamagedRecord as error:
             self._on_damage(ScrubDamage("rows", error.reason))
-        except StoreFailed as error:
-            if is_damage(error):
+        except (StoreFailed, OSError) as error:
+            if isinstance(error, StoreFailed) and is_damage(error):
                 self._on_damage(ScrubDamage("rows", str(error)))
+            else:  # no space for links, or files that changed all the time
+                self._logger.warning("rows_not_scrubbed", error=str(error))
 
     async def _scrub_log(self, log: ScrubbedLog) -> None:
         index = log.start.index + 1

@@ -88,9 +88,9 @@ def _open_links(links: Path) -> Rdict:
     try:
         return _read_only(links, options)
     except Exception as error:  # a bare exception with a text
-        if "nvalid argument" not in str(error):
-            raise
-    return _read_only(links, rocks_options())  # a file system without direct reads
+        if "nvalid argument" in str(error):  # a file system without direct reads
+            return _read_only(links, rocks_options())
+        raise
 
 
 def _read_only(links: Path, options: Options) -> Rdict:

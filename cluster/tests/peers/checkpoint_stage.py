@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from cluster.peers.breaker import Pause
 from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
 from cluster.peers.checkpoint_messages import Begin, Read, Request
 from cluster.peers.checkpoints import Checkpoints
@@ -203,7 +202,7 @@ class CheckpointHost:
             files=self.files,
             in_thread=self._in_thread,
             monotonic_s=loop_s,
-            pause=Pause(1.0, 8.0, CountingEntropy()),
+            entropy=CountingEntropy(),
             settings=CHECKPOINTS,
         )
 

@@ -13,13 +13,14 @@ from cluster.tests.peers.checkpoint_stage import (
     CHECKPOINTS,
     CHUNK,
     LOG_ID,
+    SourceShard,
     hosts,
     loop_s,
     rows_of,
 )
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import pass_time
-from storage.copies.replaced_rows import incoming_of
+from storage.copies.replaced_rows import incoming_of, replace_rows
 from storage.log import Position
 
 
@@ -43,6 +44,29 @@ async def test_the_rows_are_those_of_the_source_at_its_position(tmp_path: Path) 
         assert a.fetched(replaced) == before
         assert shard.applied_index() == 25
         assert not b.outgoing()
+
+
+@virtual
+async def test_the_rows_take_the_place_of_the_own_ones_and_change_from_there(
+    tmp_path: Path,
+) -> None:
+    async with hosts(tmp_path) as (a, b, _):
+        source = b.open(10)
+        own = SourceShard(a.folder)
+        own.write(3)
+        own.rows.flush()
+        replaced = await a.fetch("b", at_least=3).run()
+        own.rows.close()
+
+        replace_rows(a.files, a.folder, replaced)
+
+        a.shard = SourceShard(a.folder)
+        assert rows_of(a.shard) == rows_of(source)
+        for shard in (a.shard, source):
+            shard.write(2)
+            shard.rows.flush()
+        assert rows_of(a.shard) == rows_of(source)
+        assert a.shard.applied_index() == 12
 
 
 @virtual
