@@ -90,7 +90,8 @@ def replace_rows(files: CheckpointFiles, folder: Path, replaced: Replaced) -> No
 def finish_replacing(files: CheckpointFiles, folder: Path) -> Replaced | None:
     """Finish or drop what a crash interrupted, before the rows are opened.
 
-    Returns the checkpoint if the log was not opened over it since.
+    Returns the checkpoint that the rows came from, if it is not known that the log was opened over
+    it. If they are still of its Entry, the log was not.
     """
     incoming = incoming_of(folder)
     if _read_mark(files, incoming) is None:

@@ -191,7 +191,7 @@ class Shard:
         replaced = finish_replacing(files, self.folder)
         assert not incoming_of(self.folder).exists()
         applied, values = rows_in(self.folder)
-        self.open(applied, replaced=replaced is not None)
+        self.open(applied, replaced=replaced is not None and replaced.position == applied)
         forget_replacing(files, self.folder)
         assert not (self.folder / MARK_FILE).exists()
         return applied, values
