@@ -2,7 +2,7 @@
 
     Begin → Manifest    make a checkpoint of a shard's rows, keep the log behind it
     Read  → bytes       a part of one of its files
-    Keep  → Kept        keep the log behind an Entry: asked of the leader, whoever gives the files
+    Keep  → Kept        keep the log behind an Entry: asked of the leader too
     End   → nothing     the files are not needed any more
 
 A host begins at most one checkpoint of a shard at a time at each other host; another Begin ends the

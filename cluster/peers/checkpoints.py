@@ -294,7 +294,7 @@ class Checkpoints:
         self._timer = loop.call_later(self._settings.silence_s / 4, self._look)
 
     def _look(self) -> None:
-        """Remove what nobody asks for any more."""
+        """Remove checkpoints whose hosts are silent."""
         self._timer = None
         now_s = self._monotonic_s()
         for offer in list(self._offers):

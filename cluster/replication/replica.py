@@ -362,4 +362,4 @@ class Replica:
 
 
 def _nothing() -> None:
-    """Nobody waits."""
+    """No callback."""

@@ -18,7 +18,7 @@ from storage.log.entry import Position
 from visibility.state.rows import DamagedRecord
 
 _T = TypeVar("_T")
-SLICE_BYTES = 256 << 10
+SLICE_BYTES = 64 << 10
 """Read at a time: the interpreter lock is held for about a millisecond."""
 
 
@@ -82,7 +82,7 @@ class Pace:
         """When all that was read so far has taken its time."""
 
     async def spend(self, size: int) -> None:
-        """Wait for as long as so many bytes take at this pace."""
+        """Wait for as long as these bytes take at this pace."""
         now_s = self._monotonic_s()
         self._free_at_s = max(self._free_at_s, now_s) + size / self._bytes_s
         await asyncio.sleep(self._free_at_s - now_s)
@@ -142,7 +142,7 @@ class Scrub:
             try:
                 await read_rows(rows, self._pace, self._in_thread)
             finally:
-                rows.close()
+                await self._in_thread(rows.close)
         except DamagedRecord as error:
             self._on_damage(ScrubDamage("rows", error.reason))
         except (StoreFailed, OSError) as error:

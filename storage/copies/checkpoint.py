@@ -42,4 +42,4 @@ async def check_rows_of(
         await read_rows(rows, pace, in_thread)
         return await in_thread(rows.applied)
     finally:
-        rows.close()
+        await in_thread(rows.close)

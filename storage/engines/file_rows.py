@@ -18,7 +18,7 @@ from storage.log.entry import Position
 from visibility.state.rows import DamagedRecord
 
 _TRIES = 5
-_READAHEAD_BYTES = 256 << 10
+_READAHEAD_BYTES = 64 << 10
 """One read of the disk: the interpreter lock is held meanwhile."""
 
 

@@ -245,3 +245,42 @@ async def test_a_damaged_checkpoint_is_refused(folder: Path, part: float) -> Non
 
     with pytest.raises((DamagedRecord, StoreFailed)):
         await check_rows_of(folder, Pace(RATE, loop_s), in_thread)
+
+
+# -- real threads ----------------------------------------------------------------------------------
+
+
+async def test_threads_read_and_copy_while_the_loop_writes(folder: Path, tmp_path: Path) -> None:
+    rows = RocksRows(folder)
+    made = tmp_path / "made"
+    last = 1
+
+    async def write() -> None:
+        nonlocal last
+        while True:
+            fill(rows, last + 1, 3)
+            last += 1
+            await asyncio.sleep(0)
+
+    writing = asyncio.create_task(write())
+    damages: list[ScrubDamage] = []
+    pace = Pace(1 << 40, asyncio.get_running_loop().time)
+    scrub = Scrub(
+        open_rows=lambda: FileRows(folder),
+        log=lambda: None,
+        on_damage=damages.append,
+        pace=pace,
+        in_thread=asyncio.to_thread,
+    )
+
+    position = await asyncio.to_thread(make_checkpoint, rows, made)
+    await scrub.scrub_once()
+
+    writing.cancel()
+    assert not damages
+    assert 1 < position.index < last
+    assert await check_rows_of(made, pace, asyncio.to_thread) == position
+    with closing(RocksRows(made)) as copied:
+        indexes = {int(key[:8]) for key, _ in copied.scan(b"00000001", b"1")}
+    assert indexes == set(range(1, position.index + 1))
+    rows.close()

@@ -54,7 +54,7 @@ class HostFiles(SystemFiles):
 
     def __init__(self) -> None:
         self.wrong_reads = 0
-        """So many reads to come give other bytes than the file has."""
+        """Number of reads to come that give other bytes than the file has."""
         self.is_full = False
         self.freed: int | None = None
 

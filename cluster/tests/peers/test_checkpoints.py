@@ -1,4 +1,4 @@
-"""Giving checkpoints: shared by several hosts, bounded, and removed when nobody needs them."""
+"""Giving checkpoints: shared by several hosts, bounded, and removed when no host needs them."""
 
 from __future__ import annotations
 
