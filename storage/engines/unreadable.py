@@ -49,7 +49,7 @@ def blocks_named(text: str) -> set[Block]:
 def has_unreadable_blocks(folder: Path) -> bool:
     """True if blocks of this database are known to be damaged: then it is opened with
     `readable.tolerant`."""
-    return _mark_of(folder).exists()
+    return unreadable_mark_of(folder).exists()
 
 
 def note_unreadable_blocks(folder: Path, text: str = "") -> None:
@@ -63,7 +63,7 @@ def note_unreadable_blocks(folder: Path, text: str = "") -> None:
 def read_unreadable(folder: Path) -> Unreadable:
     """What the mark notes."""
     try:
-        checksum, _, text = _mark_of(folder).read_bytes().partition(b"\n")
+        checksum, _, text = unreadable_mark_of(folder).read_bytes().partition(b"\n")
         if checksum == b"%08x" % crc32(text):
             return msgspec.json.decode(text, type=Unreadable)
     except (OSError, msgspec.MsgspecError):
@@ -76,14 +76,15 @@ def write_unreadable(folder: Path, known: Unreadable) -> None:
     text = msgspec.json.encode(known)
     draft = folder.with_name(folder.name + ".unreadable.new")
     write_durably(draft, b"%08x\n" % crc32(text) + text)
-    draft.rename(_mark_of(folder))
+    draft.rename(unreadable_mark_of(folder))
     sync_folder(folder.parent)
 
 
 def forget_unreadable(folder: Path) -> None:
     """Remove the mark: all blocks can be read. Raises OSError."""
-    _mark_of(folder).unlink(missing_ok=True)
+    unreadable_mark_of(folder).unlink(missing_ok=True)
 
 
-def _mark_of(folder: Path) -> Path:
+def unreadable_mark_of(folder: Path) -> Path:
+    """The file that says so."""
     return folder.with_name(folder.name + ".unreadable")
