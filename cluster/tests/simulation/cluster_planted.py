@@ -51,17 +51,6 @@ def answer_when_deposed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Shard, "on_deposed", answer_first)
 
 
-def lead_before_all_is_applied(patch: pytest.MonkeyPatch) -> None:
-    """Memory is loaded from rows that lack committed Entries."""
-
-    def on_serving(self: ReplicatedStore, term: int) -> None:
-        if self._office.name == "FOLLOWING" and self._leader is not None:
-            self._office = type(self._office).LEADING
-            self._leader.on_leading()
-
-    patch.setattr(ReplicatedStore, "on_serving", on_serving)
-
-
 def keep_memory_when_deposed(patch: pytest.MonkeyPatch) -> None:
     """A shard that leads again goes on with what it remembers."""
     on_deposed, on_leading = Shard.on_deposed, Shard.on_leading
@@ -98,7 +87,6 @@ PLANTS: tuple[tuple[Plant, Shape | Story], ...] = (
     (answer_without_confirmation, stories.test_a_leader_that_was_stopped_tells_nothing_old),
     (apply_before_the_commit, Shape(often=("isolate", "cut off"))),
     (answer_when_deposed, Shape(often=("isolate", "cut off"))),
-    (lead_before_all_is_applied, Shape()),
     (keep_memory_when_deposed, Shape(often=("isolate", "cut off"))),
     (say_not_decided_of_everything, Shape(often=("isolate", "failing syncs"))),
 )
