@@ -12,6 +12,7 @@ class Channel(StrEnum):
 
     REPLICATION = "replication"
     REQUESTS = "requests"
+    CHECKPOINTS = "checkpoints"
 
 
 class PeerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,3 +57,29 @@ class ForwardingSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_max_s: float = 0.5
     held_max: int = 10_000
     """Requests that are held at a time; further ones are refused."""
+
+
+class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds and times of checkpoints that hosts give each other."""
+
+    chunk_bytes: int = 1 << 20
+    """Bytes of one answer."""
+    chunks_max: int = 4
+    """Chunks on their way to one host: asked for, and not written there yet."""
+    silence_s: float = 60.0
+    """A checkpoint that its host does not ask for is removed after this time; an answer that does
+    not come is asked for again for as long."""
+    shared_s: float = 30.0
+    """A checkpoint of this age or less is given to a second host, instead of making another."""
+    make_s: float = 600.0
+    """Time for making a checkpoint and reading all its files for their checksums."""
+    answer_s: float = 10.0
+    """Time for any other answer."""
+    keep_s: float = 10.0
+    """Interval at which the leader is reminded to keep its log."""
+    retry_s: float = 0.5
+    """Pause before a question is asked again, and before all hosts are tried again; the latter
+    doubles up to `retry_max_s`."""
+    retry_max_s: float = 30.0
+    reserve_bytes: int = 1 << 30
+    """Bytes of the disk that a checkpoint leaves free."""

@@ -87,4 +87,5 @@ class Owner(Protocol):
         """It no longer leads. What it appended and did not see committed is unknown."""
 
     def on_behind(self, leader: str) -> None:
-        """No log reaches back to this one: rows are needed, then `install`."""
+        """No log reaches back to this one: a checkpoint of the rows is needed, then `install`. It
+        comes again until then."""

@@ -195,7 +195,9 @@ class Following:
     def _on_behind(self, sender: str, message: Message) -> None:
         assert isinstance(message, Behind)
         replica = self._replica
-        if message.term != replica.journal.promise.term or message.start <= replica.commit:
+        # A log that lost committed Entries while it ran ends before what is known to be committed.
+        reached = min(replica.commit, replica.log.last_index)
+        if message.term != replica.journal.promise.term or message.start <= reached:
             return
         if not replica.needs_checkpoint:
             replica.logger.warning(

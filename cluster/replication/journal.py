@@ -20,6 +20,7 @@ from storage.log import (
     AnsweredNote,
     Disk,
     LogFailed,
+    LogMismatch,
     NoteDamaged,
     Position,
     Promise,
@@ -96,20 +97,22 @@ class Journal:
 
     # -- opening -----------------------------------------------------------------------------------
 
-    def open(self, keep: int | None = None, *, forget_all: bool = False) -> None:
-        """Read and open the files; blocks. Entries above `keep`, or all, are forgotten.
+    def open(self, keep: int | None = None, *, rows_replaced: bool = False) -> None:
+        """Read and open the files; blocks. Entries above `keep` are forgotten.
 
-        Raises OSError, OtherLog, and LogMismatch if the rows are another log's.
+        With `rows_replaced` the rows came from a checkpoint since the log was open: the log is kept
+        from there on if it has the checkpoint's last Entry, else forgotten. Raises OSError,
+        OtherLog, and LogMismatch if the rows are another log's.
         """
         self._disk.make_folder(self._folder)
         promises = PromiseFile(self._disk, self._folder)
         try:
-            self._open(promises, keep, forget_all=forget_all)
+            self._open(promises, keep, rows_replaced=rows_replaced)
         except BaseException:
             promises.close()
             raise
 
-    def _open(self, promises: PromiseFile, keep: int | None, *, forget_all: bool) -> None:
+    def _open(self, promises: PromiseFile, keep: int | None, *, rows_replaced: bool) -> None:
         disk, folder, applied = self._disk, self._folder, self._flushed()
         damage = "" if promises.promise is not None else "there is no readable promise"
         told = self._known
@@ -117,11 +120,14 @@ class Journal:
             told = told or read_answered(disk, folder)
         except NoteDamaged as error:
             damage = str(error)
-        if forget_all:
+        try:
+            reading = read_log(disk, folder, applied, told)
+        except LogMismatch:
+            if not rows_replaced:
+                raise
+            # A checkpoint holds committed Entries, so those that differ from them never count.
             reading = without_entries(disk, folder, applied)
             keep = applied.index
-        else:
-            reading = read_log(disk, folder, applied, told)
         if reading.log_id not in (b"", self.log_id):
             raise OtherLog(f"{folder} has the log {reading.log_id.hex()}")
         if reading.lost:
@@ -163,22 +169,22 @@ class Journal:
         done: Callable[[Exception | None], None],
         keep: int | None = None,
         *,
-        forget_all: bool = False,
+        rows_replaced: bool = False,
     ) -> None:
         """Close the files, then open them anew in the sync lane. A failure leaves them closed."""
         if self.is_open:
             self._known = Answered(self.log_id, self.synced)
         self.is_open = False
-        work = partial(self._open_again, keep, forget_all)
+        work = partial(self._open_again, keep, rows_replaced)
         if self._log is None:
             self._disk.run(work, done)
         else:
             self._log.close(lambda: self._disk.run(work, done))
 
-    def _open_again(self, keep: int | None, forget_all: bool) -> None:
+    def _open_again(self, keep: int | None, rows_replaced: bool) -> None:
         """In the sync lane, behind everything that was under way."""
         self._let_go()
-        self.open(keep, forget_all=forget_all)
+        self.open(keep, rows_replaced=rows_replaced)
 
     def close(self, closed: Callable[[], None]) -> None:
         """Let go of the files once nothing is under way; then call `closed`. Nothing is synced."""

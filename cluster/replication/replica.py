@@ -79,6 +79,8 @@ class Replica:
         """Opens the files anew; None unless they are to be."""
         self._retry_at: float | None = None
         self._on_stopped: Callable[[], None] | None = None
+        self._installing: Callable[[], None] | None = None
+        """Called once the log is open over a checkpoint that came while it was recovering."""
         self._following = Following(self)
         self.logger = structlog.get_logger("replica").bind(replica=name)
         journal.on_synced = self._synced
@@ -159,11 +161,19 @@ class Replica:
             index = min(index, self.log.index_before(retained // _FOLLOWERS_PART))
         self.log.release(index)
 
-    def install(self) -> None:
-        """The rows were replaced by a checkpoint of a later Entry than the log's last one."""
+    def install(self, installed: Callable[[], None] | None = None) -> None:
+        """The rows were replaced by a checkpoint; `installed` is called once the log is open over
+        them, unless that shows damage.
+
+        What this replica acknowledged stays counted: either the checkpoint holds it, or the log
+        keeps it. See `Journal.open`.
+        """
         self.step_down()
         self.needs_checkpoint = False
-        self._recover(forget_all=True)
+        if self._recovery is not None:
+            self._installing = installed or _nothing
+        else:
+            self._recover(installed, rows_replaced=True)
 
     def stop(self, stopped: Callable[[], None]) -> None:
         """Take part no longer: release the key, let go of the files, then call `stopped`.
@@ -273,16 +283,20 @@ class Replica:
         then: Callable[[], None] | None = None,
         *,
         keep: int | None = None,
-        forget_all: bool = False,
+        rows_replaced: bool = False,
     ) -> None:
         assert keep is None or keep >= self.commit, "committed Entries would be forgotten"
         opened = partial(self._recovered, then)
-        self._recovery = partial(self.journal.reopen, opened, keep, forget_all=forget_all)
+        self._recovery = partial(self.journal.reopen, opened, keep, rows_replaced=rows_replaced)
         self._recovery()
 
     def _recovered(self, then: Callable[[], None] | None, error: Exception | None) -> None:
         if self._on_stopped is not None:
             self.journal.close(self._on_stopped)
+            return
+        installing, self._installing = self._installing, None
+        if installing is not None:  # these files may have been opened over the rows before
+            self._recover(installing, rows_replaced=True)
             return
         if error is not None:
             self.logger.error("log_not_opened", error=str(error))
@@ -377,3 +391,7 @@ class Replica:
         """Send to all peers."""
         for peer in self.peers:
             self.network.send(peer, message)
+
+
+def _nothing() -> None:
+    """No callback."""

@@ -7,6 +7,8 @@
     DATA/shard-0.files   the live files of that database; shard-0.copies/ has copies (live_files.py)
     DATA/shard-0.damaged/  files that were replaced by their copies (restored_files.py)
     DATA/shard-0.unreadable  exists if blocks of it are known to be damaged (readable.py)
+    DATA/shard-0.incoming/    rows that are being fetched from another host (replaced_rows.py)
+    DATA/shard-0.outgoing-1/  rows that another host is fetching
     DATA/catalog.sqlite  definitions of queues (cluster/catalog/catalog.py)
     DATA/shard-0.log/    the log of shard 0 (storage/log/)
     DATA/keyring.sqlite  the keys of messages and secrets, under DATA/master.key

@@ -83,14 +83,15 @@ def tolerant(options: Options) -> Options:
 def has_unreadable_blocks(folder: Path) -> bool:
     """True if blocks of this database are known to be damaged: then it is opened with
     `tolerant`."""
-    return _mark_of(folder).exists()
+    return unreadable_mark_of(folder).exists()
 
 
 def note_unreadable_blocks(folder: Path) -> None:
     """Remember the damage, if that can be written."""
     with suppress(OSError):
-        _mark_of(folder).touch(mode=0o600)
+        unreadable_mark_of(folder).touch(mode=0o600)
 
 
-def _mark_of(folder: Path) -> Path:
+def unreadable_mark_of(folder: Path) -> Path:
+    """The file that says so."""
     return folder.with_name(folder.name + ".unreadable")

@@ -61,7 +61,8 @@ class RocksView:
             links = Path(self._scratch.name, str(number), self._folder.name)
             names: set[str] = set()
             try:
-                names = _link(self._folder, links)
+                names = link_files(self._folder, links)
+                link_copies(self._folder, links)
                 self._rows, self.restored = open_readable(links, partial(_open_links, links))
                 self._reader = RocksReader(self._rows, self._named)
                 self.log = self._read_log()
@@ -81,7 +82,7 @@ class RocksView:
     def _has_changed(self, names: set[str]) -> bool:
         """True if the service added or removed a file meanwhile: it may also have reused a segment
         of its log."""
-        return names != _names(self._folder)
+        return names != names_in(self._folder)
 
     def _read_log(self) -> Reading:
         disk = SystemDisk()
@@ -130,19 +131,19 @@ class RocksView:
         self._scratch.cleanup()
 
 
-def _names(folder: Path) -> set[str]:
+def names_in(folder: Path) -> set[str]:
+    """The names of all files in a folder."""
     return set(os.listdir(folder)) if folder.is_dir() else set()
 
 
-def _link(folder: Path, links: Path) -> set[str]:
+def link_files(folder: Path, links: Path) -> set[str]:
     """Link the files that RocksDB reads. Returns the names of all files."""
     links.mkdir(parents=True)
-    names = _names(folder)
+    names = names_in(folder)
     for name in names:
         if name.startswith(_NOT_LINKED):
             continue
         (links / name).symlink_to(folder.absolute() / name)
-    link_copies(folder, links)
     return names
 
 

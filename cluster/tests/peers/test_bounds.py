@@ -172,7 +172,7 @@ async def test_a_peer_that_does_not_answer_is_left_alone_for_a_while() -> None:
 
 @virtual
 async def test_a_stranger_that_says_nothing_is_cut_off() -> None:
-    async with pair(connections_max=6) as (_, b, network):
+    async with pair(connections_max=len(Channel) + 4) as (_, b, network):
         strangers = [asyncio.Protocol() for _ in range(4)]
         for stranger in strangers:
             await network.of("c").connect("b", b.address, stranger)

@@ -174,7 +174,7 @@ async def test_a_host_that_lost_its_connection_unnoticed_is_let_in_again() -> No
 
         assert asked.outcome == Unknown(Reason.LOST)
         assert cancelled == [b"x"]
-        assert len(network.open_ends("b")) == 4
+        assert len(network.open_ends("b")) == 2 * len(Channel)
 
 
 @virtual

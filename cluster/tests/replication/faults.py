@@ -49,6 +49,7 @@ class Faults:
             "restored coordination": self._restore_coordination,
             "new disk": self._replace_a_disk,
             "flipped bit": self._flip_a_bit,
+            "damaged rows": self._damage_rows,
         }
         for name in without:
             del kinds[name]
@@ -256,6 +257,12 @@ class Faults:
             host.crash(is_power_loss=True)
             host.replace_disk()
             self._note(f"{host.name} gets a new disk")
+
+    def _damage_rows(self) -> None:
+        """A host replaces its rows by those of another, whatever its log holds."""
+        host, source = self._random.sample(list(self._cluster.hosts.values()), 2)
+        if host.take_rows(source):
+            self._note(f"{host.name} has rows of {source.name}")
 
     def _flip_a_bit(self) -> None:
         host = self._host()

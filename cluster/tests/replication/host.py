@@ -104,6 +104,8 @@ class Host:
         self.applied = BEGINNING
         self.flushed = BEGINNING
         """Of the rows that survive a crash."""
+        self.is_replaced = False
+        """The rows are of another host, and the log was not opened over them since."""
         self.ahead_s = 0.0
         """Of its wall clock."""
         self.speed = 1.0
@@ -134,7 +136,8 @@ class Host:
         self.applied = self.flushed
         journal = _WatchedJournal(self, self.disk, self.folder)
         try:
-            journal.open()
+            journal.open(rows_replaced=self.is_replaced)
+            self.is_replaced = False
         except OSError:
             self.crash(is_power_loss=False)
             return
@@ -179,6 +182,7 @@ class Host:
         assert self.replica is None
         self.disk = self._new_disk()
         self.applied = self.flushed = BEGINNING
+        self.is_replaced = False
         self.is_damaged = True
 
     def pause(self) -> None:
@@ -319,13 +323,24 @@ class Host:
 
     def _copy(self, life: int, leader: str) -> None:
         self._copying = False
-        source, replica = self.cluster.hosts[leader], self.replica
-        if life != self.life or replica is None or source.replica is None:
-            return
-        if replica.role is not Role.RECOVERING and source.applied.index > replica.log.last_index:
-            self.applied = self.flushed = source.applied
-            self.cluster.checkpoints += 1
-            self._run(replica.install)
+        if life == self.life:
+            self.take_rows(self.cluster.hosts[leader])
+
+    def take_rows(self, source: Host) -> bool:
+        """Replace the rows by those of another host, unless they are older than the log."""
+        replica = self.replica
+        if replica is None or source.replica is None or replica.role is Role.RECOVERING:
+            return False
+        if self.is_paused or source.applied.index < replica.log.start.index:
+            return False
+        self.applied = self.flushed = source.applied
+        self.is_replaced = True
+        self.cluster.checkpoints += 1
+        self._run(partial(replica.install, self._installed))
+        return True
+
+    def _installed(self) -> None:
+        self.is_replaced = False
 
     def _forget_pending(self) -> None:
         pending, self._pending = self._pending, {}

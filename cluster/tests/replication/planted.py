@@ -20,7 +20,7 @@ from cluster.replication.voters import VoterSet
 from cluster.tests.replication import test_log_in_cluster as log_stories
 from cluster.tests.replication import test_replica_rules as stories
 from cluster.tests.replication.run import Shape
-from storage.log import Position, Promise, PromiseFile
+from storage.log import LogMismatch, Position, Promise, PromiseFile
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 Story = Callable[[], None]
@@ -188,6 +188,24 @@ def adopt_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(candidacy, "is_better", lambda one, other: False)
 
 
+def forget_the_log_above_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint replaces the log as well as the rows."""
+    open_files = Journal._open
+
+    def mismatch(*given: object) -> None:
+        raise LogMismatch
+
+    def open_over(
+        self: Journal, promises: PromiseFile, keep: int | None, *, rows_replaced: bool
+    ) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            if rows_replaced:
+                inner.setattr("cluster.replication.journal.read_log", mismatch)
+            open_files(self, promises, keep, rows_replaced=rows_replaced)
+
+    patch.setattr(Journal, "_open", open_over)
+
+
 PLANTS: tuple[tuple[Plant, Shape | Story], ...] = (
     (no_learner_rule, Shape(often=("new disk", "flipped bit", "cut off"))),
     (no_learner_rule, stories.test_a_new_disk_under_an_old_name_does_not_count),
@@ -219,6 +237,10 @@ PLANTS: tuple[tuple[Plant, Shape | Story], ...] = (
     (
         adopt_nothing,
         stories.test_a_candidate_adopts_the_log_that_a_majority_may_have_committed,
+    ),
+    (
+        forget_the_log_above_a_checkpoint,
+        log_stories.test_what_was_acknowledged_above_a_checkpoint_stays,
     ),
 )
 """Each with the kind of run, or the story, in which it shows."""

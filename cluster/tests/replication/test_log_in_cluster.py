@@ -180,3 +180,76 @@ async def test_one_heartbeat_confirms_the_term_for_all_that_wait(stage: Stage) -
 
     assert all(answers)
     assert len(rounds) <= 2
+
+
+@staged
+async def test_what_was_acknowledged_above_a_checkpoint_stays(stage: Stage) -> None:
+    """Rule 22: a voter's rows are damaged, and its log is longer than the checkpoint."""
+    leader = await stage.leader()
+    assert await stage.sent(leader, 5)
+    behind, damaged = stage.others(leader)
+    await stage.until(lambda: behind.applied == damaged.applied == leader.applied)
+    stage.cut_off(behind)
+    assert await stage.sent(leader, 5)
+    replica = damaged.replica
+    assert replica is not None
+    installed: list[int] = []
+
+    damaged.applied = damaged.flushed = behind.applied
+    replica.install(lambda: installed.append(replica.log.last_index))
+    await stage.until(lambda: bool(installed))
+
+    assert installed[0] >= behind.applied.index + 5
+    leader.crash(is_power_loss=True)
+    stage.heal()
+    await stage.leader(but=leader)
+    leader.start()
+    await stage.settled()
+    assert not replica.journal.damage
+
+
+@staged
+async def test_a_checkpoint_that_comes_while_the_log_is_opened_anew_is_installed(
+    stage: Stage,
+) -> None:
+    leader = await stage.leader()
+    assert await stage.sent(leader, 5)
+    host = stage.others(leader)[0]
+    replica = host.replica
+    assert replica is not None
+    stage.cut_off(host)
+    assert await stage.sent(leader, 5)
+    installed: list[int] = []
+    replica.fail("a sync failed")
+    assert role_of(host) is Role.RECOVERING
+
+    host.applied = host.flushed = leader.applied
+    replica.install(lambda: installed.append(replica.log.last_index))
+    await stage.until(lambda: bool(installed))
+
+    assert installed == [leader.applied.index]
+    stage.heal()
+    await stage.settled()
+
+
+@staged
+async def test_a_log_that_lost_committed_entries_while_it_ran_is_replaced(stage: Stage) -> None:
+    leader = await stage.leader()
+    assert await stage.sent(leader, 40)
+    host = stage.others(leader)[0]
+    await stage.until(lambda: host.applied == leader.applied)
+    replica = host.replica
+    assert replica is not None
+    leader.flush()
+    assert leader.replica is not None
+    start = leader.replica.log.start.index
+    segment, places, at = replica.log._find(start - 5)
+    assert host.flushed.index < start - 5
+    host.disk.flip(host.folder / segment.name, places.offsets[at] + 100)
+
+    replica.fail("a sync failed")
+    await stage.until(lambda: "is lost" in replica.journal.damage)
+
+    assert last_index(host) < start < replica.commit
+    await stage.settled()
+    assert stage.checkpoints == 1

@@ -1,0 +1,285 @@
+"""CheckpointFetch: gets the rows of a shard from another host, as files beside the shard's.
+
+The files are asked for in chunks, a few at a time, and the next one only when one is written: a
+slow disk here slows the other host down. A chunk without an answer is asked for again for a bounded
+time. After that, after a refusal, or if a file is wrong twice, the fetch starts over with the next
+host. So does a process that was restarted. What is returned is complete, checked and durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, Protocol
+
+import msgspec
+import structlog
+
+from cluster.peers.breaker import Pause
+from cluster.peers.checkpoint_messages import (
+    Begin,
+    CheckpointFile,
+    End,
+    Keep,
+    Manifest,
+    Read,
+    Request,
+    decode_kept,
+    decode_manifest,
+    encode,
+)
+from cluster.peers.outcomes import NotSent, Outcome, Reason, Refused
+from cluster.peers.settings import Channel, CheckpointSettings
+from cluster.peers.transport import Transport
+from cluster.shards.clock import Entropy
+from storage.checks.scrub import InThread
+from storage.copies.checkpoint_files import CheckpointFiles
+from storage.copies.replaced_rows import MARK_FILE, Replaced, drop_incoming, make_incoming
+from storage.engines.store import StoreFailed
+from storage.log.entry import Position
+from visibility.state.rows import DamagedRecord
+
+_TRIES = 2
+"""Of a file: what is wrong twice is wrong at its host."""
+_AGAIN = (Reason.BUSY, Reason.CLOSING, Reason.FAILED)
+"""Refusals after which the same host is asked again."""
+
+
+class _Failed(Exception):
+    """This host does not give a usable checkpoint."""
+
+
+class Ask(Protocol):
+    """Sends a request to another host; see `ask_over`."""
+
+    def __call__(self, host: str, request: Request, timeout_s: float, /) -> Awaitable[Outcome]:
+        """Its outcome."""
+
+
+class Wanted(NamedTuple):
+    """The rows that are needed."""
+
+    shard: int
+    folder: Path
+    """Of the shard's rows, as they are now."""
+    log_id: bytes
+    at_least: int
+    """Index of the Entry behind which this host's log begins, 0 if it has none."""
+
+
+class Hosts(Protocol):
+    """The hosts that may have the rows."""
+
+    def sources(self) -> Sequence[str]:
+        """Those to ask, in this order: followers that have caught up, then the leader."""
+
+    def leader(self) -> str | None:
+        """The host that will send the log behind the checkpoint, if it is known."""
+
+
+def ask_over(transport: Transport) -> Ask:
+    """Ask over the links of a transport."""
+
+    async def ask(host: str, request: Request, timeout_s: float, /) -> Outcome:
+        link = transport.link(host, Channel.CHECKPOINTS)
+        if link is None:
+            return NotSent(Reason.NOT_CONNECTED)
+        found: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def settle(outcome: Outcome) -> None:
+            if not found.done():
+                found.set_result(outcome)
+
+        number = link.request(encode(request), settle, timeout_s)
+        if isinstance(number, NotSent):
+            return number
+        try:
+            return await found
+        except asyncio.CancelledError:
+            link.cancel(number)
+            raise
+
+    return ask
+
+
+class CheckpointFetch:
+    """One fetch: `run` is a task's work. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        *,
+        hosts: Hosts,
+        ask: Ask,
+        check_rows: Callable[[Path], Awaitable[Position]],
+        files: CheckpointFiles,
+        in_thread: InThread,
+        monotonic_s: Callable[[], float],
+        entropy: Entropy,
+        settings: CheckpointSettings,
+    ) -> None:
+        """`check_rows` reads all rows of a folder: see `check_rows_of`."""
+        self._wanted = wanted
+        self._at_least = wanted.at_least
+        self._hosts = hosts
+        self._ask_once = ask
+        self._check_rows = check_rows
+        self._files = files
+        self._in_thread = in_thread
+        self._monotonic_s = monotonic_s
+        self._pause = Pause(settings.retry_s, settings.retry_max_s, entropy)
+        self._settings = settings
+        self._log = structlog.get_logger("checkpoints").bind(shard=wanted.shard)
+
+    async def run(self) -> Replaced:
+        """Fetch until it is done; only `cancel` ends it earlier. `replace_rows` is next."""
+        while True:
+            for host in self._hosts.sources():
+                try:
+                    return await self._fetch_from(host)
+                except _Failed as failure:
+                    self._log.warning("checkpoint_not_fetched", host=host, reason=str(failure))
+                    await self._drop()
+                except OSError as error:  # of this host's disk: no other source helps
+                    self._log.error("checkpoint_not_written", error=str(error))
+                    await self._drop()
+                    break
+            await asyncio.sleep(self._pause.next_s())
+
+    async def _drop(self) -> None:
+        """Free the space of what was fetched."""
+        with suppress(OSError):  # else the next try says why
+            await self._in_thread(partial(drop_incoming, self._files, self._wanted.folder))
+
+    async def _fetch_from(self, host: str) -> Replaced:
+        manifest = await self._begin(host)
+        keeping: asyncio.Task[None] | None = None
+        try:
+            await self._check_log_behind(manifest)
+            keeping = asyncio.create_task(self._keep_log(manifest.position.index))
+            await self._fetch_files(host, manifest)
+        finally:
+            if keeping is not None:
+                keeping.cancel()
+            await self._ask_once(host, End(self._wanted.shard, manifest.number), 1.0)
+        self._log.info("checkpoint_fetched", host=host, index=manifest.position.index)
+        return Replaced(manifest.log_id, manifest.position)
+
+    # -- the beginning -----------------------------------------------------------------------------
+
+    async def _begin(self, host: str) -> Manifest:
+        begin = Begin(self._wanted.shard, self._wanted.log_id, self._at_least)
+        answer = await self._ask(host, begin, self._settings.make_s)
+        try:
+            manifest = decode_manifest(answer)
+        except msgspec.MsgspecError as error:
+            raise _Failed(f"its manifest is unreadable: {error}") from error
+        if manifest.log_id != self._wanted.log_id or manifest.position.index < self._at_least:
+            raise _Failed("it gives a checkpoint that was not asked for")
+        if not all(_is_plain(file.name) for file in manifest.files):
+            raise _Failed("it names a file outside of the folder")
+        return manifest
+
+    async def _check_log_behind(self, manifest: Manifest) -> None:
+        """Have the leader keep the log behind the checkpoint, unless none is known.
+
+        If it is gone already, only a later checkpoint helps.
+        """
+        start = await self._start_of_log(manifest.position.index)
+        if start > manifest.position.index:
+            self._at_least = max(self._at_least, start)
+            raise _Failed(f"the leader's log begins at Entry {start} only")
+
+    async def _keep_log(self, index: int) -> None:
+        while True:
+            await asyncio.sleep(self._settings.keep_s)
+            await self._start_of_log(index)
+
+    async def _start_of_log(self, index: int) -> int:
+        """Where the leader's log begins; 0 if that is not known."""
+        leader = self._hosts.leader()
+        if leader is None:
+            return 0
+        keep = Keep(self._wanted.shard, index)
+        outcome = await self._ask_once(leader, keep, self._settings.answer_s)
+        return decode_kept(outcome).start if isinstance(outcome, bytes) else 0
+
+    # -- files -------------------------------------------------------------------------------------
+
+    async def _fetch_files(self, host: str, manifest: Manifest) -> None:
+        """Fetch, check, and make durable. Raises OSError if this host's disk fails."""
+        files, folder, in_thread = self._files, self._wanted.folder, self._in_thread
+        incoming = await in_thread(partial(make_incoming, files, folder))
+        free = await in_thread(partial(files.free, incoming))
+        if free - manifest.size < self._settings.reserve_bytes:
+            raise OSError(errno.ENOSPC, f"{manifest.size} bytes would not leave enough space")
+        for place, file in enumerate(manifest.files):
+            for number in range(1, _TRIES + 1):
+                read = partial(Read, self._wanted.shard, manifest.number, place)
+                if await self._is_fetched(host, incoming / file.name, file, read):
+                    break
+                if number == _TRIES:
+                    raise _Failed(f"{file.name} is damaged")
+        await in_thread(partial(files.sync_folder, incoming))
+        try:
+            position = await self._check_rows(incoming)
+        except (StoreFailed, DamagedRecord) as error:
+            raise _Failed(f"its rows are damaged: {error}") from error
+        if position != manifest.position:
+            raise _Failed(f"its rows are of Entry {position.index}")
+
+    async def _is_fetched(
+        self, host: str, target: Path, file: CheckpointFile, read: Callable[[int, int], Read]
+    ) -> bool:
+        """Fetch a file; True if it is what it should be."""
+        files, in_thread = self._files, self._in_thread
+        await in_thread(partial(files.remove, target))
+        await in_thread(partial(files.write, target, b"", 0))
+        parts = self._parts(file.size, read)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._settings.chunks_max):
+                    group.create_task(self._fetch_parts(host, target, parts))
+        except* (_Failed, OSError) as failures:
+            raise failures.exceptions[0] from None
+        await in_thread(partial(files.sync, target))
+        if await in_thread(partial(files.checksum, target)) == file.crc32:
+            return True
+        self._log.warning("checkpoint_file_damaged", host=host, file=file.name)
+        return False
+
+    def _parts(self, size: int, read: Callable[[int, int], Read]) -> Iterator[Read]:
+        chunk_bytes = self._settings.chunk_bytes
+        return (read(at, min(chunk_bytes, size - at)) for at in range(0, size, chunk_bytes))
+
+    async def _fetch_parts(self, host: str, target: Path, parts: Iterator[Read]) -> None:
+        """Fetch one part after the other; several of these share the iterator."""
+        for part in parts:
+            data = await self._ask(host, part, self._settings.answer_s)
+            if len(data) != part.size:
+                raise _Failed(f"{target.name} has other bytes than it should")
+            await self._in_thread(partial(self._files.write, target, data, part.offset))
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    async def _ask(self, host: str, request: Request, timeout_s: float) -> bytes:
+        """The answer; asked again while the connection is lost, for a bounded time."""
+        until_s = self._monotonic_s() + self._settings.silence_s
+        while True:
+            outcome = await self._ask_once(host, request, timeout_s)
+            if isinstance(outcome, bytes):
+                return outcome
+            is_final = isinstance(outcome, Refused) and outcome.reason not in _AGAIN
+            if is_final or self._monotonic_s() >= until_s:
+                detail = outcome.detail if isinstance(outcome, Refused) else ""
+                raise _Failed(f"{outcome.reason}: {detail}" if detail else outcome.reason)
+            await asyncio.sleep(self._settings.retry_s)
+
+
+def _is_plain(name: str) -> bool:
+    """True for the name of a file in the folder itself, other than the mark."""
+    return PurePosixPath(name).name == name and not name.startswith(MARK_FILE)

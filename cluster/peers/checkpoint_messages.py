@@ -1,0 +1,110 @@
+"""Requests of the channel `checkpoints`, and their answers. Pure.
+
+    Begin → Manifest    make a checkpoint of a shard's rows, keep the log behind it
+    Read  → bytes       a part of one of its files
+    Keep  → Kept        keep the log behind an Entry: asked of the leader too
+    End   → nothing     the files are not needed any more
+
+A host begins at most one checkpoint of a shard at a time at each other host; another Begin ends the
+one before.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from storage.log.entry import Position
+
+
+class Refusal(StrEnum):
+    """Reasons of a host that gives no checkpoint."""
+
+    NO_SHARD = "no_shard"
+    """The shard is not open there."""
+    OLDER = "older"
+    """Its rows are of an earlier Entry than is needed."""
+    NOT_MADE = "not_made"
+    """Its disk is full or damaged."""
+    NO_CHECKPOINT = "no_checkpoint"
+    """It is unknown, or was removed."""
+    UNREADABLE = "unreadable"
+    """A file cannot be read."""
+
+
+class Begin(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """See above."""
+
+    shard: int
+    log_id: bytes
+    at_least: int
+    """Index of the Entry that the rows must hold."""
+
+
+class Read(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """See above."""
+
+    shard: int
+    number: int
+    file: int
+    """Its place in the manifest."""
+    offset: int
+    size: int
+
+
+class Keep(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """See above."""
+
+    shard: int
+    index: int
+
+
+class End(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """See above."""
+
+    shard: int
+    number: int
+
+
+class CheckpointFile(msgspec.Struct, frozen=True, array_like=True):
+    """One file of a checkpoint."""
+
+    name: str
+    size: int
+    crc32: int
+
+
+class Manifest(msgspec.Struct, frozen=True, array_like=True):
+    """A checkpoint."""
+
+    number: int
+    """By which its files are asked for."""
+    log_id: bytes
+    position: Position
+    """Of the last Entry that the rows hold, which is committed."""
+    files: list[CheckpointFile]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """Where the log begins that is kept."""
+
+    start: int
+    """Index of the Entry behind which Entries can be sent."""
+
+
+Request = Begin | Read | Keep | End
+
+encode = msgspec.msgpack.Encoder().encode
+"""A request or an answer as bytes."""
+decode_request = msgspec.msgpack.Decoder(Request).decode
+"""Raises msgspec.MsgspecError."""
+decode_manifest = msgspec.msgpack.Decoder(Manifest).decode
+"""Raises msgspec.MsgspecError."""
+decode_kept = msgspec.msgpack.Decoder(Kept).decode
+"""Raises msgspec.MsgspecError."""

@@ -1,0 +1,110 @@
+"""File access for checkpoints that hosts give each other; tests and the simulator replace it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Protocol
+from zlib import crc32
+
+from storage.copies.files import FILE_MODE, FOLDER_MODE, sync_file
+from storage.engines.folder import sync_folder
+
+_PIECE_BYTES = 1 << 20
+
+
+class CheckpointFiles(Protocol):
+    """All calls block, and raise OSError."""
+
+    def names(self, folder: Path) -> list[str]:
+        """The names in a folder, in order; none if it does not exist."""
+
+    def size(self, file: Path) -> int:
+        """Bytes of a file."""
+
+    def read(self, file: Path, offset: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer at the end of the file."""
+
+    def checksum(self, file: Path) -> int:
+        """CRC-32 of the whole file, as it is read from the disk."""
+
+    def write(self, file: Path, data: bytes, offset: int) -> None:
+        """Write all of the data, into a new file if there is none; not synced."""
+
+    def sync(self, file: Path) -> None:
+        """Make a file's bytes durable."""
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder that must not exist."""
+
+    def sync_folder(self, folder: Path) -> None:
+        """Make the names in a folder durable."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a file or a folder."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, or a folder with all that is in it, if it exists."""
+
+    def free(self, folder: Path) -> int:
+        """Bytes that are free on the disk of a folder."""
+
+
+class SystemFiles:
+    """The operating system's files."""
+
+    def names(self, folder: Path) -> list[str]:
+        """See `CheckpointFiles`."""
+        return sorted(os.listdir(folder)) if folder.is_dir() else []
+
+    def size(self, file: Path) -> int:
+        """See `CheckpointFiles`."""
+        return file.stat().st_size
+
+    def read(self, file: Path, offset: int, size: int) -> bytes:
+        """See `CheckpointFiles`."""
+        with file.open("rb", buffering=0) as stream:
+            return os.pread(stream.fileno(), size, offset)
+
+    def checksum(self, file: Path) -> int:
+        """See `CheckpointFiles`."""
+        checksum = 0
+        with file.open("rb", buffering=0) as stream:
+            while piece := stream.read(_PIECE_BYTES):
+                checksum = crc32(piece, checksum)
+        return checksum
+
+    def write(self, file: Path, data: bytes, offset: int) -> None:
+        """See `CheckpointFiles`."""
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.seek(offset)
+            stream.write(data)
+
+    def sync(self, file: Path) -> None:
+        """See `CheckpointFiles`."""
+        sync_file(file)
+
+    def make_folder(self, folder: Path) -> None:
+        """See `CheckpointFiles`."""
+        folder.mkdir(mode=FOLDER_MODE)
+
+    def sync_folder(self, folder: Path) -> None:
+        """See `CheckpointFiles`."""
+        sync_folder(folder)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """See `CheckpointFiles`."""
+        old.rename(new)
+
+    def remove(self, path: Path) -> None:
+        """See `CheckpointFiles`."""
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def free(self, folder: Path) -> int:
+        """See `CheckpointFiles`."""
+        return shutil.disk_usage(folder).free
