@@ -30,7 +30,9 @@ from storage.log.disk import Done, Work
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
+from visibility.contract.operations import ReturnMessages
 from visibility.contract.outcomes import Answer
+from visibility.state.waiters import OnAnswer, Ticket
 from visibility.tests.prepared import KnownQueues
 
 SHARD = 0
@@ -85,6 +87,13 @@ class Process:
             entropy=entropy,
             definitions=cluster.queues,
         )
+        self._submit = self.shard.submit
+        self.shard.submit = self._watched_submit  # type: ignore[method-assign]
+
+    def _watched_submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
+        if isinstance(request.operation, ReturnMessages):
+            self.host.cluster.given_back(request)
+        return self._submit(request, on_answer)
 
     @property
     def is_over(self) -> bool:
@@ -353,7 +362,9 @@ class ShardCluster:
         self.is_ending = False
         """Nothing goes wrong any more."""
         self._committed: dict[int, Position] = {}
-        self.ended: Callable[[ShardHost], object] = _nothing
+        self.given_back: Callable[[Request], object] = _ignore
+        """Called with each request that gives messages back."""
+        self.ended: Callable[[ShardHost], object] = _ignore
         """Called when a process has ended."""
         self.names = [f"h{number}" for number in range(1, size + 1)]
         self.network = SimulatedNetwork(Random(random.getrandbits(32)), self._deliver)
@@ -447,5 +458,5 @@ class ShardCluster:
         await self.until(are_alike)
 
 
-def _nothing(host: ShardHost) -> None:
+def _ignore(what: object) -> None:
     """Nobody watches."""

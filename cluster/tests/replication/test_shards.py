@@ -128,6 +128,31 @@ async def test_a_deposed_leader_answers_nothing(cluster: ShardCluster) -> None:
 
 
 @staged
+async def test_a_leader_that_was_stopped_tells_nothing_old(cluster: ShardCluster) -> None:
+    """Rule 8: SIGSTOP, longer than the lease."""
+    old = await cluster.leader()
+    await sent(cluster, old, "a")
+    shard = old.shard
+    old.pause()
+    new = await cluster.leader(but=old)
+    await sent(cluster, new, "b")
+    cluster.isolate(old)  # so that no message tells it
+
+    told: list[object] = []
+
+    def ask() -> None:
+        shard.submit(prepared.counters(Q), told.append)
+
+    old.enter(ask)
+    old.resume()
+    await cluster.until(lambda: bool(told))
+
+    assert type(told[0]) is ServiceUnavailable
+    cluster.heal()
+    await cluster.alike()
+
+
+@staged
 async def test_an_answer_without_changes_waits_for_a_majority(cluster: ShardCluster) -> None:
     leader = await cluster.leader()
     await sent(cluster, leader, "a")

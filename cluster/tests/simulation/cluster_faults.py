@@ -13,15 +13,18 @@ from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 _WITHOUT = ("new disk", "flipped bit", "restored coordination")
 """Faults that need more than a majority of logs: a checkpoint, or a record of all terms."""
 _DAY_S = 86_400.0
+FREEZE = "freeze"
 
 
 class ShardFaults(Faults):
     """Causes one fault after the other."""
 
     def __init__(self, cluster: ShardCluster, random: Random, often: tuple[str, ...]) -> None:
-        super().__init__(cast("Cluster", cluster), random, often, _WITHOUT)
+        of_replicas = tuple(name for name in often if name != FREEZE)
+        super().__init__(cast("Cluster", cluster), random, of_replicas, _WITHOUT)
         self._shards = cluster
-        self._kinds += [self._fail_flushes, self._stop_cleanly]
+        self._kinds += [self._fail_flushes, self._stop_cleanly, self._freeze]
+        self._kinds += [self._freeze] * (len(self._kinds) if FREEZE in often else 0)
         self._stopping: set[asyncio.Task[None]] = set()
 
     def _a_host(self) -> ShardHost:
@@ -38,6 +41,19 @@ class ShardFaults(Faults):
             task = asyncio.create_task(host.stop())
             self._stopping.add(task)
             task.add_done_callback(self._stopping.discard)
+
+    def _freeze(self) -> None:
+        """A leader stands still until another leads, and goes on before it hears of that."""
+        host = self._shards.leading()
+        if host is None or host.is_paused:
+            return
+        host.pause()
+        self._cut_off_wholly(host)  # type: ignore[arg-type]
+        frozen_s = self._random.uniform(3, 8)
+        loop = asyncio.get_running_loop()
+        self._held_until = loop.time() + frozen_s + 2
+        loop.call_later(frozen_s, host.resume)
+        self._note(f"{host.name} is frozen")
 
     def _turn_a_clock(self) -> None:
         """At most one clock is wrong by more than a leader's may be."""

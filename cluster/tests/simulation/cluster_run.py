@@ -26,7 +26,7 @@ from visibility.state.invariants import check_shard
 
 STEPS = 12
 """Steps of each client."""
-_PATIENCE_S = 10_000.0
+_PATIENCE_S = 1_000.0
 _PROGRESS_S = 90.0
 """Bound for progress once nothing goes wrong any more."""
 

@@ -19,6 +19,8 @@ _PATIENCE_S = 10.0
 """A request that nobody decided is held no longer."""
 _AGAIN_S = (0.01, 0.2)
 _LOOK_S = 0.05
+_LATEST = 0.7
+"""Share of requests that go to the latest leader; the others to any that takes itself for one."""
 
 
 class ClusterSimulation(Simulation):
@@ -31,6 +33,7 @@ class ClusterSimulation(Simulation):
         cluster.violations = machine.violations
         cluster.lines = self.lines
         cluster.ended = self._ended
+        cluster.given_back = self._given_back
         self._followed: Process | None = None
         """The process whose clock is the shard's."""
         self._asked: dict[int, tuple[Call, Process]] = {}
@@ -60,7 +63,11 @@ class ClusterSimulation(Simulation):
             assert latest.process is not None
             self._followed = latest.process
             self.time.follow(latest.process.clock)
-        return self._chance.choice(leading)
+        return latest if self._chance.random() < _LATEST else self._chance.choice(leading)
+
+    def _given_back(self, request: Request) -> None:
+        """A receive that was answered late is empty; if this fails too, it still counts."""
+        self.history.unknown_receives[request.queue.name] += 1
 
     def _ended(self, host: ShardHost) -> None:
         """A process is gone, with its connections."""
@@ -92,6 +99,7 @@ class ClusterSimulation(Simulation):
             return
         if not isinstance(request.operation, ContinueQueue | DropQueue):
             request = self.machine.queues.renewed(request) or request
+        self._asked[id(call)] = call, host.process
         host.enter(partial(self._submit, call, host.process, request, until_s))
 
     def _again(self, call: Call, request: Request, until_s: float) -> None:
@@ -103,9 +111,7 @@ class ClusterSimulation(Simulation):
 
     def _submit(self, call: Call, process: Process, request: Request, until_s: float) -> None:
         if process.is_over:
-            self._again(call, request, until_s)
-            return
-        self._asked[id(call)] = call, process
+            return  # the connection is lost
 
         def on_answer(answer: Answer | QueueError) -> None:
             if process.is_over or self._asked.pop(id(call), None) is None:
