@@ -187,7 +187,7 @@ class ShardHost:
         self.ahead_s = 0.0
         """Of its wall clock."""
         self.is_paused = False
-        self._queue: deque[Callable[[], None]] = deque()
+        self._queue: deque[Callable[[], object]] = deque()
         """What reached a process that is stopped."""
         self._speed = 1.0
         self._speed_since = self._monotonic_then = 0.0
@@ -242,7 +242,7 @@ class ShardHost:
         while self._queue and not self.is_paused:
             self._queue.popleft()()
 
-    def enter(self, work: Callable[[], None]) -> None:
+    def enter(self, work: Callable[[], object]) -> None:
         """Do something in the process, once it runs."""
         if self.is_paused:
             self._queue.append(work)
