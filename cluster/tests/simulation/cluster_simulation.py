@@ -7,7 +7,8 @@ from functools import partial
 from random import Random
 
 from cluster.shards.answers import NotDecided
-from cluster.tests.replication.shard_hosts import Process, ShardCluster, ShardHost
+from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
+from cluster.tests.replication.shard_process import Process
 from cluster.tests.simulation.simulation import Call, ConnectionLost, Simulation
 from cluster.tests.simulation.worker import Machine
 from visibility.contract.errors import QueueError, ServiceUnavailable
