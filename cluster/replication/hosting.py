@@ -12,14 +12,23 @@ import msgspec
 import structlog
 
 from cluster.peers.outcomes import NotSent
+from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.contract import Times, Timing
 from cluster.replication.journal import Journal, OtherLog
 from cluster.replication.leadership import Leadership
 from cluster.replication.messages import Message, decode_message, encode_message
+from cluster.replication.replacement import Ways
 from cluster.replication.replica import Replica
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.replication.report import ReplicaReport
 from cluster.shards.clock import Clock, Entropy
+from storage.copies.checkpoint_files import SystemFiles
+from storage.copies.replaced_rows import (
+    finish_replacing,
+    forget_replacing,
+    remove_outgoing,
+    replace_rows,
+)
 from storage.engines.durable import Durability, RowStore, StoreOptions, log_folder
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
@@ -66,6 +75,16 @@ def replica_id_of(folder: Path, entropy: Entropy, disk: Disk | None = None) -> s
         file.close()
 
 
+def _prepared(files: SystemFiles, folder: Path) -> bool:
+    """Finish what a crash interrupted; True if the rows came from a checkpoint, and the log was
+    not opened over them. Blocks. Raises StoreFailed."""
+    try:
+        remove_outgoing(files, folder)
+        return finish_replacing(files, folder) is not None
+    except OSError as error:
+        raise StoreFailed(f"cannot open {folder}: {error}") from error
+
+
 class _Port:
     """One shard's way to its peers. A message that cannot be sent is lost."""
 
@@ -93,8 +112,10 @@ class ReplicatedStores:
         clock: Clock,
         entropy: Entropy,
         timing: Timing | None = None,
+        checkpoints: CheckpointTraffic | None = None,
     ) -> None:
-        """`peers` are the names of the other hosts as of now; they may change."""
+        """`peers` are the names of the other hosts as of now; they may change. Without
+        `checkpoints`, a host that no log reaches back to stays behind."""
         assert options.durability is Durability.FSYNC, "peers count on what is synced"
         self._host = host
         self._messages = messages
@@ -105,6 +126,7 @@ class ReplicatedStores:
         self._clock = clock
         self._entropy = entropy
         self._timing = timing
+        self._checkpoints = checkpoints
         self.reluctance_s: Callable[[int], float] = _eager
         """Seconds for which a free shard is left to other hosts."""
         self._opened: dict[int, ReplicatedStore] = {}
@@ -112,10 +134,24 @@ class ReplicatedStores:
 
     async def open(self, number: int, folder: Path) -> ReplicatedStore:
         """Open the store of a shard; it follows once the shard says so. Raises StoreFailed."""
+        files = SystemFiles()
+        replaced = await asyncio.to_thread(_prepared, files, folder)
         rows = await asyncio.to_thread(RocksRows, folder)
-        return await self.assemble(number, rows, SystemDisk())
+        store = await self.assemble(number, rows, SystemDisk(), rows_replaced=replaced)
+        if replaced:
+            await asyncio.to_thread(forget_replacing, files, folder)
+        if self._checkpoints is not None:
+            store.replacement.ways = Ways(
+                fetch=partial(self._checkpoints.fetch, number, store),
+                replace=partial(replace_rows, files, folder),
+                leave=partial(self._checkpoints.leave, number),
+            )
+            self._checkpoints.join(number, store)
+        return store
 
-    async def assemble(self, number: int, rows: RowStore, disk: Disk) -> ReplicatedStore:
+    async def assemble(
+        self, number: int, rows: RowStore, disk: Disk, *, rows_replaced: bool = False
+    ) -> ReplicatedStore:
         """The same over any rows and any disk, which are closed on failure. Raises StoreFailed."""
         try:
             store = ReplicatedStore(
@@ -129,7 +165,7 @@ class ReplicatedStores:
                 flushed=lambda: store.flushed,
                 segment_bytes=self._options.segment_bytes,
             )
-            await self._options.in_thread(journal.open)
+            await self._options.in_thread(partial(journal.open, rows_replaced=rows_replaced))
         except BaseException as error:
             rows.close()
             disk.stop()

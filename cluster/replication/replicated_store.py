@@ -18,6 +18,8 @@ from enum import Enum, auto
 import msgspec
 
 from cluster.replication.contract import NotServing
+from cluster.replication.holds import LogHolds
+from cluster.replication.replacement import Replacement
 from cluster.replication.replica import Replica
 from cluster.replication.report import ReplicaReport
 from storage.copies.healed_queue import Healed
@@ -72,6 +74,9 @@ class ReplicatedStore(FlushedRows):
         """Names of the other members, which may change; None if they do not."""
         self.on_closing: Callable[[], object] = _nothing
         """Called before the replica goes: no message may reach it afterwards."""
+        self.replacement = Replacement(self._replaced, self._logger)
+        self.holds = LogHolds(options.monotonic_s)
+        self.rows = rows
         self.applied = applied
         """The last Entry that the rows have."""
         self.flushed = applied
@@ -279,7 +284,8 @@ class ReplicatedStore(FlushedRows):
         assert reached is not None
         self.flushed, self._flushed_bytes = reached, self._flushing_bytes
         if self.replica.journal.is_open:
-            self.replica.release(reached.index)
+            log = self.replica.log
+            self.replica.release(self.holds.limit(reached.index, log.bytes_above))
 
     # -- Owner -------------------------------------------------------------------------------------
 
@@ -329,7 +335,25 @@ class ReplicatedStore(FlushedRows):
 
     def on_behind(self, leader: str) -> None:
         """See `Owner.on_behind`."""
-        # Nothing fetches checkpoints yet: `report` shows that one is needed.
+        self.replacement.begin()
+
+    # -- rows of another host ----------------------------------------------------------------------
+
+    def _replaced(self) -> None:
+        """Have the shard open the store anew: that puts the rows in place."""
+        self._fail(StoreFailed("a checkpoint replaces the rows"))
+
+    @property
+    def log_start(self) -> int:
+        """Index of the Entry behind which this host's log can be sent."""
+        journal = self.replica.journal
+        return journal.log.start.index if journal.is_open else self.applied.index
+
+    @property
+    def leader_name(self) -> str | None:
+        """The host that leads, as far as is known."""
+        promise = self.replica.journal.promise
+        return promise.voters.get(promise.leader)
 
     # -- looking in --------------------------------------------------------------------------------
 
@@ -357,6 +381,7 @@ class ReplicatedStore(FlushedRows):
 
         Rows rebuilt here would differ from those of the other hosts.
         """
+        self.replacement.begin()
         raise StoreFailed("rows are damaged: another host leads")
 
     def cut_off(self) -> None:
@@ -386,6 +411,7 @@ class ReplicatedStore(FlushedRows):
             return
         self.cut_off()
         self.on_closing()
+        self.replacement.cancel()
         self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.replica.stop(self._has_stopped)
 
@@ -395,7 +421,9 @@ class ReplicatedStore(FlushedRows):
 
     async def _let_go(self) -> None:
         await self._stopped
+        await self.replacement.leave()
         await self._options.in_thread(self._rows.close)
+        await self.replacement.put_in_place(self._options.in_thread)
         self._disk.stop()
 
 

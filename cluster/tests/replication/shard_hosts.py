@@ -10,165 +10,26 @@ from pathlib import Path
 from random import Random
 from zlib import crc32
 
-from cluster.replication import Leadership
-from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of
-from cluster.replication.messages import Message, decode_message, encode_message
+from cluster.replication.hosting import replica_id_of
+from cluster.replication.messages import Message
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.shards.clock import SystemClock
 from cluster.shards.report import Phase
 from cluster.shards.shard import Shard
-from cluster.tests.replication.coordination import Coordination, HostLeadership
+from cluster.tests.replication.coordination import Coordination
 from cluster.tests.replication.host import TIMING, WALL_S
 from cluster.tests.replication.network import SimulatedNetwork
-from cluster.tests.simulation.disk import LifeDisk, WatchedDisk
-from cluster.tests.simulation.rows import RowFiles, SimulatedRows
+from cluster.tests.replication.shard_process import SHARD, Process
+from cluster.tests.simulation.disk import WatchedDisk
+from cluster.tests.simulation.rows import RowFiles
 from cluster.tests.simulation.worker import SimulatedEntropy
 from storage.engines.durable import StoreOptions
 from storage.engines.store import StoreFailed
 from storage.log import Position
-from storage.log.disk import Done, Work
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
-from visibility.contract.operations import ReturnMessages
 from visibility.contract.outcomes import Answer
-from visibility.state.waiters import OnAnswer, Ticket
 from visibility.tests.prepared import KnownQueues
-
-SHARD = 0
-
-
-class _GatedDisk(LifeDisk):
-    """A disk whose lanes tell a process only while it runs."""
-
-    def __init__(self, host: ShardHost) -> None:
-        super().__init__(host.disk)
-        self._host = host
-
-    def run(self, work: Work, done: Done) -> None:
-        super().run(work, lambda error: self._host.enter(partial(self._tell, done, error)))
-
-    def prepare(self, work: Work, done: Done) -> None:
-        super().prepare(work, lambda error: self._host.enter(partial(self._tell, done, error)))
-
-    def _tell(self, done: Done, error: Exception | None) -> None:
-        if not self.is_over:
-            done(error)
-
-
-class Process:
-    """One life of a host. It is its own `Messages`."""
-
-    def __init__(self, host: ShardHost) -> None:
-        self.host = host
-        self.disk = _GatedDisk(host)
-        self.rows: SimulatedRows | None = None
-        self.store: ReplicatedStore | None = None
-        self._random = Random(host.random.getrandbits(64))
-        self._on_message: OnMessage | None = None
-        entropy = SimulatedEntropy(Random(host.random.getrandbits(64)))
-        cluster = host.cluster
-        self.clock = SystemClock(wall=host.wall_s, monotonic=host.monotonic_s)
-        self._stores = ReplicatedStores(
-            host.name,
-            self,
-            leadership_of=self._leadership_of,
-            log_id_of=lambda number: cluster.log_id,
-            peers=partial(cluster.others, host.name),
-            options=cluster.options._replace(in_thread=self._in_thread),
-            clock=self.clock,
-            entropy=entropy,
-            timing=cluster.timing,
-        )
-        self.shard = Shard(
-            SHARD,
-            open_store=self._open,
-            clock=self.clock,
-            entropy=entropy,
-            definitions=cluster.queues,
-        )
-        self._submit = self.shard.submit
-        self.shard.submit = self._watched_submit  # type: ignore[method-assign]
-
-    def _watched_submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
-        if isinstance(request.operation, ReturnMessages):
-            self.host.cluster.given_back(request)
-        return self._submit(request, on_answer)
-
-    @property
-    def is_over(self) -> bool:
-        """True once nothing it does reaches the disk, a peer or a client."""
-        return self.disk.is_over
-
-    async def start(self) -> None:
-        """Start the shard; a disk that fails ends the process again."""
-        try:
-            await self.shard.start()
-        except (PowerCut, StoreFailed) as error:
-            if not self.is_over:
-                self.host.crash(is_power_loss=isinstance(error, PowerCut))
-
-    def end(self) -> None:
-        """A crash: cut it off from everything."""
-        self.disk.is_over = True
-        self.shard.end_long_polls()  # so that it does not open its store again
-        if self.store is not None:
-            self.store.cut_off()
-        if self.rows is not None:
-            self.rows.crash()
-
-    async def _open(self) -> ReplicatedStore:
-        self.disk.list(self.host.folder)  # raises if this life is over
-        rows = self.rows = SimulatedRows(self.host.folder, self.host.files, self._random)
-        rows.on_write = partial(self.host.cluster.applied, self.host)
-        self.store = await self._stores.assemble(SHARD, rows, self.disk)
-        replica = self.store.replica
-        replica.tick = partial(self._tick, replica.tick)  # type: ignore[method-assign]
-        return self.store
-
-    def _tick(self, tick: Callable[[], None]) -> None:
-        if not self.host.is_paused:
-            tick()
-
-    async def _in_thread(self, work: Callable[[], object]) -> None:
-        """The work happens at some moment between now and the end."""
-        longest_s = self.host.cluster.thread_s_max
-        await asyncio.sleep(self._random.uniform(0, longest_s / 2))
-        if self.is_over:
-            await asyncio.get_running_loop().create_future()
-        work()
-        await asyncio.sleep(self._random.uniform(0, longest_s / 2))
-
-    def _leadership_of(self, number: int) -> Leadership:
-        return HostLeadership(self.host.cluster.coordination, self.host.name, self.enter)
-
-    def enter(self, work: Callable[[], None]) -> None:
-        """Do something in the process, once it runs."""
-        self.host.enter(partial(self._run, work))
-
-    def _run(self, work: Callable[[], None]) -> None:
-        if not self.is_over:
-            work()
-
-    # -- Messages ----------------------------------------------------------------------------------
-
-    def join(self, shard: int, on_message: OnMessage) -> None:
-        self._on_message = on_message
-
-    def leave(self, shard: int) -> None:
-        self._on_message = None
-
-    def send(self, host: str, shard: int, body: bytes) -> None:
-        if not self.is_over:
-            self.host.cluster.network.send(self.host.name, host, decode_message(body))
-
-    def receive(self, sender: str, message: Message) -> None:
-        """A message arrives."""
-        self.enter(partial(self._received, sender, encode_message(message)))
-
-    def _received(self, sender: str, body: bytes) -> None:
-        if self._on_message is not None:
-            self._on_message(sender, body)
 
 
 class ShardHost:
@@ -187,7 +48,7 @@ class ShardHost:
         self.ahead_s = 0.0
         """Of its wall clock."""
         self.is_paused = False
-        self._queue: deque[Callable[[], None]] = deque()
+        self._queue: deque[Callable[[], object]] = deque()
         """What reached a process that is stopped."""
         self._speed = 1.0
         self._speed_since = self._monotonic_then = 0.0
@@ -242,7 +103,7 @@ class ShardHost:
         while self._queue and not self.is_paused:
             self._queue.popleft()()
 
-    def enter(self, work: Callable[[], None]) -> None:
+    def enter(self, work: Callable[[], object]) -> None:
         """Do something in the process, once it runs."""
         if self.is_paused:
             self._queue.append(work)

@@ -4,6 +4,7 @@ cluster."""
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,16 @@ from random import Random
 
 import pytest
 
+from cluster.peers.settings import CheckpointSettings, PeerSettings
 from cluster.replication import Timing
+from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of
 from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.shards.report import Phase
 from cluster.shards.shard import Shard
+from cluster.tests.peers.peers import Peer
+from cluster.tests.peers.peers import start as connect
+from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.coordination import Coordination, HostLeadership
 from storage.engines.durable import StoreOptions
 from storage.engines.store import StoreFailed
@@ -67,8 +73,14 @@ class Port:
 class Cluster:
     """Three hosts in one process, each with a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, *, options: StoreOptions | None = None, retained_bytes: int = 1 << 20
+    ) -> None:
         self.folder = folder
+        self.options = options or StoreOptions()
+        self.timing = TIMING._replace(retained_bytes=retained_bytes)
+        network = SimulatedNetwork()
+        self.links = {name: Peer(name, network, PeerSettings()) for name in NAMES}
         self.wire = Wire()
         self.coordination = Coordination(Random(1))
         self.peers = {name: [other for other in NAMES if other != name] for name in NAMES}
@@ -84,10 +96,16 @@ class Cluster:
             ),
             log_id_of=lambda number: LOG_ID,
             peers=lambda: self.peers[name],
-            options=StoreOptions(),
+            options=self.options,
             clock=SystemClock(),
             entropy=SystemEntropy(),
-            timing=TIMING,
+            timing=self.timing,
+            checkpoints=CheckpointTraffic(
+                self.links[name].transport,
+                monotonic_s=SystemClock().monotonic_s,
+                entropy=SystemEntropy(),
+                settings=CheckpointSettings(reserve_bytes=1 << 20),
+            ),
         )
 
     def rows_folder(self, name: str) -> Path:
@@ -203,3 +221,32 @@ async def test_the_folder_of_another_cluster_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(StoreFailed, match="cannot open"):
         await cluster.start("a")
+
+
+async def test_a_host_with_a_new_disk_gets_a_checkpoint_and_counts_again(tmp_path: Path) -> None:
+    options = StoreOptions(segment_bytes=64 << 10, flush_bytes=64 << 10)
+    cluster = Cluster(tmp_path, options=options, retained_bytes=64 << 10)
+    await connect(cluster.links.values())
+    await asyncio.to_thread(cluster.found)
+    for name in NAMES:
+        await cluster.start(name)
+    leader = await cluster.leader()
+    lost = next(name for name in NAMES if name != leader)
+    await cluster.shards[lost].stop()
+    await asyncio.to_thread(shutil.rmtree, cluster.folder / lost)
+    for number in range(100):
+        await cluster.answer(leader, prepared.send(Q, f"{number}:".ljust(8_000)))
+    await until(lambda: cluster.stores[leader].of(0).log_start > 10)
+
+    await cluster.start(lost)
+    await until(lambda: cluster.stores[lost].of(0).report().is_voter)
+
+    await until(lambda: cluster.stores[lost].of(0).applied.index > 100)
+    leader = await cluster.leader()
+    await cluster.answer(leader, prepared.send(Q, "after"))
+    await until(lambda: len({cluster.stores[name].of(0).applied for name in NAMES}) == 1)
+    assert cluster.rows(lost) == cluster.rows(leader)
+    assert cluster.shards[lost].report().failures == 1
+    for name in NAMES:
+        await cluster.shards[name].stop()
+        await cluster.links[name].transport.stop()

@@ -10,7 +10,7 @@ from cluster.tests.replication.cluster import Cluster
 from cluster.tests.replication.faults import Faults
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 
-_WITHOUT = ("new disk", "flipped bit", "restored coordination")
+_WITHOUT = ("new disk", "flipped bit", "damaged rows", "restored coordination")
 """Faults that need more than a majority of logs: a checkpoint, or a record of all terms."""
 _DAY_S = 86_400.0
 FREEZE = "freeze"

@@ -7,7 +7,8 @@ from functools import partial
 from random import Random
 
 from cluster.shards.answers import NotDecided
-from cluster.tests.replication.shard_hosts import Process, ShardCluster, ShardHost
+from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
+from cluster.tests.replication.shard_process import Process
 from cluster.tests.simulation.simulation import Call, ConnectionLost, Simulation
 from cluster.tests.simulation.worker import Machine
 from visibility.contract.errors import QueueError, ServiceUnavailable
@@ -92,7 +93,9 @@ class ClusterSimulation(Simulation):
         if call.reply.done():
             return
         host = self._leader()
-        if self._chance.random() < 0.05:
+        if isinstance(request.operation, ContinueQueue):
+            self._tell_all(request)
+        elif self._chance.random() < 0.05:
             host = self._chance.choice(list(self.cluster.hosts.values()))
         if host is None or host.process is None:
             self._again(call, request, until_s)
@@ -101,6 +104,15 @@ class ClusterSimulation(Simulation):
             request = self.machine.queues.renewed(request) or request
         self._asked[id(call)] = call, host.process
         host.enter(partial(self._submit, call, host.process, request, until_s))
+
+    def _tell_all(self, request: Request) -> None:
+        """Each host's watch tells its shard of a purge before it gets requests for the new queue.
+
+        A shard that is loaded later finds out itself.
+        """
+        for host in self.cluster.hosts.values():
+            if host.process is not None:
+                host.enter(partial(host.process.shard.submit, request, _ignore))
 
     def _again(self, call: Call, request: Request, until_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -132,3 +144,7 @@ class ClusterSimulation(Simulation):
             del self._asked[id(call)]
             return True
         return False
+
+
+def _ignore(answer: Answer | QueueError) -> None:
+    """The client's own request is answered."""

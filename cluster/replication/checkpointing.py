@@ -1,0 +1,116 @@
+"""CheckpointTraffic: the checkpoints that the replicas of a host give to others, and get."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
+from cluster.peers.checkpoints import Checkpoints
+from cluster.peers.settings import CheckpointSettings
+from cluster.peers.transport import Transport
+from cluster.replication.holds import LogHolds
+from cluster.replication.replicated_store import ReplicatedStore
+from cluster.shards.clock import Entropy
+from storage.checks.scrub import Pace
+from storage.copies.checkpoint import check_rows_of, make_checkpoint
+from storage.copies.checkpoint_files import SystemFiles
+from storage.copies.replaced_rows import Replaced
+from storage.log import Position
+
+_CHECK_BYTES_S = 64 << 20
+"""Rows of a fetched checkpoint are read at this rate, so that requests continue beside it."""
+
+
+class StoreSource:
+    """An open store that gives checkpoints: `cluster.peers.checkpoints.Source`."""
+
+    def __init__(self, store: ReplicatedStore) -> None:
+        self.folder: Path = store.folder
+        self.log_id = store.replica.log.log_id
+        self.holds: LogHolds = store.holds
+        self._store = store
+
+    def applied_index(self) -> int:
+        """See `Source`."""
+        return self._store.applied.index
+
+    def log_start(self) -> int:
+        """See `Source`."""
+        return self._store.log_start
+
+    def checkpoint(self, folder: Path) -> Position:
+        """See `Source`."""
+        return make_checkpoint(self._store.rows, folder)
+
+
+class StoreHosts:
+    """The hosts that may have the rows of a store: `cluster.peers.checkpoint_fetch.Hosts`."""
+
+    def __init__(self, store: ReplicatedStore) -> None:
+        self._store = store
+
+    def sources(self) -> Sequence[str]:
+        """See `Hosts`: the leader comes last."""
+        leader = self.leader()
+        others = [peer for peer in self._store.replica.peers if peer != leader]
+        return others if leader is None else [*others, leader]
+
+    def leader(self) -> str | None:
+        """See `Hosts`."""
+        return self._store.leader_name
+
+
+class CheckpointTraffic:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        monotonic_s: Callable[[], float],
+        entropy: Entropy,
+        settings: CheckpointSettings | None = None,
+    ) -> None:
+        self.files = SystemFiles()
+        self._settings = settings or CheckpointSettings()
+        self._monotonic_s = monotonic_s
+        self._entropy = entropy
+        self._ask = ask_over(transport)
+        self._given = Checkpoints(
+            transport,
+            files=self.files,
+            in_thread=asyncio.to_thread,
+            monotonic_s=monotonic_s,
+            settings=self._settings,
+        )
+
+    def join(self, number: int, store: ReplicatedStore) -> None:
+        """Give checkpoints of a store from now on."""
+        self._given.join(number, StoreSource(store))
+
+    async def leave(self, number: int) -> None:
+        """Give none any more; returns when nothing uses the store's files."""
+        await self._given.leave(number)
+
+    async def fetch(self, number: int, store: ReplicatedStore) -> Replaced:
+        """Get rows that the log of a peer reaches back to."""
+        pace = Pace(_CHECK_BYTES_S, self._monotonic_s)
+        fetch = CheckpointFetch(
+            Wanted(number, store.folder, store.replica.log.log_id, store.log_start),
+            hosts=StoreHosts(store),
+            ask=self._ask,
+            check_rows=partial(_checked, pace),
+            files=self.files,
+            in_thread=asyncio.to_thread,
+            monotonic_s=self._monotonic_s,
+            entropy=self._entropy,
+            settings=self._settings,
+        )
+        return await fetch.run()
+
+
+async def _checked(pace: Pace, folder: Path) -> Position:
+    return await check_rows_of(folder, pace, asyncio.to_thread)
