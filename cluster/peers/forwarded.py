@@ -1,6 +1,6 @@
 """ForwardedRequests: decides what other hosts send here, if this host leads the shard.
 
-    request: shard (4), the request's bytes
+    request: shard (4), age in ms (4) if it is a retry, else 0; the request's bytes
     answer: the queue's id (8) if it is another than that of the request, else 0; the answer's bytes
 
 It never forwards a request again: the sender looks for the leader.
@@ -26,13 +26,14 @@ from cluster.peers.retry import Refusal
 from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Receipt, Request
-from visibility.contract.operations import ReturnMessages
+from visibility.contract.operations import ReceiveMessage, ReturnMessages
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rules.turn import NO_MESSAGES
 from visibility.state.waiters import Ticket
 
-REQUEST_HEAD = Struct(">I")
+REQUEST_HEAD = Struct(">II")
 ANSWER_HEAD = Struct(">Q")
+_RETRIED_MAX = 10_000
 _SAME_QUEUE = ANSWER_HEAD.pack(0)
 _NOTHING = _SAME_QUEUE + encode_answer(NO_MESSAGES)
 
@@ -44,6 +45,8 @@ class ForwardedRequests:
         self._shards = shards
         self._leaders = leaders
         self._view = view
+        self._retried: dict[str, None] = {}
+        """The latest retries of receives, oldest first."""
         self.service = Service(on_request=self._decide)
 
     def _decide(self, call: Call, *, may_wait: bool = True) -> None:
@@ -51,7 +54,7 @@ class ForwardedRequests:
         if len(call.body) < REQUEST_HEAD.size:
             call.refuse(Refusal.UNREADABLE, "no request")
             return
-        (number,) = REQUEST_HEAD.unpack_from(call.body)
+        number, age_ms = REQUEST_HEAD.unpack_from(call.body)
         shard = self._shards.get(number)
         if shard is None or not shard.ready:
             call.refuse(Refusal.NOT_LEADER, self._leaders.leader_of(number) or "")
@@ -66,7 +69,7 @@ class ForwardedRequests:
         except MessageUnreadable as error:
             call.refuse(Refusal.UNREADABLE, str(error))
         else:
-            self._submit(call, shard, request)
+            self._submit(call, shard, request, age_ms)
 
     def _decide_again(self, call: Call) -> None:
         if call.is_cancelled:
@@ -74,12 +77,35 @@ class ForwardedRequests:
         else:
             self._decide(call, may_wait=False)
 
-    def _submit(self, call: Call, shard: Shard, request: Request) -> None:
+    def _submit(self, call: Call, shard: Shard, request: Request, age_ms: int) -> None:
         def on_answer(answer: Answer | QueueError) -> None:
-            _pass_on(call, shard, request, ticket, answer)
+            self._pass_on(call, shard, request, ticket, answer)
 
-        ticket = shard.submit(request, on_answer)
+        if age_ms and type(request.operation) is ReceiveMessage:
+            self._retried[request.request_id] = None
+            if len(self._retried) > _RETRIED_MAX:
+                del self._retried[next(iter(self._retried))]
+        ticket = shard.submit(request, on_answer, age_ms)
         call.on_cancel = partial(_cancel, call, shard, ticket)
+
+    def _pass_on(
+        self,
+        call: Call,
+        shard: Shard,
+        request: Request,
+        ticket: Ticket,
+        answer: Answer | QueueError,
+    ) -> None:
+        """Send the answer; messages that do not reach the other host are given back at once,
+        unless it has asked again for them."""
+        if type(answer) is ServiceUnavailable and not shard.ready:
+            call.refuse(Refusal.LEADERSHIP_LOST)
+            return
+        has_it = call.answer(encode_outcome(ticket.request, request, answer))
+        if has_it or type(answer) is not Deliveries or not answer.leases:
+            return
+        if request.request_id not in self._retried:
+            _give_back(shard, ticket.request, answer)
 
 
 def encode_outcome(request: Request, asked: Request, answer: Answer | QueueError) -> bytes:
@@ -106,18 +132,6 @@ def decode_outcome(body: bytes) -> tuple[int, Answer | QueueError]:
 def _cancel(call: Call, shard: Shard, ticket: Ticket) -> None:
     if shard.cancel(ticket):
         call.answer(_NOTHING)
-
-
-def _pass_on(
-    call: Call, shard: Shard, request: Request, ticket: Ticket, answer: Answer | QueueError
-) -> None:
-    """Send the answer; messages that do not reach the other host are given back at once."""
-    if type(answer) is ServiceUnavailable and not shard.ready:
-        call.refuse(Refusal.LEADERSHIP_LOST)
-        return
-    has_it = call.answer(encode_outcome(ticket.request, request, answer))
-    if not has_it and type(answer) is Deliveries and answer.leases:
-        _give_back(shard, ticket.request, answer)
 
 
 def _give_back(shard: Shard, request: Request, deliveries: Deliveries) -> None:

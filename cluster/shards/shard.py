@@ -32,6 +32,7 @@ from cluster.shards.report import (
 )
 from storage.engines.store import Store, StoreFailed
 from storage.histogram import Histogram
+from storage.rows.answer_rows import StoredAnswers
 from storage.rows.changes import Changes
 from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows
@@ -91,12 +92,12 @@ class Shard:
         archive: ArchiveLimits | None = None,
         sealing: Sealing | None = None,
         under_way_max: int = 1,
+        remembers: bool = False,
     ) -> None:
-        """`definitions` is the catalog's knowledge of queues; without `archive`, nothing is
-        archived.
+        """`definitions` is the catalog's view of queues; without `archive`, nothing is archived.
 
         Without `sealing`, messages that move between queues keep their seals. `under_way_max`:
-        Entries that may be appended and not committed.
+        Entries that may be appended and not committed; `remembers`: answers are kept for retries.
         """
         self.number = number
         self.phase = Phase.LOADING
@@ -111,6 +112,7 @@ class Shard:
         self._archive = archive
         self._sealing = sealing
         self._under_way_max = under_way_max
+        self._remembers = remembers
         self._log = structlog.get_logger("shard").bind(shard=number)
         self._store: Store | None = None
         self._broken: Store | None = None
@@ -150,10 +152,10 @@ class Shard:
             if highest_queue_id is not None and highest > highest_queue_id:
                 raise CatalogOlder(
                     f"shard {self.number} holds queue {highest}, but the catalog has issued ids up "
-                    "to "
-                    f"{highest_queue_id}: it is missing or an older copy"
+                    f"to {highest_queue_id}: it is missing or an older copy"
                 )
             self._clock.continue_from(last_stamp_ms)
+            state.memory = StoredAnswers(rows, self._entropy.bits128()) if self._remembers else None
             state.waits.is_open = not self._stopping.is_set()
             self._store, self._rows, self._state = store, rows, state
             rows.bytes_max = store.turn_bytes_max
@@ -260,10 +262,10 @@ class Shard:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
+    def submit(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> Ticket:
         """Have a request decided; `on_answer` is called once, later, when its outcome is
-        committed."""
-        ticket = Ticket(request, on_answer)
+        committed. `age_ms` marks a retry, see `Ticket`."""
+        ticket = Ticket(request, on_answer, age_ms=age_ms)
         if self.phase is not _LEADING:
             refused: Answers = [(ticket, ServiceUnavailable())]
             asyncio.get_running_loop().call_soon(self._answer_all, refused)
