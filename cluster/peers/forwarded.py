@@ -26,14 +26,13 @@ from cluster.peers.retry import Refusal
 from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Receipt, Request
-from visibility.contract.operations import ReceiveMessage, ReturnMessages
+from visibility.contract.operations import ReturnMessages
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rules.turn import NO_MESSAGES
 from visibility.state.waiters import Ticket
 
 REQUEST_HEAD = Struct(">II")
 ANSWER_HEAD = Struct(">Q")
-_RETRIED_MAX = 10_000
 _SAME_QUEUE = ANSWER_HEAD.pack(0)
 _NOTHING = _SAME_QUEUE + encode_answer(NO_MESSAGES)
 
@@ -45,8 +44,6 @@ class ForwardedRequests:
         self._shards = shards
         self._leaders = leaders
         self._view = view
-        self._retried: dict[str, None] = {}
-        """The latest retries of receives, oldest first."""
         self.service = Service(on_request=self._decide)
 
     def _decide(self, call: Call, *, may_wait: bool = True) -> None:
@@ -79,33 +76,10 @@ class ForwardedRequests:
 
     def _submit(self, call: Call, shard: Shard, request: Request, age_ms: int) -> None:
         def on_answer(answer: Answer | QueueError) -> None:
-            self._pass_on(call, shard, request, ticket, answer)
+            _pass_on(call, shard, request, ticket, answer)
 
-        if age_ms and type(request.operation) is ReceiveMessage:
-            self._retried[request.request_id] = None
-            if len(self._retried) > _RETRIED_MAX:
-                del self._retried[next(iter(self._retried))]
         ticket = shard.submit(request, on_answer, age_ms)
         call.on_cancel = partial(_cancel, call, shard, ticket)
-
-    def _pass_on(
-        self,
-        call: Call,
-        shard: Shard,
-        request: Request,
-        ticket: Ticket,
-        answer: Answer | QueueError,
-    ) -> None:
-        """Send the answer; messages that do not reach the other host are given back at once,
-        unless it has asked again for them."""
-        if type(answer) is ServiceUnavailable and not shard.ready:
-            call.refuse(Refusal.LEADERSHIP_LOST)
-            return
-        has_it = call.answer(encode_outcome(ticket.request, request, answer))
-        if has_it or type(answer) is not Deliveries or not answer.leases:
-            return
-        if request.request_id not in self._retried:
-            _give_back(shard, ticket.request, answer)
 
 
 def encode_outcome(request: Request, asked: Request, answer: Answer | QueueError) -> bytes:
@@ -132,6 +106,18 @@ def decode_outcome(body: bytes) -> tuple[int, Answer | QueueError]:
 def _cancel(call: Call, shard: Shard, ticket: Ticket) -> None:
     if shard.cancel(ticket):
         call.answer(_NOTHING)
+
+
+def _pass_on(
+    call: Call, shard: Shard, request: Request, ticket: Ticket, answer: Answer | QueueError
+) -> None:
+    """Send the answer; messages that do not reach the other host are given back at once."""
+    if type(answer) is ServiceUnavailable and not shard.ready:
+        call.refuse(Refusal.LEADERSHIP_LOST)
+        return
+    has_it = call.answer(encode_outcome(ticket.request, request, answer))
+    if not has_it and type(answer) is Deliveries and answer.leases:
+        _give_back(shard, ticket.request, answer)
 
 
 def _give_back(shard: Shard, request: Request, deliveries: Deliveries) -> None:

@@ -33,6 +33,7 @@ class StoredAnswers:
     def __init__(self, rows: StoredRows, chance: int) -> None:
         """`chance`, 128 random bits, sets this leader's rows apart from those that another wrote
         at the same instant."""
+        self.repeated: dict[str, None] = {}
         self._rows = rows
         self._numbers = count(chance >> 66)
         self._forgotten_ms = 0

@@ -73,6 +73,7 @@ from visibility.state.waiters import Ticket
 
 _AGE_MAX_MS = ANSWERS_KEPT_MS - EARLIER_MS
 """Age of a retry from which on its answer may be forgotten."""
+_REPEATED_MAX = 10_000
 _VISIBILITY_MAX_MS = limits.VISIBILITY_TIMEOUT.high * 1000
 
 
@@ -136,9 +137,17 @@ class TurnAnswers:
             raise ServiceUnavailable
         for short in self._earlier(ticket.request.request_id):
             if isinstance(short, row.forms):
+                if operation is ReceiveMessage:
+                    self._note_repeated(ticket.request.request_id)
                 return partial(row.repeat, short)
         ticket.age_ms = 0  # from here on it is a first try, also if it waits for messages
         return DECIDE[operation]
+
+    def _note_repeated(self, request_id: str) -> None:
+        repeated = self._memory.repeated
+        repeated[request_id] = None
+        if len(repeated) > _REPEATED_MAX:
+            del repeated[next(iter(repeated))]
 
     def _earlier(self, request_id: str) -> Iterator[ShortAnswer]:
         """The latest answer to a request, if there is one."""

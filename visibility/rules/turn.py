@@ -286,7 +286,7 @@ class _Turn:
         if events:
             if self.remembered is None:
                 self.request_ids.append(request.request_id)
-            elif not isinstance(answer, NoAnswer):
+            elif answer is not _PARK and answer is not _DEFER:
                 self.remembered.note(request, answer)
             for event in events:
                 self.do(event)

@@ -11,7 +11,7 @@ import pytest
 from cluster.peers.settings import ForwardingSettings
 from cluster.tests.peers.hosts import COUNT, QUEUE, Cluster, Host, running
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import Asked, pass_time, settled
+from cluster.tests.world import Asked, pass_time
 from storage.rows.codec import decode_row
 from storage.rows.keys import LEASE, MESSAGE
 from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
@@ -311,4 +311,3 @@ async def test_a_retry_older_than_ten_minutes_is_refused() -> None:
 
         assert sent.refusal is ServiceUnavailable
         assert len(LostAnswers(cluster, "here").messages) == 1
-        await settled()
