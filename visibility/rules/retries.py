@@ -49,12 +49,12 @@ from visibility.contract.results import (
     DeleteMessageBatchResult,
     DeleteMessageBatchResultEntry,
     SendMessageBatchResult,
-    SendMessageBatchResultEntry,
     SendMessageResult,
     StartMessageMoveTaskResult,
 )
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.receive_fifo import attempt_remembered
+from visibility.rules.send import batch_result
 from visibility.state.events import Event, Lease, VisibilityChanged
 from visibility.state.grouping import attempt_digest
 from visibility.state.rows import MessagesMissing
@@ -209,25 +209,7 @@ def _send_batch_again(
     operation = request.operation
     assert isinstance(operation, SendMessageBatch)
     messages = iter(short.messages)
-    successful: list[SendMessageBatchResultEntry] = []
-    failed: list[BatchResultErrorEntry] = []
-    for entry, part in zip(operation.entries or (), request.parts, strict=True):
-        if isinstance(part, QueueError):
-            failed.append(batch_failure(entry.id or "", part))
-            continue
-        assert isinstance(part, Content)
-        message_id, number = next(messages)
-        successful.append(
-            SendMessageBatchResultEntry(
-                entry.id or "",
-                message_id,
-                part.md5_of_message_body,
-                part.md5_of_message_attributes,
-                part.md5_of_message_system_attributes,
-                number,
-            )
-        )
-    result = SendMessageBatchResult(successful or None, failed or None)
+    result = batch_result(operation.entries or (), request.parts, lambda *_: next(messages))
     return Deduplicated(result, short.duplicates) if short.duplicates else result, ()
 
 
