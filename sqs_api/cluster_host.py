@@ -30,6 +30,7 @@ from cluster.peers.settings import Channel, ForwardingSettings, PeerSettings
 from cluster.peers.shard_messages import ShardMessages
 from cluster.peers.spreading import Spreading
 from cluster.peers.transport import Transport
+from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores, replica_id_of
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.router import Router
@@ -106,6 +107,9 @@ class ClusterHost:
             options=options,
             clock=self._clock,
             entropy=self._entropy,
+            checkpoints=CheckpointTraffic(
+                self._transport, monotonic_s=self._clock.monotonic_s, entropy=self._entropy
+            ),
         )
         self._balance = LeaderBalance(
             self.membership, self.leaders, stores.replicas, self._clock.monotonic_s

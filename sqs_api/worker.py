@@ -159,6 +159,7 @@ class Worker:
                 definitions=catalog,
                 archive=archive,
                 sealing=self.sealer,
+                remembers=self._settings.etcd is not None,
             )
             for number, folder in folders.items()
         ]

@@ -1,6 +1,6 @@
 """ForwardedRequests: decides what other hosts send here, if this host leads the shard.
 
-    request: shard (4), the request's bytes
+    request: shard (4), age in ms (4) if it is a retry, else 0; the request's bytes
     answer: the queue's id (8) if it is another than that of the request, else 0; the answer's bytes
 
 It never forwards a request again: the sender looks for the leader.
@@ -31,7 +31,7 @@ from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rules.turn import NO_MESSAGES
 from visibility.state.waiters import Ticket
 
-REQUEST_HEAD = Struct(">I")
+REQUEST_HEAD = Struct(">II")
 ANSWER_HEAD = Struct(">Q")
 _SAME_QUEUE = ANSWER_HEAD.pack(0)
 _NOTHING = _SAME_QUEUE + encode_answer(NO_MESSAGES)
@@ -51,7 +51,7 @@ class ForwardedRequests:
         if len(call.body) < REQUEST_HEAD.size:
             call.refuse(Refusal.UNREADABLE, "no request")
             return
-        (number,) = REQUEST_HEAD.unpack_from(call.body)
+        number, age_ms = REQUEST_HEAD.unpack_from(call.body)
         shard = self._shards.get(number)
         if shard is None or not shard.ready:
             call.refuse(Refusal.NOT_LEADER, self._leaders.leader_of(number) or "")
@@ -66,7 +66,7 @@ class ForwardedRequests:
         except MessageUnreadable as error:
             call.refuse(Refusal.UNREADABLE, str(error))
         else:
-            self._submit(call, shard, request)
+            self._submit(call, shard, request, age_ms)
 
     def _decide_again(self, call: Call) -> None:
         if call.is_cancelled:
@@ -74,14 +74,14 @@ class ForwardedRequests:
         else:
             self._decide(call, may_wait=False)
 
-    def _submit(self, call: Call, shard: Shard, request: Request) -> None:
+    def _submit(self, call: Call, shard: Shard, request: Request, age_ms: int) -> None:
         def on_answer(answer: Answer | QueueError) -> None:
             if isinstance(answer, NotDecided):
                 call.refuse(Refusal.NOT_LEADER, self._leaders.leader_of(shard.number) or "")
             else:
                 _pass_on(call, shard, request, ticket, answer)
 
-        ticket = shard.submit(request, on_answer)
+        ticket = shard.submit(request, on_answer, age_ms)
         call.on_cancel = partial(_cancel, call, shard, ticket)
 
 

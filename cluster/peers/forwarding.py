@@ -24,7 +24,7 @@ from cluster.peers.forwarded import REQUEST_HEAD, decode_outcome
 from cluster.peers.held import HeldRequests, Routed
 from cluster.peers.leaders import Leaders, View
 from cluster.peers.outcomes import Failure, NotSent, Outcome, Reason, Refused
-from cluster.peers.retry import Refusal, may_retry
+from cluster.peers.retry import Refusal, may_have_happened, may_retry
 from cluster.peers.settings import Channel, ForwardingSettings
 from cluster.peers.transport import Transport
 from cluster.shards.answers import NotDecided
@@ -107,7 +107,9 @@ class PeerRouter(Router):
             if wait_s:
                 wait_ends_s = now_s + wait_s
                 give_up_s += wait_s
-        ticket = Routed(request, on_answer, give_up_s=give_up_s, wait_ends_s=wait_ends_s)
+        ticket = Routed(
+            request, on_answer, begun_s=now_s, give_up_s=give_up_s, wait_ends_s=wait_ends_s
+        )
         self._try(ticket)
         return ticket
 
@@ -119,7 +121,8 @@ class PeerRouter(Router):
         number = ticket.request.queue.shard
         if self.leads(number):
             request = self._as_it_waits(ticket)
-            ticket.here = self.shards[number].submit(request, partial(self._decided_here, ticket))
+            decided = partial(self._decided_here, ticket)
+            ticket.here = self.shards[number].submit(request, decided, self._age_ms(ticket))
             return
         host, ticket.hint = ticket.hint or self._leaders.leader_of(number), ""
         if host is None or host == self._host:
@@ -136,9 +139,9 @@ class PeerRouter(Router):
         if ticket.wait_ends_s:
             timeout_s += max(0.0, ticket.wait_ends_s - self._monotonic_s())
         if not ticket.body or (ticket.is_late and ticket.wait_ends_s):
-            head = REQUEST_HEAD.pack(ticket.request.queue.shard)
-            ticket.body = head + encode_request(_without_bodies(self._as_it_waits(ticket)))
-        sent = link.request(ticket.body, partial(self._outcome, ticket, host), timeout_s)
+            ticket.body = encode_request(_without_bodies(self._as_it_waits(ticket)))
+        head = REQUEST_HEAD.pack(ticket.request.queue.shard, self._age_ms(ticket))
+        sent = link.request(head + ticket.body, partial(self._outcome, ticket, host), timeout_s)
         if isinstance(sent, NotSent):
             self._failed(ticket, sent)
         else:
@@ -146,6 +149,12 @@ class PeerRouter(Router):
             ticket.link, ticket.call = link, sent
             if ticket.wait_ends_s:
                 self._polling.add(ticket)
+
+    def _age_ms(self, ticket: Routed) -> int:
+        """The age of a retry, rounded up; 0 for a request that was not decided yet."""
+        if not ticket.is_retry:
+            return 0
+        return int((self._monotonic_s() - ticket.begun_s) * 1000) + 1
 
     def _as_it_waits(self, ticket: Routed) -> Request:
         """The request; a long poll that was held waits for the seconds that are left."""
@@ -237,7 +246,9 @@ class PeerRouter(Router):
 
     def _failed(self, ticket: Routed, failure: Failure) -> None:
         """Hold a request that may be tried again, or answer it."""
-        if not may_retry(ticket.request, failure):
+        if may_have_happened(failure):
+            ticket.is_retry = True
+        if not may_retry(failure):
             self._give_up(ticket, failure.reason)
         elif failure.reason == Refusal.DEFINITION_UNKNOWN:
             if ticket.is_redone:

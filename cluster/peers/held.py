@@ -17,10 +17,14 @@ _AT_ONCE = 512
 class Routed(Ticket, eq=False):
     """A request on its way to a leader. It is at one place: here, at a peer, or held."""
 
+    begun_s: float = 0.0
+    """Time of its first try."""
     give_up_s: float = 0.0
     """It is not tried again after this time."""
     wait_ends_s: float = 0.0
     """The end of a long poll's wait, 0 for other requests."""
+    is_retry: bool = False
+    """True once a try may have been decided."""
     is_late: bool = False
     """True once it was held: a long poll then waits for what is left of its time."""
     is_hinted: bool = False
@@ -30,7 +34,7 @@ class Routed(Ticket, eq=False):
     hint: str = ""
     """The leader that another host named."""
     body: bytes = b""
-    """As it is sent, empty while that is not known."""
+    """As it is sent, without the head; empty while that is not known."""
     here: Ticket | None = None
     """Its ticket while a shard of this host has it."""
     link: Link | None = None

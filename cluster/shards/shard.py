@@ -27,6 +27,7 @@ from cluster.shards.observed import Observed
 from cluster.shards.reopening import Reopening
 from cluster.shards.report import Phase
 from storage.engines.store import SharedStore, Store, StoreFailed
+from storage.rows.answer_rows import StoredAnswers
 from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
@@ -77,12 +78,12 @@ class Shard(Observed):
         archive: ArchiveLimits | None = None,
         sealing: Sealing | None = None,
         under_way_max: int = 1,
+        remembers: bool = False,
     ) -> None:
-        """`definitions` is the catalog's knowledge of queues; without `archive`, nothing is
-        archived.
+        """`definitions` is the catalog's view of queues; without `archive`, nothing is archived.
 
         Without `sealing`, messages that move between queues keep their seals. `under_way_max`:
-        Entries that may be appended and not committed.
+        Entries that may be appended and not committed; `remembers`: answers are kept for retries.
         """
         super().__init__(number, clock, ShardState(None, definitions, sealing))
         self._open_store = open_store
@@ -91,6 +92,7 @@ class Shard(Observed):
         self._archive = archive
         self._sealing = sealing
         self._under_way_max = under_way_max
+        self._remembers = remembers
         self._log = structlog.get_logger("shard").bind(shard=number)
         self._store: Store | None = None
         self._shared: SharedStore | None = None
@@ -147,6 +149,7 @@ class Shard(Observed):
             self._clock.continue_from(last_stamp_ms)
         else:
             self._clock.take_over(last_stamp_ms)
+        state.memory = StoredAnswers(rows, self._entropy.bits128()) if self._remembers else None
         state.waits.is_open = not self._reopening.is_stopping
         self._store, self._rows, self._state = store, rows, state
         rows.bytes_max = store.turn_bytes_max
@@ -273,10 +276,10 @@ class Shard(Observed):
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
+    def submit(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> Ticket:
         """Have a request decided; `on_answer` is called once, later, when its outcome is
-        committed."""
-        ticket = Ticket(request, on_answer)
+        committed. `age_ms` marks a retry, see `Ticket`."""
+        ticket = Ticket(request, on_answer, age_ms=age_ms)
         if self.phase is not _LEADING:
             refused: Answers = [(ticket, self._undecided())]
             asyncio.get_running_loop().call_soon(self._answer_all, refused)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
-from functools import wraps
+from functools import partial, wraps
+from random import Random
 from typing import Any, ParamSpec
 
 from auth.envelope import KEY_BYTES, WrappingKey
@@ -144,6 +145,17 @@ class CountingEntropy:
 
     def secret(self, size: int) -> bytes:
         return self._next().to_bytes(size, "big")
+
+
+class SeededEntropy:
+    """Chance that can be repeated, and differs for each seed."""
+
+    def __init__(self, seed: str) -> None:
+        self._random = Random(seed)
+        self.bits128: Callable[[], int] = partial(self._random.getrandbits, 128)
+
+    def secret(self, size: int) -> bytes:
+        return self._random.randbytes(size)
 
 
 def some_secrets() -> Secrets:

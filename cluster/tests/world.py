@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 
+from cluster.shards.clock import Clock, Entropy
 from cluster.shards.shard import ArchiveLimits, Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.engines.memory import MemoryStore
@@ -62,6 +63,11 @@ class FragileStore(MemoryStore):
         for key in keys:
             assert key in self.durable
             self.rows[key] = self.durable[key] = b"\x01rubbish"
+
+    def commit_unnoticed(self) -> None:
+        """Make what was appended durable, and report nothing: the leader falls before it knows."""
+        self._waiting.clear()
+        self.sync_all()
 
     def fail_to_sync(self) -> None:
         """Lose the Entries that were appended and not synced."""
@@ -121,6 +127,9 @@ class World:
         store: FragileStore | None = None,
         definitions: Definitions | None = None,
         archive: ArchiveLimits | None = None,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        remembers: bool = False,
     ) -> None:
         self.store = store or FragileStore(auto_sync=auto_sync)
         self.refuse_opening = 0
@@ -131,10 +140,11 @@ class World:
         self.shard = Shard(
             0,
             open_store=self._open,
-            clock=LoopClock(),
-            entropy=CountingEntropy(),
+            clock=clock or LoopClock(),
+            entropy=entropy or CountingEntropy(),
             definitions=definitions or self.queues,
             archive=archive,
+            remembers=remembers,
         )
 
     async def start(self, highest_queue_id: int | None = None) -> World:
@@ -148,7 +158,8 @@ class World:
         self.opened += 1
         return self.store
 
-    def ask(self, request: Request) -> Asked:
+    def ask(self, request: Request, age_ms: int = 0) -> Asked:
+        """`age_ms` makes it a retry."""
         asked = Asked()
         self.queues.define(request.queue)
 
@@ -156,7 +167,7 @@ class World:
             asked.answers.append(answer)
             self.order.append(asked)
 
-        asked.ticket = self.shard.submit(request, on_answer)
+        asked.ticket = self.shard.submit(request, on_answer, age_ms)
         return asked
 
     async def asked(self, *requests: Request) -> list[Asked]:

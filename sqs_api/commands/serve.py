@@ -6,6 +6,7 @@ import asyncio
 import gc
 import signal
 import sys
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -117,6 +118,19 @@ def _run(settings: Settings) -> int:
     return uvloop.run(_serve(settings))
 
 
+async def _unless(stopping: asyncio.Event, start: Coroutine[Any, Any, str]) -> str | None:
+    """The address, None if a signal came first: a member waits for etcd and the other hosts."""
+    starting = asyncio.create_task(start)
+    asked = asyncio.create_task(stopping.wait())
+    await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if starting.done():
+        return starting.result()
+    starting.cancel()
+    await asyncio.wait((starting,))
+    return None
+
+
 async def _serve(settings: Settings) -> int:
     from sqs_api.admin.service_note import local_url
     from sqs_api.node import Node, NodeRefused
@@ -127,10 +141,12 @@ async def _serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     try:
-        address = await node.start()
+        address = await _unless(stopping, node.start())
     except NodeRefused as error:
         click.echo(f"holdfast: {error}", err=True)
         return _FAILED
+    if address is None:
+        return 0
     if node.first_key is not None:
         click.echo("# A new access key; its secret is shown only now:")
         show_key(node.first_key)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from storage.rows.codec import AppliedRow, ArchiveRow, QueueRow, decode_row
+from storage.rows.codec import AnswersRow, AppliedRow, ArchiveRow, QueueRow, decode_row
 from storage.rows.keys import (
     ALIAS,
+    ANSWERS,
     APPLIED,
     ARCHIVE,
     ARCHIVED,
@@ -81,6 +82,7 @@ TABLES = {
     BATCH: Table("batch", 17, SealedBatch),
     ARCHIVE: Table("archive", 17, ArchiveRow),
     APPLIED: Table("applied", 17, AppliedRow),
+    ANSWERS: Table("answers", 25, AnswersRow),
 }
 
 

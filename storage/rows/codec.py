@@ -18,6 +18,7 @@ from zlib import crc32
 import msgspec
 
 from visibility.state.rows import DamagedRecord
+from visibility.state.short_answers import ShortAnswer
 
 _VERSION = 1
 _HEAD = Struct(">BI")
@@ -66,6 +67,13 @@ class AppliedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     term: int
     index: int
     checksum: int
+
+
+class AnswersRow(msgspec.Struct, frozen=True, array_like=True):
+    """The requests that an Entry's changes belong to, and the answer to each."""
+
+    request_ids: list[str]
+    answers: list[ShortAnswer]
 
 
 def encode_row(row: object) -> bytes:

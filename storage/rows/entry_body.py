@@ -12,7 +12,7 @@ from storage.rows.changes import Ops
 
 class EntryBody(msgspec.Struct, frozen=True, array_like=True):
     """One Turn's changes. `stamp_ms` is its time, `request_ids` names the requests that changed
-    something."""
+    something; it is empty where a row of the Entry has them with their answers."""
 
     stamp_ms: int
     request_ids: list[str]

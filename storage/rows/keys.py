@@ -28,8 +28,9 @@ values are in `storage/rows/codec.py`.
     0x61   number              a batch of them that was sealed                   SealedBatch
     0x62   0                   the shard's archive state                         ArchiveRow
     0x63   0                   the last Entry applied to the rows                AppliedRow
+    0x64   stamp_ms, number    the answers to an Entry's requests, for retries   AnswersRow
 
-The last four have the queue id 0: they belong to the shard and do not depend on its queues.
+The last five have the queue id 0: they belong to the shard and do not depend on its queues.
 
 Every key begins with the queue, so one range delete removes a queue. A queue's own row precedes the
 rows that churn, so finding all queues never walks over deleted messages. Numbers between these
@@ -60,6 +61,7 @@ ARCHIVED = b"\x60"
 BATCH = b"\x61"
 ARCHIVE = b"\x62"
 APPLIED = b"\x63"
+ANSWERS = b"\x64"
 
 _NUMBER = Struct(">Q")
 _PAIR = Struct(">QQ")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.rows import keys
-from storage.rows.codec import ArchiveRow, QueueRow, decode_row, encode_row
+from storage.rows.codec import AnswersRow, ArchiveRow, QueueRow, decode_row, encode_row
 from visibility.state.events import (
     ArchivedMessage,
     GroupRow,
@@ -19,6 +19,7 @@ from visibility.state.events import (
     StoredMessage,
 )
 from visibility.state.rows import DamagedRecord
+from visibility.state.short_answers import ShortFailures, ShortReceive, ShortSends
 
 MESSAGE_ID = "01234567-89ab-4def-8123-456789abcdef"
 GROUP = bytes(range(16))
@@ -56,6 +57,17 @@ ENDED_TASK = MoveTask(
 COUNT = 4_096
 ARCHIVED = ArchivedMessage("arn:q", "expired", 1_700_000_000_000, 300, 2, 5, MESSAGE)
 BATCH = SealedBatch(300, 70_000, 70_001, 9, 1_700_000_000_000)
+ANSWERS = AnswersRow(
+    [f"request-{number}" for number in range(6)],
+    [
+        None,
+        MESSAGE_ID,
+        7,
+        ShortSends([(MESSAGE_ID, "1"), (MESSAGE_ID, None)], 1),
+        ShortReceive(300, [(70_000, 2)]),
+        ShortFailures([("0", "InvalidParameterValue", "no")]),
+    ],
+)
 ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
 """As written before leases knew when their message was sent."""
@@ -159,6 +171,17 @@ GOLDEN: dict[str, tuple[object, str]] = {
         ARCHIVE,
         "01c1d4107e98a23566ce00011170cd012ccd012bce0001116f09cf0000018bcfe5680004",
     ),
+    "answers": (
+        ANSWERS,
+        "014762f8ef9296a9726571756573742d30a9726571756573742d31a972657175"
+        "6573742d32a9726571756573742d33a9726571756573742d34a9726571756573"
+        "742d3596c0d92430313233343536372d383961622d346465662d383132332d34"
+        "35363738396162636465660793019292d92430313233343536372d383961622d"
+        "346465662d383132332d343536373839616263646566a13192d9243031323334"
+        "3536372d383961622d346465662d383132332d343536373839616263646566c0"
+        "019302cd012c9192ce000111700292039193a130b5496e76616c696450617261"
+        "6d6574657256616c7565a26e6f",
+    ),
 }
 rows = pytest.mark.parametrize(("row", "golden"), GOLDEN.values(), ids=GOLDEN)
 KINDS = (
@@ -171,6 +194,7 @@ KINDS = (
     ArchivedMessage,
     SealedBatch,
     ArchiveRow,
+    AnswersRow,
     int,
 )
 KEY = b"key"
@@ -296,6 +320,7 @@ def test_keys_are_these_bytes() -> None:
     assert remembered.hex() == queue + "30" + NUMBER + group
     assert keys.row_key(258, keys.MOVE_TASK, 3).hex() == queue + "40" + NUMBER
     assert keys.row_key(258, keys.SPAN, 3).hex() == queue + "50" + NUMBER
+    assert keys.pair_key(0, keys.ANSWERS, 3, 65_535).hex() == "00" * 8 + "64" + NUMBER + LATER
 
 
 numbers = st.integers(1, 2**63 - 1)

@@ -309,7 +309,13 @@ def decide_change_message_visibility_batch(
 
 
 def decide_return_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """Make undelivered messages visible again, as if they had not been received."""
+    """Make undelivered messages visible again, as if they had not been received.
+
+    Not if a retry has got them since: then the lease that hides them is its own.
+    """
+    memory = shard.memory
+    if memory is not None and request.request_id in memory.repeated:
+        return None, ()
     settling = _Settling(shard, request, stamp)
     for part in request.parts:
         settling.give_back(_receipt(part))

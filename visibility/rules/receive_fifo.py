@@ -66,7 +66,7 @@ def decide_receive_fifo(
             events.append(LeasesEnded(queue.queue_id, now_ms, taking.leases))
             taking.give_back()
         if digest:
-            events.append(_remembered(queue, digest, taking.leases, now_ms))
+            events.append(attempt_remembered(queue, digest, taking.leases, now_ms))
     return Deliveries(taking.leases, taking.messages), (*letters.events(), *events)
 
 
@@ -160,10 +160,14 @@ def _repeated(
     if len(messages) < len(leases) or visible_at_ms <= now_ms:
         return None
     changed = VisibilityChanged(queue.queue_id, now_ms, leases)
-    return Deliveries(leases, messages), (changed, _remembered(queue, digest, leases, now_ms))
+    return Deliveries(leases, messages), (
+        changed,
+        attempt_remembered(queue, digest, leases, now_ms),
+    )
 
 
-def _remembered(queue: QueueState, digest: bytes, leases: list[Lease], now_ms: int) -> Event:
+def attempt_remembered(queue: QueueState, digest: bytes, leases: list[Lease], now_ms: int) -> Event:
+    """The event by which a receive attempt's id stands for these deliveries."""
     deliveries = [(lease.sequence, lease.receive_count, lease.visible_at_ms) for lease in leases]
     return DeduplicationRecorded(
         queue.queue_id, [(digest, Remembered(now_ms, deliveries=deliveries))]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from visibility.content.sequence_numbers import sequence_number
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Content, QueueDefinition, Request
-from visibility.contract.operations import SendMessage, SendMessageBatch
+from visibility.contract.operations import (
+    SendMessage,
+    SendMessageBatch,
+    SendMessageBatchRequestEntry,
+)
 from visibility.contract.outcomes import Deduplicated, Outcome, batch_failure
 from visibility.contract.results import (
     BatchResultErrorEntry,
@@ -70,15 +74,26 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
     assert operation.entries is not None
     queue = shard.queue(request.queue.queue_id)
     sending = Sending(shard, queue, request.queue, stamp, request.parts)
+    result = batch_result(operation.entries, request.parts, sending.send)
+    duplicates = sending.duplicates
+    return Deduplicated(result, duplicates) if duplicates else result, sending.events()
+
+
+def batch_result(
+    entries: Sequence[SendMessageBatchRequestEntry],
+    parts: Sequence[object],
+    send: Callable[[Content, int | None], _Sent],
+) -> SendMessageBatchResult:
+    """Send the entries that were not refused, in order; returns the answer to their batch."""
     successful: list[SendMessageBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
-    for entry, part in zip(operation.entries, request.parts, strict=True):
+    for entry, part in zip(entries, parts, strict=True):
         entry_id = entry.id or ""
         if not isinstance(part, Content):
             assert isinstance(part, QueueError)
             failed.append(batch_failure(entry_id, part))
             continue
-        message_id, number = sending.send(part, entry.delay_seconds)
+        message_id, number = send(part, entry.delay_seconds)
         successful.append(
             SendMessageBatchResultEntry(
                 entry_id,
@@ -89,9 +104,7 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
                 number,
             )
         )
-    result = SendMessageBatchResult(successful or None, failed or None)
-    duplicates = sending.duplicates
-    return Deduplicated(result, duplicates) if duplicates else result, sending.events()
+    return SendMessageBatchResult(successful or None, failed or None)
 
 
 def _is_plain(queue: QueueState, definition: QueueDefinition, content: Content) -> bool:

@@ -15,12 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from visibility.contract.errors import InternalError, QueueDoesNotExist, QueueError
+from visibility.contract.model import Request
 from visibility.contract.operations import CloseQueue, ReceiveMessage
-from visibility.contract.outcomes import Answer, Deliveries, NoAnswer
-from visibility.rules.decide import DECIDE
+from visibility.contract.outcomes import Answer, Deliveries, NoAnswer, Outcome
+from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.pulse import STEPS, Step
 from visibility.rules.quarantine import quarantine
 from visibility.rules.receive import wait_ms
+from visibility.rules.retries import TurnAnswers
 from visibility.state.advance import advance, park
 from visibility.state.apply import APPLY
 from visibility.state.events import (
@@ -89,7 +91,7 @@ class Decided(NamedTuple):
     """Changed queues, THE_SHARD for changes outside of queues. Empty if there is nothing to
     commit."""
     request_ids: list[str]
-    """Requests that changed something."""
+    """Requests that changed something; empty where their answers are remembered."""
     notices: list[Notice]
 
 
@@ -130,6 +132,7 @@ class _Turn:
         "deferred",
         "dropped",
         "notices",
+        "remembered",
         "request_ids",
         "untaken",
     )
@@ -144,12 +147,15 @@ class _Turn:
         """Queues whose own rows need recording, in order."""
         self.dropped: list[int] = []
         self.request_ids: list[str] = []
+        self.remembered: TurnAnswers | None = None
         self.notices: list[Notice] = []
 
     def run(self, deferred: list[Ticket], requests: list[Ticket]) -> None:
         """See `run`."""
         state = self._state
         is_full = state.rows.is_full
+        if state.memory is not None:
+            self.remembered = TurnAnswers(state.memory, self._stamp.now_ms, deferred, requests)
         were_left = bool(state.to_wake)
         for ticket in advance(state, self._stamp.now_ms):
             self.answers.append((ticket, NO_MESSAGES))
@@ -171,8 +177,10 @@ class _Turn:
             self._wake()
 
     def end(self) -> Decided:
-        """Record the changed queues' own rows."""
+        """Record the changed queues' own rows, and the answers to remember."""
         state = self._state
+        if self.remembered is not None:
+            self.remembered.record()
         for queue_id in self.changed:
             if queue_id == THE_SHARD:
                 state.rows.record_archive(state.archive)
@@ -253,10 +261,13 @@ class _Turn:
         """Decide one request, and apply its events."""
         request = ticket.request
         state = self._state
+        decide = DECIDE[type(request.operation)]
         try:
+            if ticket.age_ms:
+                decide = self._decision_on_retry(ticket)
             while True:
                 try:
-                    answer, events = DECIDE[type(request.operation)](state, request, self._stamp)
+                    answer, events = decide(state, request, self._stamp)
                 except (DamagedRecord, MessagesMissing) as error:
                     self._quarantine(error)
                 else:
@@ -273,7 +284,10 @@ class _Turn:
             self.answers.append((ticket, InternalError()))
             return
         if events:
-            self.request_ids.append(request.request_id)
+            if self.remembered is None:
+                self.request_ids.append(request.request_id)
+            elif answer is not _PARK and answer is not _DEFER:
+                self.remembered.note(request, answer)
             for event in events:
                 self.do(event)
         if type(request.operation) is CloseQueue:
@@ -284,6 +298,14 @@ class _Turn:
             self.deferred.append(ticket)
         else:
             self.answers.append((ticket, answer))
+
+    def _decision_on_retry(self, ticket: Ticket) -> Decide:
+        """How to decide a request that may have been decided before. Raises ServiceUnavailable."""
+        request_id = ticket.request.request_id
+        if any(other.request.request_id == request_id for other in self.deferred):
+            return _after_first_try
+        assert self.remembered is not None
+        return self.remembered.decision(ticket)
 
     def _decide_later(self, ticket: Ticket) -> None:
         """Decide a request that waited, with the present definitions of its queue and the dead
@@ -395,6 +417,10 @@ class _Turn:
                 "stayed": task.stayed,
             }
             self.notices.append(Notice("move_task_ended", fields))
+
+
+def _after_first_try(state: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    return _DEFER, ()
 
 
 _FOLLOWS: dict[type[Event], Callable[[_Turn, Any], None]] = {

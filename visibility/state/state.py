@@ -31,6 +31,7 @@ from visibility.state.events import (
 from visibility.state.fairness import Fairness
 from visibility.state.ready_groups import ReadyGroups
 from visibility.state.rows import Rows
+from visibility.state.short_answers import AnswerMemory
 from visibility.state.waiters import WaitList
 
 SPAN_BITS = 12
@@ -283,6 +284,7 @@ class ShardState:
         "definitions",
         "due",
         "hidden",
+        "memory",
         "queues",
         "rows",
         "sealing",
@@ -313,6 +315,8 @@ class ShardState:
         self.due: dict[int, None] = {}
         """Queues that need a pulse, in order."""
         self.archive = ArchiveState()
+        self.memory: AnswerMemory | None = None
+        """Answers for retries; None if no request is tried again."""
 
     def queue(self, queue_id: int) -> QueueState:
         """The queue's state; an unknown queue is empty, as a shard needs no create."""

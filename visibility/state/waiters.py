@@ -39,6 +39,8 @@ class Ticket(msgspec.Struct):
     """The queue at which it is parked; its request may already name the successor."""
     until_ms: int = 0
     """Time at which its wait ends, set once it waits."""
+    age_ms: int = 0
+    """Time since the first try if that may have been decided: this is a retry. Else 0."""
     is_cancelled: bool = False
     """True once the client hung up: it then does not start to wait."""
 

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.network import Address
 from cluster.peers.settings import Channel, ForwardingSettings, PeerSettings
 from cluster.peers.transport import Transport
 from cluster.tests.peers.simulated_network import HostNetwork, SimulatedNetwork
-from cluster.tests.virtual_time import CountingEntropy, LoopClock
+from cluster.tests.virtual_time import CountingEntropy, LoopClock, SeededEntropy
 from cluster.tests.world import Asked, FragileStore, World, pass_time
 from storage.engines.store import StoreFailed
 from visibility.contract.errors import QueueError
@@ -76,11 +78,14 @@ class Host:
         settings: PeerSettings,
     ) -> None:
         self.name = name
+        self._asked = 0
         self.address = Address(name, 1)
         self.network: HostNetwork = network.of(name)
         self.leaders = KnownLeaders()
         self.view = HostView()
-        self.world = World(store=store, definitions=self.view)
+        self.world = World(
+            store=store, definitions=self.view, entropy=SeededEntropy(name), remembers=True
+        )
         self.shard = self.world.shard
         self.transport = Transport(
             cluster="c1",
@@ -108,6 +113,8 @@ class Host:
     def ask(self, request: Request) -> Asked:
         """What the gateway of this host does."""
         asked = Asked()
+        self._asked += 1
+        request = msgspec.structs.replace(request, request_id=f"{self.name}-{self._asked}")
 
         def on_answer(answer: Answer | QueueError) -> None:
             asked.answers.append(answer)
@@ -127,6 +134,9 @@ class Host:
         """Lose the leadership, with what is under way."""
         self.world.refuse_opening = NEVER
         self.shard._fail(StoreFailed("not leader any more"))
+        assert self.shard._reopening._task is not None
+        self.shard._reopening._task.cancel()
+        await self.shard._reopening.abandon()  # before the next leader appends to the shared store
         await pass_time(0)
 
 

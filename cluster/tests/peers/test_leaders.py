@@ -91,7 +91,7 @@ async def test_long_polls_survive_a_change_of_the_leader_and_keep_their_time() -
 
 
 @virtual
-async def test_a_leader_that_crashes_costs_a_send_and_no_poll() -> None:
+async def test_a_leader_that_crashes_costs_no_request() -> None:
     cluster = the_cluster("abc")
     async with running(cluster) as (a, b, c):
         poll = a.ask(POLL)
@@ -105,16 +105,14 @@ async def test_a_leader_that_crashes_costs_a_send_and_no_poll() -> None:
         await b.fall()
         await c.lead()
         await pass_time(0.1)
-        assert sent.refusal is ServiceUnavailable  # it may have happened
+        assert not sent.answers
         assert not counted.answers
 
         cluster.learn("c")
         await pass_time(0.1)
 
         assert counted.refusal is QueueCounters
-        assert c.shard.report().parked == 1
-        c.ask(SEND)
-        await pass_time(0.01)
+        assert sent.refusal is SendMessageResult
         assert poll.bodies == ["hello"]
 
 

@@ -79,14 +79,15 @@ class Process:
             clock=self.clock,
             entropy=entropy,
             definitions=cluster.queues,
+            remembers=True,
         )
         self._submit = self.shard.submit
         self.shard.submit = self._watched_submit  # type: ignore[method-assign]
 
-    def _watched_submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
+    def _watched_submit(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> Ticket:
         if isinstance(request.operation, ReturnMessages):
             self.host.cluster.given_back(request)
-        return self._submit(request, on_answer)
+        return self._submit(request, on_answer, age_ms)
 
     @property
     def is_over(self) -> bool:
