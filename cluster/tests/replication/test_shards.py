@@ -253,7 +253,8 @@ async def test_a_host_with_damaged_rows_does_not_lead_and_fetches_others(
 
     async def fetch() -> Replaced:
         fetching.set()
-        return await asyncio.get_running_loop().create_future()
+        never: asyncio.Future[Replaced] = asyncio.get_running_loop().create_future()
+        return await never
 
     async def leave() -> None:
         """Nobody uses its rows."""
