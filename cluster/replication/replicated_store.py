@@ -128,7 +128,8 @@ class ReplicatedStore(FlushedRows):
 
     def give_up(self, reason: str) -> None:
         """See `SharedStore.give_up`."""
-        self._logger.error("leadership_given_up", reason=reason)
+        if self._office is not _Office.FOLLOWING:
+            self._logger.error("leadership_given_up", reason=reason)
         self.replica.step_down(rest_s=self.replica.timing.rest_s)
 
     # -- what a shard does -------------------------------------------------------------------------
