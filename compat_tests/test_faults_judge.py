@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,19 @@ def test_id_may_be_sent_again_after_a_purge() -> None:
     story.send("a", 1, queue="order.fifo", group="g", place=1, message_id="1")
     story.purge(1.2, queue="order.fifo")
     story.send("a", 2, queue="order.fifo", group="g", place=1, message_id="2")
+    story.receive("a", END, queue="order.fifo", message_id="2")
+
+    assert story.rules == []
+
+
+def test_send_that_was_held_over_a_purge_is_another_message() -> None:
+    """The second of two sends at once is answered before the purge, the first behind it."""
+    story = Story()
+    story.send("a", 1, queue="order.fifo", group="g", place=1, message_id="2")
+    held = story.history.sends.pop()
+    story.history.sends.append(replace(held, ended=3.0))
+    story.send("a", 1.1, queue="order.fifo", group="g", place=1, message_id="1")
+    story.purge(2, queue="order.fifo")
     story.receive("a", END, queue="order.fifo", message_id="2")
 
     assert story.rules == []

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 
 import msgspec
 
@@ -100,6 +101,8 @@ class ReplicatedStore(FlushedRows):
         self._is_applying = False
         self._has_failed = False
         self._is_over = False
+        self._stopped: asyncio.Future[None] | None = None
+        """Done when the replica has let go of its files."""
         self._timer: asyncio.Handle | None = None
 
     @property
@@ -125,7 +128,8 @@ class ReplicatedStore(FlushedRows):
 
     def give_up(self, reason: str) -> None:
         """See `SharedStore.give_up`."""
-        self._logger.error("leadership_given_up", reason=reason)
+        if self._office is not _Office.FOLLOWING:
+            self._logger.error("leadership_given_up", reason=reason)
         self.replica.step_down(rest_s=self.replica.timing.rest_s)
 
     # -- what a shard does -------------------------------------------------------------------------
@@ -407,19 +411,16 @@ class ReplicatedStore(FlushedRows):
 
     def _end(self) -> None:
         """Take part no longer."""
-        if self._is_over:
+        if self._stopped is not None:
             return
         self.cut_off()
         self.on_closing()
         self.replacement.cancel()
-        self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.replica.stop(self._has_stopped)
-
-    def _has_stopped(self) -> None:
-        if not self._stopped.done():
-            self._stopped.set_result(None)
+        self._stopped = asyncio.get_running_loop().create_future()
+        self.replica.stop(partial(self._stopped.set_result, None))
 
     async def _let_go(self) -> None:
+        assert self._stopped is not None
         await self._stopped
         await self.replacement.leave()
         await self._options.in_thread(self._rows.close)
