@@ -52,6 +52,8 @@ class TlsNetwork:
         self._client, self._server = _contexts(files)
         self._listening: list[socket.socket] = []
         self._beginning: set[asyncio.Task[None]] = set()
+        self._taken: set[socket.socket] = set()
+        """Connections whose task has not run yet: cancelled now, it would never close them."""
         self._accept: Callable[[], asyncio.Protocol]
         self._next_report_s = 0.0
         self._log = structlog.get_logger("peers")
@@ -118,6 +120,8 @@ class TlsNetwork:
         self._listening.clear()
         for task in self._beginning:
             task.cancel()
+        while self._taken:
+            self._taken.pop().close()
 
     def _resume(self) -> None:
         loop = asyncio.get_running_loop()
@@ -140,13 +144,16 @@ class TlsNetwork:
             taken.close()
             return
         taken.setblocking(False)
+        self._taken.add(taken)
         task = loop.create_task(self._shake_hands(taken))
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
 
     async def _shake_hands(self, taken: socket.socket) -> None:
-        source = taken.getpeername()
+        self._taken.discard(taken)
+        source = ""
         try:
+            source = taken.getpeername()[0]
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._accept,
                 taken,
@@ -156,7 +163,7 @@ class TlsNetwork:
             )
         except OSError as error:
             taken.close()
-            self._report(source[0], error)
+            self._report(source, error)
 
     def _report(self, source: str, error: OSError) -> None:
         """Log a failed handshake, at most one a second."""

@@ -62,6 +62,9 @@ class _Peer:
     alive_at: float = 0.0
     """When it last answered; 0 if it never did."""
     is_reading: bool = False
+    refused: tuple[Position, Position] | None = None
+    """What it said of its log when it last refused Entries; None once it took some."""
+    refused_at: float = 0.0
     round: int = 0
     """The last heartbeat that it answered."""
     ahead_s: float | None = None
@@ -70,6 +73,7 @@ class _Peer:
     def join(self, replica_id: str, goal: int, now: float) -> None:
         self.replica_id, self.goal, self.heard_at = replica_id, goal, now
         self.next = self.matched = self.round = 0
+        self.refused = None
         self.in_flight.clear()
 
 
@@ -287,6 +291,7 @@ class Leading:
 
     def _appended(self, peer: _Peer, message: Appended) -> None:
         peer.heard_at = self._replica.now()
+        peer.refused = None
         peer.matched = max(peer.matched, message.index)
         peer.next = max(peer.next, message.index + 1)
         while peer.in_flight and peer.in_flight[0][0] <= message.index:
@@ -301,7 +306,7 @@ class Leading:
         elif message.term < self.term or message.replica_id != peer.replica_id:
             peer.replica_id = ""
             replica.send(peer.name, self._adopted.promise())
-        else:
+        elif self._is_news(peer, message):
             agreed = replica.ship_after(message.last, message.committed)
             peer.in_flight.clear()
             if agreed is None:
@@ -312,6 +317,18 @@ class Leading:
             else:
                 peer.next = agreed.index + 1
                 self._ship(peer)
+
+    def _is_news(self, peer: _Peer, message: Refused) -> bool:
+        """False for a refusal that was acted on just now.
+
+        All messages on their way are refused alike: without this each would be answered by as many
+        new ones.
+        """
+        refused, now = (message.last, message.committed), self._replica.now()
+        if refused == peer.refused and now - peer.refused_at < self._replica.timing.resend_s:
+            return False
+        peer.refused, peer.refused_at = refused, now
+        return True
 
     # -- the term is confirmed ---------------------------------------------------------------------
 
