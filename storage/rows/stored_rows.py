@@ -154,6 +154,10 @@ class StoredRows:
             return DamagedPlace(queue_id, sequence, sequence + 1, is_delayed=table == DELAYED)
         return None
 
+    def queue_of(self, error: DamagedRecord) -> int:
+        """See `Rows.queue_of`."""
+        return queue_of(error.key)
+
     def survey(self, queue_id: int, first: int, until: int) -> Survey:
         """See `Rows.survey`."""
         return survey_messages(self.store, queue_id, first, until)

@@ -101,6 +101,9 @@ class Rows(Protocol):
     def place_of(self, error: DamagedRecord) -> DamagedPlace | None:
         """The messages or the group whose rows are damaged; None for any other row."""
 
+    def queue_of(self, error: DamagedRecord) -> int:
+        """The queue whose row is damaged."""
+
     def survey(self, queue_id: int, first: int, until: int) -> Survey:
         """The messages of a range, including received ones but not delayed ones. O(rows of the
         range)."""
