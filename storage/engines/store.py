@@ -60,7 +60,7 @@ class Store(RowReader, Protocol):
         """True if blocks are known to be unreadable: then rows may be missing until `heal`."""
 
     def note_damage(self, queue_id: int, reason: str) -> None:
-        """Let the next opening rebuild a queue, of which rows cannot be read. Raises StoreFailed."""
+        """Let the next opening rebuild a queue with unreadable rows. Raises StoreFailed."""
 
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
         """Remove unreadable blocks and rebuild damaged queues before they are loaded, see

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from itertools import islice
 
 from storage.checks.damage import UnreadableRows, gap_of, walk_rows
@@ -175,6 +176,15 @@ class StoredRows:
                 except DamagedRecord:
                     survey.damaged.append((found[0][9:], found[0][9:] + b"\0"))
         return survey
+
+    def groups(self, queue_id: int) -> list[tuple[bytes, GroupRow]]:
+        """See `Rows.groups`."""
+        found = []
+        for each in walk_rows(self.store, *table_range(queue_id, GROUP)):
+            if not isinstance(each, UnreadableRows):
+                with suppress(DamagedRecord):
+                    found.append((each[0][9:], decode_row(GroupRow, *each)))
+        return found
 
     def in_groups(self, queue_id: int, group: bytes = b"") -> list[tuple[bytes, int]]:
         """See `Rows.in_groups`."""

@@ -111,6 +111,9 @@ class Rows(Protocol):
     def survey_delayed(self, queue: QueueState) -> DelayedSurvey:
         """The delayed messages without quarantined ones. O(delayed messages)."""
 
+    def groups(self, queue_id: int) -> list[tuple[bytes, GroupRow]]:
+        """The readable rows of all groups. O(groups)."""
+
     def in_groups(self, queue_id: int, group: bytes = b"") -> list[tuple[bytes, int]]:
         """(group, sequence) of all readable messages that wait in groups, or in the given one."""
 
