@@ -31,6 +31,9 @@ from visibility.state.stamp import Stamp
 from visibility.state.state import SPAN_BITS, QueueState, ShardState
 
 NO_ROWS: Mapping[bytes, GroupRow] = MappingProxyType({})
+_ROWS_MAX = 100_000
+"""Rows read by one decision, for some tenths of a second. A longer queue is rebuilt instead, in a
+thread."""
 _NAMED_MAX = 4_000
 """Messages named by one event, from which on it takes no further span: an Entry stays bounded."""
 
@@ -38,11 +41,16 @@ _NAMED_MAX = 4_000
 def quarantine(
     state: ShardState, error: DamagedRecord | MessagesMissing, now_ms: int
 ) -> tuple[Event, ...]:
-    """The events that let a decision avoid the damage. Raises the error if there are none."""
+    """The events that let a decision avoid the damage.
+
+    Raises the error if there are none, or if finding them would hold the event loop.
+    """
     place = _place_of(state, error)
     if place is None:
         raise error
     queue = state.queue(place.queue_id)
+    if _rows_to_read(queue, place) > _ROWS_MAX:
+        raise error
     if place.is_group_row:
         return _recounted(state, queue, place.group)
     if place.group:
@@ -57,6 +65,13 @@ def quarantine(
         raise error
     groups = {lease.group for lease in leases} if queue.fifo else set()
     return _blocking(state, queue, records, leases, groups, now_ms)
+
+
+def _rows_to_read(queue: QueueState, place: DamagedPlace) -> int:
+    """Rows of delayed messages, or of those that wait in groups, from which losses are counted."""
+    if place.is_delayed:
+        return queue.delayed
+    return queue.waiting if queue.fifo or place.is_group_row else 0
 
 
 def _place_of(state: ShardState, error: DamagedRecord | MessagesMissing) -> DamagedPlace | None:
