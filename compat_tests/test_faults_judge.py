@@ -407,6 +407,19 @@ def test_reported_damage_excuses_a_forgotten_id_and_nothing_else() -> None:
         assert damage.classify(verdict, None, reports, is_blocked=False).outcome == expected
 
 
+def test_counts_begin_anew_only_in_queues_that_the_log_names_as_rebuilt() -> None:
+    story = Story()
+    story.send("a", 1)
+    story.receive("a", 2, count=2)
+    story.receive("a", END, count=1)
+    verdict, places = judge(story.history), story.history.places()
+    rebuilt = '{"event": "queue_rebuilt", "queue": "%s", "level": "error"}'
+
+    for queue, expected in (("q", damage.REPORTED), ("letters", damage.WRONG)):
+        found = damage.classify(verdict, 1, [rebuilt % queue], is_blocked=True, places=places)
+        assert found.outcome == expected
+
+
 def test_live_bytes_of_a_table_are_divided_without_gap(tmp_path: Path) -> None:
     options = rocksdict.Options(raw_mode=True)
     blocks = rocksdict.BlockBasedOptions()

@@ -22,6 +22,7 @@ from cluster.shards.alarm import Alarm
 from cluster.shards.answers import NotDecided, Unconfirmed, UnderWay, in_time
 from cluster.shards.answers import notice as write_notice
 from cluster.shards.clock import Clock, Entropy
+from cluster.shards.damaged_queues import DamagedQueues
 from cluster.shards.loading import load_healed
 from cluster.shards.observed import Observed
 from cluster.shards.reopening import Reopening
@@ -102,10 +103,13 @@ class Shard(Observed):
         self._deferred: list[Ticket] = []
         """Tickets to decide in the next Turn, before the inbox."""
         self._under_way: deque[UnderWay] = deque()
+        self._is_damaged = False
+        """True if the next Turn waits for a reopening, which rebuilds a queue."""
         self._wanted = False
         """True while a Turn is planned: soon, or once an Entry under way is committed."""
         self._unconfirmed = Unconfirmed(self._under_way, self._answer_all)
         self._alarm = Alarm(self._want_turn)
+        self._damaged = DamagedQueues(self._log)
         self._reopening = Reopening(self.start, lambda: self.ready, self._log)
         self._loading: asyncio.Task[None] | None = None
         """Loads the memory of a shard that is to lead."""
@@ -155,7 +159,7 @@ class Shard(Observed):
         rows.bytes_max = store.turn_bytes_max
         store.on_room = self._room_again
         self.phase = Phase.LEADING
-        self._wanted = False
+        self._wanted = self._is_damaged = False
         self._begin(is_older=store.came_back_shorter)
         self._want_turn()
 
@@ -313,6 +317,9 @@ class Shard(Observed):
         if not self._store.has_room:
             return  # the end of a flush runs it
         self._wanted = False
+        if self._is_damaged and (failure := self._damaged.note(self._store)):
+            self._fail(failure)
+            return
         now_ms = self._clock.now_ms()
         stamp = self._stamp(now_ms)
         deferred, self._deferred = self._deferred, []
@@ -331,6 +338,9 @@ class Shard(Observed):
             self._want_turn()
         self._alarm.set(self._state.deadlines.next_at_ms(), now_ms)
         self._commit(decided, stamp)
+        if decided.damage is not None and self._shared is None:
+            self._is_damaged = self._damaged.meet(decided.damage)
+            self._want_turn()
         self._turn_s.observe(self._clock.monotonic_s() - begun_s)
         self._turn_requests.observe(len(tickets) - len(decided.untaken))
 

@@ -9,13 +9,15 @@ import pytest
 
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
+from storage.checks.consistency import check_queue
 from storage.rows.codec import QueueRow, decode_row, encode_row
-from storage.rows.keys import MESSAGE, queue_key
+from storage.rows.keys import DELAYED, GROUP, MESSAGE, queue_key
 from visibility.contract.model import QueueDefinition
 from visibility.rules import quarantine
 from visibility.state.state import SPAN_BITS
 from visibility.tests import prepared
 
+SLOW = prepared.queue_named("q.fifo", 1, DelaySeconds="5")
 Q, FIFO = prepared.queue_named("q", 1), prepared.queue_named("q.fifo", 1)
 SPANS = 6
 BODIES = [str(number) for number in range(10)]
@@ -24,6 +26,31 @@ BODIES = [str(number) for number in range(10)]
 async def restarted(world: World) -> World:
     await world.shard.stop()
     return await World(store=world.store, definitions=world.queues).start()
+
+
+@virtual
+@pytest.mark.parametrize("table", [MESSAGE, DELAYED, GROUP], ids=["message", "delayed", "group"])
+async def test_a_fifo_queue_too_long_to_be_read_by_a_turn_is_rebuilt(
+    table: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = SLOW if table == DELAYED else FIFO
+    world = await World().start()
+    await world.asked(prepared.send_batch(queue, BODIES, groups=[*BODIES[:5]] * 2))
+    world = await restarted(world)
+    world.store.damage(min(key for key in world.store.durable if key[8:9] == table))
+    monkeypatch.setattr(quarantine, "_ROWS_MAX", len(BODIES) - 1)
+
+    await pass_time(6)
+    await world.asked(prepared.receive(queue, 10))
+    await pass_time(2)
+    await world.asked(*[prepared.receive(queue, 10) for _ in range(2)])
+
+    state = world.shard._state.queues.get(1)
+    assert state is not None
+    lost = {MESSAGE: 2, DELAYED: 1, GROUP: 0}[table]
+    assert world.store.abandoned == 1
+    assert (state.in_flight, state.quarantined.messages) == (len(BODIES) - lost, lost)
+    assert [*check_queue(world.store, 1)] == []
 
 
 def begin_span(world: World, span: int) -> None:

@@ -1,21 +1,27 @@
-"""A damaged block of a folder with many small queues prevents no start, and is gone afterwards."""
+"""A damaged block of a folder with many small queues prevents no start, and is gone afterwards.
+
+Some messages are in flight for a while, and some FIFO groups are blocked by a lost message.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
 from cluster.tests import test_healing as healing
+from cluster.tests.virtual_time import SteppedLoop
 from storage.checks.consistency import check_queue
 from storage.engines import rocks
 from storage.engines.store import StoreFailed
 from storage.engines.unreadable import has_unreadable_blocks
-from storage.tests.on_disk import rows_of
+from storage.rows.keys import MESSAGE, table_range
+from storage.tests.on_disk import changing, rows_of
 from visibility.contract.model import QueueDefinition, Receipt
 from visibility.contract.outcomes import Deliveries
 from visibility.state.state import QueueState
@@ -32,6 +38,41 @@ QUEUES = [
     for number in range(1, COUNT + 1)
 ]
 DEFINITIONS = KnownQueues(*QUEUES)
+IN_FLIGHT = [queue for queue in QUEUES if queue.queue_id % 2 == 0]
+WITH_BLOCKED = [QUEUES[2], QUEUES[8], QUEUES[44]]
+HIDDEN_S = 30
+START_S, VISIBLE_S = 1.0, 60.0
+"""Instants of a start on the folder, and when nothing is in flight any more."""
+_T = TypeVar("_T")
+
+
+class Made(NamedTuple):
+    """A folder, and what can be received from it."""
+
+    folder: Path
+    early: Counter[str]
+    """While messages are in flight."""
+    all: Counter[str]
+    blocked: int
+    """Quarantined messages."""
+
+
+def at(now_s: float, work: Coroutine[Any, Any, _T]) -> _T:
+    """Run at this instant; time stands still until `pass_until`."""
+    loop = SteppedLoop()
+    loop.now_s = now_s
+    try:
+        found = loop.run_until_complete(work)
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
+    return found
+
+
+def pass_until(now_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SteppedLoop)
+    loop.now_s = now_s
 
 
 class Served(healing.Served):
@@ -95,33 +136,65 @@ async def _fill(served: Served, queue: QueueDefinition, first: int) -> None:
         await served.ask(prepared.delete_batch(queue, receipts))
 
 
-async def _made(top: Path, *, is_killed: bool) -> Counter[str]:
-    """A folder with several runs' rows, closed or killed; returns what can be received."""
+async def _hide(served: Served) -> None:
+    """Put messages in flight."""
+    requests = [prepared.receive(queue, 3, timeout_s=HIDDEN_S) for queue in IN_FLIGHT]
+    await asyncio.gather(*[served.ask(request) for request in requests])
+
+
+def lose_messages(folder: Path) -> None:
+    """Damage the first message of some FIFO queues."""
+    with rows_of(folder) as rows:
+        tables = [table_range(queue.queue_id, MESSAGE) for queue in WITH_BLOCKED]
+        keys = [min(key for key, _ in rows.scan(*table)) for table in tables]
+    with changing(folder) as changes:
+        for key in keys:
+            changes.put(key, healing.RUBBISH)
+
+
+async def _made(top: Path, *, is_killed: bool) -> None:
+    """A folder with several runs' rows, closed or killed."""
+    running = top / "running" / "shard-0"
     for first in (0, PER_QUEUE):
-        async with Served(top / "running" / "shard-0") as served:
+        async with Served(running) as served:
             await fill(served, first)
-    async with Served(top / "running" / "shard-0") as served:
+    lose_messages(running)
+    async with Served(running) as served:
+        for queue in WITH_BLOCKED:
+            await served.received(queue, 0)
         await fill(served, 2 * PER_QUEUE)
+        await _hide(served)
         if is_killed:
             shutil.copytree(top / "running", top / "made")
     if not is_killed:
         shutil.copytree(top / "running", top / "made")
-    shutil.copytree(top / "made", top / "whole")
-    async with Served(top / "whole" / "shard-0") as served:
-        return await served.all_bodies()
+
+
+async def _received(folder: Path) -> Made:
+    """Everything that can be received, which is deleted."""
+    async with Served(folder) as served:
+        early = await served.all_bodies()
+        delayed = early.pop("delayed")
+        pass_until(VISIBLE_S)
+        late = await served.all_bodies()
+        assert late["delayed"] == delayed
+        return Made(folder, early, early + late, served.quarantined())
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["closed", "killed"])
-def made(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Counter[str]]:
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     top = tmp_path_factory.mktemp("blocks")
-    return top / "made", asyncio.run(_made(top, is_killed=request.param))
+    at(0, _made(top, is_killed=request.param))
+    shutil.copytree(top / "made", top / "whole")
+    found = at(START_S, _received(top / "whole" / "shard-0"))
+    assert sum((found.all - found.early).values()) > len(IN_FLIGHT)
+    assert found.blocked > len(WITH_BLOCKED)
+    return found._replace(folder=top / "made")
 
 
 @pytest.fixture
-def folder(made: tuple[Path, Counter[str]], tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made[0], tmp_path / "data")) / "shard-0"
+def folder(made: Made, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made.folder, tmp_path / "data")) / "shard-0"
 
 
 def flip(at: int, *files: Path) -> None:
@@ -138,7 +211,9 @@ def flip_one(file: Path, at: int) -> None:
 
 
 def tables(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.sst"))
+    """Files with several blocks, oldest first."""
+    found = sorted(folder.glob("*.sst"))
+    return [each for each in found if each.stat().st_size > 3 * BLOCK_BYTES]
 
 
 FLIPS: dict[str, Callable[[Path], None]] = {
@@ -150,8 +225,8 @@ FLIPS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("step", ["contributions", "take_out", "heal", "forget_unreadable"])
-async def test_a_start_that_ends_at_any_step_is_repeated_by_the_next(
-    folder: Path, made: tuple[Path, Counter[str]], step: str, monkeypatch: pytest.MonkeyPatch
+def test_a_start_that_ends_at_any_step_is_repeated_by_the_next(
+    folder: Path, made: Made, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FLIPS["first block"](folder)
 
@@ -161,32 +236,57 @@ async def test_a_start_that_ends_at_any_step_is_repeated_by_the_next(
     with monkeypatch.context() as patched:
         patched.setattr(rocks, step, end)
         with pytest.raises(StoreFailed, match="the power fails"):
-            await Served(folder).shard.start(COUNT)
-    await _check(folder, made[1])
+            at(START_S, Served(folder).shard.start(COUNT))
+    _check(folder, made)
 
 
 @pytest.mark.parametrize("damage", FLIPS)
-async def test_a_damaged_block_prevents_no_start_and_is_gone_afterwards(
-    folder: Path, made: tuple[Path, Counter[str]], damage: str
+def test_a_damaged_block_prevents_no_start_and_is_gone_afterwards(
+    folder: Path, made: Made, damage: str
 ) -> None:
     FLIPS[damage](folder)
-    await _check(folder, made[1])
+    _check(folder, made)
 
 
-async def _check(folder: Path, sent: Counter[str]) -> None:
-    async with Served(folder) as served:
-        assert not has_unreadable_blocks(folder)
-    async with Served(folder) as served:
-        found = await served.all_bodies()
-        lost = (sent - found).total()
-        assert not found - sent, "nothing that was deleted comes back, nothing is served twice"
-        assert lost <= served.quarantined() <= lost * TOO_MANY
-        assert lost < sent.total() // 4
-        for queue in QUEUES:
-            await served.ask(prepared.send(queue, "new", group="n" * queue.settings.fifo))
-        assert (await served.all_bodies())["new"] == COUNT
-
+def _check(folder: Path, made: Made) -> None:
+    at(START_S, _healed(folder))
+    found = at(START_S, _received(folder))
+    lost = (made.all - found.all).total()
+    freed = found.all - made.all
+    waiting = {f"{queue.name} {n}" for queue in WITH_BLOCKED for n in _group_of("0")}
+    assert freed.keys() <= waiting, "nothing that was deleted comes back, or is served twice"
+    assert lost <= found.blocked - made.blocked + freed.total() <= lost * TOO_MANY
+    assert lost < made.all.total() // 4
+    _check_order(made, found)
+    at(VISIBLE_S, _go_on(folder))
     with rows_of(folder) as rows:
         rows._rows.compact_range(None, None)
         assert [found for queue in QUEUES for found in check_queue(rows, queue.queue_id)] == []
     assert [*(folder.parent / "shard-0.damaged").glob("*.sst")]
+
+
+async def _healed(folder: Path) -> None:
+    async with Served(folder):
+        assert not has_unreadable_blocks(folder)
+
+
+def _check_order(made: Made, found: Made) -> None:
+    """No later message of a group is served while an earlier one is hidden."""
+    hidden = made.all - made.early
+    for body in hidden & (found.all - found.early):
+        name, _, number = body.partition(".fifo ")
+        later = [f"{name}.fifo {n}" for n in _group_of(number) if n > int(number)] if number else ()
+        assert not found.early.keys() & {*later}, f"{body} is hidden"
+
+
+def _group_of(number: str) -> list[int]:
+    """The numbers of the messages in the group of this one."""
+    group = int(number) % PER_QUEUE % 3
+    return [n for n in range(3 * PER_QUEUE) if n % PER_QUEUE % 3 == group]
+
+
+async def _go_on(folder: Path) -> None:
+    async with Served(folder) as served:
+        for queue in QUEUES:
+            await served.ask(prepared.send(queue, "new", group="n" * queue.settings.fifo))
+        assert (await served.all_bodies())["new"] == COUNT

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.shard import ArchiveLimits, Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
+from storage.copies.healed_queue import Healed
 from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
+from storage.rows.changes import Changes
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Definitions, Request
 from visibility.contract.outcomes import Answer, Deliveries
@@ -57,6 +59,15 @@ class FragileStore(MemoryStore):
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         self.reads += 1
         return [self.get(key) for key in keys]
+
+    async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """Rows in the damaged block are removed with it."""
+        changes = Changes()
+        for key in self.unreadable:
+            changes.delete(key)
+        self.unreadable = set()
+        self.write(changes.ops)
+        return await super().heal(known)
 
     def damage(self, *keys: bytes) -> None:
         """Damage the rows under these keys."""

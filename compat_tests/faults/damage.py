@@ -22,8 +22,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.request import urlopen
 
@@ -60,6 +61,7 @@ believed."""
 REFUSED, WHOLE, REPORTED = "refused the start", "served all", "reported missing"
 UNCLEAR, CRASHED, WRONG, SILENT = "unclear refusal", "crashed", "served wrong", "silently missing"
 ALLOWED = (REFUSED, WHOLE, REPORTED)
+NO_PLACES: Mapping[str, set[str]] = MappingProxyType({})
 
 
 class Folder(NamedTuple):
@@ -221,7 +223,9 @@ def _start_and_judge(here: Path, node: NodeProcess, history: History) -> Finding
     if not node.running:
         return Finding(CRASHED, node.log_tail(5))
     reported, reports = _reported(node), _reports(node)
-    return classify(judge(history, excuses_faults=True), reported, reports, is_blocked=is_blocked)
+    verdict = judge(history, excuses_faults=True)
+    places = history.places()
+    return classify(verdict, reported, reports, is_blocked=is_blocked, places=places)
 
 
 async def _read(node: NodeProcess, history: History) -> bool:
@@ -244,18 +248,30 @@ async def _read(node: NodeProcess, history: History) -> bool:
 
 
 def classify(
-    verdict: Verdict, reported: int | None, reports: list[str], *, is_blocked: bool
+    verdict: Verdict,
+    reported: int | None,
+    reports: list[str],
+    *,
+    is_blocked: bool,
+    places: Mapping[str, set[str]] = NO_PLACES,
 ) -> Finding:
-    """The finding for a service that started, by the verdict and by its own reports."""
+    """The finding for a service that started, by the verdict and by its own reports.
+
+    `places`: the queues that each message was in.
+    """
     missing = len(verdict.missing)
     text = f"{missing} missing, {reported} counted; log: {reports[-1:]}"
     wrong = verdict.violations
     if reports:  # counters may be off, and an unreadable id may be taken for a new one
-        excused = {"duplicate", "wrong counters"}
-        if any(_REBUILT in report for report in reports):
-            excused.add("wrong count")
+        rebuilt = _rebuilt(reports)
+        excused = ("duplicate", "wrong counters")
         forgotten = {each.name for each in wrong if each.rule in excused}
         wrong = [each for each in wrong if each.name not in forgotten]
+        wrong = [
+            each
+            for each in wrong
+            if each.rule != "wrong count" or rebuilt.isdisjoint(places.get(each.name, ()))
+        ]
     counted = Finding(REPORTED, text, missing, reported, is_blocked)
     if wrong:
         return counted._replace(outcome=WRONG, text=f"{'; '.join(map(str, wrong[:3]))}; {text}")
@@ -263,6 +279,12 @@ def classify(
         return counted._replace(outcome=WHOLE)
     is_covered = bool(reports) if reported is None else missing <= reported
     return counted if is_covered else counted._replace(outcome=SILENT)
+
+
+def _rebuilt(reports: list[str]) -> set[str]:
+    """The queues that the log names as rebuilt: their counts of receives may have begun anew."""
+    lines = [json.loads(report) for report in reports if report.startswith("{")]
+    return {line["queue"] for line in lines if line.get("event") == _REBUILT}
 
 
 def _refusal(here: Path, node: NodeProcess, history: History) -> Finding:

@@ -88,7 +88,8 @@ async def _empty(calls: Caller, history: History, queue: Queue, patience_s: floa
         elif received is None or counters is None:
             failures += 1
         elif time.monotonic() > max(deadline, complete_at):
-            history.left[queue.name] = counters
+            if any(counters):
+                history.left[queue.name] = counters
             return True
         else:
             await asyncio.sleep(RESTING_S)

@@ -149,6 +149,13 @@ class History:
         copied.unknown_receives = Counter(self.unknown_receives)
         return copied
 
+    def places(self) -> dict[str, set[str]]:
+        """The queues that each message was in, by its name."""
+        found: dict[str, set[str]] = {}
+        for each in (*self.sends, *self.deliveries):
+            found.setdefault(each.name, set()).add(each.queue)
+        return found
+
     def summary(self) -> str:
         """The amounts of everything."""
         sent = {send.name for send in self.sends if send.outcome is Outcome.DONE}

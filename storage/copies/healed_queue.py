@@ -41,6 +41,9 @@ from storage.rows.keys import (
     QUARANTINED,
     REMEMBERED,
     SPAN,
+    group_key,
+    last_number_of,
+    message_key,
     message_name,
     queue_key,
     queue_of,
@@ -50,7 +53,7 @@ from storage.rows.keys import (
 )
 from storage.rows.overlay import RowReader
 from storage.rows.stored_rows import StoredRows
-from visibility.state.events import NOWHERE, THE_SHARD, Quarantined
+from visibility.state.events import NOWHERE, THE_SHARD, Quarantined, StoredMessage
 from visibility.state.rows import DamagedRecord
 from visibility.state.state import SPAN_BITS
 
@@ -256,18 +259,40 @@ def _heal_queue(rows: Rows, queue_id: int, fifo: bool | None, gone: Gone) -> Mis
     for table in _DERIVED:
         derived.delete_range(*table_range(queue_id, table))
     own = readable.row(queue_key(queue_id), QueueRow)
-    for record in _quarantined(queue_id, damages, missing.missing, own):
+    since_ms = 0 if own is None else own.stamp_ms
+    blocked = {key[9:]: at_ms for key, at_ms in readable.table(queue_id, BLOCKED, int)}
+    if missing.missing and (fifo if own is None else own.fifo):
+        blocked = dict.fromkeys(_groups_with_losses(rows, readable, queue_id), since_ms) | blocked
+    copy = QueueCopy(
+        readable,
+        Target(lambda changes: _take(derived, changes)),
+        queue_id,
+        fifo=fifo,
+        blocked=blocked,
+        keeps_leases=bool(missing.missing),
+    )
+    copy.run()
+    for record in _quarantined(queue_id, damages, max(0, missing.missing - copy.kept), since_ms):
         derived.put(row_key(queue_id, QUARANTINED, record.span), encode_row(record))
-    QueueCopy(readable, Target(lambda changes: _take(derived, changes)), queue_id, fifo=fifo).run()
+    for group, at_ms in blocked.items():
+        derived.put(group_key(queue_id, BLOCKED, group), encode_row(at_ms))
     rows.write(derived.ops)
     return missing
 
 
+def _groups_with_losses(rows: RowReader, readable: ReadableRows, queue_id: int) -> Iterator[bytes]:
+    """The FIFO groups with waiting messages that cannot be read, as far as their lines can."""
+    for found in walk_rows(rows, *table_range(queue_id, GROUP_LINE)):
+        if isinstance(found, tuple):
+            key = message_key(queue_id, last_number_of(found[0]))
+            if readable.row(key, StoredMessage) is None:
+                yield found[0][9:25]
+
+
 def _quarantined(
-    queue_id: int, damages: list[Damage], missing: int, own: QueueRow | None
+    queue_id: int, damages: list[Damage], missing: int, since_ms: int
 ) -> Iterable[Quarantined]:
     """The missing messages, and the unreadable rows that stay in place."""
-    since_ms = 0 if own is None else own.stamp_ms
     nowhere = Quarantined(NOWHERE, missing, since_ms)
     spans = {NOWHERE: nowhere}
     for damage in damages:

@@ -6,7 +6,7 @@ queue row is replaced: the queue continues far above every number that it may ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -68,9 +68,18 @@ class QueueCopy:
     """Copies one queue."""
 
     def __init__(
-        self, rows: ReadableRows, target: Target, queue_id: int, *, fifo: bool | None
+        self,
+        rows: ReadableRows,
+        target: Target,
+        queue_id: int,
+        *,
+        fifo: bool | None,
+        blocked: Collection[bytes] = (),
+        keeps_leases: bool = False,
     ) -> None:
-        """`fifo`: the type in the catalog; None if it does not know the queue."""
+        """`fifo`: the type in the catalog; None if it does not know the queue. `blocked`: FIFO
+        groups that are never listed. `keeps_leases`: of lost FIFO messages in flight, too, so that
+        their groups wait."""
         self._rows = rows
         self._target = target
         self._id = queue_id
@@ -87,11 +96,17 @@ class QueueCopy:
         self.has_own_row = own is not None
         """True if the queue's own row was readable."""
         self._messages = 0
+        self._blocked = blocked
+        self._keeps_leases = keeps_leases
+        self.kept = 0
+        """Number of leases without their message."""
 
     def run(self) -> None:
         """Copy the queue. O(rows of the queue); holds its leases, groups and spans in memory."""
         self._leases = {lease.sequence: lease for _, lease in self._table(LEASE, Lease)}
         self._copy_messages()
+        if self._fifo and self._keeps_leases:
+            self._keep_leases()
         self._copy_delayed()
         for _ in self._copy_as_is(MOVE_TASK, MoveTask):
             pass
@@ -154,6 +169,20 @@ class QueueCopy:
         )
         self._put(row_key(self._id, LEASE, lease.sequence), own)
 
+    def _keep_leases(self) -> None:
+        """Keep leases of lost messages: consumers may delete these, else they are found missing
+        when their leases end."""
+        for lease in self._leases.values():
+            self._count(lease.sequence)
+            self._in_flight += 1
+            self.kept += 1
+            span = lease.sequence >> SPAN_BITS
+            self._spans[span] = self._spans.get(span, 0) + 1
+            group = self._groups.setdefault(lease.group, _Group())
+            group.held_first = min(group.held_first or lease.sequence, lease.sequence)
+            own = msgspec.structs.replace(lease, original_sequence=0)
+            self._put(row_key(self._id, LEASE, lease.sequence), own)
+
     def _copy_delayed(self) -> None:
         for key, message in self._table(DELAYED, StoredMessage):
             self._count(pair_of(key)[1])
@@ -190,7 +219,9 @@ class QueueCopy:
         listed = 0
         for name, group in self._groups.items():
             order = 0
-            is_blocked = self._fifo and 0 < group.held_first < group.first
+            is_blocked = self._fifo and (
+                name in self._blocked or 0 < group.held_first < group.first
+            )
             if group.count and not is_blocked:
                 listed += 1
                 order = orders.get(name, next_number)

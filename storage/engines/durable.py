@@ -75,6 +75,9 @@ class RowStore(RowReader, Protocol):
     def needs_healing(self) -> bool:
         """See `Store.needs_healing`."""
 
+    def note_damage(self, queue_id: int, reason: str) -> None:
+        """See `Store.note_damage`."""
+
     def heal(self, known: Mapping[int, bool]) -> list[Healed]:
         """See `Store.heal`; for any thread. Raises StoreFailed, DamagedRecord."""
 

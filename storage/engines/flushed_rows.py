@@ -51,6 +51,10 @@ class FlushedRows:
         """See `Store.needs_healing`."""
         return self._rows.needs_healing
 
+    def note_damage(self, queue_id: int, reason: str) -> None:
+        """See `Store.note_damage`."""
+        self._rows.note_damage(queue_id, reason)
+
     def _release(self, reached: Position | None) -> None:
         """The rows hold all Entries up to this one durably."""
         raise NotImplementedError

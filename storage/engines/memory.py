@@ -9,10 +9,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from storage.copies.healed_queue import Healed, heal
+from storage.copies.healed_queue import Gone, Healed, heal
 from storage.engines.store import Done
 from storage.rows.changes import Changes, Ops
 from storage.rows.entry_body import decode_body
+from storage.rows.keys import queue_key
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
 
 
@@ -25,7 +26,8 @@ class MemoryStore:
         self.auto_sync = auto_sync
         self.turn_bytes_max = CHANGED_BYTES_MAX
         self.came_back_shorter = False
-        self.needs_healing = False
+        self._damaged: list[int] = []
+        """Queues to rebuild."""
         self.has_room = True
         self.on_room: Callable[[], object] = bool
         self.rows: dict[bytes, bytes] = {}
@@ -89,9 +91,21 @@ class MemoryStore:
             change_rows(rows, ops)
         self._sorted = None
 
+    @property
+    def needs_healing(self) -> bool:
+        """See `Store.needs_healing`."""
+        return bool(self._damaged)
+
+    def note_damage(self, queue_id: int, reason: str) -> None:
+        """See `Store.note_damage`."""
+        self._damaged.append(queue_id)
+
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
         """See `Store.heal`."""
-        return heal(self, known)
+        own = [queue_key(queue_id) for queue_id in self._damaged]
+        healed = heal(self, known, Gone([(key, key + b"\0") for key in own]))
+        self._damaged = []
+        return healed
 
     async def close(self) -> None:
         """See `Store.close`."""

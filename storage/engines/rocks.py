@@ -48,6 +48,7 @@ from storage.engines.unreadable import (
     Unreadable,
     forget_unreadable,
     has_unreadable_blocks,
+    note_damaged_queue,
     note_unreadable_blocks,
     read_unreadable,
     write_unreadable,
@@ -140,6 +141,13 @@ class RocksRows(RocksReader):
     def needs_healing(self) -> bool:
         """See `Store.needs_healing`."""
         return has_unreadable_blocks(self.folder)
+
+    def note_damage(self, queue_id: int, reason: str) -> None:
+        """See `Store.note_damage`."""
+        try:
+            note_damaged_queue(self.folder, queue_id, reason)
+        except OSError as error:
+            raise StoreFailed(f"cannot note the damage: {error.strerror}") from error
 
     def heal(self, known: Mapping[int, bool]) -> list[Healed]:
         """See `Store.heal`. Blocks. Raises StoreFailed, DamagedRecord."""

@@ -25,7 +25,7 @@ def keys_in(block: bytes) -> Iterator[tuple[bytes, bool]]:
     with suppress(error):
         (count,) = _NUMBER.unpack_from(block, len(block) - _NUMBER.size)
         end = len(block) - _NUMBER.size * (count + 1)
-        if end < 0:
+        if end < 0 or not count:
             return
         starts = [at for (at,) in _NUMBER.iter_unpack(block[end : -_NUMBER.size])]
         for first, until in zip(starts, [*starts[1:], end], strict=True):

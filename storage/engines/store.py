@@ -59,6 +59,9 @@ class Store(RowReader, Protocol):
     def needs_healing(self) -> bool:
         """True if blocks are known to be unreadable: then rows may be missing until `heal`."""
 
+    def note_damage(self, queue_id: int, reason: str) -> None:
+        """Let the next opening rebuild a queue with unreadable rows. Raises StoreFailed."""
+
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
         """Remove unreadable blocks and rebuild damaged queues before they are loaded, see
         `healed_queue.heal`. Nothing may be under way. Raises StoreFailed, DamagedRecord."""

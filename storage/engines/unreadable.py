@@ -17,6 +17,7 @@ import msgspec
 
 from storage.engines.folder import sync_folder
 from storage.engines.live_files import write_durably
+from storage.rows.keys import queue_key
 
 _BLOCK = re.compile(r"(\d+\.sst) offset (\d+) size (\d+)")
 
@@ -58,6 +59,15 @@ def note_unreadable_blocks(folder: Path, text: str = "") -> None:
     known.files = sorted({*known.files, *(block.file for block in blocks_named(text))})
     with suppress(OSError):
         write_unreadable(folder, known)
+
+
+def note_damaged_queue(folder: Path, queue_id: int, text: str) -> None:
+    """Let the next opening rebuild a queue with rows that cannot be read. Raises OSError."""
+    known = read_unreadable(folder)
+    known.files = sorted({*known.files, *(block.file for block in blocks_named(text))})
+    own = queue_key(queue_id)
+    known.stretches = sorted({*known.stretches, (own, own + b"\0")})
+    write_unreadable(folder, known)
 
 
 def read_unreadable(folder: Path) -> Unreadable:

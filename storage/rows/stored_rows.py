@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from itertools import islice
 
 from storage.checks.damage import UnreadableRows, gap_of, walk_rows
@@ -154,6 +155,10 @@ class StoredRows:
             return DamagedPlace(queue_id, sequence, sequence + 1, is_delayed=table == DELAYED)
         return None
 
+    def queue_of(self, error: DamagedRecord) -> int:
+        """See `Rows.queue_of`."""
+        return queue_of(error.key)
+
     def survey(self, queue_id: int, first: int, until: int) -> Survey:
         """See `Rows.survey`."""
         return survey_messages(self.store, queue_id, first, until)
@@ -171,6 +176,15 @@ class StoredRows:
                 except DamagedRecord:
                     survey.damaged.append((found[0][9:], found[0][9:] + b"\0"))
         return survey
+
+    def groups(self, queue_id: int) -> list[tuple[bytes, GroupRow]]:
+        """See `Rows.groups`."""
+        found = []
+        for each in walk_rows(self.store, *table_range(queue_id, GROUP)):
+            if not isinstance(each, UnreadableRows):
+                with suppress(DamagedRecord):
+                    found.append((each[0][9:], decode_row(GroupRow, *each)))
+        return found
 
     def in_groups(self, queue_id: int, group: bytes = b"") -> list[tuple[bytes, int]]:
         """See `Rows.in_groups`."""

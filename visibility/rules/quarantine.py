@@ -8,6 +8,12 @@ as it is after a message that is never deleted: until the lost message would hav
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
 from visibility.contract.model import QueueDefinition
 from visibility.rules.groups import GroupBook
 from visibility.state.events import (
@@ -24,6 +30,10 @@ from visibility.state.rows import DamagedPlace, DamagedRecord, MessagesMissing
 from visibility.state.stamp import Stamp
 from visibility.state.state import SPAN_BITS, QueueState, ShardState
 
+NO_ROWS: Mapping[bytes, GroupRow] = MappingProxyType({})
+_ROWS_MAX = 100_000
+"""Rows read by one decision, for some tenths of a second. A longer queue is rebuilt instead, in a
+thread."""
 _NAMED_MAX = 4_000
 """Messages named by one event, from which on it takes no further span: an Entry stays bounded."""
 
@@ -31,11 +41,16 @@ _NAMED_MAX = 4_000
 def quarantine(
     state: ShardState, error: DamagedRecord | MessagesMissing, now_ms: int
 ) -> tuple[Event, ...]:
-    """The events that let a decision avoid the damage. Raises the error if there are none."""
+    """The events that let a decision avoid the damage.
+
+    Raises the error if there are none, or if finding them would hold the event loop.
+    """
     place = _place_of(state, error)
     if place is None:
         raise error
     queue = state.queue(place.queue_id)
+    if _rows_to_read(queue, place) > _ROWS_MAX:
+        raise error
     if place.is_group_row:
         return _recounted(state, queue, place.group)
     if place.group:
@@ -44,13 +59,19 @@ def quarantine(
         return _blocking(state, queue, [], [], {place.group}, now_ms)
     leases: list[Lease] = []
     if place.is_delayed:
-        records = _delayed(state, queue, now_ms)
-    else:
-        records, leases = _Spans(state, queue, place, now_ms).survey()
+        return _delayed(state, queue, error, now_ms)
+    records, leases = _Spans(state, queue, place, now_ms).survey()
     if not records:
         raise error
     groups = {lease.group for lease in leases} if queue.fifo else set()
     return _blocking(state, queue, records, leases, groups, now_ms)
+
+
+def _rows_to_read(queue: QueueState, place: DamagedPlace) -> int:
+    """Rows of delayed messages, or of those that wait in groups, from which losses are counted."""
+    if place.is_delayed:
+        return queue.delayed
+    return queue.waiting if queue.fifo or place.is_group_row else 0
 
 
 def _place_of(state: ShardState, error: DamagedRecord | MessagesMissing) -> DamagedPlace | None:
@@ -127,15 +148,27 @@ class _Spans:
         return after
 
 
-def _delayed(state: ShardState, queue: QueueState, now_ms: int) -> list[Quarantined]:
+def _delayed(
+    state: ShardState, queue: QueueState, error: DamagedRecord | MessagesMissing, now_ms: int
+) -> tuple[Event, ...]:
+    """The events for lost delayed messages, which are known by their groups only."""
     survey = state.rows.survey_delayed(queue)
     before = queue.quarantined.spans.get(NOWHERE) or Quarantined(NOWHERE, 0, now_ms)
     lost = max(0, queue.delayed - len(survey.groups))
     damaged = sorted({*before.delayed, *survey.damaged})
     if not lost and damaged == before.delayed:
-        return []
+        raise error
     since_ms = now_ms if lost else before.since_ms
-    return [Quarantined(NOWHERE, before.messages + lost, since_ms, delayed=damaged)]
+    record = Quarantined(NOWHERE, before.messages + lost, since_ms, delayed=damaged)
+    left = Counter(survey.groups)
+    counted = {
+        group: replace(row, delayed=left[group])
+        for group, row in state.rows.groups(queue.queue_id)
+        if row.delayed > left[group]
+    }
+    return _blocking(
+        state, queue, [record], [], {*counted} if queue.fifo else set(), now_ms, counted
+    )
 
 
 def _blocking(
@@ -145,10 +178,14 @@ def _blocking(
     leases: list[Lease],
     groups: set[bytes],
     now_ms: int,
+    counted: Mapping[bytes, GroupRow] = NO_ROWS,
 ) -> tuple[Event, ...]:
-    """The events for lost messages, and for groups blocked from now on. Raises DamagedRecord."""
+    """The events for lost messages, and for groups blocked from now on, some of them `counted`
+    anew. Raises DamagedRecord."""
     groups = {group for group in groups if group}
     book = GroupBook(state, queue, fifo=queue.fifo, blocked={*queue.quarantined.groups, *groups})
+    for group, row in counted.items():
+        book.recount(group, row)
     for lease in leases:
         if lease.group and lease.sequence not in queue.entries:
             _take_row(state, queue, book, lease.group)
@@ -196,19 +233,34 @@ def _recounted(state: ShardState, queue: QueueState, group: bytes) -> tuple[Even
 def end_quarantine(
     shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
 ) -> tuple[tuple[Event, ...], int | None]:
-    """See `pulse.Step`. The lost messages would have expired by now."""
+    """See `pulse.Step`. The lost messages would have expired by now; where no instant is known,
+    they count as lost from now on."""
     quarantined = queue.quarantined
+    if undated := _undated(shard, queue, stamp.now_ms):
+        return undated, stamp.now_ms
     retention_ms = definition.settings.retention_ms
     last_ms = stamp.retained_until_ms - retention_ms
     instants = [record.since_ms for record in quarantined.spans.values()]
     instants += [blocked.since_ms for blocked in quarantined.groups.values()]
     later_ms = [since_ms for since_ms in instants if since_ms > last_ms]
     again = max(stamp.now_ms + 1, min(later_ms) + retention_ms) if later_ms else None
-    spans = [each for each in quarantined.spans.values() if 0 < each.since_ms <= last_ms]
-    groups = [name for name, each in quarantined.groups.items() if 0 < each.since_ms <= last_ms]
+    spans = [each for each in quarantined.spans.values() if each.since_ms <= last_ms]
+    groups = [name for name, each in quarantined.groups.items() if each.since_ms <= last_ms]
     if not spans and not groups:
         return (), again
     book = GroupBook(shard, queue, fifo=queue.fifo, blocked=quarantined.groups.keys() - set(groups))
     for group in groups:
         book.settle(group, (), [])
     return (QuarantineEnded(queue.queue_id, spans, groups), *book.events()), again
+
+
+def _undated(shard: ShardState, queue: QueueState, now_ms: int) -> tuple[Event, ...]:
+    """The events that give an instant to what a rebuild quarantined without one."""
+    quarantined = queue.quarantined
+    spans = [
+        replace(each, since_ms=now_ms) for each in quarantined.spans.values() if not each.since_ms
+    ]
+    groups = {name for name, each in quarantined.groups.items() if not each.since_ms}
+    if not spans and not groups:
+        return ()
+    return _blocking(shard, queue, spans, [], groups, now_ms)

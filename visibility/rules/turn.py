@@ -14,7 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from visibility.contract.errors import InternalError, QueueDoesNotExist, QueueError
+from visibility.contract.errors import (
+    InternalError,
+    QueueDoesNotExist,
+    QueueError,
+    ServiceUnavailable,
+)
 from visibility.contract.model import Request
 from visibility.contract.operations import CloseQueue, ReceiveMessage
 from visibility.contract.outcomes import Answer, Deliveries, NoAnswer, Outcome
@@ -79,6 +84,13 @@ class Notice(NamedTuple):
     is_damage: bool = False
 
 
+class Damage(NamedTuple):
+    """Damage that only a rebuild of the queue removes."""
+
+    queue_id: int
+    reason: str
+
+
 class Decided(NamedTuple):
     """The outcome of a Turn; its changes are in `state.rows`."""
 
@@ -93,6 +105,8 @@ class Decided(NamedTuple):
     request_ids: list[str]
     """Requests that changed something; empty where their answers are remembered."""
     notices: list[Notice]
+    damage: Damage | None = None
+    """Set if requests were refused until a queue is rebuilt."""
 
 
 def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[Ticket]) -> Decided:
@@ -129,6 +143,7 @@ class _Turn:
         "_state",
         "answers",
         "changed",
+        "damage",
         "deferred",
         "dropped",
         "notices",
@@ -149,6 +164,7 @@ class _Turn:
         self.request_ids: list[str] = []
         self.remembered: TurnAnswers | None = None
         self.notices: list[Notice] = []
+        self.damage: Damage | None = None
 
     def run(self, deferred: list[Ticket], requests: list[Ticket]) -> None:
         """See `run`."""
@@ -195,6 +211,7 @@ class _Turn:
             [*self.changed, *self.dropped],
             self.request_ids,
             self.notices,
+            self.damage,
         )
 
     # -- time --------------------------------------------------------------------------------------
@@ -222,7 +239,10 @@ class _Turn:
         try:
             events = self._events_of(queue_id, step)
         except Exception as error:
-            self.notices.append(Notice("pulse_failed", {"queue_id": queue_id}, error))
+            if isinstance(error, DamagedRecord | MessagesMissing):
+                self._ask_for_rebuild(queue_id, error)
+            else:
+                self.notices.append(Notice("pulse_failed", {"queue_id": queue_id}, error))
             queue = self._state.queue(queue_id)
             self._state.plan_pulse(queue, self._stamp.now_ms + _PULSE_AGAIN_MS)
             return 0
@@ -277,6 +297,10 @@ class _Turn:
                     return
         except QueueError as refusal:
             self.answers.append((ticket, refusal))
+            return
+        except (DamagedRecord, MessagesMissing) as error:
+            self._ask_for_rebuild(request.queue.queue_id, error)
+            self.answers.append((ticket, ServiceUnavailable()))
             return
         except Exception as error:  # deciding changes nothing, so only this request is lost
             fields: dict[str, object] = {"request_id": request.request_id}
@@ -362,6 +386,12 @@ class _Turn:
             "reason": str(error),
         }
         self.notices.append(Notice("damage_found", fields, is_damage=True))
+
+    def _ask_for_rebuild(self, queue_id: int, error: DamagedRecord | MessagesMissing) -> None:
+        """Have a queue rebuilt whose damage no event can avoid."""
+        if isinstance(error, DamagedRecord):
+            queue_id = self._state.rows.queue_of(error)
+        self.damage = Damage(queue_id, str(error))
 
     # -- events ------------------------------------------------------------------------------------
 

@@ -101,12 +101,18 @@ class Rows(Protocol):
     def place_of(self, error: DamagedRecord) -> DamagedPlace | None:
         """The messages or the group whose rows are damaged; None for any other row."""
 
+    def queue_of(self, error: DamagedRecord) -> int:
+        """The queue whose row is damaged."""
+
     def survey(self, queue_id: int, first: int, until: int) -> Survey:
         """The messages of a range, including received ones but not delayed ones. O(rows of the
         range)."""
 
     def survey_delayed(self, queue: QueueState) -> DelayedSurvey:
         """The delayed messages without quarantined ones. O(delayed messages)."""
+
+    def groups(self, queue_id: int) -> list[tuple[bytes, GroupRow]]:
+        """The readable rows of all groups. O(groups)."""
 
     def in_groups(self, queue_id: int, group: bytes = b"") -> list[tuple[bytes, int]]:
         """(group, sequence) of all readable messages that wait in groups, or in the given one."""

@@ -74,6 +74,9 @@ class SimulatedRows:
         """See `RowStore.needs_healing`: no row here is damaged."""
         return False
 
+    def note_damage(self, queue_id: int, reason: str) -> None:
+        """See `RowStore.note_damage`: no row here is damaged."""
+
     def heal(self, known: Mapping[int, bool]) -> list[Healed]:
         """See `RowStore.heal`."""
         healed = heal(self, known)
