@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from math import ceil
+from math import ceil, inf
 
 import msgspec
 import structlog
@@ -80,7 +80,8 @@ class PeerRouter(Router):
         self._held: dict[int, HeldRequests] = {}
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
-        self._is_stopping = False
+        self._ends_s = inf
+        """Nothing is held after this time: the node stops."""
         self._log = structlog.get_logger("forwarding")
         leaders.subscribe(self._leader_changed)
         transport.on_open.append(self._link_opened)
@@ -113,7 +114,7 @@ class PeerRouter(Router):
 
     def _try(self, ticket: Routed) -> None:
         """Pass a request on, or hold it."""
-        if ticket.is_cancelled:
+        if ticket.is_cancelled or (ticket.wait_ends_s and self._ends_s < inf):
             self._answer_later(ticket, NO_MESSAGES)
             return
         number = ticket.request.queue.shard
@@ -172,9 +173,9 @@ class PeerRouter(Router):
         return held is not None and held.remove(ticket)
 
     def end_waiting(self) -> None:
-        """See `Router`. Nothing is held from here on."""
+        """See `Router`. Requests are held a little longer: this host may just have handed over."""
         super().end_waiting()
-        self._is_stopping = True
+        self._ends_s = self._monotonic_s() + self._settings.stopping_hold_s
         for ticket in list(self._polling):
             ticket.is_cancelled = True
             assert ticket.link is not None
@@ -246,8 +247,7 @@ class PeerRouter(Router):
                 ticket.is_redone = True
                 self._view.when_caught_up(partial(self._redo, ticket))
         elif (
-            self._is_stopping
-            or self._monotonic_s() >= ticket.give_up_s
+            self._monotonic_s() >= min(ticket.give_up_s, self._ends_s)
             or self.held >= self._settings.held_max
         ):
             self._give_up(ticket, failure.reason)
