@@ -21,6 +21,7 @@ from cluster.catalog.records import (
     QUEUES,
     Entry,
     KeptQueue,
+    KeptState,
     QueueName,
     deleted_key,
     name_in,
@@ -38,6 +39,7 @@ class Kind(Enum):
     CHANGED = "changed"  # other settings, or restored
     DELETED = "deleted"
     PURGED = "purged"  # it continues under another id
+    RESTORING = "restoring"  # the messages of a purged queue are to be put back
 
 
 class QueueChange(NamedTuple):
@@ -221,8 +223,11 @@ class QueueView:
     ) -> QueueChange | None:
         was = before[key]
         if isinstance(now, KeptQueue):
+            if isinstance(was, KeptQueue) and was.state is not now.state:
+                is_to_return = now.state is KeptState.RESTORING
+                return QueueChange(Kind.RESTORING, now.queue) if is_to_return else None
             if was is not None:
-                return None  # it is to be restored or dropped, or is continued by another queue
+                return None  # it is continued by another queue
             if now.continued_as:
                 return QueueChange(Kind.PURGED, now.queue, self._continuing(now.continued_as))
             return QueueChange(Kind.DELETED, now.queue)

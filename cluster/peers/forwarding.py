@@ -96,6 +96,10 @@ class PeerRouter(Router):
         """Requests that wait to be tried again."""
         return sum(map(len, self._held.values()))
 
+    def is_led_elsewhere(self, number: int) -> bool:
+        """See `Router`."""
+        return self._leaders.leader_of(number) not in (None, self._host)
+
     # -- down --------------------------------------------------------------------------------------
 
     def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
+from cluster.catalog.catalog import Catalog
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.network import Address
@@ -74,13 +76,16 @@ class Host:
         store: FragileStore,
         forwarding: ForwardingSettings,
         settings: PeerSettings,
+        catalog: Catalog | None = None,
     ) -> None:
+        """`catalog` has the definitions; without one, `view` has."""
         self.name = name
         self.address = Address(name, 1)
         self.network: HostNetwork = network.of(name)
         self.leaders = KnownLeaders()
         self.view = HostView()
-        self.world = World(store=store, definitions=self.view)
+        definitions = self.view if catalog is None else catalog
+        self.world = World(store=store, definitions=definitions)
         self.shard = self.world.shard
         self.transport = Transport(
             cluster="c1",
@@ -96,12 +101,12 @@ class Host:
             shards.values(),
             transport=self.transport,
             leaders=self.leaders,
-            view=self.view,
+            view=definitions,
             settings=forwarding,
             clock=LoopClock(),
             entropy=CountingEntropy(),
         )
-        decided = ForwardedRequests(shards, self.leaders, self.view)
+        decided = ForwardedRequests(shards, self.leaders, definitions)
         self.transport.serve(Channel.REQUESTS, decided.service)
         self.transport.serve(Channel.REPLICATION, decided.service)
 
@@ -140,11 +145,20 @@ class Cluster:
         *,
         auto_sync: bool = True,
         settings: PeerSettings | None = None,
+        catalogs: Mapping[str, Catalog] = MappingProxyType({}),
     ) -> None:
+        """`catalogs` are those of hosts, by name."""
         self.network = SimulatedNetwork()
         self.store = FragileStore(auto_sync=auto_sync)
         self.hosts = [
-            Host(name, self.network, self.store, forwarding, settings or PeerSettings())
+            Host(
+                name,
+                self.network,
+                self.store,
+                forwarding,
+                settings or PeerSettings(),
+                catalogs.get(name),
+            )
             for name in names
         ]
 
