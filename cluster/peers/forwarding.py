@@ -24,6 +24,7 @@ from cluster.peers.forwarded import REQUEST_HEAD, decode_outcome
 from cluster.peers.held import HeldRequests, Routed
 from cluster.peers.leaders import Leaders, View
 from cluster.peers.outcomes import Failure, NotSent, Outcome, Reason, Refused
+from cluster.peers.readiness import Readiness
 from cluster.peers.retry import Refusal, may_retry
 from cluster.peers.settings import Channel, ForwardingSettings
 from cluster.peers.transport import Transport
@@ -83,13 +84,16 @@ class PeerRouter(Router):
         self._ends_s = inf
         """Nothing is held after this time: the node stops."""
         self._log = structlog.get_logger("forwarding")
+        self._readiness = Readiness(
+            transport, leaders, self.shards, settings.hold_s, clock.monotonic_s
+        )
         leaders.subscribe(self._leader_changed)
         transport.on_open.append(self._link_opened)
 
     @property
     def ready(self) -> bool:
-        """True if every shard has a leader, as far as this host knows."""
-        return all(self._leaders.leader_of(number) is not None for number in self.shards)
+        """See `Readiness`."""
+        return self._readiness.is_ready
 
     @property
     def held(self) -> int:
