@@ -14,8 +14,8 @@ import pytest
 
 from compat_tests.benchmarks.wire import Endpoint, Refused
 from compat_tests.facade import Credentials
-from compat_tests.faults.caller import Letter, caller
-from compat_tests.faults.history import History, Outcome, Queue
+from compat_tests.faults.caller import Letter, Received, caller
+from compat_tests.faults.history import Delivery, History, Outcome, Queue
 from compat_tests.faults.run import endpoint_of
 from compat_tests.faults.sdk import SdkConnection
 from compat_tests.node_process import NodeProcess
@@ -30,6 +30,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Page)
         self.statuses = list(statuses)
         self.asked = 0
+        self.body = b'{"QueueUrls": []}'
 
 
 class _Page(BaseHTTPRequestHandler):
@@ -40,7 +41,7 @@ class _Page(BaseHTTPRequestHandler):
         statuses = self.server.statuses
         status = statuses[min(self.server.asked, len(statuses) - 1)]
         self.server.asked += 1
-        body = b'{"QueueUrls": []}' if status == 200 else b'{"__type": "com.amazonaws#Broken"}'
+        body = self.server.body if status == 200 else b'{"__type": "com.amazonaws#Broken"}'
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -102,6 +103,22 @@ async def test_a_refusal_after_a_retry_may_be_for_what_the_first_attempt_did() -
             at_once = await calls.call("DeleteQueue", "Broken", QueueUrl=endpoint.url)
 
     assert (retried.outcome, at_once.outcome) == (Outcome.UNKNOWN, Outcome.REFUSED)
+
+
+async def test_so_may_be_the_refusal_of_an_entry() -> None:
+    history = History()
+    delivery = Delivery("plain/1", "plain", "", "id", 1, 0.0, 1.0, 30.0)
+    received = [Received(delivery, "handle")]
+    with serving(503, 200) as (server, endpoint):
+        server.body = (
+            b'{"Failed": [{"Id": "0", "SenderFault": true, "Code": "MessageNotInflight"}]}'
+        )
+        async with caller(endpoint, history) as calls:
+            for _ in range(2):
+                await calls.change(Queue("plain", endpoint.url), received, 0)
+
+    outcomes = [change.outcome for change in history.changes]
+    assert outcomes == [Outcome.UNKNOWN, Outcome.REFUSED]
 
 
 def test_content_is_the_same_as_through_the_small_client(node: NodeProcess) -> None:

@@ -22,6 +22,7 @@ from cluster.coordination.coordination import Coordination
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.keyring import KeysAway
 from cluster.keys.master_key import KeysUnusable
+from cluster.members.folder import refuse_member_folder
 from cluster.members.leader_view import LeadersUnknown
 from cluster.members.records import MembershipRefused
 from cluster.shards.clock import SystemClock, SystemEntropy
@@ -199,6 +200,7 @@ class Node:
         )
         member = member_settings(settings)
         if member is None:
+            refuse_member_folder(settings.data)
             return OwnStores(options)
         self._host = ClusterHost(
             settings,

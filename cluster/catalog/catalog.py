@@ -41,7 +41,7 @@ from cluster.coordination.coordination import (
 )
 from cluster.keys.keyring import Secrets
 from cluster.shards.clock import Clock, Entropy
-from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 
 _RECEIPT_KEY_BYTES = 32
@@ -88,6 +88,8 @@ class Catalog(QueueView):
         self._listeners: list[OnQueueChange] = []
         self.spread: Spread | None = None
         """In a cluster: called with the revision of each change before its action returns."""
+        self.is_cut_off: Callable[[], bool] | None = None
+        """In a cluster: True if others may have changed queues without this host."""
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         """Revisions that actions wait for."""
         self._catching_up: list[Callable[[], None]] = []
@@ -148,6 +150,12 @@ class Catalog(QueueView):
     def subscribe(self, listener: OnQueueChange) -> None:
         """Call it with every change from now on, at the moment the view begins to show it."""
         self._listeners.append(listener)
+
+    def _missing(self) -> QueueError:
+        """See `QueueView`. A host that is cut off cannot know."""
+        if self.is_cut_off is not None and self.is_cut_off():
+            return ServiceUnavailable()
+        return super()._missing()
 
     def _on_change(self, change: Change) -> None:
         entries = dict(self._read(change.records))

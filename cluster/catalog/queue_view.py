@@ -21,12 +21,13 @@ from cluster.catalog.records import (
     QUEUES,
     Entry,
     KeptQueue,
+    KeptState,
     QueueName,
     deleted_key,
     name_in,
     name_of,
 )
-from visibility.contract.errors import QueueDoesNotExist
+from visibility.contract.errors import QueueDoesNotExist, QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.naming import parse_arn
 from visibility.contract.redrive_policies import redrive_allowed
@@ -38,6 +39,7 @@ class Kind(Enum):
     CHANGED = "changed"  # other settings, or restored
     DELETED = "deleted"
     PURGED = "purged"  # it continues under another id
+    RESTORING = "restoring"  # the messages of a purged queue are to be put back
 
 
 class QueueChange(NamedTuple):
@@ -80,8 +82,12 @@ class QueueView:
         """The queue of that name. Raises QueueDoesNotExist."""
         queue = self._queues.get((account, region, name))
         if queue is None:
-            raise QueueDoesNotExist()
+            raise self._missing()
         return queue
+
+    def _missing(self) -> QueueError:
+        """The reason why a queue is not in the view."""
+        return QueueDoesNotExist()
 
     def all_queues(self) -> Iterator[QueueDefinition]:
         """See `Definitions.all_queues`."""
@@ -221,8 +227,11 @@ class QueueView:
     ) -> QueueChange | None:
         was = before[key]
         if isinstance(now, KeptQueue):
+            if isinstance(was, KeptQueue) and was.state is not now.state:
+                is_to_return = now.state is KeptState.RESTORING
+                return QueueChange(Kind.RESTORING, now.queue) if is_to_return else None
             if was is not None:
-                return None  # it is to be restored or dropped, or is continued by another queue
+                return None  # it is continued by another queue
             if now.continued_as:
                 return QueueChange(Kind.PURGED, now.queue, self._continuing(now.continued_as))
             return QueueChange(Kind.DELETED, now.queue)

@@ -30,6 +30,15 @@ def open_identity(folder: Path, entropy: Entropy) -> Identity:
         ) from error
 
 
+def refuse_member_folder(folder: Path) -> None:
+    """Raise MembershipRefused if this is the folder of a host of a cluster: alone, it would begin
+    with queues and keys of its own."""
+    if (folder / MEMBER_FILE).exists():
+        raise MembershipRefused(
+            f"{folder} belongs to a host of a cluster: name its etcd, by --config or HOLDFAST_ETCD"
+        )
+
+
 def save_identity(folder: Path, identity: Identity) -> None:
     """Write it durably; blocks. Raises OSError."""
     file = folder / MEMBER_FILE

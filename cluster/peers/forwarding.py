@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from math import ceil
+from math import ceil, inf
 
 import msgspec
 import structlog
@@ -24,6 +24,7 @@ from cluster.peers.forwarded import REQUEST_HEAD, decode_outcome
 from cluster.peers.held import HeldRequests, Routed
 from cluster.peers.leaders import Leaders, View
 from cluster.peers.outcomes import Failure, NotSent, Outcome, Reason, Refused
+from cluster.peers.readiness import Readiness
 from cluster.peers.retry import Refusal, may_have_happened, may_retry
 from cluster.peers.settings import Channel, ForwardingSettings
 from cluster.peers.transport import Transport
@@ -80,20 +81,28 @@ class PeerRouter(Router):
         self._held: dict[int, HeldRequests] = {}
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
-        self._is_stopping = False
+        self._ends_s = inf
+        """Nothing is held after this time: the node stops."""
         self._log = structlog.get_logger("forwarding")
+        self._readiness = Readiness(
+            transport, leaders, self.shards, settings.hold_s, clock.monotonic_s
+        )
         leaders.subscribe(self._leader_changed)
         transport.on_open.append(self._link_opened)
 
     @property
     def ready(self) -> bool:
-        """True if every shard has a leader, as far as this host knows."""
-        return all(self._leaders.leader_of(number) is not None for number in self.shards)
+        """See `Readiness`."""
+        return self._readiness.is_ready
 
     @property
     def held(self) -> int:
         """Requests that wait to be tried again."""
         return sum(map(len, self._held.values()))
+
+    def is_led_elsewhere(self, number: int) -> bool:
+        """See `Router`."""
+        return self._leaders.leader_of(number) not in (None, self._host)
 
     # -- down --------------------------------------------------------------------------------------
 
@@ -115,7 +124,7 @@ class PeerRouter(Router):
 
     def _try(self, ticket: Routed) -> None:
         """Pass a request on, or hold it."""
-        if ticket.is_cancelled:
+        if ticket.is_cancelled or (ticket.wait_ends_s and self._ends_s < inf):
             self._answer_later(ticket, NO_MESSAGES)
             return
         number = ticket.request.queue.shard
@@ -181,9 +190,9 @@ class PeerRouter(Router):
         return held is not None and held.remove(ticket)
 
     def end_waiting(self) -> None:
-        """See `Router`. Nothing is held from here on."""
+        """See `Router`. Requests are held a little longer: this host may just have handed over."""
         super().end_waiting()
-        self._is_stopping = True
+        self._ends_s = self._monotonic_s() + self._settings.stopping_hold_s
         for ticket in list(self._polling):
             ticket.is_cancelled = True
             assert ticket.link is not None
@@ -257,8 +266,7 @@ class PeerRouter(Router):
                 ticket.is_redone = True
                 self._view.when_caught_up(partial(self._redo, ticket))
         elif (
-            self._is_stopping
-            or self._monotonic_s() >= ticket.give_up_s
+            self._monotonic_s() >= min(ticket.give_up_s, self._ends_s)
             or self.held >= self._settings.held_max
         ):
             self._give_up(ticket, failure.reason)

@@ -52,6 +52,8 @@ class ForwardingSettings(msgspec.Struct, frozen=True, kw_only=True):
     hold_s: float = 10.0
     """Time for which a request is held and tried again, besides the wait of a long poll. Far less
     than the ten minutes for which a leader remembers requests."""
+    stopping_hold_s: float = 2.0
+    """The same on a host that stops: another one leads soon after it handed over."""
     answer_s: float = 10.0
     """Time for the leader's answer, besides the wait of a long poll."""
     retry_s: float = 0.02

@@ -4,6 +4,8 @@ It reports at the moment the view changes, before a request can use the new defi
 gets every change, in order, even if the request that caused it is cancelled. A shard that is away,
 or a crash in between, loses nothing: a loading shard checks every queue, finishes each purge of the
 view that its rows lack (`unfinished_purges`), and has no long polls.
+
+Each host of a cluster reports to its own shards only: the one that leads sees every change, too.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class QueueWatch:
         request_id = f"{PRINCIPAL}-{queue.queue_id}"
         caller = Caller(queue.account, queue.region, PRINCIPAL)
         request = Request(operation, queue, caller, request_id, destination=change.successor)
-        self._router.submit(request, on_answer)
+        self._router.shards[queue.shard].submit(request, on_answer)
 
     async def confirmed(self, queue_id: int) -> None:
         """Wait until the shard has confirmed all changes of a queue."""

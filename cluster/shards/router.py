@@ -6,7 +6,7 @@ Every queue has one shard, named by its definition; with one host all shards are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from cluster.shards.report import QueueReport, ShardReport
 from cluster.shards.shard import Shard
@@ -32,6 +32,10 @@ class Router:
         shard = self.shards.get(number)
         return shard is not None and shard.ready
 
+    def is_led_elsewhere(self, number: int) -> bool:
+        """True if another host decides the requests of a shard, as far as this one knows."""
+        return False
+
     def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
         """Have a request decided by its queue's shard.
 
@@ -42,17 +46,12 @@ class Router:
 
     async def ask(self, request: Request) -> Answer:
         """Have a request decided and wait until its outcome is durable. Raises QueueError."""
-        future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
+        return await _asked(self.submit, request)
 
-        def on_answer(answer: Answer | QueueError) -> None:
-            if not future.done():
-                future.set_result(answer)
-
-        self.submit(request, on_answer)
-        answer = await future
-        if isinstance(answer, QueueError):
-            raise answer
-        return answer
+    async def ask_here(self, request: Request) -> Answer:
+        """The same, but never by another host: raises ServiceUnavailable if this one does not lead
+        the shard."""
+        return await _asked(self.shards[request.queue.shard].submit, request)
 
     def cancel(self, ticket: Ticket) -> bool:
         """Stop waiting for messages: the client hung up. False if the answer comes all the same."""
@@ -89,3 +88,17 @@ class Router:
             ids = [queue.queue_id for queue in queues if queue.shard == number]
             reports += shard.queues(ids, detailed_ids)
         return reports
+
+
+async def _asked(submit: Callable[[Request, OnAnswer], Ticket], request: Request) -> Answer:
+    future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
+
+    def on_answer(answer: Answer | QueueError) -> None:
+        if not future.done():
+            future.set_result(answer)
+
+    submit(request, on_answer)
+    answer = await future
+    if isinstance(answer, QueueError):
+        raise answer
+    return answer

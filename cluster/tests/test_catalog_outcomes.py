@@ -104,6 +104,19 @@ async def test_what_did_not_happen_is_refused_and_can_be_asked_again() -> None:
         catalog.queue(*owner("q"))
 
 
+async def test_a_host_that_is_cut_off_does_not_say_that_a_queue_is_missing() -> None:
+    catalog = await opened(MemoryCoordination())
+    queue = await catalog.create_queue(owner("q"), {}, {})
+    catalog.is_cut_off = lambda: True
+
+    assert catalog.queue(*owner("q")) == queue
+    with pytest.raises(ServiceUnavailable):
+        catalog.queue(*owner("made elsewhere"))
+    catalog.is_cut_off = lambda: False
+    with pytest.raises(QueueDoesNotExist):
+        catalog.queue(*owner("made elsewhere"))
+
+
 async def test_listeners_hear_what_a_shard_must_know_when_the_view_shows_it() -> None:
     coordination = MemoryCoordination()
     one, other = await opened(coordination), await opened(coordination)
@@ -129,6 +142,7 @@ async def test_listeners_hear_what_a_shard_must_know_when_the_view_shows_it() ->
         (Kind.PURGED, 1, 2, 3),
         (Kind.DELETED, 2, 0, 4),
         (Kind.CHANGED, 2, 0, 5),
+        (Kind.RESTORING, 1, 0, 3),
     ]
 
 

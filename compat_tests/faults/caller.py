@@ -230,7 +230,7 @@ class Caller:
         for entry in self._successful(reply, _LATE):
             outcomes[int(entry["Id"])] = Outcome.DONE
         for entry in reply.answer.get("Failed", []):
-            if entry["SenderFault"]:
+            if entry["SenderFault"] and not self._retries:  # see `call`
                 outcomes[int(entry["Id"])] = Outcome.REFUSED
         return reply, outcomes
 

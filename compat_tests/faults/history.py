@@ -152,8 +152,10 @@ class History:
     def places(self) -> dict[str, set[str]]:
         """The queues that each message was in, by its name."""
         found: dict[str, set[str]] = {}
-        for each in (*self.sends, *self.deliveries):
-            found.setdefault(each.name, set()).add(each.queue)
+        named = [(send.name, send.queue) for send in self.sends]
+        named += [(delivery.name, delivery.queue) for delivery in self.deliveries]
+        for name, queue in named:
+            found.setdefault(name, set()).add(queue)
         return found
 
     def summary(self) -> str:

@@ -25,6 +25,9 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Progress
 
+_LOOK_S = 0.05
+_LOOKS = 40
+"""A restore waits so often for another host: messages in flight follow after their leases."""
 _STEPS_MAX = 2
 """Steps of dropping and restoring that one Turn gets at most: each takes milliseconds of the event
 loop."""
@@ -92,12 +95,28 @@ class Deletions:
         return await asyncio.shield(self._task(self._restore(queue_id)))
 
     async def _restore(self, queue_id: int) -> QueueDefinition:
-        queue = await self._catalog.restore_queue(queue_id)
+        is_free = queue_id not in self._busy
+        self._busy.add(queue_id)
+        try:
+            queue = await self._catalog.restore_queue(queue_id)
+        finally:
+            if is_free:
+                self._busy.discard(queue_id)
         if queue.queue_id == queue_id:
             await self._watch.confirmed(queue_id)
+        elif self._router.is_led_elsewhere(queue.shard):
+            await self._restored_elsewhere(queue_id)
         else:
             await self._undisturbed(queue_id, partial(self._restore_messages, waits=False))
         return queue
+
+    async def _restored_elsewhere(self, queue_id: int) -> None:
+        """Wait a little for the host that leads the shard, which sees that there is work."""
+        for _ in range(_LOOKS):
+            kept = self._catalog.kept.get(queue_id)
+            if kept is None or kept.state is not KeptState.RESTORING:
+                return
+            await asyncio.sleep(_LOOK_S)
 
     async def _restore_messages(self, queue_id: int, *, waits: bool = True) -> None:
         """Move the messages of a purged queue to its successor; without `waits`, only those not in
@@ -210,4 +229,6 @@ class Deletions:
     ) -> object:
         caller = Caller(queue.account, queue.region, PRINCIPAL)
         request_id = f"{PRINCIPAL}-{queue.queue_id}"
-        return await self._router.ask(Request(operation, queue, caller, request_id, destination=to))
+        return await self._router.ask_here(
+            Request(operation, queue, caller, request_id, destination=to)
+        )

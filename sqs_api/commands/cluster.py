@@ -151,4 +151,5 @@ def _greet(trial: TrialCluster, kept: Kept, region: str) -> None:
     others = [url for url in trial.hosts.values() if url != trial.endpoint]
     balanced = "" if trial.is_balanced else "there is no haproxy; "
     click.echo(f"# {balanced}{'hosts' if trial.is_balanced else 'other hosts'}: {' '.join(others)}")
+    click.echo(f"# another key: holdfast credentials --config {trial.settings} add")
     click.echo(f"listening on {trial.endpoint}")

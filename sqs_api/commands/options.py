@@ -85,6 +85,8 @@ def opened_keyring(settings: Settings, *, may_make: bool = False) -> Iterator[Ke
     Raises Refused."""
     from cluster.keys.keyring import KeysAway
     from cluster.keys.master_key import KeysUnusable
+    from cluster.members.folder import refuse_member_folder
+    from cluster.members.records import MembershipRefused
     from cluster.shards.clock import SystemClock, SystemEntropy
     from sqs_api.settings.keys import open_keyring
     from storage.engines.folder import FolderRefused, check_folder, is_unused, open_folder
@@ -94,8 +96,9 @@ def opened_keyring(settings: Settings, *, may_make: bool = False) -> Iterator[Ke
             if may_make and is_unused(settings.data):
                 open_folder(settings.data)
             check_folder(settings.data)
+            refuse_member_folder(settings.data)
         keyring = open_keyring(settings, SystemClock(), SystemEntropy())
-    except (FolderRefused, KeysUnusable) as error:
+    except (FolderRefused, KeysUnusable, MembershipRefused) as error:
         raise Refused(str(error)) from error
     with closing(keyring):
         try:

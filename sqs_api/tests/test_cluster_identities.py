@@ -19,11 +19,13 @@ from auth.sigv4 import Verifier
 from cluster.catalog.catalog import Catalog
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring, Secrets
+from cluster.members.folder import open_identity
 from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.tests.etcd_processes import etcd_program, running_etcd
 from cluster.tests.shared_stores import soon
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.changes import Changes
+from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import Settings, load
 from sqs_api.settings.coordination import (
     CATALOG_PREFIX,
@@ -32,6 +34,7 @@ from sqs_api.settings.coordination import (
 )
 from sqs_api.settings.keys import SERVICE, open_identities, open_keyring
 from sqs_api.tests.commands import KEY, Said, run
+from storage.engines.folder import open_folder
 
 MEMBER = {
     "peer_address": "127.0.0.1:9325",
@@ -254,6 +257,19 @@ def test_an_etcd_that_is_away_is_refused_in_one_line(tmp_path: Path) -> None:
     assert said.status == 2
     assert said.err.startswith("cannot read the cluster's records: ")
     assert "\n" not in said.err
+
+
+async def test_the_folder_of_a_member_is_not_used_without_its_etcd(tmp_path: Path) -> None:
+    """Alone, it would get keys and queues of its own."""
+    open_folder(tmp_path)
+    open_identity(tmp_path, SystemEntropy())
+
+    with pytest.raises(NodeRefused, match=r"belongs to a host of a cluster: name its etcd"):
+        await Node(load({"data": tmp_path, "port": 0}, None)).start()
+    said = run("credentials", "--data", tmp_path, "add")
+
+    assert said.status == 2
+    assert "belongs to a host of a cluster" in said.err
 
 
 def test_another_process_of_a_host_is_a_member_of_the_same_cluster(tmp_path: Path) -> None:

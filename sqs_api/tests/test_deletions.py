@@ -274,7 +274,7 @@ async def test_many_queues_are_dropped_a_few_at_a_time(kept: Kept) -> None:
         await kept.delete(f"q{number}")
     kept.clock.at_ms += HOUR_MS
     under_way, most = 0, 0
-    ask = kept.router.ask
+    ask = kept.router.ask_here
 
     async def counted(request: Request) -> Answer:
         nonlocal under_way, most
@@ -284,7 +284,7 @@ async def test_many_queues_are_dropped_a_few_at_a_time(kept: Kept) -> None:
         under_way -= 1
         return answer
 
-    kept.router.ask = counted  # type: ignore[method-assign]
+    kept.router.ask_here = counted  # type: ignore[method-assign]
     await kept.look()
 
     assert (kept.stored(), most) == (set(), 2)
@@ -343,13 +343,13 @@ async def test_what_changed_while_the_shard_was_away_it_finds_out_when_it_loads(
 async def test_no_request_names_a_changed_queue_before_its_shard_has_heard(kept: Kept) -> None:
     queue = await kept.make()
     first: list[str] = []
-    submit = kept.router.submit
+    submit = kept.shard.submit
 
-    def noted(request: Request, on_answer: OnAnswer) -> Ticket:
+    def noted(request: Request, on_answer: OnAnswer, age_ms: int = 0) -> Ticket:
         first.append(type(request.operation).__name__)
-        return submit(request, on_answer)
+        return submit(request, on_answer, age_ms)
 
-    kept.router.submit = noted  # type: ignore[method-assign]
+    kept.shard.submit = noted  # type: ignore[method-assign]
 
     async def send_once_purged() -> None:
         while kept.queue() == queue:  # noqa: ASYNC110  as soon as a request could name it

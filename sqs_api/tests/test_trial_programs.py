@@ -136,6 +136,19 @@ def test_hosts_are_started_as_members_that_know_each_other(
     assert len(addresses) == 6
 
 
+def test_commands_find_the_settings_of_a_host(tmp_path: Path) -> None:
+    with opened(tmp_path, SystemClock(), SystemEntropy()) as layout:
+        host(layout, "b", {})
+        host(layout, "b", {})
+
+    settings = load({}, layout.settings("b"))
+
+    member = member_settings(settings)
+    assert member is not None
+    assert (member.host, settings.data) == ("b", layout.data("b"))
+    assert settings.master_key_file == layout.master_key
+
+
 # -- haproxy ---------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from cluster.shards.clock import Clock
@@ -63,6 +64,11 @@ class TrialCluster:
     def is_balanced(self) -> bool:
         """True if a balancer stands in front of the hosts."""
         return self._balancer is not None
+
+    @property
+    def settings(self) -> Path:
+        """A configuration file for commands."""
+        return self._layout.settings(HOSTS[0])
 
     async def start(self) -> None:
         """Start everything, and return once clients are answered. Raises TrialRefused."""

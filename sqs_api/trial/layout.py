@@ -6,6 +6,7 @@ FOLDER/master.key        shared by all hosts
 FOLDER/certificates/     of `holdfast cluster certificates`
 FOLDER/NAME/             data of one process: a, b, c, etcd-1, etcd-2, etcd-3, haproxy
 FOLDER/NAME.log          what it said
+FOLDER/NAME.toml         settings of a host, for commands: `holdfast credentials --config`
 """
 
 from __future__ import annotations
@@ -99,6 +100,10 @@ class Layout:
     def data(self, name: str) -> Path:
         """The folder of one process."""
         return self.folder / name
+
+    def settings(self, name: str) -> Path:
+        """The configuration file of a host."""
+        return self.folder / f"{name}.toml"
 
     def log(self, name: str) -> Path:
         """The log of one process."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from string import Template
 from typing import NamedTuple
 
 from sqs_api.trial.layout import HOSTS, LOOPBACK, MEMBERS, Layout, TrialRefused
+from storage.copies.files import write_file
 
 ETCD_SETTINGS = {
     "ETCD_AUTO_COMPACTION_MODE": "periodic",
@@ -101,7 +103,7 @@ def etcd_member(program: str, layout: Layout, name: str) -> Program:
 
 
 def host(layout: Layout, name: str, environment: Mapping[str, str]) -> Program:
-    """One host. Further settings come from the environment."""
+    """One host; writes its settings for commands. Further ones come from the environment."""
     files = layout.certificates / name
     address, port = layout.address(name, "http").split(":")
     flags = {
@@ -109,7 +111,6 @@ def host(layout: Layout, name: str, environment: Mapping[str, str]) -> Program:
         "port": port,
         "data": layout.data(name),
         "master-key-file": layout.master_key,
-        "access-key-id": layout.kept.access_key_id,
         "trusted-proxies": LOOPBACK,
         "etcd": ",".join(f"http://{layout.address(member, 'client')}" for member in MEMBERS),
         "host-name": name,
@@ -119,11 +120,20 @@ def host(layout: Layout, name: str, environment: Mapping[str, str]) -> Program:
         "peer-certificate": files / "peer.pem",
         "peer-key": files / "peer.key",
     }
+    write_settings(layout.settings(name), flags)
+    flags["access-key-id"] = layout.kept.access_key_id
     words = [word for flag, value in flags.items() for word in (f"--{flag}", str(value))]
     secret = {"HOLDFAST_SECRET_ACCESS_KEY": layout.kept.secret_access_key}
     # Isolated as `holdfast` is, see `sqs_api.__main__`.
     command = [sys.executable, "-EP", "-m", "sqs_api", "serve", *words]
     return Program(layout.on_machine(name, command), {**environment, **secret})
+
+
+def write_settings(file: Path, flags: Mapping[str, object]) -> None:
+    """Write the configuration file for commands on a host, such as `holdfast credentials`."""
+    lines = [f"{flag.replace('-', '_')} = {json.dumps(str(flags[flag]))}\n" for flag in flags]
+    file.unlink(missing_ok=True)
+    write_file(file, "".join(lines).encode())
 
 
 def balancer_program() -> str | None:

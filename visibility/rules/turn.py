@@ -280,21 +280,11 @@ class _Turn:
     def _decide(self, ticket: Ticket) -> None:
         """Decide one request, and apply its events."""
         request = ticket.request
-        state = self._state
         decide = DECIDE[type(request.operation)]
         try:
             if ticket.age_ms:
                 decide = self._decision_on_retry(ticket)
-            while True:
-                try:
-                    answer, events = decide(state, request, self._stamp)
-                except (DamagedRecord, MessagesMissing) as error:
-                    self._quarantine(error)
-                else:
-                    break
-                if state.rows.is_full():
-                    self.deferred.append(ticket)
-                    return
+            outcome = self._outcome(decide, request)
         except QueueError as refusal:
             self.answers.append((ticket, refusal))
             return
@@ -307,6 +297,10 @@ class _Turn:
             self.notices.append(Notice("decision_failed", fields, error))
             self.answers.append((ticket, InternalError()))
             return
+        if outcome is None:
+            self.deferred.append(ticket)
+            return
+        answer, events = outcome
         if events:
             if self.remembered is None:
                 self.request_ids.append(request.request_id)
@@ -322,6 +316,16 @@ class _Turn:
             self.deferred.append(ticket)
         else:
             self.answers.append((ticket, answer))
+
+    def _outcome(self, decide: Decide, request: Request) -> Outcome | None:
+        """Decide, behind the quarantine of damage that is met; None if the Turn is full of that."""
+        while True:
+            try:
+                return decide(self._state, request, self._stamp)
+            except (DamagedRecord, MessagesMissing) as error:
+                self._quarantine(error)
+            if self._state.rows.is_full():
+                return None
 
     def _decision_on_retry(self, ticket: Ticket) -> Decide:
         """How to decide a request that may have been decided before. Raises ServiceUnavailable."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 import msgspec
 
+from cluster.catalog.catalog import Catalog
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.network import Address
@@ -76,15 +78,18 @@ class Host:
         store: FragileStore,
         forwarding: ForwardingSettings,
         settings: PeerSettings,
+        catalog: Catalog | None = None,
     ) -> None:
+        """`catalog` has the definitions; without one, `view` has."""
         self.name = name
         self._asked = 0
         self.address = Address(name, 1)
         self.network: HostNetwork = network.of(name)
         self.leaders = KnownLeaders()
         self.view = HostView()
+        definitions = self.view if catalog is None else catalog
         self.world = World(
-            store=store, definitions=self.view, entropy=SeededEntropy(name), remembers=True
+            store=store, definitions=definitions, entropy=SeededEntropy(name), remembers=True
         )
         self.shard = self.world.shard
         self.transport = Transport(
@@ -101,12 +106,12 @@ class Host:
             shards.values(),
             transport=self.transport,
             leaders=self.leaders,
-            view=self.view,
+            view=definitions,
             settings=forwarding,
             clock=LoopClock(),
             entropy=CountingEntropy(),
         )
-        decided = ForwardedRequests(shards, self.leaders, self.view)
+        decided = ForwardedRequests(shards, self.leaders, definitions)
         self.transport.serve(Channel.REQUESTS, decided.service)
         self.transport.serve(Channel.REPLICATION, decided.service)
 
@@ -150,11 +155,20 @@ class Cluster:
         *,
         auto_sync: bool = True,
         settings: PeerSettings | None = None,
+        catalogs: Mapping[str, Catalog] = MappingProxyType({}),
     ) -> None:
+        """`catalogs` are those of hosts, by name."""
         self.network = SimulatedNetwork()
         self.store = FragileStore(auto_sync=auto_sync)
         self.hosts = [
-            Host(name, self.network, self.store, forwarding, settings or PeerSettings())
+            Host(
+                name,
+                self.network,
+                self.store,
+                forwarding,
+                settings or PeerSettings(),
+                catalogs.get(name),
+            )
             for name in names
         ]
 

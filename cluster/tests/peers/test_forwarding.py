@@ -193,25 +193,37 @@ async def test_a_node_that_stops_waits_for_nothing_at_other_hosts() -> None:
         await pass_time(0.01)
 
         assert (parked.bodies, unsent.bodies, b.shard.report().parked) == ([], [], 0)
-        a.leaders.learn(None)
-        late = a.ask(SEND)
-        await pass_time(0.01)
-        assert late.refusal is ServiceUnavailable
 
 
 @virtual
-async def test_a_node_that_stops_tries_held_requests_once_more() -> None:
+async def test_a_node_that_stops_waits_a_little_for_the_next_leader() -> None:
     async with running(the_cluster()) as (a, b):
         a.leaders.learn(None)
-        held = a.ask(SEND)
+        held, poll = a.ask(SEND), a.ask(POLL)
         await pass_time(1.0)
         assert not held.answers
 
         a.router.end_waiting()
-        await pass_time(0.01)
+        await pass_time(0.5)
+        assert (held.answers, poll.bodies) == ([], [])
+        a.leaders.learn(b.name)
+        await pass_time(0.1)
 
-        assert held.refusal is ServiceUnavailable
-        assert b.router.held == 0
+        assert held.refusal is SendMessageResult
+
+
+@virtual
+async def test_a_node_that_stops_gives_up_held_requests_soon() -> None:
+    async with running(the_cluster()) as (a, _):
+        a.leaders.learn(None)
+        held = a.ask(SEND)
+        await pass_time(1.0)
+
+        a.router.end_waiting()
+        late = a.ask(SEND)
+        await pass_time(2.6)
+
+        assert (held.refusal, late.refusal) == (ServiceUnavailable, ServiceUnavailable)
 
 
 @virtual

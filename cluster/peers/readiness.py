@@ -1,0 +1,57 @@
+"""Readiness: a host of a cluster takes requests while it can have them decided, or soon will.
+
+A balancer must not take all hosts away while a shard's next leader is found: they hold requests
+meanwhile. It must take away a host that is cut off from the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf
+
+from cluster.peers.leaders import Leaders
+from cluster.peers.settings import Channel
+from cluster.peers.transport import Transport
+
+
+class Readiness:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        leaders: Leaders,
+        shards: Iterable[int],
+        hold_s: float,
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        """`hold_s` is the time for which requests are held."""
+        self._transport = transport
+        self._leaders = leaders
+        self._hold_s = hold_s
+        self._monotonic_s = monotonic_s
+        self._lacking_since_s = {
+            shard: -inf for shard in shards if leaders.leader_of(shard) is None
+        }
+        leaders.subscribe(self._leader_changed)
+
+    @property
+    def is_ready(self) -> bool:
+        """True if most hosts are connected, and each shard has a leader or had one just now."""
+        begun_s = self._monotonic_s() - self._hold_s
+        return self._is_connected() and all(
+            since_s > begun_s for since_s in self._lacking_since_s.values()
+        )
+
+    def _is_connected(self) -> bool:
+        """True if this host and those with a connection to it are a majority."""
+        peers = self._transport.peers
+        links = (self._transport.link(peer, Channel.REQUESTS) for peer in peers)
+        reached = sum(link is not None and link.is_open for link in links)
+        return 2 * (reached + 1) > len(peers) + 1
+
+    def _leader_changed(self, shard: int) -> None:
+        if self._leaders.leader_of(shard) is not None:
+            self._lacking_since_s.pop(shard, None)
+        else:
+            self._lacking_since_s.setdefault(shard, self._monotonic_s())
