@@ -28,7 +28,7 @@ from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer, Deliveries
-from visibility.rules.turn import NO_MESSAGES
+from visibility.rules.decided import NO_MESSAGES
 from visibility.state.waiters import Ticket
 
 REQUEST_HEAD = Struct(">II")

@@ -46,8 +46,8 @@ from visibility.contract.operations import (
     SendMessageBatchRequestEntry,
 )
 from visibility.contract.outcomes import Answer
+from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.receive import wait_ms
-from visibility.rules.turn import NO_MESSAGES
 from visibility.state.waiters import OnAnswer, Ticket
 
 

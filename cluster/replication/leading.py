@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from cluster.replication.messages import (
     Promised,
     Refused,
 )
+from cluster.replication.peer import Peer
 from cluster.replication.report import PeerReport
 from cluster.replication.voters import VoterSet, next_voters, reached_by_majority
 from storage.log import Position
@@ -41,40 +41,6 @@ MESSAGES_MAX = 8
 """Messages with Entries on their way to one peer."""
 _PLAN_S = 1.0
 """Interval at which the set of voters is looked at."""
-
-
-@dataclass(slots=True)
-class _Peer:
-    """A host as its leader sees it."""
-
-    name: str
-    replica_id: str = ""
-    """Empty until it has promised the term."""
-    next: int = 0
-    """The index to send next; 0 while it is not known where the logs agree."""
-    matched: int = 0
-    """Up to here its log is ours, and durable."""
-    goal: int = 0
-    """What was committed when it joined: with this it may become a voter."""
-    in_flight: deque[tuple[int, int]] = field(default_factory=deque)
-    """Last index and bytes of messages that were not answered."""
-    heard_at: float = 0.0
-    alive_at: float = 0.0
-    """When it last answered; 0 if it never did."""
-    is_reading: bool = False
-    refused: tuple[Position, Position] | None = None
-    """What it said of its log when it last refused Entries; None once it took some."""
-    refused_at: float = 0.0
-    round: int = 0
-    """The last heartbeat that it answered."""
-    ahead_s: float | None = None
-    """How far its clock is ahead of ours."""
-
-    def join(self, replica_id: str, goal: int, now: float) -> None:
-        self.replica_id, self.goal, self.heard_at = replica_id, goal, now
-        self.next = self.matched = self.round = 0
-        self.refused = None
-        self.in_flight.clear()
 
 
 class Leading:
@@ -95,7 +61,7 @@ class Leading:
         """The first Entry of the term: from here on Entries are counted."""
         self._sizes: deque[tuple[int, int]] = deque()
         """Index and bytes of Entries under way."""
-        self._peers = {name: _Peer(name) for name in replica.peers}
+        self._peers = {name: Peer(name) for name in replica.peers}
         self._round = 0
         """Heartbeats sent."""
         self._confirmed = 0
@@ -124,7 +90,7 @@ class Leading:
 
     def set_peers(self, names: Sequence[str]) -> None:
         """Hosts came or went; a new one is asked for its promise at the next heartbeat."""
-        self._peers = {name: self._peers.get(name) or _Peer(name) for name in names}
+        self._peers = {name: self._peers.get(name) or Peer(name) for name in names}
 
     def peer_reports(self) -> list[PeerReport]:
         """The peers as this leader sees them."""
@@ -200,14 +166,14 @@ class Leading:
 
     # -- shipping ----------------------------------------------------------------------------------
 
-    def _join(self, peer: _Peer, replica_id: str, last: Position, now: float) -> None:
+    def _join(self, peer: Peer, replica_id: str, last: Position, now: float) -> None:
         peer.join(replica_id, max(self._first, self._replica.commit), now)
         if self._replica.log.position_at(last.index) == last:
             peer.next = last.index + 1
             self._send(peer, last, [])
         self._ship(peer)
 
-    def _ship(self, peer: _Peer) -> None:
+    def _ship(self, peer: Peer) -> None:
         """Send what the peer lacks, as far as messages may be on their way."""
         log, batch_bytes = self._replica.log, self._replica.timing.batch_bytes
         if not peer.replica_id or peer.is_reading:
@@ -224,11 +190,11 @@ class Leading:
                 return
             self._send_next(peer, records)
 
-    def _may_send(self, peer: _Peer) -> bool:
+    def _may_send(self, peer: Peer) -> bool:
         size = sum(size for _, size in peer.in_flight)
         return len(peer.in_flight) < MESSAGES_MAX and size < UNDER_WAY_BYTES
 
-    def _read(self, peer: _Peer, first: int, records: list[bytes]) -> None:
+    def _read(self, peer: Peer, first: int, records: list[bytes]) -> None:
         peer.is_reading = False
         replica = self._replica
         if not replica.is_part(self) or peer.next != first:
@@ -241,7 +207,7 @@ class Leading:
         else:  # it was released meanwhile
             peer.next = 0
 
-    def _send_next(self, peer: _Peer, records: list[bytes]) -> None:
+    def _send_next(self, peer: Peer, records: list[bytes]) -> None:
         previous = self._replica.log.position_at(peer.next - 1)
         if previous is None:  # it was released meanwhile
             peer.next = 0
@@ -249,7 +215,7 @@ class Leading:
         peer.next += len(records)
         self._send(peer, previous, records)
 
-    def _send(self, peer: _Peer, previous: Position, records: list[bytes]) -> None:
+    def _send(self, peer: Peer, previous: Position, records: list[bytes]) -> None:
         replica = self._replica
         if not peer.in_flight:
             peer.heard_at = replica.now()
@@ -286,10 +252,10 @@ class Leading:
         elif isinstance(message, Refused):
             self._refused(peer, message)
 
-    def _is_of(self, peer: _Peer, message: Appended | Alive) -> bool:
+    def _is_of(self, peer: Peer, message: Appended | Alive) -> bool:
         return message.term == self.term and message.replica_id == peer.replica_id
 
-    def _appended(self, peer: _Peer, message: Appended) -> None:
+    def _appended(self, peer: Peer, message: Appended) -> None:
         peer.heard_at = self._replica.now()
         peer.refused = None
         peer.matched = max(peer.matched, message.index)
@@ -299,7 +265,7 @@ class Leading:
         self._ship(peer)
         self._count()
 
-    def _refused(self, peer: _Peer, message: Refused) -> None:
+    def _refused(self, peer: Peer, message: Refused) -> None:
         replica = self._replica
         if is_spent(self.term, replica.replica_id, message):
             replica.step_down()
@@ -318,7 +284,7 @@ class Leading:
                 peer.next = agreed.index + 1
                 self._ship(peer)
 
-    def _is_news(self, peer: _Peer, message: Refused) -> bool:
+    def _is_news(self, peer: Peer, message: Refused) -> bool:
         """False for a refusal that was acted on just now.
 
         All messages on their way are refused alike: without this each would be answered by as many

@@ -16,7 +16,7 @@ from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt, Request
 from visibility.contract.operations import ReturnMessages
 from visibility.contract.outcomes import Deliveries
-from visibility.rules.turn import NO_MESSAGES, Answers, Notice
+from visibility.rules.decided import NO_MESSAGES, Answers, Notice
 from visibility.state.waiters import OnAnswer
 
 _LATE = 4

@@ -6,7 +6,7 @@ from __future__ import annotations
 import structlog
 
 from storage.engines.store import Store, StoreFailed
-from visibility.rules.turn import Damage
+from visibility.rules.decided import Damage
 
 
 class DamagedQueues:

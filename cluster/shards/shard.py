@@ -34,8 +34,9 @@ from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Definitions, Request
+from visibility.rules.decided import NO_MESSAGES, Answers, Decided, TurnFailed
 from visibility.rules.kept_queues import unfinished_purges
-from visibility.rules.turn import NO_MESSAGES, Answers, Decided, TurnFailed, begin, run
+from visibility.rules.turn import begin, run
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 from visibility.state.waiters import OnAnswer, Ticket

@@ -14,7 +14,8 @@ from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries, Progress
-from visibility.rules.turn import Notice, run
+from visibility.rules.decided import Notice
+from visibility.rules.turn import run
 from visibility.state.events import Event
 from visibility.state.invariants import check_shard
 from visibility.state.stamp import Stamp

@@ -12,7 +12,7 @@ the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from visibility.contract.errors import (
     InternalError,
@@ -22,8 +22,9 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import Request
 from visibility.contract.operations import CloseQueue, ReceiveMessage
-from visibility.contract.outcomes import Answer, Deliveries, NoAnswer, Outcome
+from visibility.contract.outcomes import NoAnswer, Outcome
 from visibility.rules.decide import DECIDE, Decide
+from visibility.rules.decided import NO_MESSAGES, Answers, Damage, Decided, Notice, TurnFailed
 from visibility.rules.pulse import STEPS, Step
 from visibility.rules.quarantine import quarantine
 from visibility.rules.receive import wait_ms
@@ -49,7 +50,6 @@ from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 from visibility.state.waiters import Ticket, shown_in
 
-NO_MESSAGES = Deliveries([], [])
 # Read for each request: from their class it takes 0.2 µs each time.
 _PARK: Final = NoAnswer.PARK
 _DEFER: Final = NoAnswer.DEFER
@@ -62,51 +62,6 @@ _FOR_PULSES = 4
 """Pulses stop at this part of a Turn's bounds, so that requests continue beside them."""
 _PULSE_AGAIN_MS = 60_000
 """Time until the next pulse of a queue whose pulse failed."""
-
-Answers = list[tuple[Ticket, Answer | QueueError]]
-"""Tickets and their answers, in order."""
-
-
-class TurnFailed(Exception):
-    """A rule has a bug. `tickets` are all that the Turn had to answer, some of them twice."""
-
-    def __init__(self, tickets: list[Ticket]) -> None:
-        super().__init__("a Turn failed; the shard is loaded anew")
-        self.tickets = tickets
-
-
-class Notice(NamedTuple):
-    """A line for the log; `error` is set if a rule has a bug."""
-
-    event: str
-    fields: dict[str, object]
-    error: Exception | None = None
-    is_damage: bool = False
-
-
-class Damage(NamedTuple):
-    """Damage that only a rebuild of the queue removes."""
-
-    queue_id: int
-    reason: str
-
-
-class Decided(NamedTuple):
-    """The outcome of a Turn; its changes are in `state.rows`."""
-
-    answers: Answers
-    deferred: list[Ticket]
-    """Tickets to decide in the next Turn, before new requests."""
-    untaken: list[Ticket]
-    """New requests that found no room in this Turn; they stay new for the next one."""
-    queue_ids: list[int]
-    """Changed queues, THE_SHARD for changes outside of queues. Empty if there is nothing to
-    commit."""
-    request_ids: list[str]
-    """Requests that changed something; empty where their answers are remembered."""
-    notices: list[Notice]
-    damage: Damage | None = None
-    """Set if requests were refused until a queue is rebuilt."""
 
 
 def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[Ticket]) -> Decided:

@@ -21,7 +21,7 @@ from storage.log.scan import Scan
 from storage.rows.changes import Changes
 from storage.rows.entry_body import decode_body
 from storage.rows.stored_rows import StoredRows
-from visibility.rules.turn import Decided
+from visibility.rules.decided import Decided
 from visibility.state.stamp import Stamp
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -1,0 +1,55 @@
+"""The outcome of a Turn."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from visibility.contract.errors import QueueError
+from visibility.contract.outcomes import Answer, Deliveries
+from visibility.state.waiters import Ticket
+
+NO_MESSAGES = Deliveries([], [])
+Answers = list[tuple[Ticket, Answer | QueueError]]
+"""Tickets and their answers, in order."""
+
+
+class TurnFailed(Exception):
+    """A rule has a bug. `tickets` are all that the Turn had to answer, some of them twice."""
+
+    def __init__(self, tickets: list[Ticket]) -> None:
+        super().__init__("a Turn failed; the shard is loaded anew")
+        self.tickets = tickets
+
+
+class Notice(NamedTuple):
+    """A line for the log; `error` is set if a rule has a bug."""
+
+    event: str
+    fields: dict[str, object]
+    error: Exception | None = None
+    is_damage: bool = False
+
+
+class Damage(NamedTuple):
+    """Damage that only a rebuild of the queue removes."""
+
+    queue_id: int
+    reason: str
+
+
+class Decided(NamedTuple):
+    """The outcome of a Turn; its changes are in `state.rows`."""
+
+    answers: Answers
+    deferred: list[Ticket]
+    """Tickets to decide in the next Turn, before new requests."""
+    untaken: list[Ticket]
+    """New requests that found no room in this Turn; they stay new for the next one."""
+    queue_ids: list[int]
+    """Changed queues, THE_SHARD for changes outside of queues. Empty if there is nothing to
+    commit."""
+    request_ids: list[str]
+    """Requests that changed something; empty where their answers are remembered."""
+    notices: list[Notice]
+    damage: Damage | None = None
+    """Set if requests were refused until a queue is rebuilt."""
