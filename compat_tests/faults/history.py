@@ -152,7 +152,8 @@ class History:
     def places(self) -> dict[str, set[str]]:
         """The queues that each message was in, by its name."""
         found: dict[str, set[str]] = {}
-        for each in (*self.sends, *self.deliveries):
+        seen: list[Send | Delivery] = [*self.sends, *self.deliveries]
+        for each in seen:
             found.setdefault(each.name, set()).add(each.queue)
         return found
 
