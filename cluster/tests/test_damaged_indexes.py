@@ -3,23 +3,33 @@ again."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from cluster.tests.test_damaged_blocks import flip_one
+from cluster.tests.test_healing import FIFO as LARGE
+from cluster.tests.test_healing import Served
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from storage.checks.consistency import check_queue
 from storage.rows.keys import ALIAS, GROUP_LINE, HEAD, REMEMBERED
+from storage.tests.on_disk import rows_of
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt, Request
+from visibility.contract.outcomes import Deliveries
 from visibility.state.fairness import IN_FLIGHT_MIN
+from visibility.state.grouping import group_digest
 from visibility.tests import prepared
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="30")
 FIFO = prepared.queue_named("q.fifo", 1, VisibilityTimeout="30")
 OTHER = prepared.queue_named("other", 2)
 REOPENED_S = 1.5
+GROUPS = 1_000
 READY = "ready groups"
 
 
@@ -123,3 +133,45 @@ async def test_damage_that_a_rebuild_does_not_remove_reopens_the_shard_once() ->
 
     assert world.store.abandoned == 1
     assert not isinstance(beside.answers[0], Exception)
+
+
+# -- on a disk -------------------------------------------------------------------------------------
+
+
+async def test_a_block_of_an_index_that_a_request_meets_is_removed_from_the_disk(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "shard-0"
+    served = Served(folder)
+    await served.shard.start()
+    bodies = [str(number) for number in range(GROUPS)]
+    for first in range(0, GROUPS, 10):
+        batch = bodies[first : first + 10]
+        await served.ask(prepared.send_batch(LARGE, batch, groups=batch))
+    await served.shard.stop()
+    damage_last(folder, group_digest(str(GROUPS // 2)))  # the list of ready groups sorts last
+    served = Served(folder)
+    await served.shard.start()
+
+    found: list[str] = []
+    with suppress(AssertionError):  # refused as unavailable
+        while len(found) < GROUPS:
+            answer = await served.ask(prepared.receive(LARGE, 10, timeout_s=600))
+            assert isinstance(answer, Deliveries)
+            found += [message.data.decode() for message in answer.messages]
+    await asyncio.sleep(0)
+    assert len(found) < GROUPS
+    assert not served.shard.ready
+    await served.shard._reopening.ended()
+
+    assert sorted(found + await served.bodies(LARGE)) == sorted(bodies)
+    assert [*(tmp_path / "shard-0.damaged").glob("*.sst")]
+    await served.shard.stop()
+    with rows_of(folder) as rows:
+        assert [*check_queue(rows, 3)] == []
+
+
+def damage_last(folder: Path, text: bytes) -> None:
+    """Flip a bit of the last occurrence."""
+    (file,) = [each for each in folder.glob("*.sst") if text in each.read_bytes()]
+    flip_one(file, file.read_bytes().rindex(text))

@@ -152,10 +152,9 @@ class History:
     def places(self) -> dict[str, set[str]]:
         """The queues that each message was in, by its name."""
         found: dict[str, set[str]] = {}
-        named = [(send.name, send.queue) for send in self.sends]
-        named += [(delivery.name, delivery.queue) for delivery in self.deliveries]
-        for name, queue in named:
-            found.setdefault(name, set()).add(queue)
+        seen: list[Send | Delivery] = [*self.sends, *self.deliveries]
+        for each in seen:
+            found.setdefault(each.name, set()).add(each.queue)
         return found
 
     def summary(self) -> str:

@@ -53,7 +53,7 @@ from storage.rows.keys import (
 )
 from storage.rows.overlay import RowReader
 from storage.rows.stored_rows import StoredRows
-from visibility.state.events import NOWHERE, THE_SHARD, Quarantined, StoredMessage
+from visibility.state.events import NOWHERE, THE_SHARD, Lease, Quarantined, StoredMessage
 from visibility.state.rows import DamagedRecord
 from visibility.state.state import SPAN_BITS
 
@@ -169,7 +169,7 @@ def make_agree(rows: Rows) -> list[Healed]:
 
     Queues without a row of their own are left to the load.
     """
-    return _rebuilt(rows, list(_queue_ids(rows)), _disagreement, _disagreement_of_archive, {})
+    return _rebuilt(rows, list(_queue_ids(rows)), _disagreement, _disagreement_of_archive, {}, None)
 
 
 def _rebuilt(
@@ -178,9 +178,10 @@ def _rebuilt(
     reason_of: Callable[[RowReader, int], str | None],
     reason_of_archive: Callable[[RowReader], str | None],
     known: Mapping[int, bool],
-    gone: Gone = NOTHING_GONE,
+    gone: Gone | None,
 ) -> list[Healed]:
-    """Rebuild the queues, and the archive, for which there is a reason."""
+    """Rebuild the queues, and the archive, for which there is a reason. Without `gone` the rows of
+    a rebuilt queue agree in all; else lost FIFO messages may stay in flight."""
     healed = []
     for queue_id in queue_ids:
         reason = reason_of(rows, queue_id)
@@ -248,8 +249,10 @@ def _damage_of_archive(rows: RowReader) -> str | None:
     return None
 
 
-def _heal_queue(rows: Rows, queue_id: int, fifo: bool | None, gone: Gone) -> Missing:
+def _heal_queue(rows: Rows, queue_id: int, fifo: bool | None, gone: Gone | None) -> Missing:
     readable = ReadableRows(rows)
+    keeps_leases = gone is not None
+    gone = gone or NOTHING_GONE
     bounds = queue_range(queue_id)
     damages = look_through(rows, *bounds).damages
     missing = count_missing(
@@ -262,14 +265,17 @@ def _heal_queue(rows: Rows, queue_id: int, fifo: bool | None, gone: Gone) -> Mis
     since_ms = 0 if own is None else own.stamp_ms
     blocked = {key[9:]: at_ms for key, at_ms in readable.table(queue_id, BLOCKED, int)}
     if missing.missing and (fifo if own is None else own.fifo):
-        blocked = dict.fromkeys(_groups_with_losses(rows, readable, queue_id), since_ms) | blocked
+        groups = {*_groups_with_losses(rows, readable, queue_id)}
+        if not keeps_leases:
+            groups |= {*_groups_of_lost_leases(readable, queue_id)}
+        blocked = dict.fromkeys(groups, since_ms) | blocked
     copy = QueueCopy(
         readable,
         Target(lambda changes: _take(derived, changes)),
         queue_id,
         fifo=fifo,
         blocked=blocked,
-        keeps_leases=bool(missing.missing),
+        keeps_leases=keeps_leases and bool(missing.missing),
     )
     copy.run()
     for record in _quarantined(queue_id, damages, max(0, missing.missing - copy.kept), since_ms):
@@ -287,6 +293,13 @@ def _groups_with_losses(rows: RowReader, readable: ReadableRows, queue_id: int) 
             key = message_key(queue_id, last_number_of(found[0]))
             if readable.row(key, StoredMessage) is None:
                 yield found[0][9:25]
+
+
+def _groups_of_lost_leases(readable: ReadableRows, queue_id: int) -> Iterator[bytes]:
+    """The groups of messages in flight that cannot be read."""
+    for _, lease in readable.table(queue_id, LEASE, Lease):
+        if readable.row(message_key(queue_id, lease.sequence), StoredMessage) is None:
+            yield lease.group
 
 
 def _quarantined(

@@ -59,10 +59,12 @@ class RocksReader:
         options.set_iterate_upper_bound(end)
         rows = self._rows.iter(options)
         rows.seek(begin)
-        while rows.valid():
-            yield cast("bytes", rows.key()), cast("bytes", rows.value())
-            rows.next()
         try:
+            while rows.valid():
+                yield cast("bytes", rows.key()), cast("bytes", rows.value())
+                rows.next()
             rows.status()
         except Exception as error:  # a bare exception with a text
             raise self._damage(begin, "a block cannot be read", error) from error
+        finally:
+            del rows  # the error's traceback would keep it, and with it the database open

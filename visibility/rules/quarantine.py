@@ -32,7 +32,7 @@ from visibility.state.state import SPAN_BITS, QueueState, ShardState
 
 NO_ROWS: Mapping[bytes, GroupRow] = MappingProxyType({})
 _ROWS_MAX = 100_000
-"""Rows read by one decision, for some tenths of a second. A longer queue is rebuilt instead, in a
+"""Rows read by one decision, which takes 0.1 s. A longer queue is rebuilt instead, in a
 thread."""
 _NAMED_MAX = 4_000
 """Messages named by one event, from which on it takes no further span: an Entry stays bounded."""
