@@ -52,6 +52,8 @@ _USAGE_WRITE_S = 60.0
 _DELETION_CHECK_S = 60.0
 """Interval at which deleted queues are dropped that can be restored no more; a restore checks the
 time itself."""
+_RESUME_CHECK_S = 2.0
+"""Interval at which a host, which may lead by now, goes on with what the last leader began."""
 _SHORT_DISK_CHECK_S = 1.0
 _RESERVES_FOR_DELETED = 2.0
 """Deleted queues are dropped early below this multiple of the disk reserve, so that sends go on."""
@@ -197,6 +199,8 @@ class Owner:
         periodic.every(_USAGE_WRITE_S, self.accounting.write, first_s=0.0)
         periodic.every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
         periodic.every(_SHORT_DISK_CHECK_S, self._make_room)
+        if not is_single:
+            periodic.every(_RESUME_CHECK_S, self.deletions.go_on)
         if self.lake is not None:
             self.lake.begin(metrics, periodic)
 

@@ -84,6 +84,11 @@ class Caller:
         self._retries = 0
         """Of the last call, by the client itself."""
 
+    @property
+    def is_repeated(self) -> bool:
+        """True if the client made the last call again by itself: it may have happened twice."""
+        return self._retries > 0
+
     async def call(self, action: str, expected: str | None = None, **members: Any) -> Reply:
         """Call an action; `expected` is a pattern of acceptable refusals."""
         history = self._history

@@ -178,14 +178,17 @@ async def _apply(
     run: Run, traffic: Traffic, faults: list[str], kinds: tuple[str, ...]
 ) -> list[Moment]:
     moments: list[Moment] = []
+    errors = traffic.history.faults
 
     async def strike() -> None:
         await asyncio.sleep(CALM_S)
         for name in faults:
-            begun = time.monotonic()
+            begun, noted = time.monotonic(), len(errors)
             await asyncio.to_thread((FAULTS | CUTS)[name], run)
             moments.append(Moment(name, begun, time.monotonic()))
             await asyncio.sleep(CALM_S)
+            if name == "all":
+                del errors[noted:]  # no host was there to answer
 
     await traffic.make_queues(kinds)
     await traffic.run(strike(), lanes(traffic, kinds))

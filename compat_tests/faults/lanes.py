@@ -194,7 +194,8 @@ async def remove_and_restore(traffic: Traffic, end: str) -> None:
             reply = await calls.call(action, "does not exist", QueueUrl=queue.url)
             removal = Removal(name, reply.begun, reply.ended, reply.outcome)
             traffic.history.removals.append(removal)
-            if removal.outcome is Outcome.DONE and chance.random() < 0.5:
+            is_once = removal.outcome is Outcome.DONE and not calls.is_repeated
+            if is_once and chance.random() < 0.5:  # of two purges, only the last would be undone
                 await _restore(traffic, name)
             await asyncio.sleep(chance.uniform(0, 1))
 

@@ -150,13 +150,13 @@ class Deletions:
         await self._catalog.end_windows(now_ms)
         if disk_is_short:
             await self._catalog.give_up_oldest()
-        self._go_on()
+        self.go_on()
 
     def _on_change(self, change: QueueChange) -> None:
         if change.kind is not Kind.CHANGED:  # without a window it is dropped at once
-            self._go_on()
+            self.go_on()
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Drop and restore queues in the background, as the catalog requires.
 
         The host that leads a queue's shard does it: the others would do the same.
@@ -184,7 +184,7 @@ class Deletions:
             return
         finally:
             self._busy.discard(queue_id)
-        self._go_on()
+        self.go_on()
 
     async def _drop(self, queue_id: int) -> None:
         kept = self._catalog.kept.get(queue_id)
