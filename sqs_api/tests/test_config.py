@@ -81,7 +81,6 @@ DEFAULTS = {
     "peer_ca": None,
     "peer_certificate": None,
     "peer_key": None,
-    "shards": 6,
 }
 
 
