@@ -156,7 +156,7 @@ class Owner:
         settings = self._settings
         self._disk = disk
         self._router = router
-        self.deletions = Deletions(self.catalog, router, watch)
+        self.deletions = Deletions(self.catalog, Router(router.shards.values()), watch)
         self.deletions.report_unknown()
         self._opened.push_async_callback(self.deletions.stop)
         remove_leftovers(settings.data)

@@ -21,6 +21,7 @@ from cluster.catalog.records import (
     QUEUES,
     Entry,
     KeptQueue,
+    KeptState,
     QueueName,
     deleted_key,
     name_in,
@@ -38,6 +39,7 @@ class Kind(Enum):
     CHANGED = "changed"  # other settings, or restored
     DELETED = "deleted"
     PURGED = "purged"  # it continues under another id
+    RESTORING = "restoring"  # the messages of a purged queue are to be restored
 
 
 class QueueChange(NamedTuple):
@@ -221,8 +223,9 @@ class QueueView:
     ) -> QueueChange | None:
         was = before[key]
         if isinstance(now, KeptQueue):
-            if was is not None:
-                return None  # it is to be restored or dropped, or is continued by another queue
+            if isinstance(was, KeptQueue):
+                begins = was.state is not now.state is KeptState.RESTORING
+                return QueueChange(Kind.RESTORING, now.queue) if begins else None
             if now.continued_as:
                 return QueueChange(Kind.PURGED, now.queue, self._continuing(now.continued_as))
             return QueueChange(Kind.DELETED, now.queue)

@@ -129,6 +129,7 @@ async def test_listeners_hear_what_a_shard_must_know_when_the_view_shows_it() ->
         (Kind.PURGED, 1, 2, 3),
         (Kind.DELETED, 2, 0, 4),
         (Kind.CHANGED, 2, 0, 5),
+        (Kind.RESTORING, 1, 0, 3),
     ]
 
 

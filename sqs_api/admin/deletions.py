@@ -31,10 +31,14 @@ loop."""
 
 
 class Deletions:
-    """Belongs to the event loop's thread. The next start resumes work that an answer left
-    unfinished."""
+    """Belongs to the event loop's thread. The next look resumes work that an answer left
+    unfinished.
+
+    The host that leads a queue's shard drops and restores it; no step is sent to another host.
+    """
 
     def __init__(self, catalog: Catalog, router: Router, watch: QueueWatch) -> None:
+        """`router` asks the shards of this host only."""
         self._catalog = catalog
         self._router = router
         self._watch = watch
@@ -44,6 +48,8 @@ class Deletions:
         self._steps = asyncio.Semaphore(_STEPS_MAX)
         self._busy = set[int]()
         """Queues whose messages are being dropped or restored."""
+        self._asked = set[int]()
+        """Queues whose restoring a caller begins now."""
 
     def report_unknown(self) -> None:
         """Log queues that the catalog does not know but that have messages: these are kept, out of
@@ -86,16 +92,21 @@ class Deletions:
         """Restore a deleted queue, or the messages of a purged one; continues if the caller is
         cancelled.
 
-        Returns the queue that has the messages now. Messages in flight follow after their leases.
+        Returns the queue that has the messages now. Messages in flight follow after their leases;
+        where another host leads the shard, all messages follow after the answer.
         Raises QueueDoesNotExist and QueueNameExists, see `Catalog.restore_queue`.
         """
         return await asyncio.shield(self._task(self._restore(queue_id)))
 
     async def _restore(self, queue_id: int) -> QueueDefinition:
-        queue = await self._catalog.restore_queue(queue_id)
+        self._asked.add(queue_id)
+        try:
+            queue = await self._catalog.restore_queue(queue_id)
+        finally:
+            self._asked.discard(queue_id)
         if queue.queue_id == queue_id:
             await self._watch.confirmed(queue_id)
-        else:
+        elif self._router.leads(queue.shard):
             await self._undisturbed(queue_id, partial(self._restore_messages, waits=False))
         return queue
 
@@ -138,17 +149,15 @@ class Deletions:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Drop and restore queues in the background, as the catalog requires.
-
-        The host that leads a queue's shard does it: the others would do the same.
-        """
+        """Drop and restore queues in the background, as the catalog requires."""
         for state, work in (
             (KeptState.DROPPING, self._drop),
             (KeptState.RESTORING, self._restore_messages),
         ):
             for kept in self._catalog.kept.in_state(state):
                 queue_id = kept.queue.queue_id
-                if queue_id not in self._busy and self._router.leads(kept.queue.shard):
+                is_free = queue_id not in self._busy and queue_id not in self._asked
+                if is_free and self._router.leads(kept.queue.shard):
                     self._busy.add(queue_id)
                     self._task(self._undisturbed(queue_id, work))
 

@@ -83,6 +83,18 @@ class Kept:
         return {number for number, counters in self.shard.counters().items() if counters.visible}
 
 
+class RouterElsewhere(Router):
+    """Of a host that does not lead; notes what it would send to another host."""
+
+    def __init__(self, shards: list[Shard]) -> None:
+        super().__init__(shards)
+        self.asked: list[Request] = []
+
+    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
+        self.asked.append(request)
+        return super().submit(request, on_answer)
+
+
 @pytest_asyncio.fixture
 async def kept() -> AsyncIterator[Kept]:
     clock = SettableClock()
@@ -411,3 +423,24 @@ async def test_queues_that_the_catalog_does_not_know_are_reported_and_kept(kept:
         ("queue_unknown", 9, 1)
     ]
     assert kept.stored() == {1, 9}
+
+
+async def test_messages_are_restored_by_the_host_that_leads_at_once(kept: Kept) -> None:
+    first = await kept.make()
+    await kept.purge()
+    follower = Shard(
+        0,
+        open_store=opener(MemoryStore()),
+        clock=kept.clock,
+        entropy=CountingEntropy(),
+        definitions=kept.catalog,
+    )
+    elsewhere = RouterElsewhere([follower])
+    watch = QueueWatch(kept.catalog, Router([follower]))
+
+    restored = await Deletions(kept.catalog, elsewhere, watch).restore(first.queue_id)
+    await kept.deletions.settle()
+
+    assert restored == kept.queue()
+    assert elsewhere.asked == []
+    assert await kept.received() == ["x"]

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from visibility.contract.errors import InternalError, QueueDoesNotExist, QueueError
 from visibility.contract.model import Request
-from visibility.contract.operations import CloseQueue, ReceiveMessage
+from visibility.contract.operations import FIXED_TO_QUEUE, CloseQueue, ReceiveMessage
 from visibility.contract.outcomes import Answer, Deliveries, NoAnswer, Outcome
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.pulse import STEPS, Step
@@ -310,6 +310,9 @@ class _Turn:
     def _decide_later(self, ticket: Ticket) -> None:
         """Decide a request that waited, with the present definitions of its queue and the dead
         letters'."""
+        if type(ticket.request.operation) in FIXED_TO_QUEUE:
+            self._decide(ticket)
+            return
         renewed = self._state.definitions.renewed(ticket.request)
         if renewed is None:
             self.answers.append((ticket, QueueDoesNotExist()))

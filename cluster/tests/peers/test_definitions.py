@@ -133,3 +133,21 @@ async def test_a_client_hangs_up_while_the_leader_catches_up() -> None:
         await pass_time(0.1)
 
         assert (poll.bodies, b.shard.report().parked) == ([], 0)
+
+
+@virtual
+async def test_an_operation_on_a_purged_queue_never_reaches_the_queue_that_continues_it() -> None:
+    async with running(the_cluster()) as (a, b):
+        successor = b.view.purge(QUEUE)
+        a.view.purge(QUEUE)
+        b.ask(prepared.purge(QUEUE, successor))
+        b.ask(prepared.send(successor, "kept"))
+        await pass_time(0.1)
+
+        dropped = a.ask(prepared.drop(QUEUE))
+        await pass_time(0.2)
+
+        received = b.ask(prepared.receive(successor))
+        await pass_time(0.1)
+        assert dropped.refusal is ServiceUnavailable
+        assert received.bodies == ["kept"]
