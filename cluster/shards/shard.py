@@ -79,11 +79,13 @@ class Shard(Observed):
         sealing: Sealing | None = None,
         under_way_max: int = 1,
         remembers: bool = False,
+        caught_up: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`definitions` is the catalog's view of queues; without `archive`, nothing is archived.
 
         Without `sealing`, messages that move between queues keep their seals. `under_way_max`:
         Entries that may be appended and not committed; `remembers`: answers are kept for retries.
+        A new leader waits for `caught_up`, since `definitions` may lag behind its predecessor's.
         """
         super().__init__(number, clock, ShardState(None, definitions, sealing))
         self._open_store = open_store
@@ -93,6 +95,7 @@ class Shard(Observed):
         self._sealing = sealing
         self._under_way_max = under_way_max
         self._remembers = remembers
+        self._caught_up = caught_up
         self._log = structlog.get_logger("shard").bind(shard=number)
         self._store: Store | None = None
         self._shared: SharedStore | None = None
@@ -252,6 +255,8 @@ class Shard(Observed):
 
     async def _lead(self, store: SharedStore) -> None:
         try:
+            if self._caught_up is not None:
+                await self._caught_up()
             await self._load(store)
         except Exception as error:  # any error: another host may do better
             self._log.error("shard_not_loaded", error=str(error))

@@ -57,6 +57,8 @@ _FOR_PULSES = 4
 """Pulses stop at this part of a Turn's bounds, so that requests continue beside them."""
 _PULSE_AGAIN_MS = 60_000
 """Time until the next pulse of a queue whose pulse failed."""
+_UNKNOWN_AGAIN_MS = 1_000
+"""Time until the next pulse of a queue whose definition has not reached this host yet."""
 
 Answers = list[tuple[Ticket, Answer | QueueError]]
 """Tickets and their answers, in order."""
@@ -242,7 +244,11 @@ class _Turn:
         while True:
             queue = state.queues.get(queue_id)
             definition = state.definitions.queue_of_id(queue_id)
-            if queue is None or definition is None:
+            if queue is None:
+                return ()
+            if definition is None:
+                if queue_id > state.definitions.highest_queue_id:
+                    state.plan_pulse(queue, self._stamp.now_ms + _UNKNOWN_AGAIN_MS)
                 return ()
             try:
                 events, again_ms = step(state, queue, definition, self._stamp)

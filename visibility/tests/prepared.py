@@ -62,6 +62,10 @@ class KnownQueues:
         del self.queues[queue.queue_id]
         return self.define(msgspec.structs.replace(queue, queue_id=successor_id))
 
+    @property
+    def highest_queue_id(self) -> int:
+        return max([*self.queues, *self.purged], default=0)
+
     def continued(self) -> list[tuple[int, int]]:
         return sorted(self.purged.items())
 

@@ -329,3 +329,27 @@ async def test_rows_that_cannot_be_flushed_keep_the_log(cluster: ShardCluster) -
     await cluster.alike()
     answer = await cluster.answer(await cluster.leader(), prepared.counters(Q))
     assert answer == QueueCounters(50, 10, 0)
+
+
+@staged
+async def test_a_new_leader_waits_for_the_definitions_of_the_one_before(
+    cluster: ShardCluster,
+) -> None:
+    old = await cluster.leader()
+    await sent(cluster, old, "purged")
+
+    async def catch_up() -> None:
+        assert cluster.coordination.state().holder is not None
+        await asyncio.sleep(1)
+        cluster.queues.purge(Q)
+
+    cluster.catch_up = catch_up
+    old.crash(is_power_loss=True)
+    new = await cluster.leader()
+
+    successor = cluster.queues.queues[Q.queue_id + 1_000]
+    assert new.shard._state.queue(successor.queue_id).continues == Q.queue_id
+    await cluster.answer(new, prepared.send(successor, "new"))
+    answer = await cluster.answer(new, prepared.receive(successor, 10))
+    assert isinstance(answer, Deliveries)
+    assert bodies(answer) == ["new"]
