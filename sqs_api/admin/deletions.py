@@ -138,10 +138,12 @@ class Deletions:
         ServiceUnavailable.
 
         On a disk that is short of space, the queue that was deleted or purged first goes at once.
+        Clock and disk that count are those of the host that leads the first shard.
         """
-        await self._catalog.end_windows(now_ms)
-        if disk_is_short:
-            await self._catalog.give_up_oldest()
+        if self._router.leads(0):
+            await self._catalog.end_windows(now_ms)
+            if disk_is_short:
+                await self._catalog.give_up_oldest()
         self._go_on()
 
     def _on_change(self, change: QueueChange) -> None:

@@ -69,6 +69,16 @@ class Kept:
         await self.deletions.look(self.clock.at_ms, disk_is_short=disk_is_short)
         await self.deletions.settle()
 
+    def follower(self) -> Shard:
+        """The shard on a host that does not lead it."""
+        return Shard(
+            0,
+            open_store=opener(MemoryStore()),
+            clock=self.clock,
+            entropy=CountingEntropy(),
+            definitions=self.catalog,
+        )
+
     def queue(self, name: str = "q") -> QueueDefinition:
         return self.catalog.queue(ACCOUNT, REGION, name)
 
@@ -428,19 +438,25 @@ async def test_queues_that_the_catalog_does_not_know_are_reported_and_kept(kept:
 async def test_messages_are_restored_by_the_host_that_leads_at_once(kept: Kept) -> None:
     first = await kept.make()
     await kept.purge()
-    follower = Shard(
-        0,
-        open_store=opener(MemoryStore()),
-        clock=kept.clock,
-        entropy=CountingEntropy(),
-        definitions=kept.catalog,
-    )
-    elsewhere = RouterElsewhere([follower])
-    watch = QueueWatch(kept.catalog, Router([follower]))
+    elsewhere = RouterElsewhere([kept.follower()])
+    watch = QueueWatch(kept.catalog, elsewhere)
 
     restored = await Deletions(kept.catalog, elsewhere, watch).restore(first.queue_id)
     await kept.deletions.settle()
 
     assert restored == kept.queue()
-    assert elsewhere.asked == []
+    assert not any(type(each.operation) is op.RestoreMessages for each in elsewhere.asked)
     assert await kept.received() == ["x"]
+
+
+async def test_only_the_host_that_leads_ends_windows(kept: Kept) -> None:
+    for name in ("a", "b"):
+        await kept.make(name)
+        await kept.delete(name)
+        kept.clock.at_ms += MINUTE_MS
+    elsewhere = Router([kept.follower()])
+    other = Deletions(kept.catalog, elsewhere, QueueWatch(kept.catalog, elsewhere))
+
+    await other.look(kept.clock.at_ms + HOUR_MS, disk_is_short=True)
+
+    assert len(kept.deletions.all()) == 2
