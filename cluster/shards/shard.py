@@ -33,6 +33,7 @@ from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Definitions, Request
+from visibility.contract.operations import ReturnMessages
 from visibility.rules.kept_queues import unfinished_purges
 from visibility.rules.turn import NO_MESSAGES, Answers, Decided, TurnFailed, begin, run
 from visibility.state.stamp import Stamp
@@ -105,6 +106,8 @@ class Shard(Observed):
         self._deferred: list[Ticket] = []
         """Tickets to decide in the next Turn, before the inbox."""
         self._under_way: deque[UnderWay] = deque()
+        self._refuses_new = False
+        """True while a replicated shard stops: other hosts have requests as long as it leads."""
         self._wanted = False
         """True while a Turn is planned: soon, or once an Entry under way is committed."""
         self._unconfirmed = Unconfirmed(self._under_way, self._answer_all)
@@ -188,6 +191,7 @@ class Shard(Observed):
 
     async def stop(self) -> None:
         """Finish the submitted requests, then close the store. Raises StoreFailed."""
+        self._refuses_new = self._shared is not None
         self.end_long_polls()
         await self._reopening.ended()
         # An event instead of polling would cost every Turn; a stop happens once.
@@ -285,7 +289,9 @@ class Shard(Observed):
         """Have a request decided; `on_answer` is called once, later, when its outcome is
         committed. `age_ms` marks a retry, see `Ticket`."""
         ticket = Ticket(request, on_answer, age_ms=age_ms)
-        if self.phase is not _LEADING:
+        if self.phase is not _LEADING or (
+            self._refuses_new and type(request.operation) is not ReturnMessages
+        ):
             refused: Answers = [(ticket, self._undecided())]
             asyncio.get_running_loop().call_soon(self._answer_all, refused)
             return ticket

@@ -219,6 +219,30 @@ async def test_a_host_that_stops_hands_over_at_once(cluster: ShardCluster) -> No
 
 
 @staged
+async def test_a_host_stops_although_requests_keep_coming(cluster: ShardCluster) -> None:
+    old = await cluster.leader()
+    shard = old.shard
+    refused: list[object] = []
+
+    def again(answer: object) -> None:
+        if isinstance(answer, NotDecided):
+            refused.append(answer)
+        else:
+            shard.submit(prepared.send(Q, "a"), again)
+
+    for _ in range(3):
+        shard.submit(prepared.send(Q, "a"), again)
+    await asyncio.sleep(0.1)
+
+    await asyncio.wait_for(old.stop(), 10)
+
+    assert len(refused) == 3
+    assert await cluster.leader() is not old
+    old.start()
+    await cluster.alike()
+
+
+@staged
 async def test_a_host_whose_clock_was_ahead_leads_with_the_right_time(
     cluster: ShardCluster,
 ) -> None:
