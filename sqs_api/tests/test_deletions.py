@@ -5,122 +5,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 import structlog
 
-from cluster.catalog.catalog import Catalog
-from cluster.catalog.sqlite_coordination import SqliteCoordination
-from cluster.shards.queue_watch import QueueWatch
-from cluster.shards.router import Router
-from cluster.shards.shard import Shard
-from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
-from sqs_api.admin.deletions import Deletions
-from sqs_api.gateway.queue_actions import QueueActions
+from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
 from sqs_api.tests.serving import settled
-from storage.engines.memory import MemoryStore
-from storage.tests.on_disk import opener
-from visibility.contract import operations as op
 from visibility.contract.errors import QueueDoesNotExist
-from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
+from visibility.contract.model import QueueCounters, Receipt, Request
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.state.waiters import OnAnswer, Ticket
 from visibility.tests import prepared
-from visibility.tests.prepared import ACCOUNT, CALLER, REGION
-
-HOUR_MS = 3_600_000
-MINUTE_MS = 60_000
-
-
-class Kept:
-    """One shard over memory, and a catalog that keeps deleted queues for an hour."""
-
-    def __init__(self, catalog: Catalog, clock: SettableClock) -> None:
-        self.catalog = catalog
-        self.clock = clock
-        self.store = MemoryStore()
-        self.shard = Shard(
-            0,
-            open_store=opener(self.store),
-            clock=clock,
-            entropy=CountingEntropy(),
-            definitions=catalog,
-        )
-        self.router = Router([self.shard])
-        watch = QueueWatch(catalog, self.router)
-        self.deletions = Deletions(catalog, self.router, watch)
-        self.actions = QueueActions(catalog, self.router, self.deletions, watch)
-
-    async def make(self, name: str = "q") -> QueueDefinition:
-        """A queue with one message."""
-        queue = await self.catalog.create_queue((ACCOUNT, REGION, name), {}, {})
-        await self.router.ask(prepared.send(queue, "x"))
-        return queue
-
-    async def delete(self, name: str = "q") -> None:
-        await self.actions.answer(op.DeleteQueue(queue_url=name), CALLER, "http://h", "r")
-
-    async def purge(self, name: str = "q") -> None:
-        await self.actions.answer(op.PurgeQueue(queue_url=name), CALLER, "http://h", "r")
-
-    async def look(self, *, disk_is_short: bool = False) -> None:
-        await self.deletions.look(self.clock.at_ms, disk_is_short=disk_is_short)
-        await self.deletions.settle()
-
-    def follower(self) -> Shard:
-        """The shard on a host that does not lead it."""
-        return Shard(
-            0,
-            open_store=opener(MemoryStore()),
-            clock=self.clock,
-            entropy=CountingEntropy(),
-            definitions=self.catalog,
-        )
-
-    def queue(self, name: str = "q") -> QueueDefinition:
-        return self.catalog.queue(ACCOUNT, REGION, name)
-
-    async def received(self, name: str = "q") -> list[str]:
-        """Bodies of up to ten messages."""
-        deliveries = await self.router.ask(prepared.receive(self.queue(name), 10))
-        assert isinstance(deliveries, Deliveries)
-        return [message.data.decode() for message in deliveries.messages]
-
-    def stored(self) -> set[int]:
-        """The queues that the shard holds messages of."""
-        return {number for number, counters in self.shard.counters().items() if counters.visible}
-
-
-class RouterElsewhere(Router):
-    """Of a host that does not lead; notes what it would send to another host."""
-
-    def __init__(self, shards: list[Shard]) -> None:
-        super().__init__(shards)
-        self.asked: list[Request] = []
-
-    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
-        self.asked.append(request)
-        return super().submit(request, on_answer)
 
 
 @pytest_asyncio.fixture
 async def kept() -> AsyncIterator[Kept]:
-    clock = SettableClock()
-    catalog = await Catalog.open(
-        await SqliteCoordination.open(Path(":memory:")),
-        clock=clock,
-        entropy=CountingEntropy(),
-        secrets=some_secrets(),
-        shards=[0],
-        restore_window_ms=HOUR_MS,
-    )
-    parts = Kept(catalog, clock)
-    await parts.shard.start()
-    yield parts
-    await parts.shard.stop()
-    await catalog.close()
+    async with keeping() as parts:
+        yield parts
 
 
 async def test_messages_stay_within_the_window_and_go_with_it(kept: Kept) -> None:
@@ -433,30 +335,3 @@ async def test_queues_that_the_catalog_does_not_know_are_reported_and_kept(kept:
         ("queue_unknown", 9, 1)
     ]
     assert kept.stored() == {1, 9}
-
-
-async def test_messages_are_restored_by_the_host_that_leads_at_once(kept: Kept) -> None:
-    first = await kept.make()
-    await kept.purge()
-    elsewhere = RouterElsewhere([kept.follower()])
-    watch = QueueWatch(kept.catalog, elsewhere)
-
-    restored = await Deletions(kept.catalog, elsewhere, watch).restore(first.queue_id)
-    await kept.deletions.settle()
-
-    assert restored == kept.queue()
-    assert not any(type(each.operation) is op.RestoreMessages for each in elsewhere.asked)
-    assert await kept.received() == ["x"]
-
-
-async def test_only_the_host_that_leads_ends_windows(kept: Kept) -> None:
-    for name in ("a", "b"):
-        await kept.make(name)
-        await kept.delete(name)
-        kept.clock.at_ms += MINUTE_MS
-    elsewhere = Router([kept.follower()])
-    other = Deletions(kept.catalog, elsewhere, QueueWatch(kept.catalog, elsewhere))
-
-    await other.look(kept.clock.at_ms + HOUR_MS, disk_is_short=True)
-
-    assert len(kept.deletions.all()) == 2
