@@ -12,6 +12,7 @@ from zlib import crc32
 
 from cluster.replication.hosting import replica_id_of
 from cluster.replication.messages import Message
+from cluster.replication.replica import Replica
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.report import Phase
 from cluster.shards.shard import Shard
@@ -148,6 +149,10 @@ class ShardHost:
         assert self.process is not None
         assert self.process.store is not None
         return self.process.store
+
+    @property
+    def replica(self) -> Replica | None:
+        return self.process.store.replica if self.process and self.process.store else None
 
     @property
     def leads(self) -> bool:
