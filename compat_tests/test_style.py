@@ -50,6 +50,7 @@ BLIND_EXCEPT = {
     "cluster/peers/outgoing.py": (
         "the root of a peer's answer: a bug costs whoever asked, not the connection"
     ),
+    "cluster/coordination/etcd_watch.py": "the root of a watch: a listener's bug does not end it",
     "sqs_api/gateway/gateway.py": (
         "the root of a request: a bug becomes InternalError and a log line"
     ),

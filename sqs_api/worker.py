@@ -160,6 +160,7 @@ class Worker:
                 archive=archive,
                 sealing=self.sealer,
                 remembers=self._settings.etcd is not None,
+                caught_up=catalog.caught_up,
             )
             for number, folder in folders.items()
         ]

@@ -195,6 +195,12 @@ class Catalog(QueueView):
         if self._marking is None or self._marking.done():
             self._marking = asyncio.get_running_loop().create_task(self._mark())
 
+    async def caught_up(self) -> None:
+        """Wait for `when_caught_up`."""
+        called = asyncio.Event()
+        self.when_caught_up(called.set)
+        await called.wait()
+
     async def _mark(self) -> None:
         """Commit nothing, and wait for the report of that: it comes behind all before it."""
         while self._catching_up:

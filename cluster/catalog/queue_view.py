@@ -131,14 +131,23 @@ class QueueView:
         return target
 
     def renewed(self, request: Request) -> Request | None:
-        """The request with the definitions of now; None if its queue is gone."""
+        """The request with the definitions of now; None if its queue is gone. A destination that is
+        gone stays as it was."""
         queue = self.successor(request.queue.queue_id)
         if queue is None:
             return None
-        target = self.dead_letter_queue(queue)
-        if queue is request.queue and target is request.dead_letter_queue:
+        target, to = self.dead_letter_queue(queue), request.destination
+        if to is not None:
+            to = self.successor(to.queue_id) or to
+        if (
+            queue is request.queue
+            and target is request.dead_letter_queue
+            and to is request.destination
+        ):
             return request
-        return msgspec.structs.replace(request, queue=queue, dead_letter_queue=target)
+        return msgspec.structs.replace(
+            request, queue=queue, dead_letter_queue=target, destination=to
+        )
 
     def names(self, account: str, region: str, prefix: str) -> list[str]:
         """Names of an account's queues in a region, sorted."""

@@ -65,14 +65,25 @@ class EtcdWatch:
             try:
                 async with aclosing(self._changes()) as changes:
                     async for change in changes:
-                        on_change(change)
+                        if not self._report(change, on_change):
+                            raise LostPlace("a change was not taken")
             except LostPlace as error:
                 self._log.warning("watch_lost_its_place", reason=str(error))
-                on_change(await self._difference())
+                self._report(await self._difference(), on_change)
             except (NoAnswer, Refused) as error:
                 self._log.info("watch_begins_anew", reason=str(error))
                 await asyncio.sleep(self._pause_s)
                 self._pause_s = min(2 * self._pause_s, self._silence_s)
+
+    def _report(self, change: Change, on_change: OnChange) -> bool:
+        """False if the listener has a bug; the next difference has these records again."""
+        try:
+            on_change(change)
+        except Exception:
+            self._log.exception("change_not_taken", revision=change.revision)
+            self._known |= dict.fromkeys(change.records, -1)
+            return False
+        return True
 
     # -- one stream --------------------------------------------------------------------------------
 

@@ -241,6 +241,7 @@ class Replica:
         """The key is ours."""
         self._held = holder
         self._renewed_at = self.now()
+        self.succession.key_not_seen()
 
     def adopt(
         self, voters: VoterSet, revision: int, waiting: list[Callable[[bool], None]] | None = None
@@ -348,19 +349,28 @@ class Replica:
     def _is_due(self, now: float) -> bool:
         if self._is_reading_key or now < self._not_before:
             return False
-        again = now - self._read_at >= self.timing.read_s
-        return self.succession.is_invited or (again and self._is_silent(now))
+        timing, since_s = self.timing, now - self._read_at
+        if self._is_silent(now):
+            fell_silent_at = self._following.heard_at + timing.silence_s
+            is_due = since_s >= timing.read_s or self._read_at < fell_silent_at
+        else:
+            is_due = since_s >= (timing.read_s if self.succession.is_unheld else timing.unheld_s)
+        return is_due or self.succession.is_invited
 
     def _is_silent(self, now: float) -> bool:
         return now - self._following.heard_at >= self.timing.silence_s
 
     def _seen(self, seen: Seen | Unavailable) -> None:
         self._is_reading_key = False
-        if isinstance(seen, Unavailable) or self._part is not None or not self.journal.is_open:
-            return
         succession = self.succession
+        if isinstance(seen, Unavailable):
+            succession.key_not_seen()
+            return
+        if self._part is not None or not self.journal.is_open:
+            return
         succession.key_seen(is_free=seen.holder is None, heard_at=self._following.heard_at)
-        if not (succession.is_invited or self._is_silent(self.now())):
+        is_silent = self._is_silent(self.now())
+        if not (is_silent or succession.is_invited or succession.is_abandoned):
             return
         if seen.holder is not None and seen.holder.name == self.name:
             # From a life before this one, or a transaction of unknown outcome: its term is spent.

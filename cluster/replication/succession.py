@@ -28,6 +28,8 @@ class Succession:
         self._invited_until = 0.0
         self._free_since: float | None = None
         """When the key was first seen to be free; None while it is held."""
+        self._unheld_since: float | None = None
+        """The same, although a leader may be heard; None also while the key cannot be read."""
 
     # -- a leader ----------------------------------------------------------------------------------
 
@@ -74,13 +76,38 @@ class Succession:
     def key_seen(self, *, is_free: bool, heard_at: float) -> None:
         """Note the key as it was just read, and when a leader was last heard."""
         if not is_free:
-            self._free_since = None
-        elif self._free_since is None or self._free_since < heard_at:
+            self._free_since = self._unheld_since = None
+            return
+        if self._unheld_since is None:
+            self._unheld_since = self._replica.now()
+        if self._free_since is None or self._free_since < heard_at:
             self._free_since = self._replica.now()
+
+    def key_not_seen(self) -> None:
+        """The key is ours, or cannot be read: coordination may be away from all hosts."""
+        self._unheld_since = None
+
+    @property
+    def is_unheld(self) -> bool:
+        """True if the key was free when it was read last."""
+        return self._unheld_since is not None
+
+    @property
+    def is_abandoned(self) -> bool:
+        """True if the key has been free for long: a leader that is still heard lost it.
+
+        Other hosts send that leader no requests. A new term replaces it without danger, since a
+        majority promises the term first.
+        """
+        replica = self._replica
+        if self._unheld_since is None:
+            return False
+        patience_s = replica.timing.unheld_s + self.reluctance_s()
+        return replica.now() - self._unheld_since >= patience_s
 
     def may_lead(self) -> bool:
         """True if the key, which is free, need not be left to others any longer."""
-        if self.is_invited:
+        if self.is_invited or self.is_abandoned:
             return True
         assert self._free_since is not None
         return self._replica.now() - self._free_since >= self.reluctance_s()

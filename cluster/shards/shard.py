@@ -34,6 +34,7 @@ from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Definitions, Request
+from visibility.contract.operations import ReturnMessages
 from visibility.rules.decided import NO_MESSAGES, Answers, Decided, TurnFailed
 from visibility.rules.kept_queues import unfinished_purges
 from visibility.rules.turn import begin, run
@@ -81,11 +82,13 @@ class Shard(Observed):
         sealing: Sealing | None = None,
         under_way_max: int = 1,
         remembers: bool = False,
+        caught_up: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`definitions` is the catalog's view of queues; without `archive`, nothing is archived.
 
         Without `sealing`, messages that move between queues keep their seals. `under_way_max`:
         Entries that may be appended and not committed; `remembers`: answers are kept for retries.
+        A new leader waits for `caught_up`, since `definitions` may lag behind its predecessor's.
         """
         super().__init__(number, clock, ShardState(None, definitions, sealing))
         self._open_store = open_store
@@ -95,6 +98,7 @@ class Shard(Observed):
         self._sealing = sealing
         self._under_way_max = under_way_max
         self._remembers = remembers
+        self._caught_up = caught_up
         self._log = structlog.get_logger("shard").bind(shard=number)
         self._store: Store | None = None
         self._shared: SharedStore | None = None
@@ -106,6 +110,8 @@ class Shard(Observed):
         self._under_way: deque[UnderWay] = deque()
         self._is_damaged = False
         """True if the next Turn waits for a reopening, which rebuilds a queue."""
+        self._refuses_new = False
+        """True while a replicated shard stops: other hosts have requests as long as it leads."""
         self._wanted = False
         """True while a Turn is planned: soon, or once an Entry under way is committed."""
         self._unconfirmed = Unconfirmed(self._under_way, self._answer_all)
@@ -190,6 +196,7 @@ class Shard(Observed):
 
     async def stop(self) -> None:
         """Finish the submitted requests, then close the store. Raises StoreFailed."""
+        self._refuses_new = self._shared is not None
         self.end_long_polls()
         await self._reopening.ended()
         # An event instead of polling would cost every Turn; a stop happens once.
@@ -257,6 +264,8 @@ class Shard(Observed):
 
     async def _lead(self, store: SharedStore) -> None:
         try:
+            if self._caught_up is not None:
+                await self._caught_up()
             await self._load(store)
         except Exception as error:  # any error: another host may do better
             self._log.error("shard_not_loaded", error=str(error))
@@ -285,7 +294,9 @@ class Shard(Observed):
         """Have a request decided; `on_answer` is called once, later, when its outcome is
         committed. `age_ms` marks a retry, see `Ticket`."""
         ticket = Ticket(request, on_answer, age_ms=age_ms)
-        if self.phase is not _LEADING:
+        if self.phase is not _LEADING or (
+            self._refuses_new and type(request.operation) is not ReturnMessages
+        ):
             refused: Answers = [(ticket, self._undecided())]
             asyncio.get_running_loop().call_soon(self._answer_all, refused)
             return ticket

@@ -276,6 +276,26 @@ async def test_a_renewed_request_has_the_definitions_of_now(file: CatalogFile) -
     assert without_policy.queue.settings.redrive_policy is None
 
 
+async def test_a_move_is_renewed_with_the_destination_of_now(file: CatalogFile) -> None:
+    source, target = await make_source(file.catalog)
+    request = prepared.start_move_task(target, source)
+
+    await file.catalog.set_attributes(source, {"VisibilityTimeout": "9"})
+    changed = file.catalog.renewed(request)
+    purged = await file.catalog.purge_queue(file.catalog.queue(*owner("q")))
+    continued = file.catalog.renewed(request)
+    await file.catalog.delete_queue(purged)
+
+    assert changed is not None
+    assert changed.destination is not None
+    assert changed.destination.settings.visibility_timeout_ms == 9_000
+    assert continued is not None
+    assert continued.destination == purged
+    gone = file.catalog.renewed(request)
+    assert gone is not None
+    assert gone.destination == request.destination, "the shard refuses it"
+
+
 async def test_a_request_of_a_deleted_queue_is_not_renewed_to_the_new_one_of_its_name(
     file: CatalogFile,
 ) -> None:

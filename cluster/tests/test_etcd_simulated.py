@@ -231,6 +231,31 @@ async def test_a_replaced_etcd_is_noticed_by_watches_and_leases() -> None:
 
 
 @virtual
+async def test_a_watch_outlives_a_listener_that_fails() -> None:
+    world = World(seed=1, hosts=1)
+    host = world.hosts[0].coordination
+    heard: list[dict[str, bytes | None]] = []
+    failures = [ValueError("a bug")]
+
+    def listen(change: Change) -> None:
+        if failures and "b" in change.records:
+            raise failures.pop()
+        heard.append(dict(change.records))
+
+    await host.watch(EMPTY, listen)
+    await host.commit(Transaction({}, {"a": b"1"}))
+    await asyncio.sleep(1)
+    await host.commit(Transaction({}, {"a": None, "b": b"2"}))
+    await asyncio.sleep(1)
+    await host.commit(Transaction({}, {"c": b"3"}))
+    await asyncio.sleep(10)
+
+    changes = [records for records in heard if records]
+    assert changes == [{"a": b"1"}, {"a": None, "b": b"2"}, {"c": b"3"}]
+    await world.close()
+
+
+@virtual
 async def test_an_etcd_restored_from_an_old_copy_is_noticed() -> None:
     world = World(seed=1)
     one, other = world.hosts[0].coordination, world.hosts[1].coordination

@@ -162,3 +162,19 @@ async def test_messages_of_many_queues_that_expire_together_do_not_hold_one_turn
     for _ in range(3):
         await world.sync()
     assert sum(queue.visible for queue in world.shard.counters().values()) == 0
+
+
+@virtual
+async def test_a_queue_that_this_host_hears_of_late_has_its_pulses_all_the_same() -> None:
+    short = prepared.queue_named("short", 6, MessageRetentionPeriod="60")
+    known = KnownQueues(short)
+    world = await World(definitions=known).start()
+    await world.asked(prepared.send(short, "old"))
+    del known.queues[short.queue_id]
+
+    await pass_time(70)
+    known.define(short)
+    await pass_time(1.1)
+
+    (counted,) = await world.asked(prepared.counters(short))
+    assert counted.answers == [QueueCounters(0, 0, 0)]

@@ -6,7 +6,9 @@ from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, World, pass_time
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueCounters, QueueDefinition
+from visibility.contract.outcomes import Progress
 from visibility.rules.dead_letters import MOVES_MAX
+from visibility.state.waiters import Ticket
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -122,3 +124,21 @@ async def test_a_deferred_receive_moves_nothing_more_once_the_dead_letter_queue_
     await world.sync()
 
     assert received.bodies == ["a"] * 10
+
+
+@virtual
+async def test_a_drop_that_waited_drops_no_queue_that_continues_the_purged_one() -> None:
+    queue = prepared.queue_named("q", 1)
+    definitions = KnownQueues(queue)
+    world = await World(definitions=definitions).start()
+    await world.asked(prepared.send(queue, "purged"))
+    successor = definitions.purge(queue)
+    await world.asked(prepared.purge(queue, successor), prepared.send(successor, "kept"))
+    dropped: list[object] = []
+
+    world.shard._deferred.append(Ticket(prepared.drop(queue), dropped.append))
+    await world.asked(prepared.counters(successor))
+
+    assert dropped == [Progress(is_done=True)]
+    assert await counted(world, successor) == QueueCounters(1, 0, 0)
+    assert queue.queue_id not in world.shard.counters()

@@ -34,8 +34,11 @@ loop."""
 
 
 class Deletions:
-    """Belongs to the event loop's thread. The next start resumes work that an answer left
-    unfinished."""
+    """Belongs to the event loop's thread. The next look resumes work that an answer left
+    unfinished.
+
+    The host that leads a queue's shard drops and restores it; no step is sent to another host.
+    """
 
     def __init__(self, catalog: Catalog, router: Router, watch: QueueWatch) -> None:
         self._catalog = catalog
@@ -146,10 +149,12 @@ class Deletions:
         ServiceUnavailable.
 
         On a disk that is short of space, the queue that was deleted or purged first goes at once.
+        Clock and disk that count are those of the host that leads the first shard.
         """
-        await self._catalog.end_windows(now_ms)
-        if disk_is_short:
-            await self._catalog.give_up_oldest()
+        if self._router.leads(0):
+            await self._catalog.end_windows(now_ms)
+            if disk_is_short:
+                await self._catalog.give_up_oldest()
         self.go_on()
 
     def _on_change(self, change: QueueChange) -> None:

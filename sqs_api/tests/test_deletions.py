@@ -5,100 +5,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 import structlog
 
-from cluster.catalog.catalog import Catalog
-from cluster.catalog.sqlite_coordination import SqliteCoordination
-from cluster.shards.queue_watch import QueueWatch
-from cluster.shards.router import Router
-from cluster.shards.shard import Shard
-from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
-from sqs_api.admin.deletions import Deletions
-from sqs_api.gateway.queue_actions import QueueActions
+from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
 from sqs_api.tests.serving import settled
-from storage.engines.memory import MemoryStore
-from storage.tests.on_disk import opener
-from visibility.contract import operations as op
 from visibility.contract.errors import QueueDoesNotExist
-from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
+from visibility.contract.model import QueueCounters, Receipt, Request
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.state.waiters import OnAnswer, Ticket
 from visibility.tests import prepared
-from visibility.tests.prepared import ACCOUNT, CALLER, REGION
-
-HOUR_MS = 3_600_000
-MINUTE_MS = 60_000
-
-
-class Kept:
-    """One shard over memory, and a catalog that keeps deleted queues for an hour."""
-
-    def __init__(self, catalog: Catalog, clock: SettableClock) -> None:
-        self.catalog = catalog
-        self.clock = clock
-        self.store = MemoryStore()
-        self.shard = Shard(
-            0,
-            open_store=opener(self.store),
-            clock=clock,
-            entropy=CountingEntropy(),
-            definitions=catalog,
-        )
-        self.router = Router([self.shard])
-        watch = QueueWatch(catalog, self.router)
-        self.deletions = Deletions(catalog, self.router, watch)
-        self.actions = QueueActions(catalog, self.router, self.deletions, watch)
-
-    async def make(self, name: str = "q") -> QueueDefinition:
-        """A queue with one message."""
-        queue = await self.catalog.create_queue((ACCOUNT, REGION, name), {}, {})
-        await self.router.ask(prepared.send(queue, "x"))
-        return queue
-
-    async def delete(self, name: str = "q") -> None:
-        await self.actions.answer(op.DeleteQueue(queue_url=name), CALLER, "http://h", "r")
-
-    async def purge(self, name: str = "q") -> None:
-        await self.actions.answer(op.PurgeQueue(queue_url=name), CALLER, "http://h", "r")
-
-    async def look(self, *, disk_is_short: bool = False) -> None:
-        await self.deletions.look(self.clock.at_ms, disk_is_short=disk_is_short)
-        await self.deletions.settle()
-
-    def queue(self, name: str = "q") -> QueueDefinition:
-        return self.catalog.queue(ACCOUNT, REGION, name)
-
-    async def received(self, name: str = "q") -> list[str]:
-        """Bodies of up to ten messages."""
-        deliveries = await self.router.ask(prepared.receive(self.queue(name), 10))
-        assert isinstance(deliveries, Deliveries)
-        return [message.data.decode() for message in deliveries.messages]
-
-    def stored(self) -> set[int]:
-        """The queues that the shard holds messages of."""
-        return {number for number, counters in self.shard.counters().items() if counters.visible}
 
 
 @pytest_asyncio.fixture
 async def kept() -> AsyncIterator[Kept]:
-    clock = SettableClock()
-    catalog = await Catalog.open(
-        await SqliteCoordination.open(Path(":memory:")),
-        clock=clock,
-        entropy=CountingEntropy(),
-        secrets=some_secrets(),
-        shards=[0],
-        restore_window_ms=HOUR_MS,
-    )
-    parts = Kept(catalog, clock)
-    await parts.shard.start()
-    yield parts
-    await parts.shard.stop()
-    await catalog.close()
+    async with keeping() as parts:
+        yield parts
 
 
 async def test_messages_stay_within_the_window_and_go_with_it(kept: Kept) -> None:

@@ -140,6 +140,10 @@ class Request(msgspec.Struct, frozen=True):
 class Definitions(Protocol):
     """The present definitions of queues."""
 
+    @property
+    def highest_queue_id(self) -> int:
+        """The last id that was issued, as far as this host knows."""
+
     def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
         """The queue with this id, None if it was deleted."""
 

@@ -21,7 +21,7 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.model import Request
-from visibility.contract.operations import CloseQueue, ReceiveMessage
+from visibility.contract.operations import FIXED_TO_QUEUE, CloseQueue, ReceiveMessage
 from visibility.contract.outcomes import NoAnswer, Outcome
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import NO_MESSAGES, Answers, Damage, Decided, Notice, TurnFailed
@@ -62,6 +62,8 @@ _FOR_PULSES = 4
 """Pulses stop at this part of a Turn's bounds, so that requests continue beside them."""
 _PULSE_AGAIN_MS = 60_000
 """Time until the next pulse of a queue whose pulse failed."""
+_UNKNOWN_AGAIN_MS = 1_000
+"""Time until the next pulse of a queue whose definition has not reached this host yet."""
 
 
 def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[Ticket]) -> Decided:
@@ -217,7 +219,11 @@ class _Turn:
         while True:
             queue = state.queues.get(queue_id)
             definition = state.definitions.queue_of_id(queue_id)
-            if queue is None or definition is None:
+            if queue is None:
+                return ()
+            if definition is None:
+                if queue_id > state.definitions.highest_queue_id:
+                    state.plan_pulse(queue, self._stamp.now_ms + _UNKNOWN_AGAIN_MS)
                 return ()
             try:
                 events, again_ms = step(state, queue, definition, self._stamp)
@@ -293,6 +299,9 @@ class _Turn:
     def _decide_later(self, ticket: Ticket) -> None:
         """Decide a request that waited, with the present definitions of its queue and the dead
         letters'."""
+        if type(ticket.request.operation) in FIXED_TO_QUEUE:
+            self._decide(ticket)
+            return
         renewed = self._state.definitions.renewed(ticket.request)
         if renewed is None:
             self.answers.append((ticket, QueueDoesNotExist()))

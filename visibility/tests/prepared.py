@@ -62,6 +62,10 @@ class KnownQueues:
         del self.queues[queue.queue_id]
         return self.define(msgspec.structs.replace(queue, queue_id=successor_id))
 
+    @property
+    def highest_queue_id(self) -> int:
+        return max([*self.queues, *self.purged], default=0)
+
     def continued(self) -> list[tuple[int, int]]:
         return sorted(self.purged.items())
 
@@ -82,8 +86,12 @@ class KnownQueues:
         queue = self.queues.get(queue_id)
         if queue is None:
             return None
-        target = self.dead_letter_queue(queue)
-        return msgspec.structs.replace(request, queue=queue, dead_letter_queue=target)
+        target, to = self.dead_letter_queue(queue), request.destination
+        if to is not None:
+            to = self.queues.get(to.queue_id, to)
+        return msgspec.structs.replace(
+            request, queue=queue, dead_letter_queue=target, destination=to
+        )
 
 
 class Keys:

@@ -18,8 +18,12 @@ from visibility.contract.errors import (
     QueueDoesNotExist,
     ServiceUnavailable,
 )
+from visibility.contract.model import Request
+from visibility.contract.operations import MoveSelected
+from visibility.contract.outcomes import MovePlan
 from visibility.contract.results import SendMessageResult
 from visibility.tests import prepared
+from visibility.tests.prepared import CALLER
 
 NEWER = msgspec.structs.replace(QUEUE, version=2)
 
@@ -49,6 +53,25 @@ async def test_a_host_that_knows_an_older_version_decides_anew_with_the_later_on
         assert sent.refusal is SendMessageResult
         assert sent.ticket.request.queue == NEWER
         assert a.router.forwarded == 2
+
+
+@virtual
+async def test_a_move_is_decided_anew_with_the_later_destination() -> None:
+    source = prepared.queue_named("dead", 2)
+    async with running(the_cluster()) as (a, b):
+        a.view.define(source)
+        b.view.define(source)
+        b.view.define(NEWER)
+        a.view.news = lambda: a.view.define(NEWER)
+
+        moved = a.ask(
+            Request(
+                MoveSelected(sequences=[], dry_run=True), source, CALLER, "r", destination=QUEUE
+            )
+        )
+        await pass_time(0.1)
+
+        assert moved.refusal is MovePlan
 
 
 @virtual
@@ -133,3 +156,21 @@ async def test_a_client_hangs_up_while_the_leader_catches_up() -> None:
         await pass_time(0.1)
 
         assert (poll.bodies, b.shard.report().parked) == ([], 0)
+
+
+@virtual
+async def test_an_operation_on_a_purged_queue_never_reaches_the_queue_that_continues_it() -> None:
+    async with running(the_cluster()) as (a, b):
+        successor = b.view.purge(QUEUE)
+        a.view.purge(QUEUE)
+        b.ask(prepared.purge(QUEUE, successor))
+        b.ask(prepared.send(successor, "kept"))
+        await pass_time(0.1)
+
+        dropped = a.ask(prepared.drop(QUEUE))
+        await pass_time(0.2)
+
+        received = b.ask(prepared.receive(successor))
+        await pass_time(0.1)
+        assert dropped.refusal is ServiceUnavailable
+        assert received.bodies == ["kept"]

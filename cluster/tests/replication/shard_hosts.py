@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -12,6 +12,7 @@ from zlib import crc32
 
 from cluster.replication.hosting import replica_id_of
 from cluster.replication.messages import Message
+from cluster.replication.replica import Replica
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.report import Phase
 from cluster.shards.shard import Shard
@@ -150,6 +151,10 @@ class ShardHost:
         return self.process.store
 
     @property
+    def replica(self) -> Replica | None:
+        return self.process.store.replica if self.process and self.process.store else None
+
+    @property
     def leads(self) -> bool:
         return self.process is not None and self.process.shard.phase is Phase.LEADING
 
@@ -225,6 +230,8 @@ class ShardCluster:
         self._committed: dict[int, Position] = {}
         self.given_back: Callable[[Request], object] = _ignore
         """Called with each request that gives messages back."""
+        self.catch_up: Callable[[], Awaitable[None]] = _at_once
+        """What a host does to see the latest definitions."""
         self.ended: Callable[[ShardHost], object] = _ignore
         """Called when a process has ended."""
         self.names = [f"h{number}" for number in range(1, size + 1)]
@@ -317,6 +324,10 @@ class ShardCluster:
             return leader is not None and places == {leader.store.replica.log.last}
 
         await self.until(are_alike)
+
+
+async def _at_once() -> None:
+    """The definitions are the latest."""
 
 
 def _ignore(what: object) -> None:

@@ -219,6 +219,30 @@ async def test_a_host_that_stops_hands_over_at_once(cluster: ShardCluster) -> No
 
 
 @staged
+async def test_a_host_stops_although_requests_keep_coming(cluster: ShardCluster) -> None:
+    old = await cluster.leader()
+    shard = old.shard
+    refused: list[object] = []
+
+    def again(answer: object) -> None:
+        if isinstance(answer, NotDecided):
+            refused.append(answer)
+        else:
+            shard.submit(prepared.send(Q, "a"), again)
+
+    for _ in range(3):
+        shard.submit(prepared.send(Q, "a"), again)
+    await asyncio.sleep(0.1)
+
+    await asyncio.wait_for(old.stop(), 10)
+
+    assert len(refused) == 3
+    assert await cluster.leader() is not old
+    old.start()
+    await cluster.alike()
+
+
+@staged
 async def test_a_host_whose_clock_was_ahead_leads_with_the_right_time(
     cluster: ShardCluster,
 ) -> None:
@@ -329,3 +353,27 @@ async def test_rows_that_cannot_be_flushed_keep_the_log(cluster: ShardCluster) -
     await cluster.alike()
     answer = await cluster.answer(await cluster.leader(), prepared.counters(Q))
     assert answer == QueueCounters(50, 10, 0)
+
+
+@staged
+async def test_a_new_leader_waits_for_the_definitions_of_the_one_before(
+    cluster: ShardCluster,
+) -> None:
+    old = await cluster.leader()
+    await sent(cluster, old, "purged")
+
+    async def catch_up() -> None:
+        assert cluster.coordination.state().holder is not None
+        await asyncio.sleep(1)
+        cluster.queues.purge(Q)
+
+    cluster.catch_up = catch_up
+    old.crash(is_power_loss=True)
+    new = await cluster.leader()
+
+    successor = cluster.queues.queues[Q.queue_id + 1_000]
+    assert new.shard._state.queue(successor.queue_id).continues == Q.queue_id
+    await cluster.answer(new, prepared.send(successor, "new"))
+    answer = await cluster.answer(new, prepared.receive(successor, 10))
+    assert isinstance(answer, Deliveries)
+    assert bodies(answer) == ["new"]

@@ -82,6 +82,37 @@ async def test_a_reluctant_replica_leads_only_if_no_other_does(stage: Stage) -> 
 
 
 @staged
+async def test_a_leader_that_alone_lost_coordination_is_replaced(stage: Stage) -> None:
+    leader = await stage.leader()
+    await stage.sent(leader, 3)
+
+    stage.coordination.unreachable.add(leader.name)
+    successor = await stage.leader(but=leader)
+
+    await stage.until(lambda: not leader.serves)
+    held = stage.coordination.state().holder
+    assert held is not None
+    assert held.name == successor.name
+    assert await stage.sent(successor, 3)
+    stage.heal()
+    await stage.settled()
+
+
+@staged
+async def test_a_leader_stays_while_coordination_is_away_from_all(stage: Stage) -> None:
+    leader = await stage.leader()
+    assert leader.replica is not None
+    term = leader.replica.journal.promise.term
+
+    stage.coordination.be_away(30)
+    await asyncio.sleep(25)
+
+    assert leader.serves
+    assert leader.replica.journal.promise.term == term
+    await stage.settled()
+
+
+@staged
 async def test_the_voter_of_a_removed_host_is_dropped(stage: Stage) -> None:
     leader = await stage.leader()
     await stage.sent(leader)

@@ -1,0 +1,104 @@
+"""Deleted and purged queues in an engine and a catalog without a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from cluster.catalog.catalog import Catalog
+from cluster.catalog.sqlite_coordination import SqliteCoordination
+from cluster.shards.queue_watch import QueueWatch
+from cluster.shards.router import Router
+from cluster.shards.shard import Shard
+from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
+from sqs_api.admin.deletions import Deletions
+from sqs_api.gateway.queue_actions import QueueActions
+from storage.engines.memory import MemoryStore
+from storage.tests.on_disk import opener
+from visibility.contract import operations as op
+from visibility.contract.model import QueueDefinition
+from visibility.contract.outcomes import Deliveries
+from visibility.tests import prepared
+from visibility.tests.prepared import ACCOUNT, CALLER, REGION
+
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+
+
+class Kept:
+    """One shard over memory, and a catalog that keeps deleted queues for an hour."""
+
+    def __init__(self, catalog: Catalog, clock: SettableClock) -> None:
+        self.catalog = catalog
+        self.clock = clock
+        self.store = MemoryStore()
+        self.shard = Shard(
+            0,
+            open_store=opener(self.store),
+            clock=clock,
+            entropy=CountingEntropy(),
+            definitions=catalog,
+        )
+        self.router = Router([self.shard])
+        watch = QueueWatch(catalog, self.router)
+        self.deletions = Deletions(catalog, self.router, watch)
+        self.actions = QueueActions(catalog, self.router, self.deletions, watch)
+
+    async def make(self, name: str = "q") -> QueueDefinition:
+        """A queue with one message."""
+        queue = await self.catalog.create_queue((ACCOUNT, REGION, name), {}, {})
+        await self.router.ask(prepared.send(queue, "x"))
+        return queue
+
+    async def delete(self, name: str = "q") -> None:
+        await self.actions.answer(op.DeleteQueue(queue_url=name), CALLER, "http://h", "r")
+
+    async def purge(self, name: str = "q") -> None:
+        await self.actions.answer(op.PurgeQueue(queue_url=name), CALLER, "http://h", "r")
+
+    async def look(self, *, disk_is_short: bool = False) -> None:
+        await self.deletions.look(self.clock.at_ms, disk_is_short=disk_is_short)
+        await self.deletions.settle()
+
+    def follower(self) -> Shard:
+        """The shard on a host that does not lead it."""
+        return Shard(
+            0,
+            open_store=opener(MemoryStore()),
+            clock=self.clock,
+            entropy=CountingEntropy(),
+            definitions=self.catalog,
+        )
+
+    def queue(self, name: str = "q") -> QueueDefinition:
+        return self.catalog.queue(ACCOUNT, REGION, name)
+
+    async def received(self, name: str = "q") -> list[str]:
+        """Bodies of up to ten messages."""
+        deliveries = await self.router.ask(prepared.receive(self.queue(name), 10))
+        assert isinstance(deliveries, Deliveries)
+        return [message.data.decode() for message in deliveries.messages]
+
+    def stored(self) -> set[int]:
+        """The queues that the shard holds messages of."""
+        return {number for number, counters in self.shard.counters().items() if counters.visible}
+
+
+@asynccontextmanager
+async def keeping() -> AsyncIterator[Kept]:
+    """A shard and a catalog that run."""
+    clock = SettableClock()
+    catalog = await Catalog.open(
+        await SqliteCoordination.open(Path(":memory:")),
+        clock=clock,
+        entropy=CountingEntropy(),
+        secrets=some_secrets(),
+        shards=[0],
+        restore_window_ms=HOUR_MS,
+    )
+    parts = Kept(catalog, clock)
+    await parts.shard.start()
+    yield parts
+    await parts.shard.stop()
+    await catalog.close()

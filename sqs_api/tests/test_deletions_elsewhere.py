@@ -1,0 +1,61 @@
+"""Deleted and purged queues on a host that does not lead their shard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from cluster.shards.queue_watch import QueueWatch
+from cluster.shards.router import Router
+from cluster.shards.shard import Shard
+from sqs_api.admin.deletions import Deletions
+from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
+from visibility.contract import operations as op
+from visibility.contract.model import Request
+from visibility.state.waiters import OnAnswer, Ticket
+
+
+class RouterElsewhere(Router):
+    """Of a host that does not lead; notes what it would send to another host."""
+
+    def __init__(self, shards: list[Shard]) -> None:
+        super().__init__(shards)
+        self.asked: list[Request] = []
+
+    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
+        self.asked.append(request)
+        return super().submit(request, on_answer)
+
+
+@pytest_asyncio.fixture
+async def kept() -> AsyncIterator[Kept]:
+    async with keeping() as parts:
+        yield parts
+
+
+async def test_messages_are_restored_by_the_host_that_leads_at_once(kept: Kept) -> None:
+    first = await kept.make()
+    await kept.purge()
+    elsewhere = RouterElsewhere([kept.follower()])
+    watch = QueueWatch(kept.catalog, elsewhere)
+
+    restored = await Deletions(kept.catalog, elsewhere, watch).restore(first.queue_id)
+    await kept.deletions.settle()
+
+    assert restored == kept.queue()
+    assert not any(type(each.operation) is op.RestoreMessages for each in elsewhere.asked)
+    assert await kept.received() == ["x"]
+
+
+async def test_only_the_host_that_leads_ends_windows(kept: Kept) -> None:
+    for name in ("a", "b"):
+        await kept.make(name)
+        await kept.delete(name)
+        kept.clock.at_ms += MINUTE_MS
+    elsewhere = Router([kept.follower()])
+    other = Deletions(kept.catalog, elsewhere, QueueWatch(kept.catalog, elsewhere))
+
+    await other.look(kept.clock.at_ms + HOUR_MS, disk_is_short=True)
+
+    assert len(kept.deletions.all()) == 2
