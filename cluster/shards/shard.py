@@ -34,7 +34,7 @@ from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Definitions, Request
 from visibility.rules.kept_queues import unfinished_purges
-from visibility.rules.turn import NO_MESSAGES, Answers, Decided, TurnFailed, begin, run
+from visibility.rules.turn import NO_MESSAGES, Answers, DamageMet, Decided, TurnFailed, begin, run
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 from visibility.state.waiters import OnAnswer, Ticket
@@ -150,6 +150,7 @@ class Shard(Observed):
         else:
             self._clock.take_over(last_stamp_ms)
         state.memory = StoredAnswers(rows, self._entropy.bits128()) if self._remembers else None
+        state.quarantines = self._shared is None
         state.waits.is_open = not self._reopening.is_stopping
         self._store, self._rows, self._state = store, rows, state
         rows.bytes_max = store.turn_bytes_max
@@ -269,6 +270,19 @@ class Shard(Observed):
         self._state = ShardState(None, self._definitions, self._sealing)
         self._log.info("shard_follows")
 
+    def _damage_met(self, error: DamageMet, new: list[Ticket]) -> None:
+        """Leave the lead to a host with sound rows: nothing of the Turn was appended.
+
+        The requests that came before it may have changed something in earlier Turns.
+        """
+        assert self._shared is not None
+        self._refuse(new, NotDecided())
+        are_new = {id(ticket) for ticket in new}
+        self._refuse([ticket for ticket in error.tickets if id(ticket) not in are_new])
+        self._shared.replace_rows(str(error.__cause__))
+        if self.ready:
+            self.on_deposed()
+
     def on_failed(self, error: StoreFailed) -> None:
         """See `Leader`."""
         if self._store is not None:
@@ -320,6 +334,9 @@ class Shard(Observed):
         begun_s = self._clock.monotonic_s()
         try:
             decided = run(self._state, stamp, deferred, tickets)
+        except DamageMet as error:
+            self._damage_met(error, tickets)
+            return
         except TurnFailed as error:
             self._log.exception("turn_failed")
             self._refuse(error.tickets)

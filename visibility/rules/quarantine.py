@@ -32,7 +32,7 @@ def quarantine(
     state: ShardState, error: DamagedRecord | MessagesMissing, now_ms: int
 ) -> tuple[Event, ...]:
     """The events that let a decision avoid the damage. Raises the error if there are none."""
-    place = _place_of(state, error)
+    place = _place_of(state, error) if state.quarantines else None
     if place is None:
         raise error
     queue = state.queue(place.queue_id)
@@ -51,6 +51,11 @@ def quarantine(
         raise error
     groups = {lease.group for lease in leases} if queue.fifo else set()
     return _blocking(state, queue, records, leases, groups, now_ms)
+
+
+def is_for_others(state: ShardState, error: Exception) -> bool:
+    """True for damage that the rows of another host heal: no event is made of it."""
+    return not state.quarantines and isinstance(error, DamagedRecord | MessagesMissing)
 
 
 def _place_of(state: ShardState, error: DamagedRecord | MessagesMissing) -> DamagedPlace | None:

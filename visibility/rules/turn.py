@@ -20,7 +20,7 @@ from visibility.contract.operations import CloseQueue, ReceiveMessage
 from visibility.contract.outcomes import Answer, Deliveries, NoAnswer, Outcome
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.pulse import STEPS, Step
-from visibility.rules.quarantine import quarantine
+from visibility.rules.quarantine import is_for_others, quarantine
 from visibility.rules.receive import wait_ms
 from visibility.rules.retries import TurnAnswers
 from visibility.state.advance import advance, park
@@ -70,6 +70,10 @@ class TurnFailed(Exception):
         self.tickets = tickets
 
 
+class DamageMet(TurnFailed):
+    """A row is damaged here, and other hosts have good copies: see `ShardState.quarantines`."""
+
+
 class Notice(NamedTuple):
     """A line for the log; `error` is set if a rule has a bug."""
 
@@ -98,7 +102,7 @@ class Decided(NamedTuple):
 def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[Ticket]) -> Decided:
     """Let time pass up to the stamp, then decide deferred and new requests, in order.
 
-    Raises TurnFailed.
+    Raises TurnFailed; DamageMet is one.
     """
     turn = _Turn(state, stamp)
     try:
@@ -106,7 +110,8 @@ def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[
         return turn.end()
     except Exception as error:
         answered = [ticket for ticket, _ in turn.answers]
-        raise TurnFailed([*answered, *turn.deferred, *deferred, *requests]) from error
+        failed = DamageMet if is_for_others(state, error) else TurnFailed
+        raise failed([*answered, *turn.deferred, *deferred, *requests]) from error
 
 
 def begin(state: ShardState, stamp: Stamp, events: Sequence[Event]) -> Decided:
@@ -222,6 +227,8 @@ class _Turn:
         try:
             events = self._events_of(queue_id, step)
         except Exception as error:
+            if is_for_others(self._state, error):
+                raise
             self.notices.append(Notice("pulse_failed", {"queue_id": queue_id}, error))
             queue = self._state.queue(queue_id)
             self._state.plan_pulse(queue, self._stamp.now_ms + _PULSE_AGAIN_MS)
@@ -279,9 +286,7 @@ class _Turn:
             self.answers.append((ticket, refusal))
             return
         except Exception as error:  # deciding changes nothing, so only this request is lost
-            fields: dict[str, object] = {"request_id": request.request_id}
-            self.notices.append(Notice("decision_failed", fields, error))
-            self.answers.append((ticket, InternalError()))
+            self._decision_failed(ticket, error)
             return
         if events:
             if self.remembered is None:
@@ -298,6 +303,14 @@ class _Turn:
             self.deferred.append(ticket)
         else:
             self.answers.append((ticket, answer))
+
+    def _decision_failed(self, ticket: Ticket, error: Exception) -> None:
+        """Answer a request that met a bug. Raises the error if it is damage for others to heal."""
+        if is_for_others(self._state, error):
+            raise error
+        fields: dict[str, object] = {"request_id": ticket.request.request_id}
+        self.notices.append(Notice("decision_failed", fields, error))
+        self.answers.append((ticket, InternalError()))
 
     def _decision_on_retry(self, ticket: Ticket) -> Decide:
         """How to decide a request that may have been decided before. Raises ServiceUnavailable."""
@@ -348,7 +361,7 @@ class _Turn:
 
     def _quarantine(self, error: DamagedRecord | MessagesMissing) -> None:
         """Quarantine the damage, so that a decision can be repeated. Raises the error if that does
-        not help."""
+        not help, or is not for this shard to do."""
         state = self._state
         events = quarantine(state, error, self._stamp.now_ms)
         for event in events:

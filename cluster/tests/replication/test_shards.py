@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import wraps
+from functools import partial, wraps
 from random import Random
 from typing import Any
 
@@ -14,7 +14,7 @@ from cluster.shards.report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.virtual_time import VirtualLoop
 from storage.copies.replaced_rows import Replaced
-from storage.rows.keys import queue_key
+from storage.rows.keys import message_key, queue_key
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt
 from visibility.contract.outcomes import Deliveries
@@ -329,3 +329,55 @@ async def test_rows_that_cannot_be_flushed_keep_the_log(cluster: ShardCluster) -
     await cluster.alike()
     answer = await cluster.answer(await cluster.leader(), prepared.counters(Q))
     assert answer == QueueCounters(50, 10, 0)
+
+
+def fetching(cluster: ShardCluster) -> list[str]:
+    """Lets each host fetch rows, without an end; returns the names of those that do."""
+    found: list[str] = []
+
+    async def fetch(name: str) -> Replaced:
+        found.append(name)
+        never: asyncio.Future[Replaced] = asyncio.get_running_loop().create_future()
+        return await never
+
+    async def leave() -> None:
+        """Nobody uses the rows."""
+
+    for host in cluster.hosts.values():
+        ways = Ways(partial(fetch, host.name), lambda replaced: None, leave)
+        host.store.replacement.ways = ways
+    return found
+
+
+@staged
+async def test_a_damaged_row_of_the_leader_costs_no_other_host_its_own(
+    cluster: ShardCluster,
+) -> None:
+    """Rule 20: damage makes no Entry."""
+    leader = await cluster.leader()
+    await sent(cluster, leader, "a", "b", "c")
+    await cluster.alike()
+    restart(cluster)  # the messages are in no memory
+    leader = await cluster.leader()
+    await cluster.alike()
+    found = fetching(cluster)
+    leader.rows[message_key(1, 2)] = b"\x01rubbish"
+    under_way = cluster.ask(leader, prepared.send(Q, "d"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    first = cluster.ask(leader, prepared.receive(Q, 10))
+    behind = cluster.ask(leader, prepared.send(Q, "e"))
+    await cluster.until(lambda: bool(first.answers and behind.answers and under_way.answers))
+
+    assert [type(answer) for answer in first.answers] == [NotDecided]
+    assert [type(answer) for answer in behind.answers] == [NotDecided]
+    assert [type(answer) for answer in under_way.answers] == [ServiceUnavailable]
+    assert found == [leader.name]
+    assert leader.shard.phase is Phase.FOLLOWING
+    assert leader.shard.report().failures == 0
+    new = await cluster.leader(but=leader)
+    assert bodies(await received(cluster, new))[:3] == ["a", "b", "c"]
+    for host in cluster.hosts.values():
+        if host is not leader:
+            assert host.rows[message_key(1, 2)] != b"\x01rubbish"
