@@ -29,7 +29,7 @@ class StoreSource:
 
     def __init__(self, store: ReplicatedStore) -> None:
         self.folder: Path = store.folder
-        self.log_id = store.replica.log.log_id
+        self.log_id = store.replica.journal.log_id
         self.holds: LogHolds = store.holds
         self._store = store
 
@@ -99,7 +99,7 @@ class CheckpointTraffic:
         """Get rows that the log of a peer reaches back to."""
         pace = Pace(_CHECK_BYTES_S, self._monotonic_s)
         fetch = CheckpointFetch(
-            Wanted(number, store.folder, store.replica.log.log_id, store.log_start),
+            Wanted(number, store.folder, store.replica.journal.log_id, store.log_start),
             hosts=StoreHosts(store),
             ask=self._ask,
             check_rows=partial(_checked, pace),
