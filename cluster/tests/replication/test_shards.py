@@ -315,6 +315,26 @@ async def test_a_follower_that_flushed_brings_up_a_host_that_was_away(
 
 
 @staged
+async def test_a_failover_does_not_cut_off_a_host_that_lags(cluster: ShardCluster) -> None:
+    """The followers keep as much of the log as the leader."""
+    cluster.timing = cluster.timing._replace(retained_bytes=256 << 10)
+    restart(cluster, flush_rows=20, segment_bytes=16 << 10)
+    old = await cluster.leader()
+    await sent(cluster, old, "a")
+    new, away = (host for host in cluster.hosts.values() if host is not old)
+    away.crash(is_power_loss=True)
+    await sent(cluster, old, *[str(number).ljust(600) for number in range(200)])
+    await cluster.until(lambda: new.store.flushed.index > 190)
+
+    old.crash(is_power_loss=True)
+    away.start()
+
+    await sent(cluster, await cluster.leader(but=old), "b")
+    await cluster.until(lambda: away.store.applied == new.store.applied)
+    assert away.rows == new.rows
+
+
+@staged
 async def test_rows_that_cannot_be_flushed_keep_the_log(cluster: ShardCluster) -> None:
     for host in cluster.hosts.values():
         host.files.failing_flushes = 2
