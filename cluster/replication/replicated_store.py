@@ -230,6 +230,8 @@ class ReplicatedStore(FlushedRows):
                 if self.applied.index != index:
                     return True  # the shard has failed
                 continue
+            if not self._has_flushed_enough():
+                return True  # the next tick goes on, or the end of the flush
             if left <= 0:
                 return False
             rows = self._apply_from_log(index)

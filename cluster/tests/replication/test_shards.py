@@ -335,6 +335,29 @@ async def test_a_failover_does_not_cut_off_a_host_that_lags(cluster: ShardCluste
 
 
 @staged
+async def test_a_follower_waits_for_its_flush(cluster: ShardCluster) -> None:
+    restart(cluster, flush_rows=20)
+    leader = await cluster.leader()
+    away = next(host for host in cluster.hosts.values() if host is not leader)
+    away.crash(is_power_loss=True)
+    await sent(cluster, leader, *[f"m{number}" for number in range(200)])
+    cluster.thread_s_max = 0.5
+    away.start()
+    peak = 0
+
+    def has_caught_up() -> bool:
+        nonlocal peak
+        store = None if away.process is None else away.process.store
+        if store is None:
+            return False
+        peak = max(peak, store.unflushed_rows)
+        return store.applied == leader.store.applied
+
+    await cluster.until(has_caught_up)
+    assert 0 < peak < 2 * 20
+
+
+@staged
 async def test_rows_that_cannot_be_flushed_keep_the_log(cluster: ShardCluster) -> None:
     for host in cluster.hosts.values():
         host.files.failing_flushes = 2
