@@ -1,4 +1,7 @@
-"""CheckpointTraffic: the checkpoints that the replicas of a host give to others, and get."""
+"""CheckpointTraffic: the checkpoints that the replicas of a host give to others, and get.
+
+It scrubs their rows as well: damage is healed by a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
 from cluster.peers.checkpoints import Checkpoints
@@ -14,14 +18,18 @@ from cluster.peers.transport import Transport
 from cluster.replication.holds import LogHolds
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.clock import Entropy
-from storage.checks.scrub import Pace
+from storage.checks.scrub import Pace, Scrub, ScrubDamage, ScrubTimes
 from storage.copies.checkpoint import check_rows_of, make_checkpoint
 from storage.copies.checkpoint_files import SystemFiles
 from storage.copies.replaced_rows import Replaced
-from storage.log import Position
+from storage.engines.file_rows import FileRows
+from storage.log import Position, ReplicaLog
 
 _CHECK_BYTES_S = 64 << 20
 """Rows of a fetched checkpoint are read at this rate, so that requests continue beside it."""
+_SCRUB_BYTES_S = 8 << 20
+"""The scrubs of all stores of a host share this rate."""
+_T = TypeVar("_T")
 
 
 class StoreSource:
@@ -29,7 +37,7 @@ class StoreSource:
 
     def __init__(self, store: ReplicatedStore) -> None:
         self.folder: Path = store.folder
-        self.log_id = store.replica.log.log_id
+        self.log_id = store.replica.journal.log_id
         self.holds: LogHolds = store.holds
         self._store = store
 
@@ -73,11 +81,15 @@ class CheckpointTraffic:
         monotonic_s: Callable[[], float],
         entropy: Entropy,
         settings: CheckpointSettings | None = None,
+        scrub_times: ScrubTimes | None = None,
     ) -> None:
         self.files = SystemFiles()
         self._settings = settings or CheckpointSettings()
         self._monotonic_s = monotonic_s
         self._entropy = entropy
+        self._scrub_times = scrub_times
+        self._scrub_pace = Pace(_SCRUB_BYTES_S, monotonic_s)
+        self._scrubs: dict[int, asyncio.Task[None]] = {}
         self._ask = ask_over(transport)
         self._given = Checkpoints(
             transport,
@@ -88,18 +100,31 @@ class CheckpointTraffic:
         )
 
     def join(self, number: int, store: ReplicatedStore) -> None:
-        """Give checkpoints of a store from now on."""
+        """Give checkpoints of a store from now on, and scrub it."""
         self._given.join(number, StoreSource(store))
+        scrub = Scrub(
+            open_rows=partial(FileRows, store.folder),
+            log=partial(_open_log, store),
+            on_damage=partial(_damaged, store),
+            pace=self._scrub_pace,
+            in_thread=_to_its_end,
+            times=self._scrub_times,
+        )
+        self._scrubs[number] = asyncio.create_task(scrub.run())
 
     async def leave(self, number: int) -> None:
         """Give none any more; returns when nothing uses the store's files."""
+        scrub = self._scrubs.pop(number, None)
+        if scrub is not None:
+            scrub.cancel()
+            await asyncio.wait([scrub])
         await self._given.leave(number)
 
     async def fetch(self, number: int, store: ReplicatedStore) -> Replaced:
         """Get rows that the log of a peer reaches back to."""
         pace = Pace(_CHECK_BYTES_S, self._monotonic_s)
         fetch = CheckpointFetch(
-            Wanted(number, store.folder, store.replica.log.log_id, store.log_start),
+            Wanted(number, store.folder, store.replica.journal.log_id, store.log_start),
             hosts=StoreHosts(store),
             ask=self._ask,
             check_rows=partial(_checked, pace),
@@ -114,3 +139,22 @@ class CheckpointTraffic:
 
 async def _checked(pace: Pace, folder: Path) -> Position:
     return await check_rows_of(folder, pace, asyncio.to_thread)
+
+
+def _open_log(store: ReplicatedStore) -> ReplicaLog | None:
+    journal = store.replica.journal
+    return journal.log if journal.is_open else None
+
+
+def _damaged(store: ReplicatedStore, damage: ScrubDamage) -> None:
+    store.replace_rows(f"{damage.place}: {damage.reason}")
+
+
+async def _to_its_end(work: Callable[[], _T], /) -> _T:
+    """The work in a thread; a task that is cancelled waits for it, and then closes its files."""
+    working = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        raise

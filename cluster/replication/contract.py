@@ -50,7 +50,7 @@ class Timing(NamedTuple):
     batch_bytes: int = 1 << 20
     """Entries sent in one message, unless a single one is larger."""
     retained_bytes: int = 256 << 20
-    """Of its log a leader keeps that much for voters that lag behind."""
+    """Of its log a leader keeps up to that much for voters that lag behind, a follower always."""
     clock_s: float = 10.0
     """A leader's clock is no further from the median of the voters' clocks."""
 

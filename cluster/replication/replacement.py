@@ -39,10 +39,18 @@ class Replacement:
         """Fetch rows, unless that is under way."""
         if self.ways is not None and self._task is None:
             self._task = asyncio.create_task(self._fetch(self.ways))
+            self._task.add_done_callback(self._ended)
 
     async def _fetch(self, ways: Ways) -> None:
         self._fetched = await ways.fetch()
         self._on_fetched()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """After a failure the next `begin` tries again."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._task = None
+            self._log.error("rows_not_fetched", error=repr(error))
 
     def cancel(self) -> None:
         """Fetch nothing any more: the store ends."""

@@ -36,9 +36,6 @@ from cluster.replication.succession import Succession
 from cluster.replication.voters import VoterSet
 from storage.log import LogFailed, LogFull, NotNext, Position, ReplicaLog
 
-_FOLLOWERS_PART = 4
-"""A follower keeps this part of the log that a leader keeps for voters that lag behind."""
-
 
 class Replica:
     """See above. Belongs to the event loop's thread; `tick` is due ten times a second."""
@@ -165,13 +162,13 @@ class Replica:
         """The rows hold everything up to `index` durably.
 
         The log keeps what a lagging voter needs, up to a size; a follower may lead next, and does
-        not know what others need.
+        not know what others need: it keeps that size.
         """
         leading, retained = self._leading, self.timing.retained_bytes
         if leading is not None:
             index = leading.needed_by_peers(index, retained)
         else:
-            index = min(index, self.log.index_before(retained // _FOLLOWERS_PART))
+            index = min(index, self.log.index_before(retained))
         self.log.release(index)
 
     def install(self, installed: Callable[[], None] | None = None) -> None:

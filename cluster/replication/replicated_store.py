@@ -132,6 +132,12 @@ class ReplicatedStore(FlushedRows):
             self._logger.error("leadership_given_up", reason=reason)
         self.replica.step_down(rest_s=self.replica.timing.rest_s)
 
+    def replace_rows(self, reason: str) -> None:
+        """See `SharedStore.replace_rows`."""
+        self._logger.error("rows_damaged", reason=reason)
+        self.replacement.begin()
+        self.give_up(reason)
+
     # -- what a shard does -------------------------------------------------------------------------
 
     @property
@@ -224,6 +230,8 @@ class ReplicatedStore(FlushedRows):
                 if self.applied.index != index:
                     return True  # the shard has failed
                 continue
+            if not self._has_flushed_enough():
+                return True  # the next tick goes on, or the end of the flush
             if left <= 0:
                 return False
             rows = self._apply_from_log(index)

@@ -35,7 +35,7 @@ from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Definitions, Request
 from visibility.contract.operations import ReturnMessages
-from visibility.rules.decided import NO_MESSAGES, Answers, Decided, TurnFailed
+from visibility.rules.decided import NO_MESSAGES, Answers, DamageMet, Decided, TurnFailed
 from visibility.rules.kept_queues import unfinished_purges
 from visibility.rules.turn import begin, run
 from visibility.state.stamp import Stamp
@@ -110,8 +110,7 @@ class Shard(Observed):
         self._under_way: deque[UnderWay] = deque()
         self._is_damaged = False
         """True if the next Turn waits for a reopening, which rebuilds a queue."""
-        self._refuses_new = False
-        """True while a replicated shard stops: other hosts have requests as long as it leads."""
+        self._refuses_new = False  # while a replicated shard stops: others ask as long as it leads
         self._wanted = False
         """True while a Turn is planned: soon, or once an Entry under way is committed."""
         self._unconfirmed = Unconfirmed(self._under_way, self._answer_all)
@@ -126,8 +125,8 @@ class Shard(Observed):
     async def start(self, highest_queue_id: int | None = None) -> None:
         """Open the store, load memory, finish purges that a crash interrupted.
 
-        Over a replicated store the rest follows when this host is to lead. `highest_queue_id` is
-        the last one that the catalog issued. Raises StoreFailed, DamagedRecord, CatalogOlder.
+        Over a replicated store the rest follows when this host is to lead. `highest_queue_id`: the
+        last that the catalog issued. Raises StoreFailed, DamagedRecord, CatalogOlder.
         """
         store = await self._open_store()
         self._shared = store.shared
@@ -161,6 +160,7 @@ class Shard(Observed):
         else:
             self._clock.take_over(last_stamp_ms)
         state.memory = StoredAnswers(rows, self._entropy.bits128()) if self._remembers else None
+        state.quarantines = self._shared is None
         state.waits.is_open = not self._reopening.is_stopping
         self._store, self._rows, self._state = store, rows, state
         rows.bytes_max = store.turn_bytes_max
@@ -283,6 +283,19 @@ class Shard(Observed):
         self._state = ShardState(None, self._definitions, self._sealing)
         self._log.info("shard_follows")
 
+    def _damage_met(self, error: DamageMet, new: list[Ticket]) -> None:
+        """Leave the lead to a host with sound rows: nothing of the Turn was appended.
+
+        The requests that came before it may have changed something in earlier Turns.
+        """
+        assert self._shared is not None
+        self._refuse(new, NotDecided())
+        are_new = {id(ticket) for ticket in new}
+        self._refuse([ticket for ticket in error.tickets if id(ticket) not in are_new])
+        self._shared.replace_rows(str(error.__cause__))
+        if self.ready:
+            self.on_deposed()
+
     def on_failed(self, error: StoreFailed) -> None:
         """See `Leader`."""
         if self._store is not None:
@@ -339,6 +352,9 @@ class Shard(Observed):
         begun_s = self._clock.monotonic_s()
         try:
             decided = run(self._state, stamp, deferred, tickets)
+        except DamageMet as error:
+            self._damage_met(error, tickets)
+            return
         except TurnFailed as error:
             self._log.exception("turn_failed")
             self._refuse(error.tickets)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from cluster.tests.remembering import STANDARD, a_world, answer_to, named, remembered, rows
 from cluster.tests.virtual_time import LoopClock, SeededEntropy, virtual
 from cluster.tests.world import FragileStore, World, pass_time
 from storage.checks.damage import Finding, check_rows
-from storage.rows.keys import MESSAGE
+from storage.rows.keys import ANSWERS, MESSAGE
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt
 from visibility.contract.results import SendMessageResult
@@ -68,6 +70,42 @@ async def test_leaders_that_write_at_the_same_instant_keep_each_others_answers()
         answers.append(await answer_to(world, request))
 
     assert [await answer_to(world, request, age_ms=1) for request in requests] == answers
+
+
+class CountedStore(FragileStore):
+    """Counts the rows of remembered answers that are scanned."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_sync=True)
+        self.scanned = 0
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in super().scan(begin, end):
+            self.scanned += key[8:9] == ANSWERS
+            yield key, value
+
+
+@virtual
+async def test_a_leadership_scans_each_row_once_however_many_requests_are_tried_again() -> None:
+    store = CountedStore()
+    world = await a_world(store=store)
+    requests, answers = [named(prepared.send(STANDARD, "m")) for _ in range(100)], []
+    for request in requests:
+        answers.append(await answer_to(world, request))
+        await pass_time(0.01)
+    await world.shard.stop()
+    world = await a_world(store=store)
+
+    assert [await answer_to(world, each, age_ms=2_000) for each in requests] == answers
+    assert store.scanned < 2 * len(requests)
+
+    await pass_time(60.0)
+    assert [await answer_to(world, each, age_ms=70_000) for each in requests[:3]] == answers[:3]
+    new = named(prepared.send(STANDARD, "m"))
+    first = await answer_to(world, new)
+    await pass_time(50.0)
+    assert await answer_to(world, new, age_ms=1) != first, "it is too old for that age"
+    assert await answer_to(world, requests[5], age_ms=120_000) == answers[5]
 
 
 # -- bounds ----------------------------------------------------------------------------------------

@@ -102,3 +102,6 @@ class SharedStore(Store, Protocol):
 
     def give_up(self, reason: str) -> None:
         """Lead no longer; another host does."""
+
+    def replace_rows(self, reason: str) -> None:
+        """Rows are damaged: lead no longer, and have another host's rows take their place."""

@@ -1,11 +1,13 @@
 """StoredAnswers: the rows of answers that retries may ask for. See `AnswerMemory`.
 
 One row an Entry, dropped by a range delete after ten minutes. Being rows, they are there after a
-failover, a restart and a checkpoint.
+failover, a restart and a checkpoint. The first retry of a leadership indexes the rows in memory,
+later ones index what came since: without retries this costs nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 
 import msgspec
@@ -17,6 +19,11 @@ from visibility.state.events import THE_SHARD
 from visibility.state.short_answers import ANSWERS_KEPT_MS, ShortAnswer
 
 _FORGET_EVERY_MS = 60_000
+_INDEXED_MORE_MS = 10_000
+"""The index reaches back so much further than the youngest retry needs."""
+_NUMBER_BYTES = 8
+"""Of a key, behind the instant."""
+_END = table_range(THE_SHARD, ANSWERS)[1]
 _decode_answers = msgspec.msgpack.Decoder(list[ShortAnswer]).decode
 
 
@@ -38,6 +45,9 @@ class StoredAnswers:
         self._numbers = count(chance >> 66)
         self._forgotten_ms = 0
         """Rows before this instant were deleted by this leader."""
+        self._latest: dict[str, bytes] = {}
+        """The key of the latest row with each request, for the rows from `_begin` to `_end`."""
+        self._begin = self._end = b""
 
     def record(self, now_ms: int, request_ids: list[str], answers: list[ShortAnswer]) -> None:
         """See `AnswerMemory.record`."""
@@ -52,11 +62,42 @@ class StoredAnswers:
 
     def find(self, request_ids: set[str], from_ms: int) -> dict[str, ShortAnswer]:
         """See `AnswerMemory.find`."""
-        found: dict[str, ShortAnswer] = {}
-        begin = pair_key(THE_SHARD, ANSWERS, max(0, from_ms), 0)
-        for key, value in self._rows.store.scan(begin, table_range(THE_SHARD, ANSWERS)[1]):
-            row = decode_row(_Named, key, value)
-            if not request_ids.isdisjoint(row.request_ids):
-                answers = zip(row.request_ids, _decode_answers(row.answers), strict=True)
-                found |= {name: answer for name, answer in answers if name in request_ids}
+        self._index(from_ms)
+        begin, found = _key(from_ms), dict[str, ShortAnswer]()
+        if begin < self._begin:
+            for key, row in self._scanned(begin, self._begin):
+                found |= _answers(key, row, request_ids)
+        indexed = {self._latest[each] for each in request_ids if each in self._latest}
+        keys = sorted(key for key in indexed if key >= begin)
+        for key, value in zip(keys, self._rows.store.get_many(keys), strict=True):
+            if value is not None:
+                found |= _answers(key, decode_row(_Named, key, value), request_ids)
         return found
+
+    def _index(self, from_ms: int) -> None:
+        """Index what came since the last call, and forget what most retries ask for no more."""
+        forgotten = _key(from_ms - _INDEXED_MORE_MS)
+        if forgotten > self._begin:
+            self._begin = forgotten
+            while self._latest and self._latest[first := next(iter(self._latest))] < forgotten:
+                del self._latest[first]
+        for key, row in self._scanned(max(self._begin, self._end), _END):
+            self._end = key[:-_NUMBER_BYTES]  # others may write at this instant
+            for request_id in row.request_ids:
+                self._latest.pop(request_id, None)
+                self._latest[request_id] = key
+
+    def _scanned(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, _Named]]:
+        for key, value in self._rows.store.scan(begin, end):
+            yield key, decode_row(_Named, key, value)
+
+
+def _key(from_ms: int) -> bytes:
+    return pair_key(THE_SHARD, ANSWERS, max(0, from_ms), 0)
+
+
+def _answers(key: bytes, row: _Named, request_ids: set[str]) -> dict[str, ShortAnswer]:
+    if request_ids.isdisjoint(row.request_ids):
+        return {}
+    answers = zip(row.request_ids, _decode_answers(row.answers), strict=True)
+    return {name: answer for name, answer in answers if name in request_ids}

@@ -21,6 +21,10 @@ class TurnFailed(Exception):
         self.tickets = tickets
 
 
+class DamageMet(TurnFailed):
+    """A row is damaged here, and other hosts have good copies: see `ShardState.quarantines`."""
+
+
 class Notice(NamedTuple):
     """A line for the log; `error` is set if a rule has a bug."""
 

@@ -45,7 +45,7 @@ def quarantine(
 
     Raises the error if there are none, or if finding them would hold the event loop.
     """
-    place = _place_of(state, error)
+    place = _place_of(state, error) if state.quarantines else None
     if place is None:
         raise error
     queue = state.queue(place.queue_id)
@@ -65,6 +65,11 @@ def quarantine(
         raise error
     groups = {lease.group for lease in leases} if queue.fifo else set()
     return _blocking(state, queue, records, leases, groups, now_ms)
+
+
+def is_for_others(state: ShardState, error: Exception) -> bool:
+    """True for damage that the rows of another host heal: no event is made of it."""
+    return not state.quarantines and isinstance(error, DamagedRecord | MessagesMissing)
 
 
 def _rows_to_read(queue: QueueState, place: DamagedPlace) -> int:

@@ -24,9 +24,17 @@ from visibility.contract.model import Request
 from visibility.contract.operations import FIXED_TO_QUEUE, CloseQueue, ReceiveMessage
 from visibility.contract.outcomes import NoAnswer, Outcome
 from visibility.rules.decide import DECIDE, Decide
-from visibility.rules.decided import NO_MESSAGES, Answers, Damage, Decided, Notice, TurnFailed
+from visibility.rules.decided import (
+    NO_MESSAGES,
+    Answers,
+    Damage,
+    DamageMet,
+    Decided,
+    Notice,
+    TurnFailed,
+)
 from visibility.rules.pulse import STEPS, Step
-from visibility.rules.quarantine import quarantine
+from visibility.rules.quarantine import is_for_others, quarantine
 from visibility.rules.receive import wait_ms
 from visibility.rules.retries import TurnAnswers
 from visibility.state.advance import advance, park
@@ -69,7 +77,7 @@ _UNKNOWN_AGAIN_MS = 1_000
 def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[Ticket]) -> Decided:
     """Let time pass up to the stamp, then decide deferred and new requests, in order.
 
-    Raises TurnFailed.
+    Raises TurnFailed; DamageMet is one.
     """
     turn = _Turn(state, stamp)
     try:
@@ -77,7 +85,8 @@ def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[
         return turn.end()
     except Exception as error:
         answered = [ticket for ticket, _ in turn.answers]
-        raise TurnFailed([*answered, *turn.deferred, *deferred, *requests]) from error
+        failed = DamageMet if is_for_others(state, error) else TurnFailed
+        raise failed([*answered, *turn.deferred, *deferred, *requests]) from error
 
 
 def begin(state: ShardState, stamp: Stamp, events: Sequence[Event]) -> Decided:
@@ -340,7 +349,7 @@ class _Turn:
 
     def _quarantine(self, error: DamagedRecord | MessagesMissing) -> None:
         """Quarantine the damage, so that a decision can be repeated. Raises the error if that does
-        not help."""
+        not help, or is not for this shard to do."""
         state = self._state
         events = quarantine(state, error, self._stamp.now_ms)
         for event in events:
@@ -356,7 +365,10 @@ class _Turn:
         self.notices.append(Notice("damage_found", fields, is_damage=True))
 
     def _ask_for_rebuild(self, queue_id: int, error: DamagedRecord | MessagesMissing) -> None:
-        """Have a queue rebuilt whose damage no event can avoid."""
+        """Have a queue rebuilt whose damage no event can avoid. Raises the error if another host
+        heals it."""
+        if is_for_others(self._state, error):
+            raise error
         if isinstance(error, DamagedRecord):
             queue_id = self._state.rows.queue_of(error)
         self.damage = Damage(queue_id, str(error))

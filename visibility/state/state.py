@@ -285,6 +285,7 @@ class ShardState:
         "due",
         "hidden",
         "memory",
+        "quarantines",
         "queues",
         "rows",
         "sealing",
@@ -317,6 +318,8 @@ class ShardState:
         self.archive = ArchiveState()
         self.memory: AnswerMemory | None = None
         """Answers for retries; None if no request is tried again."""
+        self.quarantines = True
+        """False if another host has a good copy of what is damaged here: no event is made of it."""
 
     def queue(self, queue_id: int) -> QueueState:
         """The queue's state; an unknown queue is empty, as a shard needs no create."""

@@ -12,6 +12,7 @@ from zlib import crc32
 
 from cluster.replication.hosting import replica_id_of
 from cluster.replication.messages import Message
+from cluster.replication.replacement import Ways
 from cluster.replication.replica import Replica
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.report import Phase
@@ -23,6 +24,7 @@ from cluster.tests.replication.shard_process import SHARD, Process
 from cluster.tests.simulation.disk import WatchedDisk
 from cluster.tests.simulation.rows import RowFiles
 from cluster.tests.simulation.worker import SimulatedEntropy
+from storage.copies.replaced_rows import Replaced
 from storage.engines.durable import StoreOptions
 from storage.engines.store import StoreFailed
 from storage.log import Position
@@ -332,3 +334,29 @@ async def _at_once() -> None:
 
 def _ignore(what: object) -> None:
     """Nobody watches."""
+
+
+def restart(cluster: ShardCluster, **options: int) -> None:
+    """Start all hosts anew, with other options."""
+    cluster.options = cluster.options._replace(**options)  # type: ignore[arg-type]
+    for host in cluster.hosts.values():
+        host.crash(is_power_loss=True)
+        host.start()
+
+
+def fetching(cluster: ShardCluster) -> list[str]:
+    """Lets each host fetch rows, without an end; returns the names of those that do."""
+    found: list[str] = []
+
+    async def fetch(name: str) -> Replaced:
+        found.append(name)
+        never: asyncio.Future[Replaced] = asyncio.get_running_loop().create_future()
+        return await never
+
+    async def leave() -> None:
+        """Nobody uses the rows."""
+
+    for host in cluster.hosts.values():
+        ways = Ways(partial(fetch, host.name), lambda replaced: None, leave)
+        host.store.replacement.ways = ways
+    return found

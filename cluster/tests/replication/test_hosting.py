@@ -16,6 +16,7 @@ from cluster.peers.settings import CheckpointSettings, PeerSettings
 from cluster.replication import Timing
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of
+from cluster.shards.answers import NotDecided
 from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.shards.report import Phase
 from cluster.shards.shard import Shard
@@ -23,8 +24,10 @@ from cluster.tests.peers.peers import Peer
 from cluster.tests.peers.peers import start as connect
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.coordination import Coordination, HostLeadership
+from storage.checks.scrub import ScrubTimes
 from storage.engines.durable import StoreOptions
 from storage.engines.store import StoreFailed
+from storage.rows.keys import message_key
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer, Deliveries
@@ -74,10 +77,16 @@ class Cluster:
     """Three hosts in one process, each with a folder."""
 
     def __init__(
-        self, folder: Path, *, options: StoreOptions | None = None, retained_bytes: int = 1 << 20
+        self,
+        folder: Path,
+        *,
+        options: StoreOptions | None = None,
+        retained_bytes: int = 1 << 20,
+        scrub_times: ScrubTimes | None = None,
     ) -> None:
         self.folder = folder
         self.options = options or StoreOptions()
+        self.scrub_times = scrub_times
         self.timing = TIMING._replace(retained_bytes=retained_bytes)
         network = SimulatedNetwork()
         self.links = {name: Peer(name, network, PeerSettings()) for name in NAMES}
@@ -105,6 +114,7 @@ class Cluster:
                 monotonic_s=SystemClock().monotonic_s,
                 entropy=SystemEntropy(),
                 settings=CheckpointSettings(reserve_bytes=1 << 20),
+                scrub_times=self.scrub_times,
             ),
         )
 
@@ -247,6 +257,71 @@ async def test_a_host_with_a_new_disk_gets_a_checkpoint_and_counts_again(tmp_pat
     await until(lambda: len({cluster.stores[name].of(0).applied for name in NAMES}) == 1)
     assert cluster.rows(lost) == cluster.rows(leader)
     assert cluster.shards[lost].report().failures == 1
+    for name in NAMES:
+        await cluster.shards[name].stop()
+        await cluster.links[name].transport.stop()
+
+
+async def test_a_leader_with_a_damaged_row_gets_a_checkpoint_and_counts_again(
+    tmp_path: Path,
+) -> None:
+    """Rule 20: the good copies of the other hosts stay, and replace it."""
+    cluster = Cluster(tmp_path)
+    await connect(cluster.links.values())
+    await asyncio.to_thread(cluster.found)
+    for name in NAMES:
+        await cluster.start(name)
+    first = await cluster.leader()
+    for number in range(5):
+        await cluster.answer(first, prepared.send(Q, f"m{number}"))
+    await cluster.shards[first].stop()
+    damaged = await cluster.leader()
+    store = cluster.stores[damaged].of(0)
+    store.rows.write([message_key(1, 3), b"\x01rubbish"])
+    await cluster.start(first)
+
+    assert isinstance(await cluster.answer(damaged, prepared.receive(Q, 10)), NotDecided)
+
+    leader = await cluster.leader()
+    assert leader != damaged
+    answer = await cluster.answer(leader, prepared.receive(Q, 10))
+    assert isinstance(answer, Deliveries)
+    assert [message.data for message in answer.messages] == [b"m%d" % n for n in range(5)]
+    await until(lambda: cluster.stores[damaged].of(0) is not store)
+    leader = await cluster.leader()
+    await cluster.answer(leader, prepared.send(Q, "after"))
+    await until(lambda: len({cluster.stores[name].of(0).applied for name in NAMES}) == 1)
+    assert cluster.rows(damaged) == cluster.rows(leader)
+    assert cluster.stores[damaged].of(0).report().is_voter
+    for name in NAMES:
+        await cluster.shards[name].stop()
+        await cluster.links[name].transport.stop()
+
+
+async def test_a_scrub_finds_the_damage_of_a_follower_and_heals_it(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, scrub_times=ScrubTimes(start_s=0.1, rest_s=0.1))
+    await connect(cluster.links.values())
+    await asyncio.to_thread(cluster.found)
+    for name in NAMES:
+        await cluster.start(name)
+    leader = await cluster.leader()
+    for number in range(5):
+        await cluster.answer(leader, prepared.send(Q, f"{number}:".ljust(20_000)))
+    damaged = next(name for name in NAMES if name != leader)
+    store = cluster.stores[damaged].of(0)
+    await until(lambda: store.applied.index >= 5)
+    await asyncio.to_thread(store.flush)
+    table = max(store.folder.glob("*.sst"), key=lambda file: file.stat().st_size)
+    content = bytearray(table.read_bytes())
+    content[len(content) // 2] ^= 1
+    table.write_bytes(content)
+
+    await until(lambda: cluster.stores[damaged].of(0) is not store)
+
+    leader = await cluster.leader()
+    await cluster.answer(leader, prepared.send(Q, "after"))
+    await until(lambda: len({cluster.stores[name].of(0).applied for name in NAMES}) == 1)
+    assert cluster.rows(damaged) == cluster.rows(leader)
     for name in NAMES:
         await cluster.shards[name].stop()
         await cluster.links[name].transport.stop()

@@ -11,10 +11,10 @@ from typing import Any
 from cluster.replication.replacement import Ways
 from cluster.shards.answers import NotDecided
 from cluster.shards.report import Phase
-from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
+from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
 from cluster.tests.virtual_time import VirtualLoop
 from storage.copies.replaced_rows import Replaced
-from storage.rows.keys import queue_key
+from storage.rows.keys import message_key, queue_key
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt
 from visibility.contract.outcomes import Deliveries
@@ -310,14 +310,6 @@ async def test_a_failed_sync_moves_the_lead_and_costs_nothing(cluster: ShardClus
     await cluster.alike()
 
 
-def restart(cluster: ShardCluster, **options: int) -> None:
-    """Start all hosts anew, with other options."""
-    cluster.options = cluster.options._replace(**options)  # type: ignore[arg-type]
-    for host in cluster.hosts.values():
-        host.crash(is_power_loss=True)
-        host.start()
-
-
 @staged
 async def test_a_follower_that_flushed_brings_up_a_host_that_was_away(
     cluster: ShardCluster,
@@ -336,6 +328,49 @@ async def test_a_follower_that_flushed_brings_up_a_host_that_was_away(
     await sent(cluster, await cluster.leader(but=old), "b")
     await cluster.until(lambda: away.store.applied == new.store.applied)
     assert away.rows == new.rows
+
+
+@staged
+async def test_a_failover_does_not_cut_off_a_host_that_lags(cluster: ShardCluster) -> None:
+    """The followers keep as much of the log as the leader."""
+    cluster.timing = cluster.timing._replace(retained_bytes=256 << 10)
+    restart(cluster, flush_rows=20, segment_bytes=16 << 10)
+    old = await cluster.leader()
+    await sent(cluster, old, "a")
+    new, away = (host for host in cluster.hosts.values() if host is not old)
+    away.crash(is_power_loss=True)
+    await sent(cluster, old, *[str(number).ljust(600) for number in range(200)])
+    await cluster.until(lambda: new.store.flushed.index > 190)
+
+    old.crash(is_power_loss=True)
+    away.start()
+
+    await sent(cluster, await cluster.leader(but=old), "b")
+    await cluster.until(lambda: away.store.applied == new.store.applied)
+    assert away.rows == new.rows
+
+
+@staged
+async def test_a_follower_waits_for_its_flush(cluster: ShardCluster) -> None:
+    restart(cluster, flush_rows=20)
+    leader = await cluster.leader()
+    away = next(host for host in cluster.hosts.values() if host is not leader)
+    away.crash(is_power_loss=True)
+    await sent(cluster, leader, *[f"m{number}" for number in range(200)])
+    cluster.thread_s_max = 0.5
+    away.start()
+    peak = 0
+
+    def has_caught_up() -> bool:
+        nonlocal peak
+        store = None if away.process is None else away.process.store
+        if store is None:
+            return False
+        peak = max(peak, store.unflushed_rows)
+        return store.applied == leader.store.applied
+
+    await cluster.until(has_caught_up)
+    assert 0 < peak < 2 * 20
 
 
 @staged
@@ -377,3 +412,37 @@ async def test_a_new_leader_waits_for_the_definitions_of_the_one_before(
     answer = await cluster.answer(new, prepared.receive(successor, 10))
     assert isinstance(answer, Deliveries)
     assert bodies(answer) == ["new"]
+
+
+@staged
+async def test_a_damaged_row_of_the_leader_costs_no_other_host_its_own(
+    cluster: ShardCluster,
+) -> None:
+    """Rule 20: damage makes no Entry."""
+    leader = await cluster.leader()
+    await sent(cluster, leader, "a", "b", "c")
+    await cluster.alike()
+    restart(cluster)  # the messages are in no memory
+    leader = await cluster.leader()
+    await cluster.alike()
+    found = fetching(cluster)
+    leader.rows[message_key(1, 2)] = b"\x01rubbish"
+    under_way = cluster.ask(leader, prepared.send(Q, "d"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    first = cluster.ask(leader, prepared.receive(Q, 10))
+    behind = cluster.ask(leader, prepared.send(Q, "e"))
+    await cluster.until(lambda: bool(first.answers and behind.answers and under_way.answers))
+
+    assert [type(answer) for answer in first.answers] == [NotDecided]
+    assert [type(answer) for answer in behind.answers] == [NotDecided]
+    assert [type(answer) for answer in under_way.answers] == [ServiceUnavailable]
+    assert found == [leader.name]
+    assert leader.shard.phase is Phase.FOLLOWING
+    assert leader.shard.report().failures == 0
+    new = await cluster.leader(but=leader)
+    assert bodies(await received(cluster, new))[:3] == ["a", "b", "c"]
+    for host in cluster.hosts.values():
+        if host is not leader:
+            assert host.rows[message_key(1, 2)] != b"\x01rubbish"

@@ -1,0 +1,99 @@
+"""Fetching the rows of another host."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import structlog
+
+from cluster.peers.settings import PeerSettings
+from cluster.replication.checkpointing import CheckpointTraffic
+from cluster.replication.replacement import Replacement, Ways
+from cluster.tests.peers.peers import Peer
+from cluster.tests.peers.simulated_network import SimulatedNetwork
+from cluster.tests.replication.shard_hosts import ShardCluster
+from cluster.tests.virtual_time import CountingEntropy, LoopClock, virtual
+from storage.copies.replaced_rows import Replaced
+from storage.log import BEGINNING
+
+ROWS = Replaced(b"l" * 16, BEGINNING)
+
+
+class Stage:
+    """A replacement whose fetches end as told."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[asyncio.Future[Replaced]] = []
+        self.fetched = 0
+        self.replaced: list[Replaced] = []
+        self.replacement = Replacement(self._on_fetched, structlog.get_logger("test"))
+        self.replacement.ways = Ways(self._fetch, self.replaced.append, self._leave)
+
+    async def _fetch(self) -> Replaced:
+        self.outcomes.append(asyncio.get_running_loop().create_future())
+        return await self.outcomes[-1]
+
+    def _on_fetched(self) -> None:
+        self.fetched += 1
+
+    async def _leave(self) -> None:
+        """Nobody uses the rows."""
+
+    async def begin(self) -> None:
+        self.replacement.begin()
+        await asyncio.sleep(0.01)
+
+
+async def run(work: object) -> None:
+    """Without a thread."""
+    assert callable(work)
+    work()
+
+
+@virtual
+async def test_a_fetch_that_failed_is_begun_again() -> None:
+    stage = Stage()
+    await stage.begin()
+    stage.outcomes[0].set_exception(AssertionError("a bug"))
+    await asyncio.sleep(0.01)
+
+    await stage.begin()
+    stage.outcomes[1].set_result(ROWS)
+    await asyncio.sleep(0.01)
+    await stage.replacement.put_in_place(run)
+
+    assert stage.fetched == 1
+    assert stage.replaced == [ROWS]
+
+
+@virtual
+async def test_one_fetch_at_a_time() -> None:
+    stage = Stage()
+    for _ in range(3):
+        await stage.begin()
+
+    assert len(stage.outcomes) == 1
+    stage.replacement.cancel()
+
+
+@virtual
+async def test_rows_are_fetched_while_the_log_is_closed() -> None:
+    cluster = ShardCluster(Random(1))
+    cluster.start()
+    store = (await cluster.leader()).store
+    link = Peer("a", SimulatedNetwork(), PeerSettings())
+    traffic = CheckpointTraffic(
+        link.transport, monotonic_s=LoopClock().monotonic_s, entropy=CountingEntropy()
+    )
+    store.folder = Path("/nowhere")
+    closed = asyncio.Event()
+    store.replica.journal.close(closed.set)  # as it is while its files are opened anew
+    await closed.wait()
+
+    fetching = asyncio.create_task(traffic.fetch(0, store))
+    await asyncio.sleep(0)
+
+    assert not fetching.done(), "it asks the other hosts"
+    fetching.cancel()
