@@ -98,7 +98,8 @@ class BoundedConnection(RequestHandler):
             # Not a further request but an error, which aiohttp does not report to readers of the
             # body.
             self._body.set_exception(RequestPayloadError("malformed body"))
-        is_in_head = not was_in_body and self._request_count == self._begun_count
+        is_read = was_in_body or self._messages  # a head that waits for aiohttp's task
+        is_in_head = not is_read and self._request_count == self._begun_count
         if self._begun_at and is_in_head and self._begun_bytes > _HEAD_BYTES_MAX:
             self._state.counters.too_large[TooLarge.HEAD] += 1
             self._end_with(b"431 Request Header Fields Too Large")

@@ -13,6 +13,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from sqs_api.gateway.gateway import Exchange
+from sqs_api.http.connection import SqsConnection
 from sqs_api.tests.serving import (
     WAIT_S,
     Service,
@@ -197,6 +198,31 @@ async def test_chunked_body_is_refused_once_it_is_too_large(service: Service) ->
     client.writer.write(chunk * 65)
 
     assert (await client.answer()).status == 413
+
+
+async def test_a_body_counts_for_no_head_when_the_last_request_ends_late(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may send the next request before the loop runs the end of the last one's task."""
+    url = await service.make_queue()
+    sent = json_request("SendMessage", QueueUrl=url, MessageBody="x" * 200_000)
+    head, _, body = sent.partition(b"\r\n\r\n")
+    head = re.sub(rb"\r\nContent-Length: \d+", b"\r\nTransfer-Encoding: chunked", head)
+    chunked = head + b"\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    feed, received = SqsConnection.feed_aiohttp, bytearray()
+
+    def feed_late(connection: SqsConnection, data: bytes) -> None:
+        received.extend(data)
+        if len(received) == len(chunked):
+            feed(connection, bytes(received[:100_000]))
+            connection.request_ends()
+            feed(connection, bytes(received[100_000:]))
+
+    monkeypatch.setattr(SqsConnection, "feed_aiohttp", feed_late)
+
+    answer = await service.ask(chunked)
+
+    assert answer.status == 200
 
 
 @pytest.mark.parametrize("sent_as", ["json", "form", "escaped form", "chunked"])
