@@ -26,8 +26,9 @@ from cluster.catalog.catalog import Catalog
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.queue_watch import QueueWatch
+from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
-from cluster.shards.shard import ArchiveLimits, Shard
+from cluster.shards.shard import Shard
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.service_metrics import Parts, ServiceMetrics

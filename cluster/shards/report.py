@@ -30,6 +30,15 @@ class Phase(StrEnum):
     STOPPED = "stopped"
 
 
+class ArchiveLimits(NamedTuple):
+    """The limits on the messages that a shard keeps for the archive."""
+
+    size_max: int
+    """Bytes on disk that may wait for the archive."""
+    retains: bool
+    """True if messages that find no room there stay in their queues instead of being discarded."""
+
+
 class ArchiveReport(msgspec.Struct, frozen=True):
     """The messages of a shard that wait for the archive; see `ArchiveState`."""
 

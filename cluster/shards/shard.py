@@ -14,7 +14,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 
@@ -26,7 +25,7 @@ from cluster.shards.damaged_queues import DamagedQueues
 from cluster.shards.loading import load_healed
 from cluster.shards.observed import Observed
 from cluster.shards.reopening import Reopening
-from cluster.shards.report import Phase
+from cluster.shards.report import ArchiveLimits, Phase
 from storage.engines.store import SharedStore, Store, StoreFailed
 from storage.rows.answer_rows import StoredAnswers
 from storage.rows.entry_body import EntryBody, encode_body
@@ -48,15 +47,6 @@ SHARED_UNDER_WAY_MAX = 8
 """Entries under way at once while other hosts have the log too."""
 
 OpenStore = Callable[[], Awaitable[Store]]
-
-
-class ArchiveLimits(NamedTuple):
-    """The limits on the messages that a shard keeps for the archive."""
-
-    size_max: int
-    """Bytes on disk that may wait for the archive."""
-    retains: bool
-    """True if messages that find no room there stay in their queues instead of being discarded."""
 
 
 class CatalogOlder(Exception):

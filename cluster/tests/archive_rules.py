@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis.stateful import invariant, rule
 
-from cluster.shards.shard import ArchiveLimits
+from cluster.shards.report import ArchiveLimits
 from cluster.tests.driver import Driver
 from storage.engines.memory import MemoryStore
 from storage.rows.codec import decode_row

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.shards.shard import ArchiveLimits
+from cluster.shards.report import ArchiveLimits
 from cluster.tests.archive_rules import LIMITS, SHARD, TAGS, acknowledge, seal, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver

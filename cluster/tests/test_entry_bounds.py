@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from cluster.shards.shard import ArchiveLimits
+from cluster.shards.report import ArchiveLimits
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import FragileStore, World, pass_time, settled
 from storage.log.entry import ENTRY_BYTES_MAX

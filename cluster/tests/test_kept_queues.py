@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from cluster.shards.shard import ArchiveLimits
+from cluster.shards.report import ArchiveLimits
 from cluster.tests.archive_rules import TAGS, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
 from cluster.shards.clock import Clock, Entropy
-from cluster.shards.shard import ArchiveLimits, Shard
+from cluster.shards.report import ArchiveLimits
+from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.copies.healed_queue import Healed
 from storage.engines.memory import MemoryStore

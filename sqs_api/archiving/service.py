@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.clock import Clock
+from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
-from cluster.shards.shard import ArchiveLimits
 from sqs_api.admin.pages import Answer
 from sqs_api.archiving.archived_table import ArchivedTable
 from sqs_api.archiving.exporter import EXPORT_CHECK_S, Exporter

@@ -16,8 +16,9 @@ import pytest_asyncio
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.shards.clock import SystemClock
+from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
-from cluster.shards.shard import ArchiveLimits, Shard
+from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, some_secrets
 from sqs_api.archiving import exporter as exporter_module
 from sqs_api.archiving import schedule as schedule_module
