@@ -244,7 +244,7 @@ class CheckpointFetch:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._settings.chunks_max):
                     group.create_task(self._fetch_parts(host, target, parts))
-        except* (_Failed, OSError) as failures:
+        except ExceptionGroup as failures:  # not except*, out of which a group may come again
             raise failures.exceptions[0] from None
         await in_thread(partial(files.sync, target))
         if await in_thread(partial(files.checksum, target)) == file.crc32:
