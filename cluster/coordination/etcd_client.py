@@ -94,7 +94,7 @@ class Access(NamedTuple):
 
 
 class MemberState(NamedTuple):
-    """What an operator must know of a member; `alarms` has NOSPACE when its quota is full, which
+    """The state of a member; `alarms` has NOSPACE when its quota is full, which
     makes etcd refuse all changes."""
 
     endpoint: str

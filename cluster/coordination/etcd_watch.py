@@ -158,7 +158,7 @@ class EtcdWatch:
     # -- without a stream --------------------------------------------------------------------------
 
     async def _difference(self) -> Change:
-        """What changed since the last report, from a fresh read."""
+        """The changes since the last report, from a fresh read."""
         while isinstance(found := await self._read_all(), Unavailable):  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_S)
         is_replaced = self._client.history != self._history or found.revision < self._revision

@@ -1,4 +1,4 @@
-"""What an operator asks of members, through any host or by a command."""
+"""Operations on members, asked for by an operator through any host."""
 
 from __future__ import annotations
 

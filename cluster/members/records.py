@@ -38,7 +38,7 @@ def parse_address(text: str) -> Address:
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """What never changes of a cluster."""
+    """The unchanging facts of a cluster."""
 
     cluster_id: str
     log_ids: tuple[bytes, ...]
@@ -80,7 +80,7 @@ class Alive(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What a host keeps of itself in its data folder."""
+    """The identity that a host keeps in its data folder."""
 
     host_id: str
     cluster_id: str = ""

@@ -9,7 +9,7 @@ from visibility.contract.model import QueueDefinition, Request
 
 
 class Leaders(Protocol):
-    """Who leads each shard, as far as this host knows."""
+    """The leader of each shard, as far as this host knows."""
 
     def leader_of(self, shard: int) -> str | None:
         """The host that leads it, None while there is none."""

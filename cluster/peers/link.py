@@ -61,7 +61,7 @@ class Link:
 
     @property
     def peer(self) -> Hello | None:
-        """What the other host said of itself when it was reached last."""
+        """The other host's word about itself when it was reached last."""
         return None if self._current is None else self._current.peer
 
     @property

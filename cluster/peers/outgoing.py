@@ -55,7 +55,7 @@ class Outgoing:
         self.version = 0
         """The version that both sides speak."""
         self.peer: Hello | None = None
-        """What the other host said of itself."""
+        """The other host's word about itself."""
         self._hello = hello
         self._settings = settings
         self._monotonic_s = monotonic_s

@@ -1,4 +1,4 @@
-"""What a replica and its surroundings ask of each other: roles, times, network, owner."""
+"""The interfaces between a replica and its surroundings: roles, times, network, owner."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Following:
         }
 
     def handler(self, message: Message) -> Callable[[str, Message], None] | None:
-        """What takes a message of this kind; None for answers."""
+        """The handler of messages of this kind; None for answers."""
         return self._handlers.get(type(message))
 
     def reopened(self) -> None:

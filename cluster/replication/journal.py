@@ -89,7 +89,7 @@ class Journal:
         self._note: AnsweredNote | None = None
         self._noted = 0
         self._known: Answered | None = None
-        """What was durable when the files were closed in this life: more than is noted."""
+        """The durable end when the files were closed in this life: more than is noted."""
         self._is_noting = False
         self._is_syncing = False
         self._wants_sync = False

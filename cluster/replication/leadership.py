@@ -18,7 +18,7 @@ from cluster.replication.voters import Voters
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who holds the key."""
+    """The holder of the key."""
 
     name: str
     replica_id: str

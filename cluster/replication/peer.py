@@ -20,7 +20,7 @@ class Peer:
     matched: int = 0
     """Up to here its log is ours, and durable."""
     goal: int = 0
-    """What was committed when it joined: with this it may become a voter."""
+    """The commit index when it joined: with this it may become a voter."""
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
     """Last index and bytes of messages that were not answered."""
     heard_at: float = 0.0
@@ -28,7 +28,7 @@ class Peer:
     """When it last answered; 0 if it never did."""
     is_reading: bool = False
     refused: tuple[Position, Position] | None = None
-    """What it said of its log when it last refused Entries; None once it took some."""
+    """The state of its log when it last refused Entries; None once it took some."""
     refused_at: float = 0.0
     round: int = 0
     """The last heartbeat that it answered."""

@@ -90,7 +90,7 @@ class ReplicatedStore(FlushedRows):
         self._proposals: deque[_Proposal] = deque()
         """Those that are not committed, in order: first those that the replica took."""
         self._unconfirmed: list[Callable[[bool], None]] = []
-        """Who asks for a confirmation while the leader takes another term."""
+        """Called with the confirmation that was asked for while the leader takes another term."""
         self._releasing: tuple[Position, int] | None = None
         """The Entry that the shard is applying, with its size."""
         self._applied_bytes = self._flushed_bytes = self._flushing_bytes = 0

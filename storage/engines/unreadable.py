@@ -31,7 +31,7 @@ class Block(NamedTuple):
 
 
 class Unreadable(msgspec.Struct):
-    """What is known of the damage."""
+    """The known damage."""
 
     files: list[str] = []
     """SST files with unreadable blocks."""

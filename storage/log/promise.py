@@ -22,7 +22,7 @@ PROMISE_FILE = "promise"
 
 
 class Promise(msgspec.Struct, frozen=True, array_like=True):
-    """What a replica holds itself to."""
+    """The promise of a replica."""
 
     replica_id: str
     """Random; a folder that lost its promise or its log gets another one."""
