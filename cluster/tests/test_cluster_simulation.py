@@ -8,11 +8,10 @@ replays one.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
+from cluster.tests.repeated import printed_digests
 from cluster.tests.simulation.cluster_planted import PLANTS, Plant, Story
 from cluster.tests.simulation.cluster_run import Shape, simulate
 
@@ -30,16 +29,7 @@ def test_history_is_one_that_sqs_may_have(first: int) -> None:
 
 
 def test_a_seed_repeats_its_history() -> None:
-    program = "from cluster.tests.simulation.cluster_run import simulate; print(simulate(3).digest)"
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=True,
-            capture_output=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
+    digests = printed_digests("cluster.tests.simulation.cluster_run")
 
     assert digests == {simulate(3).digest.encode() + b"\n"}
 

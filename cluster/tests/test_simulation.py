@@ -7,11 +7,10 @@ SQS.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
+from cluster.tests.repeated import printed_digests
 from cluster.tests.simulation.planted import PLANTS, Plant
 from cluster.tests.simulation.run import Shape, simulate
 
@@ -39,16 +38,7 @@ def test_a_flipped_bit_is_reported_and_nothing_wrong_is_served() -> None:
 
 
 def test_a_seed_repeats_its_history() -> None:
-    program = "from cluster.tests.simulation.run import simulate; print(simulate(3).digest)"
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=True,
-            capture_output=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
+    digests = printed_digests("cluster.tests.simulation.run")
 
     assert digests == {simulate(3).digest.encode() + b"\n"}
 

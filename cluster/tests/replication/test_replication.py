@@ -7,11 +7,10 @@ ARGS=--replicas` replays one.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
+from cluster.tests.repeated import printed_digests
 from cluster.tests.replication.planted import PLANTS, Plant, Story
 from cluster.tests.replication.run import Shape, simulate
 
@@ -29,16 +28,7 @@ def test_what_was_acknowledged_is_kept_and_progress_returns(first: int) -> None:
 
 
 def test_a_seed_repeats_its_history() -> None:
-    program = "from cluster.tests.replication.run import simulate; print(simulate(3).digest)"
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=True,
-            capture_output=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
+    digests = printed_digests("cluster.tests.replication.run")
 
     assert digests == {simulate(3).digest.encode() + b"\n"}
 
