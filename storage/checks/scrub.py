@@ -88,12 +88,34 @@ class Pace:
         await asyncio.sleep(self._free_at_s - now_s)
 
 
-async def read_rows(rows: RowFiles, pace: Pace, in_thread: InThread) -> None:
-    """Read all rows. Raises DamagedRecord."""
-    at: bytes | None = b""
-    while at is not None:
-        at, size = await in_thread(partial(rows.read_slice, at, SLICE_BYTES))
-        await pace.spend(size)
+async def read_rows(open_rows: Callable[[], RowFiles], pace: Pace, in_thread: InThread) -> Position:
+    """Read all rows; returns the last Entry in them.
+
+    Raises StoreFailed, DamagedRecord.
+    """
+    opened: list[RowFiles] = []
+    try:
+        await _to_its_end(in_thread(lambda: opened.append(open_rows())))
+        (rows,) = opened
+        at: bytes | None = b""
+        while at is not None:
+            at, size = await _to_its_end(in_thread(partial(rows.read_slice, at, SLICE_BYTES)))
+            await pace.spend(size)
+        return await _to_its_end(in_thread(rows.applied))
+    finally:
+        for rows in opened:
+            await in_thread(rows.close)
+
+
+async def _to_its_end(work: Awaitable[_T]) -> _T:
+    """The result of work in a thread. Cancelled, it waits for the thread, which still uses the
+    files, or opens them."""
+    running = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 class Scrub:
@@ -138,11 +160,7 @@ class Scrub:
 
     async def _scrub_rows(self) -> None:
         try:
-            rows = await self._in_thread(self._open_rows)
-            try:
-                await read_rows(rows, self._pace, self._in_thread)
-            finally:
-                await self._in_thread(rows.close)
+            await read_rows(self._open_rows, self._pace, self._in_thread)
         except DamagedRecord as error:
             self._on_damage(ScrubDamage("rows", error.reason))
         except (StoreFailed, OSError) as error:

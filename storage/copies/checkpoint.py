@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from storage.checks.scrub import InThread, Pace, RowFiles, read_rows
@@ -37,9 +38,4 @@ async def check_rows_of(
     The checksums of whole files are no proof: the host that gave them may have read damaged ones.
     Raises StoreFailed, DamagedRecord.
     """
-    rows = await in_thread(lambda: open_rows(folder))
-    try:
-        await read_rows(rows, pace, in_thread)
-        return await in_thread(rows.applied)
-    finally:
-        await in_thread(rows.close)
+    return await read_rows(partial(open_rows, folder), pace, in_thread)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from storage.checks.scrub import Pace, Scrub, ScrubDamage, ScrubTimes
+from storage.checks.scrub import Pace, Scrub, ScrubDamage, ScrubTimes, read_rows
 from storage.copies.checkpoint import check_rows_of, make_checkpoint
 from storage.engines.file_rows import FileRows
 from storage.engines.rocks import RocksRows
@@ -221,6 +222,47 @@ async def test_entries_that_are_released_meanwhile_are_no_damage(folder: Path) -
     await task
 
     assert not stage.damages
+
+
+@pytest.mark.parametrize("slow", ["open", "read_slice"])
+async def test_a_cancelled_scrub_closes_the_files_once_its_thread_is_done_with_them(
+    slow: str,
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    steps: list[str] = []
+
+    def step(name: str) -> None:
+        steps.append(name)
+        if name == slow:
+            begun.set()
+            go_on.wait()
+            steps.append("went on")
+
+    class Files:
+        def __init__(self) -> None:
+            step("open")
+
+        def applied(self) -> Position:
+            raise NotImplementedError
+
+        def read_slice(self, begin: bytes, bytes_max: int) -> tuple[bytes | None, int]:
+            step("read_slice")
+            return begin, 0
+
+        def close(self) -> None:
+            step("close")
+
+    pace = Pace(1 << 40, loop_s)
+    task = asyncio.create_task(read_rows(Files, pace, asyncio.to_thread))
+    await asyncio.to_thread(begun.wait)
+
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert steps[-2:] == ["went on", "close"]
 
 
 # -- checkpoints -----------------------------------------------------------------------------------
