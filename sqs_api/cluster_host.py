@@ -37,6 +37,7 @@ from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.admin.cluster_pages import cluster_answers
 from sqs_api.admin.pages import Answer
+from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import Settings
 from sqs_api.settings.coordination import open_coordination
@@ -112,7 +113,11 @@ class ClusterHost:
             ),
         )
         self._balance = LeaderBalance(
-            self.membership, self.leaders, stores.replicas, self._clock.monotonic_s
+            self.membership,
+            self.leaders,
+            stores.replicas,
+            self._clock.monotonic_s,
+            lambda: stores.has_space(),
         )
         stores.reluctance_s = self._balance.reluctance_s
         self._status = StatusPage(
@@ -164,8 +169,9 @@ class ClusterHost:
         """The cluster's records below a folder, such as `catalog/`."""
         return self._root.below(folder)
 
-    def route(self, catalog: Catalog, shards: Iterable[Shard]) -> Router:
+    def route(self, catalog: Catalog, disk: DiskSpace, shards: Iterable[Shard]) -> Router:
         """The router over this host's shards, which asks other hosts where they lead."""
+        self.stores.has_space = lambda: not disk.is_short
         router = PeerRouter(
             shards,
             transport=self._transport,
@@ -174,8 +180,9 @@ class ClusterHost:
             settings=ForwardingSettings(),
             clock=self._clock,
             entropy=self._entropy,
+            refusal=disk.refusal,
         )
-        decided = ForwardedRequests(router.shards, self.leaders, catalog)
+        decided = ForwardedRequests(router.shards, self.leaders, catalog, disk.refusal)
         self._transport.serve(Channel.REQUESTS, decided.service)
         catalog.spread = Spreading(self._transport, catalog).spread
         catalog.is_cut_off = lambda: not router.ready

@@ -42,7 +42,7 @@ from sqs_api.settings.config import Settings, Switch
 from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.settings.membership import member_settings
-from sqs_api.worker import OwnStores, Stores, Worker
+from sqs_api.worker import MakeRouter, OwnStores, Stores, Worker
 from storage.engines.durable import StoreOptions
 from storage.engines.folder import FolderRefused, open_folder, renew_format
 from storage.engines.in_use import refuse_if_in_use
@@ -185,7 +185,9 @@ class Node:
             opened=self._opened,
         )
         await owner.open(sorted(folders))
-        make_router = Router if self._host is None else partial(self._host.route, owner.catalog)
+        make_router: MakeRouter = Router
+        if self._host is not None:
+            make_router = partial(self._host.route, owner.catalog, worker.disk)
         await worker.load(folders, owner.catalog, owner.keyring, archive, make_router)
         owner.serve(worker.router, worker.queue_watch, folders, stores.of, worker.disk)
 

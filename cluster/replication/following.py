@@ -187,7 +187,13 @@ class Following:
         assert isinstance(message, Heartbeat)
         replica = self._replica
         if self._follows(sender, message.term, message.leader):
-            alive = Alive(message.term, replica.replica_id, message.round, replica.times.wall_s())
+            alive = Alive(
+                message.term,
+                replica.replica_id,
+                message.round,
+                replica.times.wall_s(),
+                replica.succession.has_space(),
+            )
             replica.send(sender, alive)
             self._told_commit = max(self._told_commit, message.commit)
             replica.commit_to(min(self._told_commit, self._verified, replica.log.synced_index))
