@@ -149,7 +149,7 @@ class Node:
         self._periodic = Periodic()
         worker.begin(self._periodic, owner.catalog)
         if self._host is not None:
-            self._host.begin(self._periodic)
+            self._host.begin(self._periodic, worker.metrics)
         owner.begin(self._periodic, worker.metrics, verifier=worker.verifier, access=worker.access)
         self._ready = True
         gc.collect()
@@ -252,8 +252,8 @@ class Node:
 
     def answers(self) -> dict[str, Answer]:
         """The administrative pages, by action."""
-        of_the_cluster = NO_CLUSTER if self._host is None else self._host.answers()
-        return {**self.owner.answers(), **of_the_cluster}
+        own = self.owner.answers()
+        return {**own, **NO_CLUSTER} if self._host is None else self._host.answers(own)
 
     def _is_ready(self) -> bool:
         return self._ready and self.worker.router.ready

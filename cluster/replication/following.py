@@ -179,8 +179,9 @@ class Following:
         index = min(self._verified, replica.log.synced_index)
         if index:
             replica.needs_checkpoint = False
-            term = replica.journal.promise.term
-            replica.send(self._leader, Appended(term, replica.replica_id, index))
+            if not replica.damage:
+                term = replica.journal.promise.term
+                replica.send(self._leader, Appended(term, replica.replica_id, index))
             replica.commit_to(min(self._told_commit, index))
 
     def _on_heartbeat(self, sender: str, message: Message) -> None:

@@ -19,6 +19,7 @@ from functools import partial
 import msgspec
 
 from cluster.replication.contract import NotServing
+from cluster.replication.damaged_rows import DamagedRows
 from cluster.replication.holds import LogHolds
 from cluster.replication.replacement import Replacement
 from cluster.replication.replica import Replica
@@ -76,6 +77,7 @@ class ReplicatedStore(FlushedRows):
         self.on_closing: Callable[[], object] = _nothing
         """Called before the replica goes: no message may reach it afterwards."""
         self.replacement = Replacement(self._replaced, self._logger)
+        self.damaged = DamagedRows(self.replacement, self._logger)
         self.holds = LogHolds(options.monotonic_s)
         self.rows = rows
         self.applied = applied
@@ -134,9 +136,13 @@ class ReplicatedStore(FlushedRows):
 
     def replace_rows(self, reason: str) -> None:
         """See `SharedStore.replace_rows`."""
-        self._logger.error("rows_damaged", reason=reason)
-        self.replacement.begin()
+        self.damaged.met(self.replica, reason)
         self.give_up(reason)
+
+    @property
+    def quarantines(self) -> bool:
+        """See `SharedStore.quarantines`."""
+        return self.damaged.has_no_good_copy
 
     # -- what a shard does -------------------------------------------------------------------------
 
@@ -383,18 +389,23 @@ class ReplicatedStore(FlushedRows):
             applied=self.applied.index,
             last_index=replica.log.last_index if replica.journal.is_open else 0,
             needs_checkpoint=replica.needs_checkpoint,
+            damage=replica.damage,
+            has_no_good_copy=self.quarantines,
             peers=replica.peer_reports(),
         )
 
     # -- the end -----------------------------------------------------------------------------------
 
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
-        """Refuse to lead over damaged rows. Raises StoreFailed.
-
-        Rows rebuilt here would differ from those of the other hosts.
+        """Refuse to lead over damaged rows while another host may have sound ones: rows rebuilt
+        here would differ from those. Raises StoreFailed.
         """
-        self.replacement.begin()
-        raise StoreFailed("rows are damaged: another host leads")
+        if not self.damaged.has_no_good_copy:
+            self.damaged.met(self.replica, "a queue cannot be loaded")
+            raise StoreFailed("rows are damaged: another host leads")
+        healed: list[Healed] = []
+        await self._options.in_thread(lambda: healed.extend(self._rows.heal(known)))
+        return healed
 
     def cut_off(self) -> None:
         """Do nothing more: neither the shard nor the rows hear of the replica."""
