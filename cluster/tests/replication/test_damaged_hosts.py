@@ -44,6 +44,7 @@ async def test_it_does_not_lead_although_no_other_host_can(cluster: ShardCluster
     assert damaged.store.report().damage
     cluster.heal()
     await cluster.leader(but=damaged)
+    damaged.crash(is_power_loss=False)  # ends the fetch
 
 
 @staged
@@ -79,6 +80,7 @@ async def test_without_a_sound_copy_an_event_quarantines_the_damage(cluster: Sha
     store = damaged.store
 
     with capture_logs() as logs:
+        store.replacement.cancel()
         for _ in range(2):
             store.damaged.no_good_copy(store.replica)
         await cluster.until(lambda: damaged.leads)
