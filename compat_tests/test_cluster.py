@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import yaml
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import HOSTS, MEMBERS, ClusterProcess, is_well
+from compat_tests.node_process import command
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,6 +35,33 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
     process = ClusterProcess(folder, variables={"HOLDFAST_AWS_WAITS": "off"}).start(seconds=120)
     yield process
     process.close()
+
+
+def _status(cluster: ClusterProcess, *options: str) -> subprocess.CompletedProcess[str]:
+    asked = command("cluster", "status", "--data", str(cluster.data / "a"), *options)
+    return subprocess.run(asked, capture_output=True, text=True, check=False)
+
+
+def test_the_status_shows_etcd_and_names_what_is_wrong(cluster: ClusterProcess) -> None:
+    found = json.loads(_status(cluster, "--json").stdout)
+    assert found["problems"] == []
+    urls = [cluster.parts.etcd_url(member) for member in MEMBERS]
+    assert sorted(member["endpoint"] for member in found["etcd"]) == sorted(urls)
+    assert [member["is_leader"] for member in found["etcd"]].count(True) == 1
+    assert all(0 < each["database_bytes"] < each["quota_bytes"] for each in found["etcd"])
+    for member in MEMBERS[:2]:
+        cluster.parts.signal(member, signal.SIGSTOP)
+
+    ill = _status(cluster)
+
+    for member in MEMBERS[:2]:
+        cluster.parts.signal(member, signal.SIGCONT)
+    assert ill.returncode == 1
+    assert f"problem: a majority of etcd is away: {', '.join(sorted(urls[:2]))}" in ill.stdout
+    assert ill.stdout.count("not reached") == 2
+    for member in MEMBERS:
+        cluster.parts.wait_until_ready(member)
+    assert _status(cluster).returncode == 0
 
 
 def is_gone(pid: int) -> bool:

@@ -26,6 +26,7 @@ from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.network import Address
+from cluster.peers.questions import Questions
 from cluster.peers.settings import Channel, ForwardingSettings, PeerSettings
 from cluster.peers.shard_messages import ShardMessages
 from cluster.peers.spreading import Spreading
@@ -35,8 +36,12 @@ from cluster.replication.hosting import ReplicatedStores, replica_id_of
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from sqs_api.admin.cluster_metrics import ClusterMetrics
 from sqs_api.admin.cluster_pages import cluster_answers
 from sqs_api.admin.pages import Answer
+from sqs_api.admin.shared_pages import SharedPages
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.metrics import Metrics
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import Settings
 from sqs_api.settings.coordination import open_coordination
@@ -78,6 +83,7 @@ class ClusterHost:
         self._transport: Transport
         self._balance: LeaderBalance
         self._status: StatusPage
+        self._questions: Questions
 
     # -- join --------------------------------------------------------------------------------------
 
@@ -112,11 +118,20 @@ class ClusterHost:
             ),
         )
         self._balance = LeaderBalance(
-            self.membership, self.leaders, stores.replicas, self._clock.monotonic_s
+            self.membership,
+            self.leaders,
+            stores.replicas,
+            self._clock.monotonic_s,
+            lambda: stores.has_space(),
         )
         stores.reluctance_s = self._balance.reluctance_s
         self._status = StatusPage(
-            member.cluster, self._transport, self.membership, self.leaders, stores.reports
+            member.cluster,
+            self._transport,
+            self.membership,
+            self.leaders,
+            stores.reports,
+            self._root.members,
         )
 
     async def _join(self, lease: HostLease, folders: Mapping[int, Path]) -> Cluster:
@@ -157,6 +172,7 @@ class ClusterHost:
             entropy=self._entropy,
         )
         self._opened.push_async_callback(self._transport.stop)
+        self._questions = Questions(self._transport)
 
     # -- route -------------------------------------------------------------------------------------
 
@@ -164,8 +180,9 @@ class ClusterHost:
         """The cluster's records below a folder, such as `catalog/`."""
         return self._root.below(folder)
 
-    def route(self, catalog: Catalog, shards: Iterable[Shard]) -> Router:
+    def route(self, catalog: Catalog, disk: DiskSpace, shards: Iterable[Shard]) -> Router:
         """The router over this host's shards, which asks other hosts where they lead."""
+        self.stores.has_space = lambda: not disk.is_short
         router = PeerRouter(
             shards,
             transport=self._transport,
@@ -174,8 +191,9 @@ class ClusterHost:
             settings=ForwardingSettings(),
             clock=self._clock,
             entropy=self._entropy,
+            refusal=disk.refusal,
         )
-        decided = ForwardedRequests(router.shards, self.leaders, catalog)
+        decided = ForwardedRequests(router.shards, self.leaders, catalog, disk.refusal)
         self._transport.serve(Channel.REQUESTS, decided.service)
         catalog.spread = Spreading(self._transport, catalog).spread
         catalog.is_cut_off = lambda: not router.ready
@@ -192,8 +210,9 @@ class ClusterHost:
     def _set_peers(self, peers: Mapping[str, Address]) -> None:
         self._transport.set_peers(peers)
 
-    def begin(self, periodic: Periodic) -> None:
-        """Start periodic work."""
+    def begin(self, periodic: Periodic, metrics: Metrics) -> None:
+        """Start periodic work, and show the metrics of this host's copies."""
+        metrics.attach(ClusterMetrics(self.stores.reports))
         periodic.every(_CERTIFICATES_CHECK_S, self._transport.reload)
         periodic.every(_BALANCE_CHECK_S, self._balance.tick)
 
@@ -201,6 +220,7 @@ class ClusterHost:
         """Hand over what this host leads, for a bounded time: it is about to stop."""
         await self._balance.leave()
 
-    def answers(self) -> dict[str, Answer]:
-        """The administrative pages, by action."""
-        return cluster_answers(self._status, self._members)
+    def answers(self, own: Mapping[str, Answer]) -> dict[str, Answer]:
+        """The administrative pages, by action; `own` are those of this host alone."""
+        pages = SharedPages(self._questions, self.leaders, self.stores.replicas())
+        return {**pages.share(own), **cluster_answers(self._status, self._members)}

@@ -42,7 +42,7 @@ from sqs_api.settings.config import Settings, Switch
 from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.settings.membership import member_settings
-from sqs_api.worker import OwnStores, Stores, Worker
+from sqs_api.worker import MakeRouter, OwnStores, Stores, Worker
 from storage.engines.durable import StoreOptions
 from storage.engines.folder import FolderRefused, open_folder, renew_format
 from storage.engines.in_use import refuse_if_in_use
@@ -149,7 +149,7 @@ class Node:
         self._periodic = Periodic()
         worker.begin(self._periodic, owner.catalog)
         if self._host is not None:
-            self._host.begin(self._periodic)
+            self._host.begin(self._periodic, worker.metrics)
         owner.begin(self._periodic, worker.metrics, verifier=worker.verifier, access=worker.access)
         self._ready = True
         gc.collect()
@@ -185,7 +185,9 @@ class Node:
             opened=self._opened,
         )
         await owner.open(sorted(folders))
-        make_router = Router if self._host is None else partial(self._host.route, owner.catalog)
+        make_router: MakeRouter = Router
+        if self._host is not None:
+            make_router = partial(self._host.route, owner.catalog, worker.disk)
         await worker.load(folders, owner.catalog, owner.keyring, archive, make_router)
         owner.serve(worker.router, worker.queue_watch, folders, stores.of, worker.disk)
 
@@ -250,8 +252,8 @@ class Node:
 
     def answers(self) -> dict[str, Answer]:
         """The administrative pages, by action."""
-        of_the_cluster = NO_CLUSTER if self._host is None else self._host.answers()
-        return {**self.owner.answers(), **of_the_cluster}
+        own = self.owner.answers()
+        return {**own, **NO_CLUSTER} if self._host is None else self._host.answers(own)
 
     def _is_ready(self) -> bool:
         return self._ready and self.worker.router.ready

@@ -31,6 +31,7 @@ from sqs_api.admin.admission import admin_answers
 from sqs_api.admin.backups import Backups
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.pages import Answer
+from sqs_api.admin.usage_page import show_usage
 from sqs_api.archiving.service import Archiving
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
@@ -120,7 +121,8 @@ class Owner:
     def _open_audit(self) -> None:
         self.audit = None
         if self._settings.audit is Switch.ON:
-            self.audit = AuditLog(self._settings.data / AUDIT_FILE, self._clock.wall_s)
+            file, host = self._settings.data / AUDIT_FILE, self._settings.host_name
+            self.audit = AuditLog(file, self._clock.wall_s, host)
             self._opened.callback(self.audit.close)
         self.note("started", version=metadata.version("holdfast"), uid=os.getuid())
 
@@ -182,7 +184,9 @@ class Owner:
 
     def answers(self) -> dict[str, Answer]:
         """The administrative pages, by action."""
-        return admin_answers(self.backups, self.catalog, self.deletions, self.lake)
+        settings = self._settings
+        shown = partial(show_usage, settings.data / USAGE_FILE, settings.host_name or "")
+        return admin_answers(self.backups, self.catalog, self.deletions, self.lake, shown)
 
     def begin(
         self, periodic: Periodic, metrics: Metrics, *, verifier: Verifier, access: Access

@@ -202,7 +202,7 @@ class Worker:
             public_url=settings.public_url,
             payloads=Payloads(self.sealer),
             access=self.access,
-            disk=self.disk,
+            disk=self._disk_of_gateway(),
             waiting_polls_max=settings.waiting_polls_max,
             origins=AllowedOrigins(settings.browser_origins),
         )
@@ -214,6 +214,11 @@ class Worker:
         )
         self.gateway.limit(rates)
         self._show_metrics(catalog, deletions, rates, clock_leaps)
+
+    def _disk_of_gateway(self) -> DiskSpace:
+        """In a cluster other hosts may have space: there the leader of each shard refuses."""
+        settings = self._settings
+        return self.disk if settings.etcd is None else DiskSpace(settings.data, 0)
 
     def _authenticate(self) -> Authenticate:
         settings = self._settings

@@ -9,6 +9,7 @@ counts as none, since it may be from before it.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -19,6 +20,7 @@ import structlog
 from cluster.coordination.etcd_messages import (
     ALARMS,
     AUTHENTICATE,
+    METRICS,
     STATUS,
     WATCH,
     Alarm,
@@ -55,6 +57,10 @@ _TRY_S = 2.0
 """Limit of a single try: a member whose leader died keeps a request for longer than that."""
 _PAUSE_S = 0.1
 """Pause after all endpoints have failed in turn."""
+_ANYHOW = {"Content-Type": "application/json"}
+"""For a member's own state, which it tells without a leader."""
+_PLAIN = {"Accept-Encoding": "identity"}
+_QUOTA = re.compile(rb"^etcd_server_quota_backend_bytes (\S+)$", re.MULTILINE)
 _HEADERS = {"Content-Type": "application/json", "Grpc-Metadata-hasleader": "true"}
 """Without `hasleader` a member that is cut off keeps requests waiting, and a watch for ever."""
 
@@ -98,11 +104,16 @@ class MemberState(NamedTuple):
     makes etcd refuse all changes."""
 
     endpoint: str
-    version: str
-    database_bytes: int
-    used_bytes: int
-    is_leader: bool
-    alarms: tuple[str, ...]
+    is_reached: bool = False
+    """False if it does not answer: then nothing else is known."""
+    version: str = ""
+    database_bytes: int = 0
+    used_bytes: int = 0
+    quota_bytes: int = 0
+    """Limit of the database; 0 if it is not known."""
+    has_leader: bool = False
+    is_leader: bool = False
+    alarms: tuple[str, ...] = ()
 
 
 class EtcdClient:
@@ -251,25 +262,44 @@ class EtcdClient:
         self._behind.clear()
 
     async def states(self, limit_s: float) -> list[MemberState]:
-        """The members that answer, for metrics and alerts."""
+        """The state of each member, for the status of the cluster."""
         found = [self._state(endpoint, limit_s) for endpoint in sorted(self._access.endpoints)]
-        return [state for state in await asyncio.gather(*found) if state is not None]
+        return await asyncio.gather(*found)
 
-    async def _state(self, endpoint: str, limit_s: float) -> MemberState | None:
+    async def _state(self, endpoint: str, limit_s: float) -> MemberState:
         try:
             async with asyncio.timeout(limit_s):
-                status = await self._authorized(endpoint, STATUS, Empty(), StatusAnswer, limit_s)
-                raised = await self._authorized(endpoint, ALARMS, Empty(), AlarmsAnswer, limit_s)
+                reply = await self._wire.post(endpoint, STATUS, encode(Empty()), _ANYHOW, limit_s)
+                status = _read(StatusAnswer, reply)
+                quota_bytes = status.dbSizeQuota or await self._quota_bytes(endpoint, limit_s)
         except (NoAnswer, Refused, TimeoutError):
-            return None
+            return MemberState(endpoint)
         return MemberState(
             endpoint,
-            status.version,
-            status.dbSize,
-            status.dbSizeInUse,
-            status.leader == status.header.member_id,
-            tuple(_alarms_of(status.header.member_id, raised.alarms)),
+            is_reached=True,
+            version=status.version,
+            database_bytes=status.dbSize,
+            used_bytes=status.dbSizeInUse,
+            quota_bytes=quota_bytes,
+            has_leader=status.leader != 0,
+            is_leader=status.leader == status.header.member_id,
+            alarms=await self._alarms(endpoint, status.header.member_id, limit_s),
         )
+
+    async def _alarms(self, endpoint: str, member_id: int, limit_s: float) -> tuple[str, ...]:
+        """The alarms of a member; none are known without a majority."""
+        try:
+            async with asyncio.timeout(limit_s):
+                raised = await self._authorized(endpoint, ALARMS, Empty(), AlarmsAnswer, limit_s)
+        except (NoAnswer, Refused, TimeoutError):
+            return ()
+        return tuple(_alarms_of(member_id, raised.alarms))
+
+    async def _quota_bytes(self, endpoint: str, limit_s: float) -> int:
+        """The quota from the member's metrics: before 3.6 its status lacks it. Raises NoAnswer."""
+        page = await self._wire.post(endpoint, METRICS, b"", _PLAIN, limit_s)
+        found = _QUOTA.search(page.body) if page.status == 200 else None
+        return int(float(found[1])) if found else 0
 
 
 def _alarms_of(member_id: int, raised: list[Alarm]) -> list[str]:

@@ -259,6 +259,6 @@ class EtcdCoordination:
 
     # -- operation ---------------------------------------------------------------------------------
 
-    async def members(self) -> list[MemberState]:
-        """State of the members that answer."""
-        return await self._client.states(self._deadline_s)
+    async def members(self, limit_s: float | None = None) -> list[MemberState]:
+        """State of each member; those that take longer than the limit are not reached."""
+        return await self._client.states(limit_s or self._deadline_s)

@@ -15,6 +15,7 @@ GRANT, RENEW, REVOKE = "/v3/lease/grant", "/v3/lease/keepalive", "/v3/lease/revo
 WATCH = "/v3/watch"
 AUTHENTICATE = "/v3/auth/authenticate"
 STATUS, ALARMS = "/v3/maintenance/status", "/v3/maintenance/alarm"
+METRICS = "/metrics"
 
 T = TypeVar("T")
 
@@ -244,6 +245,7 @@ class StatusAnswer(Answer, frozen=True):
     version: str = ""
     dbSize: int = 0  # noqa: N815  etcd's name
     dbSizeInUse: int = 0  # noqa: N815  etcd's name
+    dbSizeQuota: int = 0  # noqa: N815  etcd's name
     leader: int = 0
 
 

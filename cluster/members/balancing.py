@@ -15,6 +15,8 @@ _ASIDE_S = 0.7
 between two looks at the key."""
 _DRAINED_S = 10.0
 """The same for a drained host: then no other could."""
+_SHORT_S = 1.4
+"""The same for a host whose disk is short: all may be."""
 _PAUSE_S = 2.0
 """Between two shards that this host hands over."""
 _LEAVE_S = 5.0
@@ -31,12 +33,15 @@ class LeaderBalance:
         leaders: LeaderView,
         replicas: Callable[[], Mapping[int, Replica]],
         monotonic_s: Callable[[], float],
+        has_space: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`replicas` are this host's as of now, by shard; each needs `reluctance_s`."""
+        """`replicas` are this host's as of now, by shard; each needs `reluctance_s`. Without space
+        this host hands over all that others can take."""
         self._membership = membership
         self._leaders = leaders
         self._replicas = replicas
         self._monotonic_s = monotonic_s
+        self._has_space = has_space
         self._not_before_s = 0.0
         self._is_leaving = False
 
@@ -46,6 +51,8 @@ class LeaderBalance:
         own = members.hosts.get(name)
         if own is None or own.is_drained or self._is_leaving:
             return _DRAINED_S
+        if not self._has_space():
+            return _SHORT_S
         chosen = next_leaders(self._leaders.leaders(), self._able_to_lead())
         return 0.0 if chosen.get(shard, name) == name else _ASIDE_S
 
@@ -82,4 +89,5 @@ class LeaderBalance:
 
     def _able_to_lead(self) -> list[str]:
         able = self._membership.shown.able_to_lead()
-        return [name for name in able if not (self._is_leaving and name == self._membership.name)]
+        is_able = self._has_space() and not self._is_leaving
+        return [name for name in able if is_able or name != self._membership.name]

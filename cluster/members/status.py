@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from cluster.coordination.etcd_client import MemberState
 from cluster.members.leader_view import LeaderView
 from cluster.members.membership import Membership
 from cluster.peers.asking import ask_all
@@ -16,6 +18,11 @@ from cluster.replication.report import ReplicaReport
 
 _WAIT_S = 1.0
 """Time for the answers of the other hosts."""
+_ETCD_WAIT_S = 2.0
+_BEHIND_MAX = 1_000
+"""Entries that a copy may lack under load."""
+_QUOTA_SHARE = 0.8
+"""Part of etcd's quota from which an operator should act: at its end all changes are refused."""
 
 
 class HostStatus(msgspec.Struct, frozen=True):
@@ -40,6 +47,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     behind: int
     """Entries that are committed elsewhere and not applied here."""
     needs_checkpoint: bool
+    damage: str
+    """The reason why it neither leads nor counts until it has healed; empty if it is sound."""
 
 
 class ShardStatus(msgspec.Struct, frozen=True):
@@ -53,6 +62,21 @@ class ShardStatus(msgspec.Struct, frozen=True):
     replicas: list[ReplicaStatus]
 
 
+class EtcdStatus(msgspec.Struct, frozen=True):
+    """A member of etcd, as the asked host sees it."""
+
+    endpoint: str
+    is_reached: bool
+    """False if it does not answer: then the rest is not known."""
+    version: str
+    database_bytes: int
+    quota_bytes: int
+    """Limit of its database, above which etcd refuses all changes; 0 if it is not known."""
+    has_leader: bool
+    is_leader: bool
+    alarms: tuple[str, ...]
+
+
 class ClusterStatus(msgspec.Struct, frozen=True):
     """The status of a cluster."""
 
@@ -62,6 +86,9 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     """The host that was asked."""
     hosts: list[HostStatus]
     shards: list[ShardStatus]
+    etcd: list[EtcdStatus]
+    problems: list[str]
+    """Reasons why the cluster needs an operator, one line each; see `problems_of`."""
 
 
 Reports = dict[int, ReplicaReport]
@@ -78,8 +105,10 @@ class StatusPage:
         membership: Membership,
         leaders: LeaderView,
         own: Callable[[], Reports],
+        etcd: Callable[[float], Awaitable[list[MemberState]]],
     ) -> None:
-        """`own` reports the copies of this host."""
+        """`own` reports the copies of this host, `etcd` the members of etcd within seconds."""
+        self._etcd = etcd
         self._cluster = cluster
         self._transport = transport
         self._membership = membership
@@ -92,12 +121,14 @@ class StatusPage:
 
     async def read(self) -> ClusterStatus:
         """The present status."""
-        answers = await ask_all(self._transport, Channel.STATUS, b"", _WAIT_S)
+        answers, etcd = await asyncio.gather(
+            ask_all(self._transport, Channel.STATUS, b"", _WAIT_S), self._etcd(_ETCD_WAIT_S)
+        )
         reports = {self._membership.name: self._own()}
         for host, answer in answers.items():
             reports[host] = msgspec.msgpack.decode(answer, type=Reports)
         members = self._membership.shown
-        return ClusterStatus(
+        status = ClusterStatus(
             cluster=self._cluster,
             cluster_id=members.cluster.cluster_id if members.cluster is not None else "",
             host=self._membership.name,
@@ -116,7 +147,10 @@ class StatusPage:
                 self._shard(number, leader, reports)
                 for number, leader in enumerate(self._leaders.leaders())
             ],
+            etcd=[_etcd_status(member) for member in etcd],
+            problems=[],
         )
+        return msgspec.structs.replace(status, problems=problems_of(status))
 
     def _shard(
         self, number: int, leader: str | None, reports: Mapping[str, Reports]
@@ -137,7 +171,72 @@ class StatusPage:
                     is_voter=report.replica_id in voters,
                     behind=max(0, committed - report.applied),
                     needs_checkpoint=report.needs_checkpoint,
+                    damage=report.damage,
                 )
                 for host, report in found.items()
             ],
         )
+
+
+def _etcd_status(member: MemberState) -> EtcdStatus:
+    return EtcdStatus(
+        member.endpoint,
+        member.is_reached,
+        member.version,
+        member.database_bytes,
+        member.quota_bytes,
+        member.has_leader,
+        member.is_leader,
+        member.alarms,
+    )
+
+
+# -- problems --------------------------------------------------------------------------------------
+
+
+def problems_of(status: ClusterStatus) -> list[str]:
+    """Reasons why the cluster needs an operator: it does not serve, or could soon lose messages."""
+    return [
+        *_of_hosts(status.hosts),
+        *(line for shard in status.shards for line in _of_shard(shard)),
+        *_of_etcd(status.etcd),
+    ]
+
+
+def _of_hosts(hosts: list[HostStatus]) -> list[str]:
+    away = [host.name for host in hosts if not (host.is_alive and host.is_reached)]
+    if len(away) * 2 < len(hosts):
+        return []
+    return [f"a majority of the hosts is away: {', '.join(away)}"]
+
+
+def _of_shard(shard: ShardStatus) -> list[str]:
+    lines = [] if shard.leader is not None else [f"shard {shard.shard} has no leader"]
+    for copy in shard.replicas:
+        name = f"the copy of shard {shard.shard} on host {copy.host}"
+        if copy.damage:
+            lines.append(f"{name} is damaged and fetches sound rows: {copy.damage}")
+        elif copy.needs_checkpoint:
+            lines.append(f"{name} is too far behind for the log and fetches a checkpoint")
+        elif not copy.is_voter:
+            lines.append(f"{name} does not count yet")
+        elif copy.behind > _BEHIND_MAX:
+            lines.append(f"{name} is {copy.behind} entries behind")
+    return lines
+
+
+def _of_etcd(members: list[EtcdStatus]) -> list[str]:
+    away = [member.endpoint for member in members if not member.is_reached]
+    lines = []
+    if len(away) * 2 >= len(members):
+        lines.append(f"a majority of etcd is away: {', '.join(away)}")
+    elif not any(member.is_leader for member in members):
+        lines.append("etcd has no leader")
+    for member in members:
+        lines += [f"etcd at {member.endpoint} raises {alarm}" for alarm in member.alarms]
+        if member.quota_bytes and member.database_bytes > member.quota_bytes * _QUOTA_SHARE:
+            lines.append(
+                f"the database of etcd at {member.endpoint} takes {member.database_bytes} of "
+                f"{member.quota_bytes} bytes: compact and defragment it"
+            )
+    return lines

@@ -1,11 +1,11 @@
-"""One question to all other hosts at once."""
+"""One question to another host, or to all of them at once."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
 
-from cluster.peers.outcomes import NotSent, Outcome
+from cluster.peers.outcomes import NotSent, Outcome, Reason
 from cluster.peers.settings import Channel
 from cluster.peers.transport import Transport
 
@@ -15,17 +15,22 @@ async def ask_all(
 ) -> dict[str, bytes]:
     """The answers by host, without those of hosts that cannot be reached or take longer than about
     `wait_s`."""
-    asked: dict[str, asyncio.Future[Outcome]] = {}
-    for host in transport.peers:
-        link = transport.link(host, channel)
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        if link is not None:
-            sent = link.request(body, partial(_settle, future), wait_s)
-            if not isinstance(sent, NotSent):
-                asked[host] = future
-    await asyncio.gather(*asked.values())
-    outcomes = {host: future.result() for host, future in asked.items()}
-    return {host: answer for host, answer in outcomes.items() if isinstance(answer, bytes)}
+    hosts = transport.peers
+    asked = [ask_one(transport, host, channel, body, wait_s) for host in hosts]
+    outcomes = zip(hosts, await asyncio.gather(*asked), strict=True)
+    return {host: answer for host, answer in outcomes if isinstance(answer, bytes)}
+
+
+async def ask_one(
+    transport: Transport, host: str, channel: Channel, body: bytes, wait_s: float
+) -> Outcome:
+    """The outcome of a question to one host."""
+    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    link = transport.link(host, channel)
+    if link is None:
+        return NotSent(Reason.NOT_CONNECTED)
+    sent = link.request(body, partial(_settle, future), wait_s)
+    return sent if isinstance(sent, NotSent) else await future
 
 
 def _settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:

@@ -53,6 +53,14 @@ class _Failed(Exception):
     """This host does not give a usable checkpoint."""
 
 
+class NoGoodCopy(Exception):
+    """All other hosts gave damaged rows."""
+
+
+class _Damaged(_Failed):
+    """The rows of that host are damaged, too."""
+
+
 class Ask(Protocol):
     """Sends a request to another host; see `ask_over`."""
 
@@ -121,8 +129,15 @@ class CheckpointFetch:
         monotonic_s: Callable[[], float],
         entropy: Entropy,
         settings: CheckpointSettings,
+        on_no_good_copy: Callable[[], None] = lambda: None,
     ) -> None:
-        """`check_rows` reads all rows of a folder: see `check_rows_of`."""
+        """`check_rows` reads all rows of a folder: see `check_rows_of`. `on_no_good_copy` is called
+        when all other hosts gave damaged rows."""
+        self._on_no_good_copy = on_no_good_copy
+        self._damaged: set[str] = set()
+        """Hosts whose rows were damaged when they were last asked."""
+        self._reasons: dict[str, str] = {}
+        """The last reason that was logged of each host."""
         self._wanted = wanted
         self._at_least = wanted.at_least
         self._hosts = hosts
@@ -136,19 +151,38 @@ class CheckpointFetch:
         self._log = structlog.get_logger("checkpoints").bind(shard=wanted.shard)
 
     async def run(self) -> Replaced:
-        """Fetch until it is done; only `cancel` ends it earlier. `replace_rows` is next."""
+        """Fetch until it is done; `replace_rows` is next. Raises NoGoodCopy."""
         while True:
             for host in self._hosts.sources():
                 try:
                     return await self._fetch_from(host)
                 except _Failed as failure:
-                    self._log.warning("checkpoint_not_fetched", host=host, reason=str(failure))
+                    self._note(host, failure)
                     await self._drop()
                 except OSError as error:  # of this host's disk: no other source helps
                     self._log.error("checkpoint_not_written", error=str(error))
                     await self._drop()
                     break
+            if self._damaged.issuperset(self._hosts.sources()):
+                self._on_no_good_copy()
+                raise NoGoodCopy("the rows of all other hosts are damaged")
             await asyncio.sleep(self._pause.next_s())
+
+    def _note(self, host: str, failure: _Failed) -> None:
+        """Log why a host does not help, once for each reason."""
+        reason = str(failure)
+        if isinstance(failure, _Damaged):
+            self._damaged.add(host)
+        else:
+            self._damaged.discard(host)
+        if self._reasons.get(host) != reason:
+            self._reasons[host] = reason
+            self._log.warning(
+                "checkpoint_not_fetched",
+                host=host,
+                reason=reason,
+                action="the other hosts are asked, and this one again",
+            )
 
     async def _drop(self) -> None:
         """Free the space of what was fetched."""
@@ -228,7 +262,7 @@ class CheckpointFetch:
         try:
             position = await self._check_rows(incoming)
         except (StoreFailed, DamagedRecord) as error:
-            raise _Failed(f"its rows are damaged: {error}") from error
+            raise _Damaged(f"its rows are damaged: {error}") from error
         if position != manifest.position:
             raise _Failed(f"its rows are of Entry {position.index}")
 

@@ -8,7 +8,7 @@ It never forwards a request again: the sender looks for the leader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
 
@@ -27,23 +27,38 @@ from cluster.shards.answers import NotDecided, returning
 from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rules.decided import NO_MESSAGES
 from visibility.state.waiters import Ticket
 
+RefusalOf = Callable[[Operation], QueueError | None]
+"""The answer to an operation that a leader cannot take now; None if it can."""
 REQUEST_HEAD = Struct(">II")
 ANSWER_HEAD = Struct(">Q")
 _SAME_QUEUE = ANSWER_HEAD.pack(0)
 _NOTHING = _SAME_QUEUE + encode_answer(NO_MESSAGES)
 
 
+def takes_all(operation: Operation) -> None:
+    """The default: a leader takes all operations."""
+
+
 class ForwardedRequests:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, shards: Mapping[int, Shard], leaders: Leaders, view: View) -> None:
+    def __init__(
+        self,
+        shards: Mapping[int, Shard],
+        leaders: Leaders,
+        view: View,
+        refusal: RefusalOf = takes_all,
+    ) -> None:
+        """`refusal` is this host's answer to what it cannot take now."""
         self._shards = shards
         self._leaders = leaders
         self._view = view
+        self._refusal = refusal
         self.service = Service(on_request=self._decide)
 
     def _decide(self, call: Call, *, may_wait: bool = True) -> None:
@@ -81,6 +96,11 @@ class ForwardedRequests:
             else:
                 _pass_on(call, shard, request, ticket, answer)
 
+        # A retry is told what it did.
+        refused = None if age_ms else self._refusal(request.operation)
+        if refused is not None:
+            call.answer(encode_outcome(request, request, refused))
+            return
         ticket = shard.submit(request, on_answer, age_ms)
         call.on_cancel = partial(_cancel, call, shard, ticket)
 

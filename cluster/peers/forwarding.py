@@ -20,7 +20,7 @@ import structlog
 
 from cluster.messages import MessageUnreadable, encode_request
 from cluster.peers.breaker import Pause
-from cluster.peers.forwarded import REQUEST_HEAD, decode_outcome
+from cluster.peers.forwarded import REQUEST_HEAD, RefusalOf, decode_outcome, takes_all
 from cluster.peers.held import HeldRequests, Routed
 from cluster.peers.leaders import Leaders, View
 from cluster.peers.outcomes import Failure, NotSent, Outcome, Reason, Refused
@@ -65,8 +65,10 @@ class PeerRouter(Router):
         settings: ForwardingSettings,
         clock: Clock,
         entropy: Entropy,
+        refusal: RefusalOf = takes_all,
     ) -> None:
-        """`shards` are those of this host, whether it leads them or not."""
+        """`shards` are those of this host, whether it leads them or not; `refusal` is its answer to
+        what it cannot take now."""
         super().__init__(shards)
         self.forwarded = 0
         """Requests that were sent to another host, each attempt."""
@@ -79,6 +81,7 @@ class PeerRouter(Router):
         self._settings = settings
         self._monotonic_s = clock.monotonic_s
         self._entropy = entropy
+        self._refusal = refusal
         self._held: dict[int, HeldRequests] = {}
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
@@ -130,6 +133,11 @@ class PeerRouter(Router):
             return
         number = ticket.request.queue.shard
         if self.leads(number):
+            # A retry is told what it did.
+            refused = None if ticket.is_retry else self._refusal(ticket.request.operation)
+            if refused is not None:
+                self._answer_later(ticket, refused)
+                return
             request = self._as_it_waits(ticket)
             decided = partial(self._decided_here, ticket)
             ticket.here = self.shards[number].submit(request, decided, self._age_ms(ticket))

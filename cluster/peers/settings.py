@@ -15,6 +15,7 @@ class Channel(StrEnum):
     CATALOG = "catalog"
     STATUS = "status"
     CHECKPOINTS = "checkpoints"
+    PAGES = "pages"
 
 
 class PeerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -133,6 +133,7 @@ class CheckpointTraffic:
             monotonic_s=self._monotonic_s,
             entropy=self._entropy,
             settings=self._settings,
+            on_no_good_copy=partial(store.damaged.no_good_copy, store.replica),
         )
         return await fetch.run()
 

@@ -179,15 +179,22 @@ class Following:
         index = min(self._verified, replica.log.synced_index)
         if index:
             replica.needs_checkpoint = False
-            term = replica.journal.promise.term
-            replica.send(self._leader, Appended(term, replica.replica_id, index))
+            if not replica.damage:
+                term = replica.journal.promise.term
+                replica.send(self._leader, Appended(term, replica.replica_id, index))
             replica.commit_to(min(self._told_commit, index))
 
     def _on_heartbeat(self, sender: str, message: Message) -> None:
         assert isinstance(message, Heartbeat)
         replica = self._replica
         if self._follows(sender, message.term, message.leader):
-            alive = Alive(message.term, replica.replica_id, message.round, replica.times.wall_s())
+            alive = Alive(
+                message.term,
+                replica.replica_id,
+                message.round,
+                replica.times.wall_s(),
+                replica.succession.has_space(),
+            )
             replica.send(sender, alive)
             self._told_commit = max(self._told_commit, message.commit)
             replica.commit_to(min(self._told_commit, self._verified, replica.log.synced_index))

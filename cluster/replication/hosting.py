@@ -129,6 +129,8 @@ class ReplicatedStores:
         self._checkpoints = checkpoints
         self.reluctance_s: Callable[[int], float] = _eager
         """Seconds for which a free shard is left to other hosts."""
+        self.has_space: Callable[[], bool] = _spacious
+        """False while this host's disk is short."""
         self._opened: dict[int, ReplicatedStore] = {}
         self._log = structlog.get_logger("replicas")
 
@@ -189,6 +191,7 @@ class ReplicatedStores:
             timing=self._timing,
         )
         replica.succession.reluctance_s = lambda: self.reluctance_s(number)
+        replica.succession.has_space = lambda: self.has_space()
         store.replica, store.peers = replica, self._peers
         store.on_closing = partial(self._messages.leave, number)
         self._messages.join(number, partial(self._received, number, replica))
@@ -227,3 +230,8 @@ class ReplicatedStores:
 def _eager(shard: int) -> float:
     """The default: any shard is taken at once."""
     return 0.0
+
+
+def _spacious() -> bool:
+    """The default: the disk is never short."""
+    return True

@@ -120,12 +120,13 @@ class Leading:
         return not self._sizes and not self._waiting
 
     def caught_up(self) -> list[str]:
-        """Voters of this term whose logs lack little."""
+        """Voters of this term that have space and whose logs lack little."""
         log, bytes_max = self._replica.log, self._replica.timing.head_start_bytes
         return [
             peer.name
             for peer in self._peers.values()
             if peer.replica_id in self._voters.voters
+            and peer.has_space
             and peer.matched >= self._first
             and log.bytes_above(peer.matched) <= bytes_max
         ]
@@ -248,6 +249,7 @@ class Leading:
         elif isinstance(message, Alive) and self._is_of(peer, message):
             peer.round = max(peer.round, message.round)
             peer.ahead_s = message.wall_s - self._replica.times.wall_s()
+            peer.has_space = message.has_space
             self._confirm_rounds()
         elif isinstance(message, Refused):
             self._refused(peer, message)

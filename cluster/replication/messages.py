@@ -113,6 +113,8 @@ class Alive(msgspec.Struct, frozen=True, array_like=True, tag=9):
     replica_id: str
     round: int
     wall_s: float
+    has_space: bool = True
+    """False if its disk is short: it should not lead."""
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=10):

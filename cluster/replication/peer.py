@@ -34,6 +34,8 @@ class Peer:
     """The last heartbeat that it answered."""
     ahead_s: float | None = None
     """How far its clock is ahead of ours."""
+    has_space: bool = True
+    """False if it said that its disk is short."""
 
     def join(self, replica_id: str, goal: int, now: float) -> None:
         """It promised the term as this replica; where the logs agree is not known yet."""

@@ -63,6 +63,9 @@ class Replica:
         self.timing = timing or Timing()
         self.needs_checkpoint = False
         """True if no log reaches back to this one."""
+        self.damage = ""
+        """The damage in the rows, empty if none is known. Until it is healed, which opens the store
+        anew, this replica neither leads nor counts; its log is sound, so that it promises."""
         self.commit = journal.committed
         """Entries up to here are committed."""
         self.attempts = 0
@@ -373,9 +376,13 @@ class Replica:
             # From a life before this one, or a transaction of unknown outcome: its term is spent.
             self.leadership.release(seen.holder)
             self._read_at -= self.timing.read_s
-        elif seen.holder is None and not self.needs_checkpoint and succession.may_lead():
+        elif seen.holder is None and self._is_whole and succession.may_lead():
             self._part = Asking(self, seen)
             self._part.begin()
+
+    @property
+    def _is_whole(self) -> bool:
+        return not self.needs_checkpoint and not self.damage
 
     def _renew(self, now: float) -> None:
         held = self._held

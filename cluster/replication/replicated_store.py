@@ -19,7 +19,9 @@ from functools import partial
 import msgspec
 
 from cluster.replication.contract import NotServing
+from cluster.replication.damaged_rows import DamagedRows
 from cluster.replication.holds import LogHolds
+from cluster.replication.read_ahead import ReadAhead
 from cluster.replication.replacement import Replacement
 from cluster.replication.replica import Replica
 from cluster.replication.report import ReplicaReport
@@ -76,6 +78,8 @@ class ReplicatedStore(FlushedRows):
         self.on_closing: Callable[[], object] = _nothing
         """Called before the replica goes: no message may reach it afterwards."""
         self.replacement = Replacement(self._replaced, self._logger)
+        self.damaged = DamagedRows(self.replacement, self._logger)
+        self._ahead = ReadAhead(self._apply_more)
         self.holds = LogHolds(options.monotonic_s)
         self.rows = rows
         self.applied = applied
@@ -98,9 +102,7 @@ class ReplicatedStore(FlushedRows):
         way has ended."""
         self._was_full = False
         """True if the shard was told that there is no room."""
-        self._is_applying = False
-        self._has_failed = False
-        self._is_over = False
+        self._is_applying = self._has_failed = self._is_over = False
         self._stopped: asyncio.Future[None] | None = None
         """Done when the replica has let go of its files."""
         self._timer: asyncio.Handle | None = None
@@ -134,9 +136,13 @@ class ReplicatedStore(FlushedRows):
 
     def replace_rows(self, reason: str) -> None:
         """See `SharedStore.replace_rows`."""
-        self._logger.error("rows_damaged", reason=reason)
-        self.replacement.begin()
+        self.damaged.met(self.replica, reason)
         self.give_up(reason)
+
+    @property
+    def quarantines(self) -> bool:
+        """See `SharedStore.quarantines`."""
+        return self.damaged.has_no_good_copy
 
     # -- what a shard does -------------------------------------------------------------------------
 
@@ -250,12 +256,12 @@ class ReplicatedStore(FlushedRows):
         self._releasing = None
 
     def _apply_from_log(self, index: int) -> int | None:
-        """Apply an Entry of the log; returns the number of row changes, None if it cannot be read.
-
-        Raises StoreFailed.
-        """
+        """Apply an Entry of the log; returns the number of row changes, None if it is not read yet,
+        or cannot be. Raises StoreFailed."""
         try:
-            entry = self.replica.log.read_now(index)
+            entry = self._ahead.entry(self.replica.log, index)
+            if entry is None:
+                return None
             ops = decode_body(entry.body).ops
         except (OSError, msgspec.MsgspecError) as error:
             self.replica.fail(f"cannot read Entry {index}: {error}")
@@ -383,18 +389,22 @@ class ReplicatedStore(FlushedRows):
             applied=self.applied.index,
             last_index=replica.log.last_index if replica.journal.is_open else 0,
             needs_checkpoint=replica.needs_checkpoint,
+            damage=replica.damage,
+            has_no_good_copy=self.quarantines,
             peers=replica.peer_reports(),
         )
 
     # -- the end -----------------------------------------------------------------------------------
 
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
-        """Refuse to lead over damaged rows. Raises StoreFailed.
-
-        Rows rebuilt here would differ from those of the other hosts.
-        """
-        self.replacement.begin()
-        raise StoreFailed("rows are damaged: another host leads")
+        """Refuse to lead over damaged rows while another host may have sound ones, from which rows
+        rebuilt here would differ. Raises StoreFailed."""
+        if not self.quarantines:
+            self.damaged.met(self.replica, "a queue cannot be loaded")
+            raise StoreFailed("rows are damaged: another host leads")
+        healed: list[Healed] = []
+        await self._options.in_thread(lambda: healed.extend(self._rows.heal(known)))
+        return healed
 
     def cut_off(self) -> None:
         """Do nothing more: neither the shard nor the rows hear of the replica."""

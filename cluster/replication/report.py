@@ -33,5 +33,9 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     """The last Entry that its rows have."""
     last_index: int
     needs_checkpoint: bool
+    damage: str
+    """The damage in its rows, for which it neither leads nor counts; empty if none is known."""
+    has_no_good_copy: bool
+    """True if the rows of all hosts were found to be damaged: damage is quarantined."""
     peers: list[PeerReport]
     """Only the leader knows them."""

@@ -22,6 +22,8 @@ class Succession:
     def __init__(self, replica: Replica) -> None:
         self.reluctance_s: Callable[[], float] = _eager
         """Seconds for which a free key is left to others."""
+        self.has_space: Callable[[], bool] = _spacious
+        """False while this host's disk is short: others should lead."""
         self._replica = replica
         self._heir = ""
         self._give_up_at = 0.0
@@ -115,3 +117,7 @@ class Succession:
 
 def _eager() -> float:
     return 0.0
+
+
+def _spacious() -> bool:
+    return True

@@ -150,7 +150,7 @@ class Shard(Observed):
         else:
             self._clock.take_over(last_stamp_ms)
         state.memory = StoredAnswers(rows, self._entropy.bits128()) if self._remembers else None
-        state.quarantines = self._shared is None
+        state.quarantines = self._shared is None or self._shared.quarantines
         state.waits.is_open = not self._reopening.is_stopping
         self._store, self._rows, self._state = store, rows, state
         rows.bytes_max = store.turn_bytes_max

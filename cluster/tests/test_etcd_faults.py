@@ -407,7 +407,11 @@ async def test_the_state_of_each_member_is_known(etcd: EtcdProcesses, hosts: Hos
 
     states = await host.members()
 
-    assert {state.endpoint for state in states} == set(etcd.endpoints) - {frozen.endpoint}
+    assert {state.endpoint for state in states} == set(etcd.endpoints)
+    assert [state.endpoint for state in states if not state.is_reached] == [frozen.endpoint]
+    states = [state for state in states if state.is_reached]
+    assert all(state.has_leader for state in states)
+    assert all(state.quota_bytes > state.database_bytes for state in states)
     assert [state.endpoint for state in states if state.is_leader] == [leader.endpoint]
     assert all(0 < state.used_bytes <= state.database_bytes for state in states)
     assert all(not state.alarms for state in states)

@@ -19,6 +19,7 @@ LIST_DELETED_QUEUES = "holdfast:ListDeletedQueues"
 RESTORE_QUEUE = "holdfast:RestoreQueue"
 DELETE_QUEUE = "holdfast:DeleteQueue"
 PURGE_QUEUE = "holdfast:PurgeQueue"
+READ_USAGE = "holdfast:ReadUsage"
 READ_CLUSTER = "holdfast:ReadCluster"
 DRAIN_HOST = "holdfast:DrainHost"
 REMOVE_HOST = "holdfast:RemoveHost"
@@ -51,6 +52,7 @@ PAGES = (
     AdminPage(RESTORE_QUEUE, "POST", "deleted-queues/([0-9]{1,18})/restore"),
     AdminPage(DELETE_QUEUE, "POST", "queues/delete", root_only=True),
     AdminPage(PURGE_QUEUE, "POST", "queues/purge", root_only=True),
+    AdminPage(READ_USAGE, "GET", "usage", root_only=True),
     AdminPage(READ_CLUSTER, "GET", "cluster"),
     AdminPage(DRAIN_HOST, "POST", "cluster/drain", root_only=True),
     AdminPage(REMOVE_HOST, "POST", "cluster/remove", root_only=True),

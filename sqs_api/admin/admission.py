@@ -16,6 +16,7 @@ from sqs_api.admin.actions import (
     DELETE_QUEUE,
     LIST_DELETED_QUEUES,
     PURGE_QUEUE,
+    READ_USAGE,
     RESTORE_QUEUE,
 )
 from sqs_api.admin.backup_page import make_backup
@@ -88,7 +89,11 @@ class AdminSide:
 
 
 def admin_answers(
-    backups: Backups, catalog: Catalog, deletions: Deletions, lake: Archiving | None
+    backups: Backups,
+    catalog: Catalog,
+    deletions: Deletions,
+    lake: Archiving | None,
+    show_usage: Answer,
 ) -> dict[str, Answer]:
     """The answers of the pages in `admin_actions.PAGES`, by action; those of the archive need a
     lake."""
@@ -97,6 +102,7 @@ def admin_answers(
         LIST_DELETED_QUEUES: partial(list_deleted, deletions),
         RESTORE_QUEUE: partial(restore_deleted, deletions),
         DELETE_QUEUE: partial(remove_queue, deletions.delete, catalog),
+        READ_USAGE: show_usage,
         PURGE_QUEUE: partial(remove_queue, deletions.purge, catalog),
     }
     return answers if lake is None else {**answers, **lake.answers()}

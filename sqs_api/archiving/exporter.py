@@ -193,7 +193,7 @@ class Exporter:
 
     async def _ask(self, shard: int, operation: SealArchive | AcknowledgeArchive) -> None:
         request = Request(operation, the_shard(shard), _OPERATOR, "hand-over")
-        await self._router.ask(request)
+        await self._router.ask_here(request)
 
     # -- the export --------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +26,8 @@ class Schedule:
 
     def __init__(self, lake: str, data: Path, clock: Clock) -> None:
         """`data` has this service's note, from which the archive job takes address and key."""
+        self.is_ours: Callable[[], bool] = lambda: True
+        """False while another host of the cluster runs the jobs."""
         self._options = ("--lake", lake, "--data", str(data))
         self._clock = clock
         self._log = structlog.get_logger("schedule")
@@ -41,8 +44,13 @@ class Schedule:
         A failure is logged; the next run does the rest.
         """
         for job in _JOBS:
-            if not self._is_stopping:
+            if not self._is_stopping and self.is_ours():
                 await self._run(job)
+
+    async def look(self) -> None:
+        """End the job that runs here while another host runs the jobs."""
+        if self._process is not None and not self.is_ours():
+            await self._end(self._process)
 
     async def _run(self, job: str) -> None:
         begun_s = self._clock.monotonic_s()
@@ -60,6 +68,9 @@ class Schedule:
             await self._end(process)
         output, errors = await process.communicate()
         if self._is_stopping:
+            return
+        if not self.is_ours():
+            self._log.info("job_left_to_the_next_leader", job=job)
             return
         took_s = self.took_s[job] = round(self._clock.monotonic_s() - begun_s, 1)
         outcome = "failed" if process.returncode else "done"

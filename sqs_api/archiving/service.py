@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from sqs_api.periodic import Periodic
 from sqs_api.settings.config import Settings, WhenFull, seconds_of
 from storage.copies.files import FOLDER_MODE
 from storage.engines.flushed_rows import FlushedRows
+
+_SCHEDULE_CHECK_S = 1.0
+"""Interval of finding out that another host runs the jobs now."""
 
 
 class LakeRefused(Exception):
@@ -80,6 +84,10 @@ class Archiving:
         if every is not None and lake is not None:
             schedule = self._schedule = Schedule(lake, self._settings.data, self._clock)
             periodic.every(seconds_of(every), schedule.run)
+            if self._settings.etcd is not None:
+                # Of all hosts, the one that leads the first shard runs the jobs.
+                schedule.is_ours = partial(self._router.leads, 0)
+                periodic.every(_SCHEDULE_CHECK_S, schedule.look)
         now_ms = self._clock.now_ms
         metrics.attach(ArchiveMetrics(self._exporter, self._router, self._schedule, now_ms))
 

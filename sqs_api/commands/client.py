@@ -82,7 +82,13 @@ class AdminClient:
 
     def cluster(self) -> dict[str, Any]:
         """The status of the cluster, see `cluster/members/status.py`."""
-        return self._members(self.ask("GET", "cluster"), "cluster", "host", "hosts", "shards")
+        names = ("cluster", "host", "hosts", "shards", "etcd", "problems")
+        return self._members(self.ask("GET", "cluster"), *names)
+
+    def usage(self, query: str) -> dict[str, Any]:
+        """The usage of all hosts, see `sqs_api/admin/usage_page.py`."""
+        found = self.ask("GET", f"usage?{query}" if query else "usage")
+        return self._members(found, "rows", "hosts", "missing")
 
     def drain_host(self, host: str, *, drained: bool) -> None:
         """Have a host lead nothing, or let it lead again."""

@@ -17,7 +17,11 @@ from sqs_api.commands.options import DATA, URL, Refused, admin_client
 @URL
 @DATA
 def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
-    """Show the hosts and the shards of the cluster, as the asked host sees them."""
+    """Show the hosts, shards and etcd of the cluster, as the asked host sees them.
+
+    The exit status is 1 if something needs an operator: a majority of the hosts or of etcd is away,
+    a shard has no leader, a copy is damaged or far behind, etcd raises an alarm or is nearly full.
+    """
     from sqs_api.commands.client import AdminRefused
 
     try:
@@ -26,12 +30,22 @@ def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
         raise Refused(str(error)) from error
     if as_json:
         click.echo(json.dumps(found, indent=1))
-        return
+    else:
+        _show(found)
+    if found["problems"]:
+        raise SystemExit(1)
+
+
+def _show(found: dict[str, Any]) -> None:
     click.echo(f"cluster {found['cluster']}, as host {found['host']} sees it\n")
     _table(("host", "address", "version", "state"), map(_host_line, found["hosts"]))
     click.echo()
     lines = [line for shard in found["shards"] for line in _shard_lines(shard)]
     _table(("shard", "term", "host", "role", "entries behind"), lines)
+    click.echo()
+    _table(("etcd", "version", "role", "database", "alarms"), map(_etcd_line, found["etcd"]))
+    for problem in found["problems"]:
+        click.echo(f"problem: {problem}")
 
 
 def _host_line(host: dict[str, Any]) -> tuple[str, ...]:
@@ -49,6 +63,7 @@ def _shard_lines(shard: dict[str, Any]) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = []
     for copy in shard["replicas"]:
         role = copy["role"] if copy["is_voter"] else f"{copy['role']}, does not count yet"
+        role = f"{role}, damaged" if copy["damage"] else role
         lag = "needs a checkpoint" if copy["needs_checkpoint"] else str(copy["behind"])
         lines.append((number, term, copy["host"], role, lag))
     reached = {copy["host"] for copy in shard["replicas"]}
@@ -56,6 +71,17 @@ def _shard_lines(shard: dict[str, Any]) -> list[tuple[str, ...]]:
         (number, term, host, "not reached", "") for host in shard["voters"] if host not in reached
     ]
     return lines
+
+
+def _etcd_line(member: dict[str, Any]) -> tuple[str, ...]:
+    if not member["is_reached"]:
+        return member["endpoint"], "", "not reached", "", ""
+    role = "leader" if member["is_leader"] else "follower"
+    role = role if member["has_leader"] else "sees no leader"
+    used = f"{member['database_bytes'] / (1 << 20):.1f}"
+    quota = f"{member['quota_bytes'] >> 20} MiB" if member["quota_bytes"] else "an unknown quota"
+    alarms = ", ".join(member["alarms"])
+    return member["endpoint"], member["version"], role, f"{used} of {quota}", alarms
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> None:

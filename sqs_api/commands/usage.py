@@ -6,38 +6,45 @@ import json
 import sqlite3
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import click
 
-from sqs_api.commands.options import CONFIG, DATA, Refused, load
+from sqs_api.commands.options import CONFIG, DATA, URL, Refused, admin_client, load
+
+if TYPE_CHECKING:
+    from sqs_api.gateway.usage import UsageRow
 
 
 @click.command()
 @DATA
 @CONFIG
+@URL
 @click.option("--account", help="Of this account only.")
 @click.option("--since", type=click.DateTime(["%Y-%m-%d"]), help="From this day on (UTC).")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def usage(
     data: Path | None,
     config_file: Path | None,
+    url: str | None,
     account: str | None,
     since: datetime | None,
     form: str,
 ) -> None:
-    """Show requests and bytes of each account and queue, by day, as of now."""
-    from sqs_api.gateway.usage import FILE_NAME, UsageRow, read_usage
-    from sqs_api.gateway.usage_journal import journals_in
+    """Show requests and bytes of each account and queue, by day, as of now.
+
+    A single host's come from its data folder. Those of a cluster are added up over its hosts by a
+    running one.
+    """
+    from sqs_api.gateway.usage import UsageRow
 
     settings = load(config_file, {"data": data})
-    file = settings.data / FILE_NAME
     day = None if since is None else since.date().isoformat()
-    if not file.exists() and not journals_in(settings.data):
-        raise Refused(f"there is no usage in {settings.data} yet")
-    try:
-        rows = read_usage(file, account, day)
-    except (sqlite3.Error, OSError) as error:
-        raise Refused(f"cannot read {file}: {error}") from error
+    if url is None and settings.etcd is None:
+        rows = _of_folder(settings.data, account, day)
+    else:
+        rows = _of_service(url, data, account, day)
     if form == "json":
         click.echo(json.dumps([row._asdict() for row in rows], indent=1))
         return
@@ -47,3 +54,36 @@ def usage(
         click.echo(
             "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
         )
+
+
+def _of_folder(data: Path, account: str | None, day: str | None) -> list[UsageRow]:
+    """The usage in a data folder. Raises Refused."""
+    from sqs_api.gateway.usage import FILE_NAME, read_usage
+    from sqs_api.gateway.usage_journal import journals_in
+
+    file = data / FILE_NAME
+    if not file.exists() and not journals_in(data):
+        raise Refused(f"there is no usage in {data} yet")
+    try:
+        return read_usage(file, account, day)
+    except (sqlite3.Error, OSError) as error:
+        raise Refused(f"cannot read {file}: {error}") from error
+
+
+def _of_service(
+    url: str | None, data: Path | None, account: str | None, day: str | None
+) -> list[UsageRow]:
+    """The usage that a running host shows; hosts that it cannot reach are named. Raises
+    Refused."""
+    from sqs_api.commands.client import AdminRefused
+    from sqs_api.gateway.usage import UsageRow
+
+    wanted = {name: value for name, value in (("account", account), ("since", day)) if value}
+    try:
+        found = admin_client(url, data).usage(urlencode(wanted))
+    except AdminRefused as error:
+        raise Refused(str(error)) from error
+    if found["missing"]:
+        missing = ", ".join(found["missing"])
+        click.echo(f"holdfast: without the usage of {missing}, which do not answer", err=True)
+    return [UsageRow(**row) for row in found["rows"]]

@@ -47,8 +47,10 @@ class AuditUnusable(Exception):
 class AuditLog:
     """The file. Belongs to the event loop's thread."""
 
-    def __init__(self, file: Path, wall_s: Callable[[], float]) -> None:
-        """Open or create it. Raises AuditUnusable."""
+    def __init__(self, file: Path, wall_s: Callable[[], float], host: str | None = None) -> None:
+        """Open or create it. Lines have the name of this `host` of a cluster, None of a single
+        host. Raises AuditUnusable."""
+        self._host = host
         self._wall_s = wall_s
         try:
             self._handler = RotatingFileHandler(
@@ -70,7 +72,7 @@ class AuditLog:
     def note(self, event: str, **fields: Any) -> None:
         """Write a line; fields that are None are left out."""
         try:
-            self._lines.put_nowait(audit_line(self._wall_s(), event, **fields))
+            self._lines.put_nowait(audit_line(self._wall_s(), event, host=self._host, **fields))
         except queue.Full:
             self.lost += 1
 

@@ -1,4 +1,7 @@
-"""The disk reserve: on a nearly full disk, sends are refused; receives and deletes work."""
+"""The disk reserve: on a nearly full disk, sends are refused; receives and deletes work.
+
+In a cluster the disk of the host that leads the shard counts, so the router asks there.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,12 @@ from pathlib import Path
 
 import structlog
 
+from visibility.contract.actions import ACTIONS
+from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.operations import Operation
+
+_DISK_SHORT = "The service has no space for more messages. Please try again."
+_TAKE_SPACE = frozenset(action.request for action in ACTIONS.values() if action.takes_space)
 _ENOUGH_AGAIN = 1.1
 """Multiple of the reserve that must be free before sends are accepted again, to avoid flapping."""
 
@@ -35,6 +44,17 @@ class DiskSpace:
     def is_shorter_than(self, reserves: float) -> bool:
         """True if less than this multiple of the reserve is free."""
         return self.free_bytes < self._reserve_bytes * reserves
+
+    def refuse(self) -> ServiceUnavailable:
+        """The answer to a request that finds no space, which is counted."""
+        self.refused += 1
+        return ServiceUnavailable(_DISK_SHORT)
+
+    def refusal(self, operation: Operation) -> ServiceUnavailable | None:
+        """The answer to an operation that needs space while there is little; else None."""
+        if self.is_short and type(operation) in _TAKE_SPACE:
+            return self.refuse()
+        return None
 
     def look(self) -> None:
         """Read the free space: some microseconds."""

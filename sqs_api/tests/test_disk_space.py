@@ -11,6 +11,8 @@ import pytest
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.stalls import StallWatch
 from sqs_api.tests.serving import json_request, running
+from visibility.contract import operations as op
+from visibility.contract.errors import ServiceUnavailable
 
 
 class Disk:
@@ -84,6 +86,18 @@ async def test_a_short_disk_refuses_what_takes_space_and_nothing_else() -> None:
 
         service.disk.is_short = False
         await service.call("SendMessage", QueueUrl=url, MessageBody="y")
+
+
+def test_an_operation_that_takes_space_is_refused_while_there_is_little(disk: Disk) -> None:
+    space = DiskSpace(Path("/"), 1000)
+    send, receive = op.SendMessage(), op.ReceiveMessage()
+
+    _seen(disk, space, 1000)
+    assert (space.refusal(send), space.refusal(receive)) == (None, None)
+    _seen(disk, space, 1)
+    assert isinstance(space.refusal(send), ServiceUnavailable)
+    assert space.refusal(receive) is None
+    assert space.refused == 1
 
 
 def test_stalls_are_counted_and_the_longest_is_kept() -> None:

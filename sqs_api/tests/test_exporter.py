@@ -26,6 +26,7 @@ from sqs_api.archiving.exporter import _WORKER, Exporter, ExportFailed, InLake
 from sqs_api.archiving.schedule import Schedule
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.settings.config import Settings
+from sqs_api.tests.serving import until
 from storage.copies.export_task import Export, ExportTask, ShardExport
 from storage.engines.durable import Durability, DurableStore, StoreOptions
 from storage.engines.opening import open_store
@@ -174,3 +175,34 @@ async def test_a_job_ends_that_was_just_starting(monkeypatch: pytest.MonkeyPatch
         await schedule.run()
 
     assert [process.returncode for process in made] == [-15]
+
+
+async def test_a_job_runs_only_where_it_is_to_and_ends_when_that_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule_module, "JOBS", _SLEEPS)
+    made: list[asyncio.subprocess.Process] = []
+    start = asyncio.create_subprocess_exec
+
+    async def started(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        made.append(await start(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
+    schedule = Schedule(str(tmp_path), tmp_path, SystemClock())
+    ours = [False]
+    schedule.is_ours = lambda: ours[-1]
+
+    async with asyncio.timeout(_PATIENCE_S):
+        await schedule.run()
+        ours.append(True)
+        running = asyncio.create_task(schedule.run())
+        await until(lambda: schedule._process is not None)
+        await schedule.look()
+        assert [process.returncode for process in made] == [None]
+        ours.append(False)
+        await schedule.look()
+        await running
+
+    assert [process.returncode for process in made] == [-15]
+    assert schedule.runs == {}

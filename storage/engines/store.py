@@ -103,5 +103,9 @@ class SharedStore(Store, Protocol):
     def give_up(self, reason: str) -> None:
         """Lead no longer; another host does."""
 
+    @property
+    def quarantines(self) -> bool:
+        """True if damage becomes an event: no host has a sound copy."""
+
     def replace_rows(self, reason: str) -> None:
         """Rows are damaged: lead no longer, and have another host's rows take their place."""

@@ -239,7 +239,7 @@ class ReplicaLog(Log):
         self._disk.prepare(partial(self._read_all, wanted, records), lambda error: got(records))
 
     def read_now(self, index: int) -> Entry:
-        """An Entry; blocks unless it is in memory. Raises OSError."""
+        """An Entry; blocks unless it is in memory (`recent`). Raises OSError."""
         records = self.recent(index, 0)
         if not records:
             place = self._place(index)

@@ -47,12 +47,14 @@ class Leading:
         self.view = LeaderView(host.root.below("leaders/"), SHARDS)
         self.led: dict[int, Holder] = {}
         self.wanted: list[int] = []
+        self.has_space = True
         self.replicas = {shard: FakeReplica(self, shard) for shard in range(SHARDS)}
         self.balance = LeaderBalance(
             host.membership,
             self.view,
             lambda: cast(Any, self.replicas),
             asyncio.get_running_loop().time,
+            lambda: self.has_space,
         )
 
     async def take(self, shard: int) -> None:
@@ -138,4 +140,21 @@ async def test_a_host_that_leaves_hands_over_what_others_can_take() -> None:
     assert 3.0 <= loop.time() - begun_s <= 3.2
     assert sorted([*all_hosts["b"].wanted, *all_hosts["c"].wanted]) == [0, 1]
     assert a.reluctance_s(0) > 1.0
+    await end(world, all_hosts)
+
+
+@virtual
+async def test_a_host_with_a_short_disk_hands_over_and_lets_others_go_first() -> None:
+    world = SimulatedWorld()
+    all_hosts = await led_by_a(world)
+    a = all_hosts["a"]
+    a.replicas[2].caught_up = []
+    a.has_space = False
+
+    await run(all_hosts, 10)
+
+    assert list(a.led) == [2], "nobody could take it"
+    assert sorted([*all_hosts["b"].led, *all_hosts["c"].led]) == [0, 1]
+    others = max(all_hosts[name].reluctance_s(2) for name in "bc")
+    assert a.reluctance_s(2) > others
     await end(world, all_hosts)

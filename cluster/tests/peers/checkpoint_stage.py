@@ -192,6 +192,7 @@ class CheckpointHost:
         return check_rows_of(folder, Pace(1 << 40, loop_s), in_thread)
 
     def fetch(self, *sources: str, leader: str | None = None, at_least: int = 0) -> CheckpointFetch:
+        self.no_good_copies = 0
         self.known_sources = list(sources)
         self.known_leader = leader
         return CheckpointFetch(
@@ -204,7 +205,11 @@ class CheckpointHost:
             monotonic_s=loop_s,
             entropy=CountingEntropy(),
             settings=CHECKPOINTS,
+            on_no_good_copy=self._note_no_good_copy,
         )
+
+    def _note_no_good_copy(self) -> None:
+        self.no_good_copies += 1
 
     def fetched(self, replaced: Replaced) -> dict[bytes, bytes]:
         """The rows that were fetched, which are as of this Entry."""

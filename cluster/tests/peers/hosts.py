@@ -19,8 +19,9 @@ from cluster.tests.peers.simulated_network import HostNetwork, SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, SeededEntropy
 from cluster.tests.world import Asked, FragileStore, World, pass_time
 from storage.engines.store import StoreFailed
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
+from visibility.contract.operations import Operation, SendMessage
 from visibility.contract.outcomes import Answer
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
@@ -83,6 +84,7 @@ class Host:
         """`catalog` has the definitions; without one, `view` has."""
         self.name = name
         self._asked = 0
+        self.disk_is_short = False
         self.address = Address(name, 1)
         self.network: HostNetwork = network.of(name)
         self.leaders = KnownLeaders()
@@ -110,10 +112,15 @@ class Host:
             settings=forwarding,
             clock=LoopClock(),
             entropy=CountingEntropy(),
+            refusal=self._refusal,
         )
-        decided = ForwardedRequests(shards, self.leaders, definitions)
+        decided = ForwardedRequests(shards, self.leaders, definitions, self._refusal)
         self.transport.serve(Channel.REQUESTS, decided.service)
         self.transport.serve(Channel.REPLICATION, decided.service)
+
+    def _refusal(self, operation: Operation) -> ServiceUnavailable | None:
+        is_refused = self.disk_is_short and type(operation) is SendMessage
+        return ServiceUnavailable("short") if is_refused else None
 
     def ask(self, request: Request) -> Asked:
         """What the gateway of this host does."""

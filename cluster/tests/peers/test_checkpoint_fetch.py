@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from cluster.peers.checkpoint_fetch import NoGoodCopy
 from cluster.peers.checkpoint_messages import Keep, Read
 from cluster.tests.peers.checkpoint_stage import (
     CHECKPOINTS,
@@ -161,6 +162,24 @@ async def test_rows_that_are_damaged_at_the_source_are_fetched_elsewhere(tmp_pat
         assert failed["host"] == "b"
         assert "its rows are damaged" in failed["reason"]
         assert a.fetched(replaced) == rows_of(sound)
+
+
+@virtual
+async def test_if_all_other_hosts_have_damaged_rows_there_is_no_good_copy(tmp_path: Path) -> None:
+    async with hosts(tmp_path) as (a, b, c):
+        b.open().flip()
+        damaged = c.open()
+        damaged.flip()
+        damaged.is_failing = True
+        fetching = asyncio.create_task(a.fetch("b", "c").run())
+        await pass_time(30.0)
+        before = a.no_good_copies  # c may have a good one
+        damaged.is_failing = False
+
+        with pytest.raises(NoGoodCopy):
+            await fetching
+
+        assert (before, a.no_good_copies) == (0, 1)
 
 
 @virtual

@@ -109,6 +109,7 @@ class Process:
         self.shard.end_long_polls()  # so that it does not open its store again
         if self.store is not None:
             self.store.cut_off()
+            self.store.replacement.cancel()
         if self.rows is not None:
             self.rows.crash()
 

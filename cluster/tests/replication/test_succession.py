@@ -130,3 +130,18 @@ async def test_the_voter_of_a_removed_host_is_dropped(stage: Stage) -> None:
     await stage.until(is_dropped)
     serving = await stage.leader()
     assert await stage.sent(serving, 3)
+
+
+@staged
+async def test_a_leader_hands_over_only_to_hosts_with_space(stage: Stage) -> None:
+    leader = await stage.leader()
+    await stage.sent(leader)
+    first, second = stage.others(leader)
+    assert leader.replica is not None
+    assert first.replica is not None
+    first.replica.succession.has_space = lambda: False
+
+    await stage.until(lambda: leader.replica.caught_up == [second.name])  # type: ignore[union-attr]
+    first.replica.succession.has_space = lambda: True
+    await stage.until(lambda: len(leader.replica.caught_up) == 2)  # type: ignore[union-attr]
+    await stage.settled()

@@ -1,0 +1,88 @@
+"""Questions: one host asks another for the answer of an administrative page.
+
+    request: `Question`, msgpack    answer: `Said`, msgpack
+
+Hosts trust each other: the one that was asked by a client has checked that the client may ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import msgspec
+
+from cluster.peers.asking import ask_one
+from cluster.peers.incoming import Call, Service
+from cluster.peers.retry import Refusal
+from cluster.peers.settings import Channel
+from cluster.peers.transport import Transport
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A page, by its action, and the request for it."""
+
+    action: str
+    target: bytes
+    body: bytes
+
+
+class Said(msgspec.Struct, frozen=True):
+    """An answer, as a client gets it: JSON with its HTTP status."""
+
+    status: int
+    body: bytes
+
+
+Answer = Callable[[Question], Awaitable[Said]]
+_decode_question = msgspec.msgpack.Decoder(Question).decode
+_decode_said = msgspec.msgpack.Decoder(Said).decode
+
+
+class Questions:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.host = transport.host
+        self.answer: Answer | None = None
+        """Answers here, once this host can."""
+        self._transport = transport
+        self._tasks: set[asyncio.Task[None]] = set()
+        transport.serve(Channel.PAGES, Service(on_request=self._asked))
+
+    @property
+    def peers(self) -> list[str]:
+        """The other hosts."""
+        return self._transport.peers
+
+    async def ask(self, host: str, question: Question, wait_s: float) -> Said | None:
+        """The answer of a host, which may be this one; None if it cannot be reached, or does not
+        answer in time."""
+        if host == self.host:
+            assert self.answer is not None
+            return await self.answer(question)
+        body = msgspec.msgpack.encode(question)
+        outcome = await ask_one(self._transport, host, Channel.PAGES, body, wait_s)
+        return _decode_said(outcome) if isinstance(outcome, bytes) else None
+
+    def _asked(self, call: Call) -> None:
+        if self.answer is None:
+            call.refuse(Refusal.NOT_LEADER, "this host starts")
+            return
+        try:
+            question = _decode_question(call.body)
+        except msgspec.MsgspecError as error:
+            call.refuse(Refusal.UNREADABLE, str(error))
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(call, self.answer, question))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, call))
+
+    async def _answer(self, call: Call, answer: Answer, question: Question) -> None:
+        call.answer(msgspec.msgpack.encode(await answer(question)))
+
+    def _ended(self, call: Call, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is not None:
+            call.refuse(Refusal.UNREADABLE, "the answer failed")

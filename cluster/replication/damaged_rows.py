@@ -1,0 +1,50 @@
+"""DamagedRows: what a host does about damage in its rows of a shard.
+
+damage is met      lead no longer, do not count, fetch the rows of another host
+fetched            the store is opened anew over sound rows
+no good copy       the rows of all hosts are damaged: lead over these; the first Turn that meets
+                   damage quarantines it by an event, which changes all copies alike
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from cluster.replication.replacement import Replacement
+
+if TYPE_CHECKING:
+    from cluster.replication.replica import Replica
+
+
+class DamagedRows:
+    """Part of a store. `replica` is set once there is one."""
+
+    def __init__(self, replacement: Replacement, log: structlog.stdlib.BoundLogger) -> None:
+        self.has_no_good_copy = False
+        """True once the rows of all hosts were found to be damaged."""
+        self._replacement = replacement
+        self._log = log
+
+    def met(self, replica: Replica, reason: str) -> None:
+        """Fetch sound rows; until then the replica neither leads nor counts."""
+        if not self.has_no_good_copy and not replica.damage:
+            self._log.error(
+                "rows_damaged", reason=reason, action="this host fetches them from another"
+            )
+            replica.damage = reason
+        self._replacement.begin()
+
+    def no_good_copy(self, replica: Replica) -> None:
+        """All other hosts were asked, and gave damaged rows."""
+        if self.has_no_good_copy or not replica.damage:
+            return
+        self.has_no_good_copy = True
+        replica.damage = ""
+        self._log.error(
+            "no_good_copy",
+            means="the rows of all hosts are damaged; what cannot be read is quarantined",
+            action="look for `quarantined` and `queue_rebuilt` in this log, and restore a backup "
+            "if those messages are needed",
+        )

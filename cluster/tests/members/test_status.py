@@ -1,0 +1,108 @@
+"""The problems that the status of a cluster names; none for a cluster that is well."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from cluster.members.status import (
+    ClusterStatus,
+    EtcdStatus,
+    HostStatus,
+    ReplicaStatus,
+    ShardStatus,
+    problems_of,
+)
+
+_URLS = ("http://1", "http://2", "http://3")
+
+
+def _host(name: str) -> HostStatus:
+    return HostStatus(name, f"{name}:1", "1", is_alive=True, is_reached=True, is_drained=False)
+
+
+def _copy(host: str) -> ReplicaStatus:
+    role = "leader" if host == "a" else "follower"
+    return ReplicaStatus(host, role, is_voter=True, behind=1, needs_checkpoint=False, damage="")
+
+
+def _member(url: str) -> EtcdStatus:
+    return EtcdStatus(
+        url,
+        is_reached=True,
+        version="3.5.1",
+        database_bytes=100,
+        quota_bytes=1000,
+        has_leader=True,
+        is_leader=url == _URLS[0],
+        alarms=(),
+    )
+
+
+WELL = ClusterStatus(
+    cluster="holdfast",
+    cluster_id="c1",
+    host="a",
+    hosts=[_host(name) for name in "abc"],
+    shards=[ShardStatus(0, "a", 3, ["a", "b", "c"], [_copy(name) for name in "abc"])],
+    etcd=[_member(url) for url in _URLS],
+    problems=[],
+)
+NOT_REACHED = EtcdStatus("http://2", False, "", 0, 0, False, False, ())
+
+
+def _hosts_away(*names: str) -> ClusterStatus:
+    hosts = [replace(host, is_alive=host.name not in names) for host in WELL.hosts]
+    return replace(WELL, hosts=hosts)
+
+
+def _copies(**changes: object) -> ClusterStatus:
+    (shard,) = WELL.shards
+    copies = [*shard.replicas[:2], replace(shard.replicas[2], **changes)]
+    return replace(WELL, shards=[replace(shard, replicas=copies)])
+
+
+def _etcd(*members: EtcdStatus) -> ClusterStatus:
+    return replace(WELL, etcd=[*members, *WELL.etcd[len(members) :]])
+
+
+FIRST, _, _ = WELL.etcd
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        (_hosts_away("b", "c"), "a majority of the hosts is away: b, c"),
+        (replace(WELL, shards=[replace(WELL.shards[0], leader=None)]), "shard 0 has no leader"),
+        (
+            _copies(damage="row 7"),
+            "the copy of shard 0 on host c is damaged and fetches sound rows: row 7",
+        ),
+        (
+            _copies(needs_checkpoint=True),
+            "the copy of shard 0 on host c is too far behind for the log and fetches a checkpoint",
+        ),
+        (_copies(is_voter=False), "the copy of shard 0 on host c does not count yet"),
+        (_copies(behind=1001), "the copy of shard 0 on host c is 1001 entries behind"),
+        (
+            _etcd(FIRST, NOT_REACHED, replace(NOT_REACHED, endpoint="http://3")),
+            "a majority of etcd is away: http://2, http://3",
+        ),
+        (_etcd(replace(FIRST, is_leader=False)), "etcd has no leader"),
+        (_etcd(replace(FIRST, alarms=("NOSPACE",))), "etcd at http://1 raises NOSPACE"),
+        (
+            _etcd(replace(FIRST, database_bytes=801)),
+            "the database of etcd at http://1 takes 801 of 1000 bytes: compact and defragment it",
+        ),
+    ],
+)
+def test_each_problem_is_named(status: ClusterStatus, problem: str) -> None:
+    assert problems_of(status) == [problem]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [WELL, _hosts_away("c"), _copies(behind=1000), _etcd(FIRST, NOT_REACHED)],
+)
+def test_a_cluster_that_serves_and_can_lose_no_message_has_none(status: ClusterStatus) -> None:
+    assert problems_of(status) == []

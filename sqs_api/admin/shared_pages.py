@@ -1,0 +1,180 @@
+"""SharedPages: administrative pages whose answer lies on other hosts of the cluster.
+
+    archive, archive/seal, deleted-queues    the leaders of all shards, merged
+    archive/archived                         the leader of the batch's shard
+    usage                                    all hosts, added up
+
+A page of the leaders is answered 503 while a shard has none: half of an answer would be wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from cluster.peers.leaders import Leaders
+from cluster.peers.questions import Question, Questions, Said
+from sqs_api.admin.access import AdminRequest
+from sqs_api.admin.actions import (
+    ACKNOWLEDGE_ARCHIVE,
+    LIST_DELETED_QUEUES,
+    READ_ARCHIVE,
+    READ_USAGE,
+    SEAL_ARCHIVE,
+)
+from sqs_api.admin.pages import Answer, error_page
+from sqs_api.admin.usage_page import add_up
+
+_WAIT_S = 5.0
+_SEAL_S = 600.0
+"""Time for a leader to bring what waits to the lake."""
+
+Merge = Callable[[Mapping[str, Any]], Any]
+"""Merges the answers by host into one."""
+
+
+class _NoAnswer(Exception):
+    """A page for the client instead of an answer."""
+
+    def __init__(self, page: web.Response) -> None:
+        super().__init__(page.status)
+        self.page = page
+
+
+class SharedPages:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, questions: Questions, leaders: Leaders, shards: Collection[int]) -> None:
+        self._questions = questions
+        self._leaders = leaders
+        self._shards = shards
+        self._own: Mapping[str, Answer] = {}
+
+    def share(self, own: Mapping[str, Answer]) -> dict[str, Answer]:
+        """The pages by action; `own` are those of this host alone, which others ask for, too."""
+        self._own = own
+        self._questions.answer = self._answered
+        shared: dict[str, Answer] = {
+            READ_ARCHIVE: self._read_archive,
+            SEAL_ARCHIVE: self._seal_archive,
+            ACKNOWLEDGE_ARCHIVE: self._acknowledge,
+            LIST_DELETED_QUEUES: self._list_deleted,
+            READ_USAGE: self._read_usage,
+        }
+        return {**own, **{action: page for action, page in shared.items() if action in own}}
+
+    async def _answered(self, question: Question) -> Said:
+        """The answer of this host alone."""
+        answer = self._own.get(question.action)
+        if answer is None:
+            page = error_page(404, "not found on this host; do all hosts have the same settings?")
+        else:
+            page = await answer(AdminRequest("", question.target, {}, question.body, "", True))
+        assert isinstance(page.body, bytes)
+        return Said(page.status, page.body)
+
+    # -- pages -------------------------------------------------------------------------------------
+
+    async def _read_archive(self, sent: AdminRequest) -> web.Response:
+        return await self._of_leaders(READ_ARCHIVE, sent, self._merge_shards, _WAIT_S)
+
+    async def _seal_archive(self, sent: AdminRequest) -> web.Response:
+        return await self._of_leaders(SEAL_ARCHIVE, sent, self._merge_shards, _SEAL_S)
+
+    async def _list_deleted(self, sent: AdminRequest) -> web.Response:
+        return await self._of_leaders(LIST_DELETED_QUEUES, sent, _merge_deleted, _WAIT_S)
+
+    async def _acknowledge(self, sent: AdminRequest) -> web.Response:
+        try:
+            shard = msgspec.json.decode(sent.body, type=_Shard).shard
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return await self._own[ACKNOWLEDGE_ARCHIVE](sent)  # says what is wrong
+        if shard not in self._shards:
+            return await self._own[ACKNOWLEDGE_ARCHIVE](sent)
+        try:
+            said = await self._asked(self._leader(shard), ACKNOWLEDGE_ARCHIVE, sent, _SEAL_S)
+        except _NoAnswer as failed:
+            return failed.page
+        return _page(said)
+
+    async def _read_usage(self, sent: AdminRequest) -> web.Response:
+        hosts = [self._questions.host, *self._questions.peers]
+        question = Question(READ_USAGE, sent.target, sent.body)
+        asked = [self._questions.ask(host, question, _WAIT_S) for host in hosts]
+        answers = dict(zip(hosts, await asyncio.gather(*asked), strict=True))
+        failed = [said for said in answers.values() if said is not None and said.status != 200]
+        if failed:
+            return _page(failed[0])
+        found = {host: msgspec.json.decode(said.body) for host, said in answers.items() if said}
+        rows = add_up([row for said in found.values() for row in said["rows"]])
+        missing = sorted(answers.keys() - found.keys())
+        return web.json_response({"rows": rows, "hosts": sorted(found), "missing": missing})
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    async def _of_leaders(
+        self, action: str, sent: AdminRequest, merge: Merge, wait_s: float
+    ) -> web.Response:
+        try:
+            hosts = sorted({self._leader(shard) for shard in self._shards})
+            asked = [self._asked(host, action, sent, wait_s) for host in hosts]
+            answers = await asyncio.gather(*asked)
+        except _NoAnswer as failed:
+            return failed.page
+        found = [msgspec.json.decode(said.body) for said in answers]
+        return web.json_response(merge(dict(zip(hosts, found, strict=True))))
+
+    async def _asked(self, host: str, action: str, sent: AdminRequest, wait_s: float) -> Said:
+        said = await self._questions.ask(host, Question(action, sent.target, sent.body), wait_s)
+        if said is None:
+            raise _NoAnswer(error_page(503, f"host {host} does not answer; try again"))
+        if said.status != 200:
+            raise _NoAnswer(_page(said))
+        return said
+
+    def _leader(self, shard: int) -> str:
+        leader = self._leaders.leader_of(shard)
+        if leader is None:
+            raise _NoAnswer(error_page(503, f"no host leads shard {shard} now; try again"))
+        return leader
+
+    def _merge_shards(self, answers: Mapping[str, Any]) -> Any:
+        """Each shard as its leader sees it."""
+        merged = dict(next(iter(answers.values())))
+        merged["shards"] = [
+            shard
+            for host, said in answers.items()
+            for shard in said["shards"]
+            if self._leaders.leader_of(shard["shard"]) == host
+        ]
+        merged["shards"].sort(key=_number)
+        return merged
+
+
+class _Shard(msgspec.Struct):
+    shard: int
+
+
+def _number(shard: dict[str, Any]) -> int:
+    return int(shard["shard"])
+
+
+def _merge_deleted(answers: Mapping[str, Any]) -> Any:
+    """The queues, which all hosts know, with the counts of those that lead their shards: the
+    others count none."""
+    messages: dict[int, int] = {}
+    listed: list[dict[str, Any]] = []
+    for said in answers.values():
+        listed = said
+        for queue in said:
+            queue_id = queue["queue_id"]
+            messages[queue_id] = max(queue["messages"], messages.get(queue_id, 0))
+    return [queue | {"messages": messages[queue["queue_id"]]} for queue in listed]
+
+
+def _page(said: Said) -> web.Response:
+    return web.Response(status=said.status, body=said.body, content_type="application/json")

@@ -1,0 +1,105 @@
+"""The archive of three hosts: any host is asked, the leader writes, and a failover repeats
+nothing."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.cluster_process import HOSTS, ClusterProcess
+from sqs_api.commands.client import AdminClient, AdminRefused
+from sqs_api.commands.options import admin_client
+
+pytestmark = pytest.mark.slow
+_SEAL_S = 60.0
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, lake: Path) -> Iterator[ClusterProcess]:
+    variables = {
+        "HOLDFAST_LAKE": str(lake),
+        "HOLDFAST_ARCHIVE_SEAL_S": "3600",
+        "HOLDFAST_SNAPSHOT_EVERY_S": "0",
+    }
+    process = ClusterProcess(tmp_path / "cluster", variables=variables).start(seconds=120)
+    yield process
+    process.close()
+
+
+def _admin(cluster: ClusterProcess, host: str) -> AdminClient:
+    return admin_client(None, cluster.data / host)
+
+
+def _batch(cluster: ClusterProcess, host: str) -> int:
+    """Bring what waits to the lake by asking this host."""
+    (shard,) = _admin(cluster, host).ask("POST", "archive/seal", {}, answer_s=_SEAL_S)["shards"]
+    return int(shard["batch"])
+
+
+def _archive(cluster: ClusterProcess, host: str, queue: str) -> None:
+    """Send a message, and delete it, which hands it to the archive."""
+    client = Boto3Client(cluster.parts.cluster().hosts[host], cluster.credentials)
+    url = client.call("CreateQueue", QueueName=queue, tags={"holdfast:archive": "all"})["QueueUrl"]
+    client.call("SendMessage", QueueUrl=url, MessageBody="x")
+    (message,) = client.call("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=5)["Messages"]
+    client.call("DeleteMessage", QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    client.close()
+
+
+def _segments(lake: Path) -> dict[str, tuple[int, int]]:
+    """The segments in the lake, with inode and time of change: both tell if one was replaced."""
+    found = {file.name: file.stat() for file in lake.glob("segments/*/shard-0/*")}
+    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items()}
+
+
+def _leader(cluster: ClusterProcess, hosts: tuple[str, ...] = HOSTS) -> str:
+    for host in hosts:
+        try:
+            (shard,) = _admin(cluster, host).cluster()["shards"]
+        except AdminRefused:
+            continue
+        if shard["leader"] is not None:
+            return str(shard["leader"])
+    raise AssertionError("there is no leader")
+
+
+def _waiting(cluster: ClusterProcess, host: str) -> Any:
+    (shard,) = _admin(cluster, host).ask("GET", "archive")["shards"]
+    return shard["source"], shard["sealed"], shard["messages"]
+
+
+def test_any_host_is_asked_and_no_segment_is_written_twice(
+    cluster: ClusterProcess, lake: Path
+) -> None:
+    _archive(cluster, "a", "before")
+    assert [_batch(cluster, host) for host in HOSTS] == [1, 1, 1]
+    before = _segments(lake)
+    assert len(before) == 1
+    shown = [_waiting(cluster, host) for host in HOSTS]
+    assert shown == [(shown[0][0], 1, 1)] * 3
+
+    killed = _leader(cluster)
+    pid = cluster.parts.signal(killed, signal.SIGKILL)
+    others = tuple(host for host in HOSTS if host != killed)
+    _archive(cluster, others[0], "after")  # held until another host leads
+    batches = [_batch(cluster, host) for host in others]
+
+    assert _leader(cluster, others) in others
+    assert batches == [2, 2]
+    after = _segments(lake)
+    assert len(after) == 2
+    assert before.items() <= after.items()
+    cluster.parts.wait_for_another(killed, pid)
+    cluster.parts.wait_until_ready(killed)
+    assert _batch(cluster, killed) == 2
+    assert _segments(lake) == after

@@ -1,0 +1,170 @@
+"""Pages that lie on other hosts, over simulated connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from cluster.peers.questions import Questions
+from cluster.tests.peers.peers import SETTINGS, Peer, start
+from cluster.tests.peers.simulated_network import SimulatedNetwork
+from cluster.tests.virtual_time import virtual
+from sqs_api.admin.access import AdminRequest
+from sqs_api.admin.actions import (
+    ACKNOWLEDGE_ARCHIVE,
+    LIST_DELETED_QUEUES,
+    READ_ARCHIVE,
+    READ_USAGE,
+    SEAL_ARCHIVE,
+)
+from sqs_api.admin.pages import Answer
+from sqs_api.admin.shared_pages import SharedPages
+
+
+class Leaders:
+    """The leaders by shard, which all hosts know."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, str | None] = {0: "a", 1: "b"}
+
+    def leader_of(self, shard: int) -> str | None:
+        return self.of[shard]
+
+    def subscribe(self, on_change: Callable[[int], None]) -> None:
+        """Nothing changes while a page is made."""
+
+
+class Host:
+    """A host whose own pages say who made them."""
+
+    def __init__(self, peer: Peer, leaders: Leaders) -> None:
+        self.name = peer.name
+        self.acknowledged: list[bytes] = []
+        pages = SharedPages(Questions(peer.transport), leaders, leaders.of)
+        self.pages = pages.share(
+            {
+                READ_ARCHIVE: self._shards,
+                SEAL_ARCHIVE: self._shards,
+                ACKNOWLEDGE_ARCHIVE: self._acknowledge,
+                LIST_DELETED_QUEUES: self._deleted,
+                READ_USAGE: self._usage,
+            }
+        )
+
+    async def _shards(self, sent: AdminRequest) -> web.Response:
+        shards = [{"shard": shard, "by": self.name} for shard in (0, 1)]
+        return web.json_response({"lake": "l", "shards": shards})
+
+    async def _acknowledge(self, sent: AdminRequest) -> web.Response:
+        self.acknowledged.append(sent.body)
+        return web.json_response({"error": "not in the table"}, status=409)
+
+    async def _deleted(self, sent: AdminRequest) -> web.Response:
+        counts = {"a": (5, 0), "b": (0, 7), "c": (0, 0)}[self.name]
+        return web.json_response([{"queue_id": i, "messages": n} for i, n in enumerate(counts)])
+
+    async def _usage(self, sent: AdminRequest) -> web.Response:
+        key = {"day": sent.target.decode(), "account": "1", "queue": ""}
+        rows = [key | {"requests": 1, "bytes_in": 10}]
+        return web.json_response({"rows": rows, "hosts": [self.name], "missing": []})
+
+    async def ask(self, action: str, body: bytes = b"{}") -> tuple[int, Any]:
+        page: Answer = self.pages[action]
+        answer = await page(AdminRequest("", b"target", {}, body, "", True))
+        assert isinstance(answer.body, bytes)
+        return answer.status, json.loads(answer.body)
+
+
+class World:
+    """Three hosts and two shards, which a and b lead."""
+
+    def __init__(self) -> None:
+        self.network = SimulatedNetwork()
+        self.leaders = Leaders()
+        self.peers = [Peer(name, self.network, SETTINGS) for name in "abc"]
+        self.hosts = {peer.name: Host(peer, self.leaders) for peer in self.peers}
+
+
+@asynccontextmanager
+async def three_hosts() -> AsyncIterator[World]:
+    world = World()
+    await start(world.peers)
+    try:
+        yield world
+    finally:
+        for peer in world.peers:
+            await peer.transport.stop()
+
+
+@virtual
+async def test_each_shard_of_the_archive_is_its_leader_s() -> None:
+    async with three_hosts() as world:
+        for host in world.hosts.values():
+            for action in (READ_ARCHIVE, SEAL_ARCHIVE):
+                shards = [{"shard": 0, "by": "a"}, {"shard": 1, "by": "b"}]
+                assert await host.ask(action) == (200, {"lake": "l", "shards": shards})
+
+
+@virtual
+async def test_an_acknowledgement_goes_to_the_leader_and_its_refusal_comes_back() -> None:
+    async with three_hosts() as world:
+        said = json.dumps({"shard": 1, "batch": 3}).encode()
+
+        answer = await world.hosts["c"].ask(ACKNOWLEDGE_ARCHIVE, said)
+
+        assert answer == (409, {"error": "not in the table"})
+        assert [host.acknowledged for host in world.hosts.values()] == [[], [said], []]
+        for wrong in (b"{", b'{"shard": 9}'):
+            await world.hosts["c"].ask(ACKNOWLEDGE_ARCHIVE, wrong)
+        assert world.hosts["c"].acknowledged == [b"{", b'{"shard": 9}']
+
+
+@virtual
+async def test_messages_of_deleted_queues_are_counted_by_the_leaders() -> None:
+    async with three_hosts() as world:
+        found = [{"queue_id": 0, "messages": 5}, {"queue_id": 1, "messages": 7}]
+        for host in world.hosts.values():
+            assert await host.ask(LIST_DELETED_QUEUES) == (200, found)
+
+
+@virtual
+async def test_without_a_leader_nothing_is_answered_that_may_be_wrong() -> None:
+    async with three_hosts() as world:
+        world.leaders.of[1] = None
+
+        for action in (READ_ARCHIVE, SEAL_ARCHIVE, LIST_DELETED_QUEUES):
+            status, said = await world.hosts["a"].ask(action)
+            assert (status, said["error"]) == (503, "no host leads shard 1 now; try again")
+        assert (await world.hosts["a"].ask(ACKNOWLEDGE_ARCHIVE, b'{"shard": 1}'))[0] == 503
+
+
+@virtual
+async def test_a_leader_that_cannot_be_reached_is_named() -> None:
+    async with three_hosts() as world:
+        world.network.crash("b")
+        await asyncio.sleep(10)
+
+        status, said = await world.hosts["a"].ask(READ_ARCHIVE)
+
+        assert (status, said["error"]) == (503, "host b does not answer; try again")
+
+
+@virtual
+async def test_usage_is_added_up_and_hosts_that_are_missing_are_named() -> None:
+    async with three_hosts() as world:
+        key = {"day": "target", "account": "1", "queue": ""}
+        status, said = await world.hosts["c"].ask(READ_USAGE)
+        assert (status, said["hosts"], said["missing"]) == (200, ["a", "b", "c"], [])
+        assert said["rows"] == [key | {"requests": 3, "bytes_in": 30}]
+
+        world.network.crash("a")
+        await asyncio.sleep(10)
+        status, said = await world.hosts["c"].ask(READ_USAGE)
+
+        assert (status, said["hosts"], said["missing"]) == (200, ["b", "c"], ["a"])
+        assert said["rows"] == [key | {"requests": 2, "bytes_in": 20}]
