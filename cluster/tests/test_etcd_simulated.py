@@ -8,8 +8,6 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
-from random import Random
-from typing import NamedTuple
 
 import pytest
 
@@ -24,61 +22,13 @@ from cluster.coordination.coordination import (
     Unavailable,
     Unknown,
 )
-from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_coordination import EtcdCoordination
-from cluster.tests.coordinations import Hosts
-from cluster.tests.simulated_etcd import ELECTION_S, SWEEP_S, SimulatedEtcd
-from cluster.tests.simulated_wire import SimulatedWire
-from cluster.tests.virtual_time import LoopClock, virtual
+from cluster.tests.etcd_world import Host, World
+from cluster.tests.simulated_etcd import ELECTION_S, SWEEP_S
+from cluster.tests.virtual_time import virtual
 
 TTL_S = 3
 SEEDS = range(int(os.environ.get("COORDINATION_SEEDS", "5")))
-
-
-class Host(NamedTuple):
-    coordination: EtcdCoordination
-    wire: SimulatedWire
-
-
-class World:
-    """Hosts on one simulated etcd."""
-
-    def __init__(self, seed: int, hosts: int = 3) -> None:
-        self.random = Random(seed)
-        self.etcd = SimulatedEtcd(self.random)
-        self._hosts = Hosts(Access(self.etcd.endpoints), self._wire, LoopClock())
-        wires = [self._wire() for _ in range(hosts)]
-        self.hosts = [Host(self._hosts.host(wire), wire) for wire in wires]
-
-    def _wire(self) -> SimulatedWire:
-        return SimulatedWire(self.etcd, self.random)
-
-    def now_s(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    async def read(self, host: int = 0) -> dict[str, bytes]:
-        found = await self.hosts[host].coordination.read_all()
-        assert isinstance(found, Snapshot), found
-        return {record.key: record.value for record in found.records}
-
-    async def trouble(self, for_s: float) -> None:
-        """Faults of all kinds, one after the other; none afterwards."""
-        for host in self.hosts:
-            host.wire.loss = self.random.choice([0.0, 0.02, 0.1])
-        end_s = self.now_s() + for_s
-        while self.now_s() < end_s:
-            await asyncio.sleep(self.random.uniform(0.2, 4))
-            wire = self.random.choice(self.hosts).wire
-            if self.random.random() < 0.5:
-                self.etcd.compact()
-            elif self.etcd.has_leader:
-                self.etcd.lose_leader(self.random.choice([ELECTION_S, 10.0]))
-            wire.is_cut = not wire.is_cut
-        for host in self.hosts:
-            host.wire.loss, host.wire.is_cut = 0.0, False
-
-    async def close(self) -> None:
-        await self._hosts.close()
 
 
 def with_seeds(test: Callable[[int], None]) -> Callable[[int], None]:
@@ -227,80 +177,6 @@ async def test_a_replaced_etcd_is_noticed_by_watches_and_leases() -> None:
     assert {"a": None} in [change.records for change in heard]
     assert len(lost) == 1
     assert isinstance(await host.commit(Transaction({"a": 0}, {"a": b"1"})), Done)
-    await world.close()
-
-
-async def _watched(world: World) -> tuple[Host, list[int]]:
-    """A host whose watch is on a member that it cannot reach any more, and the revisions that the
-    watch reports."""
-    host = world.hosts[0]
-    reported: list[int] = []
-    await host.coordination.watch(EMPTY, lambda change: reported.append(change.revision))
-    await host.coordination.commit(Transaction({}, {"a": b"0"}))
-    await asyncio.sleep(1)
-    assert reported
-    host.wire.cut_members = {world.etcd.endpoints[0]}
-    return host, reported
-
-
-async def _seconds_until_reported(world: World, reported: list[int], revision: int) -> float:
-    begun_s = world.now_s()
-    while reported[-1] < revision:  # noqa: ASYNC110  virtual time
-        await asyncio.sleep(0.01)
-    return world.now_s() - begun_s
-
-
-@virtual
-async def test_a_watch_that_does_not_report_a_write_of_its_process_begins_anew() -> None:
-    world = World(seed=1)
-    host, reported = await _watched(world)
-
-    outcome = await host.coordination.commit(Transaction({}, {"a": b"1"}))
-
-    assert isinstance(outcome, Done)
-    seconds = await _seconds_until_reported(world, reported, outcome.revision)
-    assert seconds < 2.0, "one for a test that asks the member, and half for the write"
-    await world.close()
-
-
-@virtual
-async def test_a_watch_that_does_not_report_an_expected_write_begins_anew() -> None:
-    world = World(seed=1)
-    host, reported = await _watched(world)
-    outcome = await world.hosts[1].coordination.commit(Transaction({}, {"a": b"1"}))
-    assert isinstance(outcome, Done)
-
-    host.coordination.expect(outcome.revision)
-
-    assert await _seconds_until_reported(world, reported, outcome.revision) < 1.0
-    await world.close()
-
-
-@virtual
-async def test_a_watch_that_is_tested_leaves_a_member_that_is_cut_off() -> None:
-    world = World(seed=1)
-    host, reported = await _watched(world)
-
-    host.coordination.test_watches()
-    outcome = await world.hosts[1].coordination.commit(Transaction({}, {"a": b"1"}))
-
-    assert isinstance(outcome, Done)
-    seconds = await _seconds_until_reported(world, reported, outcome.revision)
-    assert seconds < 2.0, "one for the member that does not answer, and half for the write"
-    await world.close()
-
-
-@virtual
-async def test_a_watch_is_not_begun_anew_for_writes_that_it_reports() -> None:
-    world = World(seed=1)
-    host = world.hosts[0].coordination
-    await host.watch(EMPTY, lambda change: None)
-
-    for number in range(20):
-        await host.commit(Transaction({}, {"a": b"%d" % number}))
-        await asyncio.sleep(0.4)
-
-    assert world.etcd.watches_begun == 1
     await world.close()
 
 

@@ -37,7 +37,7 @@ from compat_tests.node_process import freeze, wait_until_gone
 FILE_SYSTEM = "ext4"
 _DISK_BYTES = 2 << 30
 """Of a sparse file. A host keeps up to 256 MiB of its log for others."""
-CALM_S = 5.0
+CALM_S = 3.0
 """Time between the end of a fault and the next one, in which every queue is sent to."""
 
 
