@@ -9,6 +9,7 @@ for each fault the longest time without an acknowledged send.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import random
@@ -29,6 +30,7 @@ from compat_tests.faults.gaps import Moment, table, told_of
 from compat_tests.faults.judge import judge
 from compat_tests.faults.lanes import KINDS, lanes
 from compat_tests.faults.loop_disk import LoopDisk
+from compat_tests.faults.loop_disk import why_not as why_no_disk
 from compat_tests.faults.partitions import Machines, machines, why_not
 from compat_tests.faults.run import CommandLine, Result, endpoint_of, say, status, told
 from compat_tests.faults.traffic import Traffic
@@ -39,6 +41,8 @@ _DISK_BYTES = 2 << 30
 """Of a sparse file. A host keeps up to 256 MiB of its log for others."""
 CALM_S = 3.0
 """Time between the end of a fault and the next one, in which every queue is sent to."""
+_CALM_AFTER_OUTAGE_S = 7.0
+"""So that no process ends within 10 s of its start: it would be started again ever later."""
 
 
 class Run(NamedTuple):
@@ -220,7 +224,7 @@ async def _apply(
             hit = await asyncio.to_thread((FAULTS | CUTS)[name], run)
             await asyncio.to_thread(run.parts.wait_until_all_are_ready)
             moments.append(Moment(name, begun, time.monotonic(), os.getloadavg()[0], hit, led))
-            await asyncio.sleep(CALM_S)
+            await asyncio.sleep(_CALM_AFTER_OUTAGE_S if name in OUTAGES else CALM_S)
             say(told_of(traffic.history, moments[-1]))
             if name in OUTAGES:
                 del errors[noted:]
@@ -236,26 +240,12 @@ async def _apply(
 
 def main() -> int:
     """Run from the command line; exits with 1 if a promise was broken."""
-    line = CommandLine("a cluster under boto3 load, with faults", rounds=20)
-    names = [*FAULTS, *CUTS]
-    line.parser.add_argument(
-        "--faults",
-        type=lambda text: tuple(text.split(",")),
-        default=tuple(name for name in names if name != "power"),
-        help=f"some of {','.join(names)}; rounds go through them in turn",
-    )
-    line.parser.add_argument("--evidence", type=Path, help="folder for traces of what was broken")
-    line.parser.add_argument("--stop-s", type=float, default=15.0, help="length of stops and cuts")
-    options = line.parse()
-    if not set(options.faults) <= set(names):
-        line.parser.error(f"faults are some of {','.join(names)}")
-    reason = why_not()
-    if reason is not None:
-        say(f"skipped: partitions, since {reason}")
+    options = _options()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        made = stack.enter_context(machines()) if reason is None else None
-        disks = _disks(stack, folder) if "power" in options.faults else None
+        made = stack.enter_context(machines()) if _can("partitions", why_not()) else None
+        has_disks = "power" in options.faults and _can("power losses", why_no_disk(FILE_SYSTEM))
+        disks = _disks(stack, folder) if has_disks else None
         cluster = ClusterProcess(
             folder,
             *(made.options() if made is not None else ()),
@@ -275,6 +265,29 @@ def main() -> int:
             keep_folders(folder, options.evidence)
     say(result.summary)
     return status(result.broken)
+
+
+def _options() -> argparse.Namespace:
+    line = CommandLine("a cluster under boto3 load, with faults", rounds=20)
+    names = [*FAULTS, *CUTS]
+    line.parser.add_argument(
+        "--faults",
+        type=lambda text: tuple(text.split(",")),
+        default=tuple(name for name in names if name != "power"),
+        help=f"some of {','.join(names)}; rounds go through them in turn",
+    )
+    line.parser.add_argument("--evidence", type=Path, help="folder for traces of what was broken")
+    line.parser.add_argument("--stop-s", type=float, default=15.0, help="length of stops and cuts")
+    options = line.parse()
+    if not set(options.faults) <= set(names):
+        line.parser.error(f"faults are some of {','.join(names)}")
+    return options
+
+
+def _can(what: str, reason: str | None) -> bool:
+    if reason is not None:
+        say(f"skipped: {what}, since {reason}")
+    return reason is None
 
 
 def _disks(stack: ExitStack, folder: Path) -> dict[str, LoopDisk]:
@@ -302,6 +315,8 @@ def _hosts(parts: ClusterFolder) -> tuple[str, ...]:
 def _is_possible(run: Run, fault: str) -> bool:
     if fault in CUTS:
         return run.machines is not None
+    if fault == "power":
+        return run.disks is not None and run.hosts == HOSTS
     return fault not in OUTAGES or run.hosts == HOSTS
 
 
