@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.error import HTTPError, URLError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from compat_tests.node_process import NodeProcess, command
 
@@ -54,6 +56,15 @@ class ClusterFolder:
         os.kill(pid, number)
         return pid
 
+    @contextmanager
+    def not_starting(self, launcher: int) -> Iterator[None]:
+        """Keep the launcher from starting processes anew meanwhile."""
+        os.kill(launcher, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(launcher, signal.SIGCONT)
+
     def wait_for_another(self, name: str, pid: int) -> None:
         """Wait until the launcher has started the process anew."""
         self._wait(lambda: self.cluster().processes.get(name, pid) != pid, f"{name} to start")
@@ -66,6 +77,25 @@ class ClusterFolder:
         else:
             page = f"{self.etcd_url(name)}/health"
         self._wait(lambda: is_well(page), f"{name} to be ready")
+
+    def wait_until_all_are_ready(self) -> None:
+        """Wait for every process: a fault that meets a cluster which still mends the last one would
+        be two at once. Members of etcd need seconds for connections that were cut."""
+        for name in (*MEMBERS, *HOSTS):
+            self.wait_until_ready(name)
+
+    def leader(self) -> str:
+        """The host that leads the first shard; empty while none does, or etcd is away."""
+        key = base64.b64encode(b"holdfast/holdfast/leaders/holder/0").decode()
+        asked = Request(
+            f"{self.etcd_url(MEMBERS[0])}/v3/kv/range", json.dumps({"key": key}).encode()
+        )
+        try:
+            with urlopen(asked, timeout=2) as answer:
+                found = json.load(answer).get("kvs", [])
+        except (URLError, OSError):
+            return ""
+        return json.loads(base64.b64decode(found[0]["value"]))["name"] if found else ""
 
     def etcd_leader(self) -> str:
         """The member that leads etcd."""

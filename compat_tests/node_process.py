@@ -132,10 +132,7 @@ class NodeProcess:
 
         Threads that sleep in the kernel stay there.
         """
-        self._signal(signal.SIGSTOP)
-        threads = Path(f"/proc/{self.pid}/task")
-        while any(_state(thread) not in "TtD" for thread in threads.iterdir()):
-            time.sleep(0.001)
+        freeze(self.pid)
 
     def close(self) -> None:
         """End the process if it still runs, in any state."""
@@ -222,6 +219,21 @@ class NodeProcess:
         self.url = listening[1]
         self._port = self.url.rsplit(":", 1)[1].strip("/")
         return True
+
+
+def freeze(pid: int) -> None:
+    """Stop every thread of a process where it is."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = Path(f"/proc/{pid}/task")
+    while any(_state(thread) not in "TtD" for thread in threads.iterdir()):
+        time.sleep(0.001)
+
+
+def wait_until_gone(pid: int) -> None:
+    """Wait until a killed process has ended; its parent may not have noticed yet."""
+    process = Path(f"/proc/{pid}")
+    while process.exists() and _state(process) != "Z":
+        time.sleep(0.001)
 
 
 def _state(thread: Path) -> str:

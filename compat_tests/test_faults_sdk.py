@@ -15,7 +15,8 @@ import pytest
 from compat_tests.benchmarks.wire import Endpoint, Refused
 from compat_tests.facade import Credentials
 from compat_tests.faults.caller import Letter, Received, caller
-from compat_tests.faults.history import Delivery, History, Outcome, Queue
+from compat_tests.faults.drain import drain
+from compat_tests.faults.history import Delivery, History, Outcome, Queue, Removal
 from compat_tests.faults.run import endpoint_of
 from compat_tests.faults.sdk import SdkConnection
 from compat_tests.node_process import NodeProcess
@@ -31,6 +32,7 @@ class Server(ThreadingHTTPServer):
         self.statuses = list(statuses)
         self.asked = 0
         self.body = b'{"QueueUrls": []}'
+        self.refusal = b'{"__type": "com.amazonaws#Broken"}'
 
 
 class _Page(BaseHTTPRequestHandler):
@@ -41,7 +43,7 @@ class _Page(BaseHTTPRequestHandler):
         statuses = self.server.statuses
         status = statuses[min(self.server.asked, len(statuses) - 1)]
         self.server.asked += 1
-        body = self.server.body if status == 200 else b'{"__type": "com.amazonaws#Broken"}'
+        body = self.server.body if status == 200 else self.server.refusal
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -139,3 +141,23 @@ def test_content_is_the_same_as_through_the_small_client(node: NodeProcess) -> N
         asyncio.run(exchange(endpoint_of(node)._replace(by_sdk=by_sdk)))
 
     assert len(set(digests)) == 1
+
+
+@pytest.mark.parametrize("was_deleted", [False, True])
+async def test_a_queue_that_a_host_denies_is_empty_only_if_it_was_deleted(
+    *, was_deleted: bool
+) -> None:
+    history = History()
+    with serving(400, 200) as (server, endpoint):
+        server.refusal = b'{"__type": "x#QueueDoesNotExist", "message": "It does not exist."}'
+        counters = ("", "NotVisible", "Delayed")
+        zeros = {f"ApproximateNumberOfMessages{each}": "0" for each in counters}
+        server.body = json.dumps({"Attributes": zeros}).encode()
+        history.queues["q"] = Queue("q", f"{endpoint.url}/1/q")
+        if was_deleted:
+            history.removals.append(Removal("q", 0.0, 1.0, Outcome.DONE))
+
+        assert await drain(endpoint, history, patience_s=0.0)
+
+    assert (server.asked > 1) is not was_deleted
+    assert bool(history.refusals) is not was_deleted

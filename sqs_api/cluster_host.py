@@ -117,6 +117,7 @@ class ClusterHost:
                 self._transport, monotonic_s=self._clock.monotonic_s, entropy=self._entropy
             ),
         )
+        self.leaders.subscribe(self._leader_changed)
         self._balance = LeaderBalance(
             self.membership,
             self.leaders,
@@ -133,6 +134,10 @@ class ClusterHost:
             stores.reports,
             self._root.members,
         )
+
+    def _leader_changed(self, shard: int) -> None:
+        if self.leaders.leader_of(shard) is None:
+            self.stores.key_freed(shard)
 
     async def _join(self, lease: HostLease, folders: Mapping[int, Path]) -> Cluster:
         member, data = self._member, self._settings.data
@@ -171,8 +176,14 @@ class ClusterHost:
             clock=self._clock,
             entropy=self._entropy,
         )
+        self._transport.on_lost.append(self._peer_lost)
         self._opened.push_async_callback(self._transport.stop)
         self._questions = Questions(self._transport)
+
+    def _peer_lost(self, host: str, channel: Channel) -> None:
+        """A member of etcd may have gone with it: watches on that would be silent."""
+        if channel is Channel.REPLICATION:
+            self._root.test_watches()
 
     # -- route -------------------------------------------------------------------------------------
 

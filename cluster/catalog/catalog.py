@@ -179,6 +179,7 @@ class Catalog(QueueView):
         the watch is away."""
         if self.revision >= revision:
             return
+        self._coordination.expect(revision)
         awaited = (revision, asyncio.get_running_loop().create_future())
         self._awaited.append(awaited)
         try:
@@ -243,6 +244,8 @@ class Catalog(QueueView):
             await self.shown(outcome.revision)
             if isinstance(outcome, Done) and self.spread is not None:
                 await self.spread(outcome.revision)
+                if self.is_cut_off is not None and self.is_cut_off():
+                    raise ServiceUnavailable()  # the client's next host may not know of it
             return isinstance(outcome, Done)
         assert not isinstance(outcome, LeaseLost), "no lease was named"
         self._log.error("catalog_not_written", reason=outcome.reason)

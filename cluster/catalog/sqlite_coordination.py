@@ -106,6 +106,9 @@ class SqliteCoordination:
 
         await self._in_thread(lambda: self._changes_after(after.revision), begin)
 
+    def expect(self, revision: int) -> None:
+        """See Coordination. Watches never lag."""
+
     # -- in the thread -----------------------------------------------------------------------------
 
     async def _in_thread(self, work: Callable[[], T], then: Callable[[T], None] | None = None) -> T:

@@ -120,6 +120,10 @@ class Coordination(Protocol):
         that lost its place reads everything and reports the difference as one change.
         """
 
+    def expect(self, revision: int) -> None:
+        """A change of this revision was committed: a watch that does not report it soon is stuck,
+        and begins anew."""
+
     async def close(self) -> None:
         """End every watch and let go of all resources."""
 

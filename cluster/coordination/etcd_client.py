@@ -229,8 +229,8 @@ class EtcdClient:
         except TokenRefused:
             self._forget(token)
             raise
-        except (NoAnswer, TimeoutError, GeneratorExit) as error:
-            self._turn_away_from(endpoint)
+        except (NoAnswer, TimeoutError, GeneratorExit, asyncio.CancelledError) as error:
+            self._turn_away_from(endpoint)  # also from a member that the watch gave up
             if isinstance(error, TimeoutError):
                 raise NoAnswer(f"{endpoint} does not answer", was_sent=True) from None
             raise

@@ -15,6 +15,8 @@ import structlog
 
 from cluster.coordination.coordination import (
     RECORDS_MAX,
+    Conflict,
+    Done,
     OnChange,
     Outcome,
     Record,
@@ -102,6 +104,7 @@ class EtcdCoordination:
         self._free_slots: list[Slot] = []
         self._slots = 0
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._watches: list[EtcdWatch] = []
 
     def below(self, folder: str) -> EtcdCoordination:
         """The records whose keys begin with this, over the same connections. It may be closed by
@@ -197,7 +200,10 @@ class EtcdCoordination:
         slot = self._free_slots.pop() if self._free_slots else self._new_slot()
         try:
             commit = EtcdCommit(self._client, slot, transaction, self._prefix, self._deadline_s)
-            return await commit.run()
+            outcome = await commit.run()
+            if isinstance(outcome, Done | Conflict):
+                self.expect(outcome.revision)
+            return outcome
         finally:
             self._free_slots.append(slot)
 
@@ -218,7 +224,21 @@ class EtcdCoordination:
             touch=self._touch,
             silence_s=self._silence_s,
         )
+        self._watches.append(watch)
         self._start(watch.run(after, on_change))
+
+    def expect(self, revision: int) -> None:
+        """See Coordination."""
+        for watch in self._watches:
+            watch.expect(revision)
+
+    def test_watches(self) -> None:
+        """Test all watches now, also of its parts: a host that fell silent may have taken a member
+        of etcd with it."""
+        for watch in self._watches:
+            watch.test()
+        for part in self._parts:
+            part.test_watches()
 
     async def _touch(self) -> int:
         message = Put(self._writer + b"watch", self._process.encode())

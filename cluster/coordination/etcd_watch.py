@@ -1,13 +1,15 @@
 """A watch of etcd that goes on through lost connections, elections and compactions.
 
 It stays on one member until that ends the stream or falls silent. A silent stream is tested with a
-write, which it must report: a member that is cut off keeps a watch open without a word. Where etcd
-no longer has the changes that were missed, all records are read and the difference is reported.
+write, which it must report soon: a member that is cut off keeps a watch open without a word. So is
+one that does not report a write of which this process knows. Where etcd no longer has the changes
+that were missed, all records are read and the difference is reported.
 """
 
 from __future__ import annotations
 
 import asyncio
+from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from itertools import groupby
@@ -20,7 +22,12 @@ from cluster.coordination.etcd_messages import Event, Watch, WatchAnswer, WatchF
 from cluster.coordination.etcd_wire import NoAnswer
 
 _PAUSE_S = 0.1
-"""Pause before a watch begins anew; doubled as long as that fails, up to the time of silence."""
+"""Pause before a watch begins anew; doubled as long as that fails."""
+_PAUSE_S_MAX = 0.5
+
+
+_REPORTED_S = 0.5
+"""Time in which a stream that says nothing else reports a write. Beginning anew costs little."""
 
 
 class LostPlace(Exception):
@@ -50,6 +57,14 @@ class EtcdWatch:
         self._touch = touch
         self._silence_s = silence_s
         self._revision = 0
+        self._expected = 0
+        """The latest write that the stream must report."""
+        self._expected_at_s = 0.0
+        """When it was behind such a write first."""
+        self._is_doubtful = False
+        """True if the stream is to be tested now."""
+        self._doubt: asyncio.Future[None] | None = None
+        """Done as soon as more is expected of the stream."""
         self._history = 0
         self._pause_s = _PAUSE_S
         self._known: dict[str, int] = {}
@@ -73,7 +88,23 @@ class EtcdWatch:
             except (NoAnswer, Refused) as error:
                 self._log.info("watch_begins_anew", reason=str(error))
                 await asyncio.sleep(self._pause_s)
-                self._pause_s = min(2 * self._pause_s, self._silence_s)
+                self._pause_s = min(2 * self._pause_s, _PAUSE_S_MAX)
+
+    def expect(self, revision: int) -> None:
+        """A write of this revision was made below the prefix."""
+        if self._expected <= self._revision < revision:
+            self._expected_at_s = asyncio.get_running_loop().time()
+            self._look()
+        self._expected = max(self._expected, revision)
+
+    def test(self) -> None:
+        """Test the stream now: its member may be cut off."""
+        self._is_doubtful = True
+        self._look()
+
+    def _look(self) -> None:
+        if self._doubt is not None and not self._doubt.done():
+            self._doubt.set_result(None)
 
     def _report(self, change: Change, on_change: OnChange) -> bool:
         """False if the listener has a bug; the next difference has these records again."""
@@ -117,19 +148,36 @@ class EtcdWatch:
 
     async def _next(self, lines: AsyncIterator[WatchAnswer]) -> WatchAnswer:
         """The next line; a silent stream must report a write. Raises NoAnswer, Refused."""
-        coming = asyncio.ensure_future(anext(lines))
+        loop = asyncio.get_running_loop()
+        coming, heard_s = asyncio.ensure_future(anext(lines)), loop.time()
         try:
-            done, _ = await asyncio.wait([coming], timeout=self._silence_s)
-            if not done:
-                await self._touch()
-                done, _ = await asyncio.wait([coming], timeout=self._silence_s)
-            if not done:
-                raise NoAnswer("a watch does not report a write", was_sent=True)
+            while not coming.done():
+                self._doubt = loop.create_future()
+                left_s = self._due_s(heard_s) - loop.time()
+                if left_s > 0:
+                    ends = (coming, self._doubt)
+                    await asyncio.wait(ends, timeout=left_s, return_when=FIRST_COMPLETED)
+                else:
+                    await self._test()
             return coming.result()
         finally:
             coming.cancel()
             await asyncio.wait([coming])
             _ = coming.cancelled() or coming.exception()  # retrieved, if nobody else did
+
+    def _due_s(self, heard_s: float) -> float:
+        """When the stream is to be tested, or given up if it was, on the loop's clock."""
+        if self._expected > self._revision:
+            return max(heard_s, self._expected_at_s) + _REPORTED_S
+        return heard_s + (0.0 if self._is_doubtful else self._silence_s)
+
+    async def _test(self) -> None:
+        """Write what the stream must report; raises NoAnswer if there was such a write already."""
+        if self._expected > self._revision:
+            self._expected, self._is_doubtful = 0, True  # the next stream is tested at once
+            raise NoAnswer("a watch does not report a write", was_sent=True)
+        self._is_doubtful = False
+        self.expect(await self._touch())
 
     def _grouped(self, answer: WatchAnswer) -> Iterable[Change]:
         """The changes of a line, by revision; a line has all events of each.
@@ -165,7 +213,7 @@ class EtcdWatch:
         known = dict.fromkeys(self._known, -1) if is_replaced else self._known
         change = difference(known, found)
         self._history = self._client.history
-        self._revision = found.revision
+        self._revision, self._expected = found.revision, 0
         self._known = {record.key: record.revision for record in found.records}
         return change
 

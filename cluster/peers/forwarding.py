@@ -129,7 +129,8 @@ class PeerRouter(Router):
     def _try(self, ticket: Routed) -> None:
         """Pass a request on, or hold it."""
         if ticket.is_cancelled or (ticket.wait_ends_s and self._ends_s < inf):
-            self._answer_later(ticket, NO_MESSAGES)
+            is_receive = type(ticket.request.operation) is ReceiveMessage
+            self._answer_later(ticket, NO_MESSAGES if is_receive else ServiceUnavailable())
             return
         number = ticket.request.queue.shard
         if self.leads(number):

@@ -29,12 +29,13 @@ class Link:
         hello: Callable[[], Hello],
         dial: Callable[[Wire], Awaitable[None]],
         on_open: Callable[[], None],
+        on_lost: Callable[[], None],
         settings: PeerSettings,
         clock: Clock,
         entropy: Entropy,
     ) -> None:
         """`hello` is asked before each attempt; `dial` connects a wire and raises OSError;
-        `on_open` is called each time a connection stands."""
+        `on_open` is called each time a connection stands, `on_lost` when it has ended."""
         self._hello = hello
         self._dial = dial
         self._settings = settings
@@ -52,6 +53,7 @@ class Link:
         self._said = ""
         """The failure that was logged last, until a connection stands."""
         self._on_open = on_open
+        self._on_lost = on_lost
         self._log = structlog.get_logger("peers")
 
     @property
@@ -141,6 +143,7 @@ class Link:
             self._log.info(
                 "peer_disconnected", peer=hello.to, channel=hello.channel, reason=failure
             )
+            self._on_lost()
 
     async def _connect(self, connection: Outgoing) -> str:
         """Empty if the connection stands, else the reason why not."""

@@ -52,6 +52,8 @@ class Transport:
         self._is_stopping = False
         self.on_open: list[Callable[[str, Channel], None]] = []
         """Called each time a link's connection stands."""
+        self.on_lost: list[Callable[[str, Channel], None]] = []
+        """Called each time it has ended, unless this host stops."""
 
     def serve(self, channel: Channel, service: Service) -> None:
         """Serve a channel from now on."""
@@ -120,10 +122,15 @@ class Transport:
             for listener in self.on_open:
                 listener(host, channel)
 
+        def lost() -> None:
+            for listener in self.on_lost:
+                listener(host, channel)
+
         link = Link(
             hello=lambda: self._hello(host, channel),
             dial=dial,
             on_open=opened,
+            on_lost=lost,
             settings=self._settings,
             clock=self._clock,
             entropy=self._entropy,

@@ -218,6 +218,12 @@ class ReplicatedStores:
         """The replicas of this host by shard."""
         return {number: store.replica for number, store in self._opened.items()}
 
+    def key_freed(self, number: int) -> None:
+        """See `Replica.key_freed`."""
+        store = self._opened.get(number)
+        if store is not None:
+            store.replica.key_freed()
+
     def can_grow(self) -> bool:
         """False when a log finds no space to grow."""
         return all(store.can_grow for store in self._opened.values())

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 
 import structlog
 
@@ -198,6 +199,10 @@ class Replica:
             self._on_stopped = stopped
         else:
             self.journal.close(stopped)
+
+    def key_freed(self) -> None:
+        """Coordination reported that nobody holds the key any more: the next tick looks at it."""
+        self._read_at = -inf
 
     def set_peers(self, peers: Sequence[str]) -> None:
         """Hosts came or went."""

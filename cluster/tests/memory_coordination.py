@@ -91,3 +91,6 @@ class MemoryCoordination:
             if change.revision > after.revision:
                 on_change(change)
         self._watchers.append(on_change)
+
+    def expect(self, revision: int) -> None:
+        """Watches are never stuck."""

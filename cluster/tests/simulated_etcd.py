@@ -63,6 +63,7 @@ class SimulatedEtcd:
         """Without one, nothing is answered but refusals."""
         self.ttl_min_s = 1
         """The shortest lease; a slow election makes it longer than a host asked for."""
+        self.watches_begun = 0
         self._random = random
         self._cluster_id = random.getrandbits(64)
         self._terms = [2] * members
@@ -222,6 +223,7 @@ class SimulatedEtcd:
     def watch(self, member: int, body: bytes, push: Push) -> Callable[[], None]:
         """Push lines from now on. Returns what ends the watch."""
         wanted = json.loads(body)["create_request"]
+        self.watches_begun += 1
         if not self.has_leader:
             push({"error": NO_LEADER})
             return lambda: None

@@ -20,6 +20,8 @@ class SimulatedWire:
         self.loss = 0.0
         """Share of requests that are lost, and of answers, and of requests that come late."""
         self.is_cut = False
+        self.cut_members: set[str] = set()
+        """Endpoints that this host cannot reach, while it reaches the others."""
         self.lose_next: list[str] = []
         """Fates of the next requests: "request", "answer" or "late"; others follow `loss`."""
         self._random = random
@@ -45,11 +47,12 @@ class SimulatedWire:
         try:
             async with asyncio.timeout(limit_s):
                 await asyncio.sleep(self._delay())
-                if fate == "late" and not self.is_cut:
+                is_cut = self.is_cut or endpoint in self.cut_members
+                if fate == "late" and not is_cut:
                     after_s = limit_s + self._random.uniform(0, 5)
                     loop.call_later(after_s, self._carry_out, endpoint, path, body)
                 reply = None
-                if not (self.is_cut or fate in ("request", "late")):
+                if not (is_cut or fate in ("request", "late")):
                     reply = self._carry_out(endpoint, path, body)
                 await asyncio.sleep(self._delay())
                 if reply is None or self.is_cut or fate == "answer":
@@ -59,8 +62,8 @@ class SimulatedWire:
         except TimeoutError:
             raise NoAnswer("time is over", was_sent=True) from None
 
-    async def _healed(self) -> None:
-        while self.is_cut:  # noqa: ASYNC110  virtual time
+    async def _healed(self, endpoint: str) -> None:
+        while self.is_cut or endpoint in self.cut_members:  # noqa: ASYNC110  virtual time
             await asyncio.sleep(1)
 
     def _carry_out(self, endpoint: str, path: str, body: bytes) -> Reply:
@@ -75,7 +78,7 @@ class SimulatedWire:
     ) -> AsyncGenerator[bytes]:
         lines: asyncio.Queue[Fields] = asyncio.Queue()
         await asyncio.sleep(self._delay())
-        if self.is_cut:
+        if self.is_cut or endpoint in self.cut_members:
             await asyncio.sleep(limit_s)
             raise NoAnswer("time is over", was_sent=True)
         member = self.etcd.endpoints.index(endpoint)
@@ -84,7 +87,7 @@ class SimulatedWire:
             while True:
                 line = await lines.get()
                 await asyncio.sleep(self._delay())
-                await self._healed()
+                await self._healed(endpoint)
                 yield to_json(line)
         finally:
             end()

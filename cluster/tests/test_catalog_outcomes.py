@@ -117,6 +117,25 @@ async def test_a_host_that_is_cut_off_does_not_say_that_a_queue_is_missing() -> 
         catalog.queue(*owner("made elsewhere"))
 
 
+async def test_a_host_that_was_cut_off_before_it_could_spread_a_change_does_not_confirm_it() -> (
+    None
+):
+    """The client's next request reaches a host that does not know the queue."""
+    catalog = await opened(MemoryCoordination())
+    is_cut_off = False
+
+    async def spread(revision: int) -> None:
+        nonlocal is_cut_off
+        is_cut_off = True
+
+    catalog.spread, catalog.is_cut_off = spread, lambda: is_cut_off
+
+    with pytest.raises(ServiceUnavailable):
+        await catalog.create_queue(owner("q"), {}, {})
+    is_cut_off = False
+    assert (await catalog.create_queue(owner("q"), {}, {})).name == "q", "the retry finds it"
+
+
 async def test_listeners_hear_what_a_shard_must_know_when_the_view_shows_it() -> None:
     coordination = MemoryCoordination()
     one, other = await opened(coordination), await opened(coordination)

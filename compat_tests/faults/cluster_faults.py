@@ -2,37 +2,47 @@
 compat_tests.faults.cluster_faults --rounds 20`.
 
 Kills, stops longer than a lease, rolling restarts, the loss of etcd's leader, of all hosts at once,
-and partitions. boto3 has its default retries: a call that fails in spite of them is a broken
-promise, like a message that is lost, comes back or is out of order. Shows for each kind of fault
-the longest time without an acknowledged send to some queue.
+power losses (`--faults power`) and partitions. boto3 has its default retries: a call that fails in
+spite of them is a broken promise, like a message that is lost, comes back or is out of order. Shows
+for each fault the longest time without an acknowledged send.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import os
 import random
 import signal
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from itertools import cycle, islice, pairwise
+from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
 from compat_tests.cluster_process import HOSTS, MEMBERS, ClusterFolder, ClusterProcess
 from compat_tests.faults.drain import drain
-from compat_tests.faults.history import History, Outcome
+from compat_tests.faults.evidence import keep_folders, write_evidence
+from compat_tests.faults.gaps import Moment, table, told_of
 from compat_tests.faults.judge import judge
 from compat_tests.faults.lanes import KINDS, lanes
+from compat_tests.faults.loop_disk import LoopDisk
+from compat_tests.faults.loop_disk import why_not as why_no_disk
 from compat_tests.faults.partitions import Machines, machines, why_not
 from compat_tests.faults.run import CommandLine, Result, endpoint_of, say, status, told
 from compat_tests.faults.traffic import Traffic
+from compat_tests.node_process import freeze, wait_until_gone
 
-CALM_S = 5.0
+FILE_SYSTEM = "ext4"
+_DISK_BYTES = 2 << 30
+"""Of a sparse file. A host keeps up to 256 MiB of its log for others."""
+CALM_S = 3.0
 """Time between the end of a fault and the next one, in which every queue is sent to."""
+_CALM_AFTER_OUTAGE_S = 7.0
+"""So that no process ends within 10 s of its start: it would be started again ever later."""
 
 
 class Run(NamedTuple):
@@ -47,43 +57,57 @@ class Run(NamedTuple):
     """Longer than a lease."""
     machines: Machines | None
     """None where there are no namespaces."""
+    disks: dict[str, LoopDisk] | None
+    """The disk of each machine, whose power can be cut; None without the fault `power`."""
+    evidence: Path | None
+    """A folder for the traces of a broken promise."""
 
 
-class Moment(NamedTuple):
-    """One fault, from its beginning until all processes were ready again."""
-
-    fault: str
-    begun: float
-    ended: float
-
-
-Strike = Callable[[Run], None]
+Strike = Callable[[Run], str]
+"""Returns what it hit."""
 
 
 # -- faults ----------------------------------------------------------------------------------------
 
 
-def kill_host(run: Run) -> None:
+def kill_host(run: Run) -> str:
     """Kill a host at once."""
-    _kill(run, [run.chance.choice(run.hosts)])
+    return _kill(run, [run.chance.choice(run.hosts)])
 
 
-def kill_all(run: Run) -> None:
+def kill_all(run: Run) -> str:
     """Kill all hosts at once, and etcd with them."""
-    _kill(run, [*HOSTS, *MEMBERS])
+    return _kill(run, [*HOSTS, *MEMBERS])
 
 
-def kill_etcd_leader(run: Run) -> None:
+def lose_power(run: Run) -> str:
+    """Cut the power of all hosts and of etcd at once: what was not synced is gone."""
+    assert run.disks is not None
+    with run.parts.not_starting(run.cluster.pid):
+        for name in (*HOSTS, *MEMBERS):  # else a sync under way may be reported as done
+            freeze(run.parts.cluster().processes[name])
+        for disk in run.disks.values():
+            disk.cut_power(run.chance)
+        pids = {name: run.parts.signal(name, signal.SIGKILL) for name in (*HOSTS, *MEMBERS)}
+        for pid in pids.values():
+            wait_until_gone(pid)
+        for disk in run.disks.values():
+            disk.unmount()
+            disk.mount()
+    return _wait(run, pids)
+
+
+def kill_etcd_leader(run: Run) -> str:
     """Kill the leader of etcd."""
-    _kill(run, [run.parts.etcd_leader()])
+    return _kill(run, [run.parts.etcd_leader()])
 
 
-def kill_host_and_etcd_leader(run: Run) -> None:
+def kill_host_and_etcd_leader(run: Run) -> str:
     """Kill a host, and with it the leader of etcd."""
-    _kill(run, [run.chance.choice(run.hosts), run.parts.etcd_leader()])
+    return _kill(run, [run.chance.choice(run.hosts), run.parts.etcd_leader()])
 
 
-def stop_host(run: Run) -> None:
+def stop_host(run: Run) -> str:
     """Stop a host for longer than its leases, then let it go on."""
     host = run.chance.choice(run.hosts)
     pid = run.parts.signal(host, signal.SIGSTOP)
@@ -93,42 +117,47 @@ def stop_host(run: Run) -> None:
         run.parts.signal(host, signal.SIGCONT)
     assert run.parts.cluster().processes[host] == pid, f"{host} ended while it was stopped"
     run.parts.wait_until_ready(host)
+    return host
 
 
-def roll(run: Run) -> None:
+def roll(run: Run) -> str:
     """Restart one host after the other, as an upgrade does."""
-    for host in run.hosts:
-        _end(run, [host], signal.SIGTERM)
+    return " ".join(_end(run, [host], signal.SIGTERM) for host in run.hosts)
 
 
-def _kill(run: Run, names: list[str]) -> None:
-    _end(run, names, signal.SIGKILL)
+def _kill(run: Run, names: list[str]) -> str:
+    return _end(run, names, signal.SIGKILL)
 
 
-def _end(run: Run, names: list[str], number: signal.Signals) -> None:
-    pids = {name: run.parts.signal(name, number) for name in names}
+def _end(run: Run, names: list[str], number: signal.Signals) -> str:
+    return _wait(run, {name: run.parts.signal(name, number) for name in names})
+
+
+def _wait(run: Run, pids: dict[str, int]) -> str:
+    """Wait until others took the place of these processes."""
     for name, pid in pids.items():
         run.parts.wait_for_another(name, pid)
-    for name in sorted(names, reverse=True):  # etcd first
+    for name in sorted(pids, reverse=True):  # etcd first
         run.parts.wait_until_ready(name)
+    return " ".join(pids)
 
 
-def cut_off(run: Run) -> None:
+def cut_off(run: Run) -> str:
     """Cut all links of a machine with a host and a member of etcd."""
-    _cut(run, Machines.cut_off)
+    return _cut(run, Machines.cut_off)
 
 
-def cut_from_others(run: Run) -> None:
+def cut_from_others(run: Run) -> str:
     """Cut a machine from the others, while clients still reach it."""
-    _cut(run, Machines.cut_from_others)
+    return _cut(run, Machines.cut_from_others)
 
 
-def cut_outgoing(run: Run) -> None:
+def cut_outgoing(run: Run) -> str:
     """Lose what a machine sends to the others, but not what they send to it."""
-    _cut(run, Machines.cut_outgoing)
+    return _cut(run, Machines.cut_outgoing)
 
 
-def _cut(run: Run, cut: Callable[[Machines, str], None]) -> None:
+def _cut(run: Run, cut: Callable[[Machines, str], None]) -> str:
     assert run.machines is not None
     host = run.chance.choice(run.hosts)
     cut(run.machines, host)
@@ -137,6 +166,7 @@ def _cut(run: Run, cut: Callable[[Machines, str], None]) -> None:
     finally:
         run.machines.heal(host)
     run.parts.wait_until_ready(host)
+    return host
 
 
 FAULTS: dict[str, Strike] = {
@@ -146,12 +176,15 @@ FAULTS: dict[str, Strike] = {
     "both": kill_host_and_etcd_leader,
     "roll": roll,
     "all": kill_all,
+    "power": lose_power,
 }
 CUTS: dict[str, Strike] = {
     "cut": cut_off,
     "cut-others": cut_from_others,
     "cut-one-way": cut_outgoing,
 }
+OUTAGES = ("all", "power")
+"""No host is there to answer."""
 
 
 # -- one run ---------------------------------------------------------------------------------------
@@ -166,12 +199,15 @@ def strike_and_judge(
     moments = asyncio.run(_apply(run, traffic, list(faults), kinds))
     verdict = judge(traffic.history)
     lines = [f"{len(moments)} faults; {told(traffic.history, verdict)}"]
-    for name, gap in _pauses(traffic.history, moments).items():
-        times = sum(moment.fault == name for moment in moments)
-        lines.append(
-            f"{name} ({times} times): at most {gap.seconds:.2f} s without a send to {gap.queue}"
-        )
+    lines += table(traffic.history, moments)
+    if verdict.broken() and run.evidence is not None:
+        write_evidence(run.evidence, traffic.history, verdict.missing, verdict.broken())
     return Result("\n".join(lines), verdict.broken())
+
+
+def _leaders(run: Run) -> str:
+    """The host that leads the shard, and the member that leads etcd."""
+    return f"{run.parts.leader()} {run.parts.etcd_leader()}"
 
 
 async def _apply(
@@ -183,12 +219,15 @@ async def _apply(
     async def strike() -> None:
         await asyncio.sleep(CALM_S)
         for name in faults:
+            led = await asyncio.to_thread(_leaders, run)
             begun, noted = time.monotonic(), len(errors)
-            await asyncio.to_thread((FAULTS | CUTS)[name], run)
-            moments.append(Moment(name, begun, time.monotonic()))
-            await asyncio.sleep(CALM_S)
-            if name == "all":
-                del errors[noted:]  # no host was there to answer
+            hit = await asyncio.to_thread((FAULTS | CUTS)[name], run)
+            await asyncio.to_thread(run.parts.wait_until_all_are_ready)
+            moments.append(Moment(name, begun, time.monotonic(), os.getloadavg()[0], hit, led))
+            await asyncio.sleep(_CALM_AFTER_OUTAGE_S if name in OUTAGES else CALM_S)
+            say(told_of(traffic.history, moments[-1]))
+            if name in OUTAGES:
+                del errors[noted:]
 
     await traffic.make_queues(kinds)
     await traffic.run(strike(), lanes(traffic, kinds))
@@ -196,55 +235,17 @@ async def _apply(
     return moments
 
 
-class Pause(NamedTuple):
-    """A time in which no send to a queue was acknowledged."""
-
-    seconds: float
-    queue: str
-
-
-def _pauses(history: History, moments: list[Moment]) -> dict[str, Pause]:
-    """The longest pause that began in each kind of fault, for queues that are always sent to."""
-    ends: dict[str, list[float]] = defaultdict(list)
-    for send in history.sends:
-        if send.outcome is Outcome.DONE and not send.queue.startswith("passing"):
-            ends[send.queue].append(send.ended)
-    longest: dict[str, Pause] = {}
-    for moment in moments:
-        found = [
-            Pause(after - before, queue)
-            for queue, times in ends.items()
-            for before, after in pairwise(sorted(times))
-            if before < moment.ended and after > moment.begun
-        ]
-        found.append(longest.get(moment.fault, Pause(0.0, "any queue")))
-        longest[moment.fault] = max(found)
-    return longest
-
-
 # -- command line ----------------------------------------------------------------------------------
 
 
 def main() -> int:
     """Run from the command line; exits with 1 if a promise was broken."""
-    line = CommandLine("a cluster under boto3 load, with faults", rounds=20)
-    names = [*FAULTS, *CUTS]
-    line.parser.add_argument(
-        "--faults",
-        type=lambda text: tuple(text.split(",")),
-        default=tuple(names),
-        help=f"some of {','.join(names)}; rounds go through them in turn",
-    )
-    line.parser.add_argument("--stop-s", type=float, default=15.0, help="length of stops and cuts")
-    options = line.parse()
-    if not set(options.faults) <= set(names):
-        line.parser.error(f"faults are some of {','.join(names)}")
-    reason = why_not()
-    if reason is not None:
-        say(f"skipped: partitions, since {reason}")
+    options = _options()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        made = stack.enter_context(machines()) if reason is None else None
+        made = stack.enter_context(machines()) if _can("partitions", why_not()) else None
+        has_disks = "power" in options.faults and _can("power losses", why_no_disk(FILE_SYSTEM))
+        disks = _disks(stack, folder) if has_disks else None
         cluster = ClusterProcess(
             folder,
             *(made.options() if made is not None else ()),
@@ -253,13 +254,54 @@ def main() -> int:
         stack.callback(cluster.close)
         cluster.start(seconds=120)
         hosts, chance = _hosts(cluster.parts), random.Random(options.seed)
-        run = Run(cluster, cluster.parts, chance, hosts, options.stop_s, made)
+        run = Run(
+            cluster, cluster.parts, chance, hosts, options.stop_s, made, disks, options.evidence
+        )
         possible = [name for name in options.faults if _is_possible(run, name)]
         faults = list(islice(cycle(possible), options.rounds))
         result = strike_and_judge(run, faults, seed=options.seed, kinds=options.traffic)
         cluster.stop()
+        if result.broken and options.evidence is not None:
+            keep_folders(folder, options.evidence)
     say(result.summary)
     return status(result.broken)
+
+
+def _options() -> argparse.Namespace:
+    line = CommandLine("a cluster under boto3 load, with faults", rounds=20)
+    names = [*FAULTS, *CUTS]
+    line.parser.add_argument(
+        "--faults",
+        type=lambda text: tuple(text.split(",")),
+        default=tuple(name for name in names if name != "power"),
+        help=f"some of {','.join(names)}; rounds go through them in turn",
+    )
+    line.parser.add_argument("--evidence", type=Path, help="folder for traces of what was broken")
+    line.parser.add_argument("--stop-s", type=float, default=15.0, help="length of stops and cuts")
+    options = line.parse()
+    if not set(options.faults) <= set(names):
+        line.parser.error(f"faults are some of {','.join(names)}")
+    return options
+
+
+def _can(what: str, reason: str | None) -> bool:
+    if reason is not None:
+        say(f"skipped: {what}, since {reason}")
+    return reason is None
+
+
+def _disks(stack: ExitStack, folder: Path) -> dict[str, LoopDisk]:
+    """A disk for each machine, with the data of its host and of its member of etcd."""
+    made = {}
+    for host, member in zip(HOSTS, MEMBERS, strict=True):
+        disk = LoopDisk(folder / f"disk-{host}", FILE_SYSTEM, image_bytes=_DISK_BYTES)
+        made[host] = stack.enter_context(disk)
+        for name in (host, member):
+            (disk.mounted_at / name).mkdir(mode=0o700)
+            link = folder / "data" / name
+            link.parent.mkdir(mode=0o700, exist_ok=True)
+            link.symlink_to(disk.mounted_at / name)
+    return made
 
 
 def _hosts(parts: ClusterFolder) -> tuple[str, ...]:
@@ -273,7 +315,9 @@ def _hosts(parts: ClusterFolder) -> tuple[str, ...]:
 def _is_possible(run: Run, fault: str) -> bool:
     if fault in CUTS:
         return run.machines is not None
-    return fault != "all" or run.hosts == HOSTS
+    if fault == "power":
+        return run.disks is not None and run.hosts == HOSTS
+    return fault not in OUTAGES or run.hosts == HOSTS
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ async def _empty(calls: Caller, history: History, queue: Queue, patience_s: floa
     complete_at = _complete_at(history, queue)
     failures = 0
     while failures < _TRIES:
-        counters = await _counters(calls, queue)
+        counters = await _counters(calls, queue, may_be_gone=_may_be_gone(history, queue))
         if counters == (0, 0, 0) and time.monotonic() > complete_at:
             return True
         received = await calls.receive(queue, _HIDDEN_S)
@@ -107,12 +107,23 @@ def _complete_at(history: History, queue: Queue) -> float:
     return max(*restored, history.drain_begun) + max(hidden, default=0) + _FOLLOWING_S
 
 
-async def _counters(calls: Caller, queue: Queue) -> tuple[int, int, int] | None:
+def _may_be_gone(history: History, queue: Queue) -> bool:
+    """True if the queue was deleted, or perhaps: one that a host denies all the same is there."""
+    return any(
+        each.queue == queue.name and each.outcome is not Outcome.REFUSED
+        for each in history.removals
+    )
+
+
+async def _counters(
+    calls: Caller, queue: Queue, *, may_be_gone: bool
+) -> tuple[int, int, int] | None:
+    """The queue's counters; zeros for one that is gone, None if they are unknown."""
     members = {"QueueUrl": queue.url, "AttributeNames": list(_COUNTERS)}
-    reply = await calls.call("GetQueueAttributes", _GONE, **members)
-    if reply.outcome is Outcome.REFUSED:
-        return 0, 0, 0  # it was deleted
-    if reply.outcome is Outcome.UNKNOWN:
+    reply = await calls.call("GetQueueAttributes", _GONE if may_be_gone else None, **members)
+    if reply.outcome is Outcome.REFUSED and may_be_gone:
+        return 0, 0, 0
+    if reply.outcome is not Outcome.DONE:
         return None
     visible, hidden, delayed = (int(reply.answer["Attributes"][name]) for name in _COUNTERS)
     return visible, hidden, delayed

@@ -191,7 +191,7 @@ async def remove_and_restore(traffic: Traffic, end: str) -> None:
             if received:
                 await _settle(calls, queue, received[: chance.randrange(1, 11)], chance)
             action = chance.choice(("PurgeQueue", "DeleteQueue"))
-            reply = await calls.call(action, "does not exist", QueueUrl=queue.url)
+            reply = await calls.call(action, QueueUrl=queue.url)
             removal = Removal(name, reply.begun, reply.ended, reply.outcome)
             traffic.history.removals.append(removal)
             is_once = removal.outcome is Outcome.DONE and not calls.is_repeated
@@ -229,9 +229,9 @@ def _ask_to_restore(url: str, credentials: Credentials, name: str) -> Outcome:
     """Undo the latest deletion or purge of the queue, as `holdfast restore-queue` does."""
     try:
         status, found = ask(url, credentials, "deleted-queues")
-        numbers = [each["queue_id"] for each in found if each["name"] == name]
         if status != 200:
             return Outcome.UNKNOWN
+        numbers = [each["queue_id"] for each in found if each["name"] == name]
         if not numbers:
             return Outcome.REFUSED
         status, _ = ask(url, credentials, f"deleted-queues/{numbers[0]}/restore", {})

@@ -71,15 +71,16 @@ class LoopDisk:
     """A mounted file system in `folder`; as a context manager it removes its mount and loop
     device."""
 
-    def __init__(self, folder: Path, file_system: str) -> None:
+    def __init__(self, folder: Path, file_system: str, *, image_bytes: int = _IMAGE_BYTES) -> None:
         self.mounted_at = folder / "disk"
         self._image = folder / "disk.image"
         self._file_system = file_system
+        self._image_bytes = image_bytes
 
     def __enter__(self) -> LoopDisk:
         self.mounted_at.mkdir(parents=True)
         with self._image.open("wb") as image:
-            image.truncate(_IMAGE_BYTES)
+            image.truncate(self._image_bytes)
         _run(*FILE_SYSTEMS[self._file_system], str(self._image))
         self.mount()
         return self

@@ -141,6 +141,34 @@ def test_another_host_leads_two_seconds_after_the_lease_at_most(
 
 
 @virtual
+async def test_a_key_that_is_reported_to_be_free_is_looked_at_without_waiting() -> None:
+    """Else each look is half a second after the last."""
+    stage = EtcdStage()
+    stage.start()
+    old = await stage.leader()
+    await asyncio.sleep(5)
+    looked_at_s: list[float] = []
+    other = stage.others(old)[0].replica
+    assert other is not None
+    stage.kill(old)
+    read = other.leadership.read
+
+    def look(done: Callable[[Seen | Unavailable], None]) -> None:
+        looked_at_s.append(asyncio.get_running_loop().time())
+        read(done)
+
+    other.leadership.read = look  # type: ignore[method-assign]
+    await stage.until(lambda: bool(looked_at_s))
+    await asyncio.sleep(0.12)
+    other.key_freed()
+    await asyncio.sleep(0.15)
+
+    assert len(looked_at_s) == 2
+    assert looked_at_s[1] - looked_at_s[0] < Timing().read_s
+    await stage.close()
+
+
+@virtual
 async def test_another_host_leads_soon_though_etcds_leader_fails_too() -> None:
     stage = EtcdStage()
     stage.start()

@@ -183,6 +183,21 @@ async def test_a_client_that_hangs_up_at_the_leader_or_while_its_request_is_held
 
 
 @virtual
+async def test_a_send_whose_client_hung_up_is_not_answered_like_a_receive() -> None:
+    cluster = the_cluster()
+    async with running(cluster) as (a, _):
+        cluster.network.cut("a", "b")
+        sent = a.ask(SEND)
+        await pass_time(0.01)
+
+        assert a.router.cancel(sent.ticket) is False
+        await pass_time(10.0)
+
+        (answer,) = sent.answers
+        assert isinstance(answer, ServiceUnavailable)
+
+
+@virtual
 async def test_a_node_that_stops_waits_for_nothing_at_other_hosts() -> None:
     async with running(the_cluster()) as (a, b):
         parked = a.ask(POLL)

@@ -429,3 +429,15 @@ async def test_frames_that_are_not_expected_end_the_connection() -> None:
             assert connection.wire.is_over
             await pass_time(SETTINGS.reconnect_s)
         assert a.link(b).is_open
+
+
+@virtual
+async def test_a_connection_that_falls_silent_is_reported_once() -> None:
+    async with pair() as (a, b, network):
+        lost: list[tuple[str, Channel]] = []
+        a.transport.on_lost.append(lambda host, channel: lost.append((host, channel)))
+        network.cut("a", "b")
+        network.cut("b", "a")
+        await pass_time(SILENCE_S + 3.0)
+
+        assert sorted(lost) == sorted((b.name, channel) for channel in Channel)
