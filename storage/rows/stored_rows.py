@@ -298,6 +298,11 @@ class StoredRows:
         self, queue_id: int, group: bytes, from_sequence: int, limit: int
     ) -> list[tuple[int, Lease | None]]:
         """See `Rows.group_line`."""
+        if limit == 1:  # a line mostly begins right there, and a get is much cheaper than a scan
+            key = group_line_key(queue_id, GROUP_LINE, group, from_sequence)
+            value = self.store.get(key)
+            if value is not None:
+                return [(from_sequence, decode_row(Lease, key, value) if value else None)]
         begin = group_line_key(queue_id, GROUP_LINE, group, from_sequence)
         end = group_line_key(queue_id, GROUP_LINE, group, _NO_END)
         return [
