@@ -27,16 +27,15 @@ class RocksReader:
     def get(self, key: bytes) -> bytes | None:
         """See `RowReader.get`."""
         try:
-            return self._rows.get(key)  # type: ignore[no-any-return]
+            return self._rows.get(key)
         except Exception as error:  # a bare exception with a text
             raise self._damage(key, "it cannot be read", error) from error
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """See `RowReader.get_many`."""
-        if len(keys) < _MANY:
-            return [self.get(key) for key in keys]
+        get: Any = self._rows.get
         try:
-            return self._rows.get(keys)  # type: ignore[return-value, arg-type]
+            return [get(key) for key in keys] if len(keys) < _MANY else get(keys)
         except Exception as error:  # a bare exception with a text that names no key
             raise self._damage_among(keys, error) from error
 
