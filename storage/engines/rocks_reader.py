@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 from rocksdict import Rdict, ReadOptions
 
@@ -27,16 +27,15 @@ class RocksReader:
     def get(self, key: bytes) -> bytes | None:
         """See `RowReader.get`."""
         try:
-            return cast("bytes | None", self._rows.get(key))
+            return self._rows.get(key)
         except Exception as error:  # a bare exception with a text
             raise self._damage(key, "it cannot be read", error) from error
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """See `RowReader.get_many`."""
-        if len(keys) < _MANY:
-            return [self.get(key) for key in keys]
+        get: Any = self._rows.get
         try:
-            return cast("list[bytes | None]", self._rows.get(cast("list[Any]", keys)))
+            return [get(key) for key in keys] if len(keys) < _MANY else get(keys)
         except Exception as error:  # a bare exception with a text that names no key
             raise self._damage_among(keys, error) from error
 
@@ -57,11 +56,11 @@ class RocksReader:
         tells."""
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
-        rows = self._rows.iter(options)
+        rows: Any = self._rows.iter(options)
         rows.seek(begin)
         try:
             while rows.valid():
-                yield cast("bytes", rows.key()), cast("bytes", rows.value())
+                yield rows.key(), rows.value()
                 rows.next()
             rows.status()
         except Exception as error:  # a bare exception with a text

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Ops = list[bytes | list[bytes] | None]
@@ -75,6 +75,13 @@ class Changes:
         if self._deleted and self._is_in_deleted_range(key):
             return None
         return default
+
+    def find_many(self, keys: list[bytes], defaults: list[object]) -> list[object]:
+        """The same for several keys."""
+        if self._indexed != len(self.ops):
+            self._index()
+        find: Callable[[bytes, object], object] = self.find if self._deleted else self._values.get
+        return list(map(find, keys, defaults))
 
     @property
     def has_ranges(self) -> bool:

@@ -52,7 +52,7 @@ class Overlay:
             return self.base.get_many(keys)
         found: list[object] = [_UNTOUCHED] * len(keys)
         for layer in layers:
-            found = list(map(layer.find, keys, found))
+            found = layer.find_many(keys, found)
         rest = [key for key, value in zip(keys, found, strict=True) if value is _UNTOUCHED]
         below = iter(self.base.get_many(rest) if rest else ())
         return [next(below) if value is _UNTOUCHED else value for value in found]  # type: ignore[misc]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import cycle, islice
 
 from storage.checks.damage import UnreadableRows, gap_of, walk_rows
 from storage.rows.appliers import APPLIERS, write_queue
@@ -298,6 +298,11 @@ class StoredRows:
         self, queue_id: int, group: bytes, from_sequence: int, limit: int
     ) -> list[tuple[int, Lease | None]]:
         """See `Rows.group_line`."""
+        if limit == 1:  # a line mostly begins right there, and a get is much cheaper than a scan
+            key = group_line_key(queue_id, GROUP_LINE, group, from_sequence)
+            value = self.store.get(key)
+            if value is not None:
+                return [(from_sequence, decode_row(Lease, key, value) if value else None)]
         begin = group_line_key(queue_id, GROUP_LINE, group, from_sequence)
         end = group_line_key(queue_id, GROUP_LINE, group, _NO_END)
         return [
@@ -325,14 +330,16 @@ class StoredRows:
         begin_ms = now_ms - _REMEMBERED_MS + 1
         last_ms = now_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
         first_ms = begin_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
-        names = [
-            (remembered_key(queue_id, REMEMBERED, bucket_ms, digest), digest)
+        keys = [
+            remembered_key(queue_id, REMEMBERED, bucket_ms, digest)
             for bucket_ms in range(first_ms, last_ms + 1, REMEMBER_BUCKET_MS)
             for digest in digests
         ]
         found: dict[bytes, Remembered] = {}
-        values = self.store.get_many([key for key, _ in names])
-        for (key, digest), value in zip(names, values, strict=True):
+        values = self.store.get_many(keys)
+        if not any(values):
+            return found
+        for key, digest, value in zip(keys, cycle(digests), values, strict=False):
             if value is not None:
                 remembered = decode_row(Remembered, key, value)
                 if remembered.at_ms >= begin_ms:

@@ -96,15 +96,15 @@ class _Taking:
         end = min(self.book.in_flight_by_group(group), default=_NO_END)
         taken: list[int] = []
         before = self.book.row(group)
-        after = before.first
-        while len(self.leases) < limit and not self._letters.is_full:
-            wanted = limit - len(self.leases)
+        after, left = before.first, before.count
+        while left and len(self.leases) < limit and not self._letters.is_full:
+            wanted = min(left, limit - len(self.leases))
             line = self._shard.rows.group_line(self._queue.queue_id, group, after, wanted)
             page = list(takewhile(lambda row: row[0] < end, line))
             self._take(group, page, taken)
             if len(page) < wanted:
                 break
-            after = page[-1][0] + 1
+            after, left = page[-1][0] + 1, left - wanted
         if taken:
             self.book.take(group, taken)
             self._groups[group] = taken
