@@ -1,8 +1,11 @@
 """Settings of all tests: Hypothesis never judges the speed of an example."""
 
+import os
+
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "patient", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("patient")
+settings.register_profile("quick", settings.get_profile("patient"), max_examples=20)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))

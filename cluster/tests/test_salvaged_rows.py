@@ -144,7 +144,9 @@ def test_whatever_row_is_damaged_or_missing_the_others_agree(
             assert report.missing == (len(lost) if key[8:9] != SPAN or change == "flip" else 0)
 
 
-@pytest.mark.parametrize("width", [1, 3, 10, 30])
+@pytest.mark.parametrize(
+    "width", [1, 10, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 30))]
+)
 def test_wherever_a_block_cannot_be_read_the_others_agree(
     rows: Rows, fifo: bool, width: int
 ) -> None:

@@ -18,6 +18,12 @@ SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
 _AT_ONCE = 20
 _UNTIL_FOUND = 300
 """Seeds within which a planted bug is found."""
+_SOONER = {
+    "release_before_the_flush": 116,
+    "read_by_index_alone": 8,
+    "answer_unchanged_turns_at_once": 10,
+}
+"""Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, _AT_ONCE))
@@ -28,13 +34,13 @@ def test_history_is_one_that_sqs_may_have(first: int) -> None:
 
 
 def test_a_flipped_bit_is_reported_and_nothing_wrong_is_served() -> None:
-    losses = 0
-    for seed in range(SEEDS // 5):
+    losses, seeds = 0, max(8, SEEDS // 5)
+    for seed in range(seeds):
         outcome = simulate(seed, Shape(flips=True))
         losses += outcome.has_loss
         assert not outcome.findings, f"make simulate SEED={seed} ARGS=--flips"
 
-    assert losses > SEEDS // 10
+    assert losses > seeds // 2
 
 
 def test_a_seed_repeats_its_history() -> None:
@@ -49,4 +55,5 @@ def test_a_planted_bug_is_found(
 ) -> None:
     plant(monkeypatch)
 
-    assert any(simulate(seed, shape).findings for seed in range(_UNTIL_FOUND))
+    first = _SOONER.get(plant.__name__, 0)
+    assert any(simulate(first + tried, shape).findings for tried in range(_UNTIL_FOUND))

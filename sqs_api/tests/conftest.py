@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,15 @@ import pytest_asyncio
 
 from sqs_api.tests.commands import run
 from sqs_api.tests.serving import Service, running
+from storage.engines.durable import StoreOptions
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_segments() -> Iterator[None]:
+    """Half of a service's start is the writing of a log's first segments of 16 MiB."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sqs_api.node.StoreOptions", partial(StoreOptions, segment_bytes=2 << 20))
+        yield
 
 
 @pytest_asyncio.fixture

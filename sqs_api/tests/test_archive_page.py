@@ -83,8 +83,6 @@ async def test_an_invented_acknowledgement_loses_nothing(served: Served, lake: P
     said = await _archive(served, lake, 0)
     inventions: list[tuple[dict[str, Any], int]] = [
         ({"batch": 1}, 409),
-        ({"batch": 1, "version": 7}, 409),
-        ({"batch": 1, "table_id": "invented"}, 409),
         ({"batch": 1, "source": "another"}, 409),
         ({"shard": 7}, 409),
         ({"table_id": None}, 400),

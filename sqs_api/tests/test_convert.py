@@ -27,16 +27,21 @@ RELEASED = Path(storage.tests.__file__).parent / "data" / "version-0.1.tar.gz"
 """A data folder and a backup of version 0.1 (see the README beside it)."""
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder of format 3 with two queues and three messages."""
-    data = filled(tmp_path / "data")
+    data = filled(tmp_path_factory.mktemp("made") / "data")
     with rows_of(data / "shard-0") as rows:
         kept = everything(rows)
     shutil.rmtree(data / "shard-0")
     shutil.rmtree(log_folder(data / "shard-0"))
     make_old_folder(data, kept)
     return data
+
+
+@pytest.fixture
+def old(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "data"))
 
 
 # -- before ----------------------------------------------------------------------------------------

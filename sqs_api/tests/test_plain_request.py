@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +18,8 @@ from sqs_api.protocol.request import (
 )
 
 HEAD = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n"
-_SETTINGS = settings(max_examples=500, deadline=None, derandomize=True, database=None)
+_EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "4000")) // 8
+_SETTINGS = settings(max_examples=_EXAMPLES, deadline=None, derandomize=True, database=None)
 
 
 def _with(*lines: bytes, body: bytes = b"{}") -> bytes:

@@ -4,6 +4,7 @@ else."""
 from __future__ import annotations
 
 import json
+import os
 from xml.etree import ElementTree
 
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +16,7 @@ from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import QueueError
 
 _SETTINGS = settings(
-    max_examples=400,
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "4000")) // 10,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=True,

@@ -16,6 +16,7 @@ from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import filled, names, serving
+from storage.checks import readable_rows
 from storage.copies.files import files_below
 from storage.copies.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest
 from storage.copies.second_copy import open_with_copy, tables
@@ -50,8 +51,9 @@ def _flip(file: Path, at: int) -> None:
 
 
 def test_damaged_byte_of_any_file_is_named_and_nothing_is_restored(
-    closed: Path, target: Path, tmp_path: Path
+    closed: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(readable_rows, "_GUESSES", 1000)
     run("backup", target, "--data", closed)
     files = [name for name in files_below(target) if (target / name).stat().st_size]
     assert MANIFEST_FILE in files

@@ -39,10 +39,16 @@ ROWS |= {
 }
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = tmp_path_factory.mktemp("made") / "data"
+    make_old_folder(data, ROWS)
+    return data
+
+
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    make_old_folder(tmp_path / "data", ROWS)
-    return tmp_path / "data"
+def data(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "data"))
 
 
 def _files(data: Path) -> dict[str, tuple[bytes, int]]:

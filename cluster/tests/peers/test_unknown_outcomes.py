@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cluster.peers.settings import ForwardingSettings
+from cluster.peers.settings import ForwardingSettings, PeerSettings
 from cluster.tests.peers.hosts import COUNT, QUEUE, Cluster, Host, running
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, pass_time
@@ -292,7 +292,8 @@ async def test_only_requests_that_may_have_happened_are_looked_up() -> None:
 
 @virtual
 async def test_a_retry_older_than_ten_minutes_is_refused() -> None:
-    cluster = Cluster("abc", ForwardingSettings(hold_s=3_600.0))
+    forwarding = ForwardingSettings(hold_s=3_600.0)
+    cluster = Cluster("abc", forwarding, settings=PeerSettings(heartbeat_s=60.0))
     cluster.define(prepared.counters(QUEUE))
     async with running(cluster) as (a, b, c):
         cluster.store.auto_sync = False

@@ -211,16 +211,28 @@ CASES = {
 }
 
 
+async def _made(top: Path, case: Case) -> Replaced:
+    shard = Shard(top)
+    await shard.prepare(case.log, case.applied)
+    return shard.fetch(COMMITTED, 6)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Replaced]]:
+    """Each case with a complete checkpoint of Entry 6."""
+    tops = {name: tmp_path_factory.mktemp("case") for name in CASES}
+    return {name: (top, asyncio.run(_made(top, CASES[name]))) for name, top in tops.items()}
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("step", range(STEPS + 1))
 async def test_a_crash_leaves_the_old_rows_or_the_new_ones_and_a_log_that_fits(
-    tmp_path: Path, step: int, case: str
+    made: dict[str, tuple[Path, Replaced]], tmp_path: Path, step: int, case: str
 ) -> None:
     log, applied, ends_at = CASES[case]
-    shard = Shard(tmp_path)
-    await shard.prepare(log, applied)
+    top, replaced = made[case]
+    shard = Shard(shutil.copytree(top, tmp_path / "top"))
     note_unreadable_blocks(shard.folder)
-    replaced = shard.fetch(COMMITTED, 6)
     files = CrashingFiles(step)
 
     try:
@@ -249,11 +261,10 @@ async def test_a_crash_leaves_the_old_rows_or_the_new_ones_and_a_log_that_fits(
 @pytest.mark.parametrize("step", [7, 9, 10, 11])
 @pytest.mark.parametrize("second", [0, 3, 4, 5])
 async def test_a_start_that_crashes_as_well_is_finished_by_the_next(
-    tmp_path: Path, step: int, second: int
+    made: dict[str, tuple[Path, Replaced]], tmp_path: Path, step: int, second: int
 ) -> None:
-    shard = Shard(tmp_path)
-    await shard.prepare(OTHER, 4)
-    replaced = shard.fetch(COMMITTED, 6)
+    top, replaced = made["a log with Entries that were never committed"]
+    shard = Shard(shutil.copytree(top, tmp_path / "top"))
     with pytest.raises(Crash):
         replace_rows(CrashingFiles(step), shard.folder, replaced)
     with suppress(Crash):

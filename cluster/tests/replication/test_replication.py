@@ -18,6 +18,13 @@ SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 4
 _AT_ONCE = 20
 _UNTIL_FOUND = 120
 """Seeds within which a planted bug is found."""
+_SOONER = {
+    "no_learner_rule": 48,
+    "count_entries_of_older_terms": 55,
+    "keep_the_term_after_a_restart": 39,
+    "answer_without_confirmation": 41,
+}
+"""Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, _AT_ONCE))
@@ -40,7 +47,8 @@ def test_a_planted_bug_is_found(
     plant(monkeypatch)
 
     if isinstance(found_in, Shape):
-        assert any(simulate(seed, found_in).findings for seed in range(_UNTIL_FOUND))
+        first = _SOONER.get(plant.__name__, 0)
+        assert any(simulate(first + tried, found_in).findings for tried in range(_UNTIL_FOUND))
     else:
         with pytest.raises(AssertionError):
             found_in()
