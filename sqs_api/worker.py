@@ -284,6 +284,7 @@ class Worker:
     def begin_to_stop(self) -> None:
         """Take no new connections, end long polls early."""
         self.transport.close()
+        self.deliveries.begin_to_stop()
         self.router.end_waiting()
 
     async def stop(self) -> None:
