@@ -19,6 +19,7 @@ from visibility.contract.errors import InternalError, QueueError
 from visibility.contract.model import Content, QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import (
+    Accepted,
     Answer,
     BrowsedPage,
     Deduplicated,
@@ -101,7 +102,15 @@ _ANSWERS: dict[str, Any] = {
     **_named(results.Result),
     **{
         kind.__name__: kind
-        for kind in (Deliveries, QueueCounters, BrowsedPage, MovePlan, Progress, _SentError)
+        for kind in (
+            Accepted,
+            BrowsedPage,
+            Deliveries,
+            MovePlan,
+            Progress,
+            QueueCounters,
+            _SentError,
+        )
     },
 }
 

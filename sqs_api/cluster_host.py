@@ -20,7 +20,7 @@ from cluster.members.folder import open_identity, save_identity
 from cluster.members.host_lease import HostLease
 from cluster.members.leader_view import LeaderView
 from cluster.members.membership import Me, Membership
-from cluster.members.records import Cluster
+from cluster.members.records import Cluster, MembershipRefused
 from cluster.members.shard_keys import ShardKeys
 from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
@@ -164,6 +164,11 @@ class ClusterHost:
         return await self.membership.join()
 
     def _replica_ids(self, folders: Mapping[int, Path], shards: int) -> list[str]:
+        if shards != len(folders):
+            raise MembershipRefused(
+                f"data folder {self._settings.data} was made for {len(folders)} shards, and the "
+                f"cluster has {shards}: start on a new folder with --shards {shards}"
+            )
         return [replica_id_of(folders[number], self._entropy) for number in range(shards)]
 
     def _open_transport(self, cluster: Cluster) -> None:

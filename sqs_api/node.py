@@ -38,7 +38,7 @@ from sqs_api.http.server import Server
 from sqs_api.http.tls import TlsUnusable
 from sqs_api.owner import Owner
 from sqs_api.periodic import Periodic
-from sqs_api.settings.config import Settings, Switch
+from sqs_api.settings.config import Settings, Switch, shards_of
 from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.settings.membership import member_settings
@@ -161,7 +161,7 @@ class Node:
         """Open files first and shards last; each role receives its needs as arguments."""
         settings, clock, entropy = self._settings, self._clock, self._entropy
         transport = Server(settings, clock.wall_s)
-        folders = open_folder(settings.data)
+        folders = open_folder(settings.data, shards_of(settings))
         refuse_if_in_use(settings.data, folders.values())
         renew_format(settings.data)
         archive = archive_limits(settings)
@@ -189,7 +189,9 @@ class Node:
         if self._host is not None:
             make_router = partial(self._host.route, owner.catalog, worker.disk)
         await worker.load(folders, owner.catalog, owner.keyring, archive, make_router)
-        owner.serve(worker.router, worker.queue_watch, folders, stores.of, worker.disk)
+        owner.serve(
+            worker.router, worker.queue_watch, folders, stores.of, worker.disk, worker.deliveries
+        )
 
     async def _stores(self, folders: Mapping[int, Path], sync_s: Histogram) -> Stores:
         """The stores of a single host, or of a member of the cluster that this host joins."""

@@ -25,6 +25,7 @@ from cluster.copies.backup import remove_leftovers
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from cluster.shards.clock import Clock, Entropy
+from cluster.shards.delivery import Deliveries
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from sqs_api.admin.admission import admin_answers
@@ -155,6 +156,7 @@ class Owner:
         folders: Mapping[int, Path],
         store_of: Callable[[int], FlushedRows],
         disk: DiskSpace,
+        deliveries: Deliveries,
     ) -> None:
         """Make what works on shards; `store_of` gives the store that a shard uses now."""
         settings = self._settings
@@ -175,6 +177,7 @@ class Owner:
             clock=self._clock,
             version=metadata.version("holdfast"),
             is_of_cluster=settings.etcd is not None,
+            paused=deliveries.paused,
         )
         self.lake = None
         if settings.lake is not None:

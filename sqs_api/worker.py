@@ -25,6 +25,7 @@ from auth.unverified import open_caller, refuse_browsers
 from cluster.catalog.catalog import Catalog
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.shards.clock import Clock, Entropy
+from cluster.shards.delivery import Deliveries
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
@@ -106,6 +107,7 @@ class Worker:
 
     sealer: Sealer
     router: Router
+    deliveries: Deliveries
     queue_watch: QueueWatch
     access: Access
     verifier: Verifier
@@ -166,6 +168,8 @@ class Worker:
             for number, folder in folders.items()
         ]
         self.router = make_router(shards)
+        self.deliveries = Deliveries(self.router, self._entropy)
+        self._opened.push_async_callback(self.deliveries.stop)
         for shard in shards:
             await shard.start(catalog.highest_queue_id)
             self._opened.push_async_callback(shard.stop)
@@ -285,6 +289,7 @@ class Worker:
     def begin_to_stop(self) -> None:
         """Take no new connections, end long polls early."""
         self.transport.close()
+        self.deliveries.begin_to_stop()
         self.router.end_waiting()
 
     async def stop(self) -> None:

@@ -28,6 +28,7 @@ from storage.rows.archive_appliers import write_archive
 from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow, encode_row
 from storage.rows.keys import APPLIED_KEY, FORMAT_VERSION, queue_key
+from storage.rows.outbox_rows import outbox_row, write_outbox
 from storage.rows.stored_rows import StoredRows, load_archive
 from visibility.state.rows import DamagedRecord
 
@@ -123,9 +124,9 @@ def difference(copied: CopiedFile, size: int, sha256: str) -> DamagedFile | None
 def skip_sequences(data: Path, manifest: Manifest) -> None:
     """Continue every queue far above the sequences that it may have issued after the backup.
 
-    Queues without messages are included. The folder gets a new source: batches sealed after the
-    backup differ from its own later ones. Raises sqlite3.Error, StoreFailed, DamagedRecord,
-    CatalogUnreadable.
+    Queues without messages are included. The folder gets new sources and origins: batches that are
+    sealed after the backup, and messages that depart for other shards, differ from its own later
+    ones. Raises sqlite3.Error, StoreFailed, DamagedRecord, CatalogUnreadable.
     """
     with closing(sqlite3.connect(data / CATALOG_FILE)) as catalog:
         known = queue_ids(catalog)
@@ -138,6 +139,9 @@ def skip_sequences(data: Path, manifest: Manifest) -> None:
             archive, _ = load_archive(store)
             if archive is not None:
                 write_archive(changes, msgspec.structs.replace(archive, source=""))
+            outbox = outbox_row(store)
+            if outbox is not None:
+                write_outbox(changes, msgspec.structs.replace(outbox, origin=b""))
             for queue_id, row in rows.items():
                 skipped = msgspec.structs.replace(
                     row, next_sequence=row.next_sequence + SEQUENCES_SKIPPED

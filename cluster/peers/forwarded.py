@@ -26,10 +26,12 @@ from cluster.peers.retry import Refusal
 from cluster.shards.answers import NotDecided, returning
 from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.model import Request
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer, Deliveries
+from visibility.rules.archive import the_shard
 from visibility.rules.decided import NO_MESSAGES
+from visibility.state.events import THE_SHARD
 from visibility.state.waiters import Ticket
 
 RefusalOf = Callable[[Operation], QueueError | None]
@@ -72,7 +74,7 @@ class ForwardedRequests:
             call.refuse(Refusal.NOT_LEADER, self._leaders.leader_of(number) or "")
             return
         try:
-            request = decode_request(call.body[REQUEST_HEAD.size :], self._view.queue_of_id)
+            request = decode_request(call.body[REQUEST_HEAD.size :], partial(self._find, number))
         except DefinitionUnknown as error:
             if may_wait:  # the sender may know more
                 self._view.when_caught_up(partial(self._decide_again, call))
@@ -82,6 +84,10 @@ class ForwardedRequests:
             call.refuse(Refusal.UNREADABLE, str(error))
         else:
             self._submit(call, shard, request, age_ms)
+
+    def _find(self, number: int, queue_id: int) -> QueueDefinition | None:
+        """The queue, or what stands for the shard itself."""
+        return the_shard(number) if queue_id == THE_SHARD else self._view.queue_of_id(queue_id)
 
     def _decide_again(self, call: Call) -> None:
         if call.is_cancelled:

@@ -17,6 +17,7 @@ from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.model import Definitions
 from visibility.state.advance import restore
+from visibility.state.apply_outbox import add_departure
 from visibility.state.archive_state import ArchiveState
 from visibility.state.rows import DamagedRecord
 from visibility.state.state import SPAN_BITS, QueueState, ShardState
@@ -46,6 +47,7 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
         last_stamp_ms = max(last_stamp_ms, row.stamp_ms)
         if place % SLICE_ROWS == 0:
             yield
+    _load_outbox(state, rows)
     return last_stamp_ms
 
 
@@ -119,6 +121,14 @@ def _load_archive(archive: ArchiveState, rows: StoredRows) -> None:
         setattr(archive, name, getattr(row, name))
     archive.batches = {batch.number: batch for batch in batches}
     archive.sealed_size = sum(batch.size for batch in batches)
+
+
+def _load_outbox(state: ShardState, rows: StoredRows) -> None:
+    row, departures = rows.outbox()
+    if row is not None:
+        state.outbox.origin, state.outbox.next_number = row.origin, row.next_number
+    for number, departure in departures:
+        add_departure(state, state.queues.get(departure.queue_id), number, departure)
 
 
 def _queue_state(queue_id: int, row: QueueRow) -> QueueState:

@@ -54,6 +54,10 @@ class Observed:
             archive=archive_report(self._state.archive),
         )
 
+    def departs_to(self) -> set[int]:
+        """The shards for which messages are in the outbox. O(those messages)."""
+        return {each.to_shard for each in self._state.outbox.departures.values()}
+
     def counters(self) -> dict[int, QueueCounters]:
         """Counters by id of the queues that hold or held messages."""
         return {queue.queue_id: queue.counters() for queue in self._state.queues.values()}

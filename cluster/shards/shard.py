@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Protocol
 
 import structlog
 
@@ -47,6 +48,13 @@ SHARED_UNDER_WAY_MAX = 8
 """Entries under way at once while other hosts have the log too."""
 
 OpenStore = Callable[[], Awaitable[Store]]
+
+
+class OnDeparture(Protocol):
+    """Delivers messages of a shard to others."""
+
+    def __call__(self, source: int, *, is_new: bool = False) -> None:
+        """Messages departed; `is_new`: the shard begins to lead, and may have some."""
 
 
 class CatalogOlder(Exception):
@@ -109,6 +117,8 @@ class Shard(Observed):
         self._reopening = Reopening(self.start, lambda: self.ready, self._log)
         self._loading: asyncio.Task[None] | None = None
         """Loads the memory of a shard that is to lead."""
+        self.on_departure: OnDeparture | None = None
+        """Called when messages leave for other shards, or this one begins to lead."""
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -159,6 +169,8 @@ class Shard(Observed):
         self._wanted = self._is_damaged = False
         self._begin(is_older=store.came_back_shorter)
         self._want_turn()
+        if self.on_departure is not None:
+            self.on_departure(self.number, is_new=True)
 
     def _begin(self, *, is_older: bool) -> None:
         """Commit the events that a crash prevented.
@@ -168,6 +180,8 @@ class Shard(Observed):
         self._loaded_at_ms = self._clock.now_ms()
         stamp = self._stamp(self._loaded_at_ms)
         archive = self._state.archive
+        if is_older:
+            self._state.outbox.origin = b""
         if self._archive is not None:
             archive.is_on = True
             archive.size_max, archive.retains = self._archive
@@ -356,6 +370,8 @@ class Shard(Observed):
             self._want_turn()
         self._alarm.set(self._state.deadlines.next_at_ms(), now_ms)
         self._commit(decided, stamp)
+        if decided.departs and self.on_departure is not None:
+            self.on_departure(self.number)
         if decided.damage is not None and self._shared is None:
             self._is_damaged = self._damaged.meet(decided.damage)
             self._want_turn()

@@ -11,6 +11,7 @@ import os
 import pytest
 
 from cluster.tests.repeated import printed_digests
+from cluster.tests.simulation.outbox_planted import PLANTS as OUTBOX_PLANTS
 from cluster.tests.simulation.planted import PLANTS, Plant
 from cluster.tests.simulation.run import Shape, simulate
 
@@ -57,3 +58,12 @@ def test_a_planted_bug_is_found(
 
     first = _SOONER.get(plant.__name__, 0)
     assert any(simulate(first + tried, shape).findings for tried in range(_UNTIL_FOUND))
+
+
+@pytest.mark.parametrize("plant", OUTBOX_PLANTS, ids=[plant.__name__ for plant in OUTBOX_PLANTS])
+def test_a_planted_bug_between_shards_is_found(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    assert any(simulate(seed, Shape(shards=3)).findings for seed in range(_UNTIL_FOUND))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import structlog
@@ -32,8 +33,11 @@ class Backups:
         clock: Clock,
         version: str,
         is_of_cluster: bool = False,
+        paused: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
-        """`store_of` gives the store that a shard uses now."""
+        """`store_of` gives the store that a shard uses now; while `paused`, no message goes from
+        shard to shard."""
+        self._paused = paused
         self._is_of_cluster = is_of_cluster
         self._data = data
         self._shards = shards
@@ -87,7 +91,7 @@ class Backups:
             stores = {number: self._store_of(number) for number in self._shards}
             await asyncio.to_thread(draft.flush, list(stores.values()), _FLUSHES)
             made_at_ms = int(self._clock.wall_s() * 1000)
-            async with self._catalog.unchanging():
+            async with self._paused(), self._catalog.unchanging():
                 checkpoints = {
                     self._shards[n].name: store.checkpoint for n, store in stores.items()
                 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sqs_api.settings import config
-from sqs_api.settings.config import ConfigRefused, Settings, Switch
+from sqs_api.settings.config import ConfigRefused, Settings, Switch, shards_of
 from visibility.contract.naming import is_account
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def opened_keyring(settings: Settings, *, may_make: bool = False) -> Iterator[Ke
     try:
         if settings.etcd is None:
             if may_make and is_unused(settings.data):
-                open_folder(settings.data)
+                open_folder(settings.data, shards_of(settings))
             check_folder(settings.data)
             refuse_member_folder(settings.data)
         keyring = open_keyring(settings, SystemClock(), SystemEntropy())

@@ -62,6 +62,10 @@ class Switch(StrEnum):
     OFF = "off"
 
 
+CLUSTER_SHARDS = 3
+"""Shards of a new cluster, by default."""
+
+
 class Audience(StrEnum):
     """Clients that are answered."""
 
@@ -175,6 +179,9 @@ class _ServiceSettings(BaseSettings):
     """Port to listen on; 0 picks a free one."""
     data: Path = Path(DEFAULT_DATA)
     """Folder of queues, messages and access keys; made if it does not exist."""
+    shards: Annotated[int | None, Field(ge=1, le=16)] = None
+    """Parts of a new data folder, between which queues are distributed; by default 1, or 3 for a
+    host of a cluster, so that each of three hosts leads one. A folder keeps its number."""
     auth: AuthMode = AuthMode.SIGV4
     """Check of signatures; `open` checks none, and listens on loopback only."""
     durability: Durability = Durability.FSYNC
@@ -300,6 +307,11 @@ class _ServiceSettings(BaseSettings):
 
 class Settings(ClusterSettings, _ServiceSettings):
     """Everything that can be configured."""
+
+
+def shards_of(settings: Settings) -> int:
+    """The number of shards of a new data folder."""
+    return settings.shards or (1 if settings.etcd is None else CLUSTER_SHARDS)
 
 
 def scalar_fields() -> Iterator[tuple[str, type, str, object]]:

@@ -40,6 +40,7 @@ from storage.rows.keys import (
     row_key,
     table_range,
 )
+from storage.rows.outbox_rows import departures
 from storage.rows.overlay import RowReader
 from visibility.state.events import (
     NOWHERE,
@@ -101,7 +102,7 @@ class _QueueCheck:
         self._row = QueueRow(1, 1, 0, 0)
         self._leases: dict[int, Lease] = {}
         self._leased_by_group: dict[bytes, int] = {}
-        """FIFO: the lowest sequence in flight of each group."""
+        """FIFO: the lowest sequence of each group that is in flight or in the outbox."""
         self._messages = 0
         self._wanted: Counter[bytes] = Counter()
         """Number of rows that other tables must have for messages, by table."""
@@ -120,6 +121,11 @@ class _QueueCheck:
             if lease.group:
                 first = self._leased_by_group.get(lease.group, sequence)
                 self._leased_by_group[lease.group] = min(first, sequence)
+        for _, departure in departures(self._rows):
+            if departure.queue_id == self._id and departure.locked:
+                sequence = departure.lease.sequence
+                first = self._leased_by_group.get(departure.locked, sequence)
+                self._leased_by_group[departure.locked] = min(first, sequence)
         records = (decode_row(Quarantined, k, v) for k, v in self._table(QUARANTINED))
         self._quarantined = {record.span: record for record in records}
         yield from self._check_messages()

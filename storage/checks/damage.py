@@ -8,23 +8,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from storage.rows.codec import AnswersRow, AppliedRow, ArchiveRow, QueueRow, decode_row
+from storage.rows.codec import (
+    AnswersRow,
+    AppliedRow,
+    ArchiveRow,
+    OutboxRow,
+    QueueRow,
+    decode_row,
+)
 from storage.rows.keys import (
     ALIAS,
     ANSWERS,
     APPLIED,
     ARCHIVE,
     ARCHIVED,
+    ARRIVAL,
+    ARRIVALS_FLOOR,
     BATCH,
     BLOCKED,
     CLOCK,
     DELAYED,
+    DEPARTURE,
     GROUP,
     GROUP_LINE,
     HEAD,
     LEASE,
     MESSAGE,
     MOVE_TASK,
+    OUTBOX,
     QUARANTINED,
     QUEUE,
     REMEMBERED,
@@ -44,6 +55,7 @@ from visibility.state.events import (
     SealedBatch,
     StoredMessage,
 )
+from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedRecord
 
 GROUP_BYTES = 16
@@ -83,6 +95,10 @@ TABLES = {
     ARCHIVE: Table("archive", 17, ArchiveRow),
     APPLIED: Table("applied", 17, AppliedRow),
     ANSWERS: Table("answers", 25, AnswersRow),
+    DEPARTURE: Table("departure", 17, Departure),
+    OUTBOX: Table("outbox", 17, OutboxRow),
+    ARRIVAL: Table("arrival", 33, str),
+    ARRIVALS_FLOOR: Table("arrivals floor", 25, int),
 }
 
 

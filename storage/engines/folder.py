@@ -4,6 +4,7 @@
     DATA/*.copy          second copies of format.json (here), and of the catalog, the keyring and
                          the identities (storage/copies/second_copy.py)
     DATA/shard-0/        RocksDB of shard 0
+    DATA/shard-1/        RocksDB of shard 1, if the folder has several; and so on
     DATA/shard-0.files   the live files of that database; shard-0.copies/ has copies (live_files.py)
     DATA/shard-0.damaged/  files that were replaced by their copies (restored_files.py)
     DATA/shard-0.unreadable  exists if blocks of it are known to be damaged (readable.py)
@@ -17,7 +18,8 @@
     DATA/usage.sqlite    usage by account; DATA/usage-*.journal has the latest
                          (sqs_api/gateway/usage.py)
 
-More shards and more folders can be added later without touching what is there.
+The number of shards is chosen when the folder is made. A queue belongs to one of them; messages
+that move to a queue of another one go through an outbox.
 """
 
 from __future__ import annotations
@@ -51,8 +53,11 @@ class FolderRefused(Exception):
     """The folder cannot be used; the text gives the reason in one line."""
 
 
-def open_folder(folder: Path) -> dict[int, Path]:
-    """Make the folder if it does not exist. Returns each shard's folder. Raises FolderRefused."""
+def open_folder(folder: Path, shards: int = 1) -> dict[int, Path]:
+    """Make the folder, of so many shards, if it does not exist. Returns each shard's folder.
+
+    Raises FolderRefused.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -61,7 +66,7 @@ def open_folder(folder: Path) -> dict[int, Path]:
         ) from error
     try:
         if not _is_ours(folder):
-            _create(folder)
+            _create(folder, shards)
         return _read(folder)
     except OSError as error:
         raise FolderRefused(f"cannot use data folder {folder}: {error.strerror}") from error
@@ -77,7 +82,7 @@ def _reason(folder: Path, error: OSError) -> str:
     return f"{error.strerror} in {there}"
 
 
-def _create(folder: Path) -> None:
+def _create(folder: Path, shards: int) -> None:
     names = sorted(child.name for child in folder.iterdir())
     if any(name.startswith("shard-") for name in names):
         raise FolderRefused(f"data folder {folder} has shards but no {FORMAT_FILE}")
@@ -87,7 +92,7 @@ def _create(folder: Path) -> None:
             f"{folder} is not a data folder and not empty: it has {foreign[0]}. "
             "Name a new or an empty folder"
         )
-    write_format(folder, {"0": "shard-0"})
+    write_format(folder, {str(number): f"shard-{number}" for number in range(shards)})
 
 
 def write_format(folder: Path, shards: Mapping[str, str]) -> None:
@@ -173,10 +178,6 @@ def _read(folder: Path) -> dict[int, Path]:
         raise FolderRefused(f"{file} is damaged: {error}") from error
     if not shards:
         raise FolderRefused(f"{file} is damaged: it names no shard")
-    if len(shards) > 1:  # dead letters and move tasks cannot cross shards yet
-        raise FolderRefused(
-            f"data folder {folder} has {len(shards)} shards; this version of holdfast serves one"
-        )
     return shards
 
 

@@ -11,19 +11,16 @@ from typing import Any
 
 import msgspec
 
-from storage.rows import archive_appliers
+from storage.rows import archive_appliers, outbox_appliers
 from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow, encode_row
 from storage.rows.keys import (
-    ALIAS,
     BLOCKED,
-    CLOCK,
     DELAYED,
     GROUP,
     GROUP_LINE,
     HEAD,
     LEASE,
-    MESSAGE,
     MOVE_TASK,
     QUARANTINED,
     REMEMBERED,
@@ -38,6 +35,7 @@ from storage.rows.keys import (
     row_key,
     table_range,
 )
+from storage.rows.places import put_waiting, remove, remove_references
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     BatchesArchived,
@@ -46,7 +44,6 @@ from visibility.state.events import (
     DeduplicationRecorded,
     Event,
     GroupsChanged,
-    Lease,
     LeasesEnded,
     MessagesDelayed,
     MessagesDeleted,
@@ -61,11 +58,16 @@ from visibility.state.events import (
     QuarantineEnded,
     QueueContinued,
     QueueDropped,
-    StoredMessage,
     VisibilityChanged,
 )
-
-_NOTHING = b""
+from visibility.state.outbox import (
+    ArrivalsForgotten,
+    ArrivalsRefused,
+    DeparturesCleared,
+    DeparturesReturned,
+    MessagesArrived,
+    MessagesDeparted,
+)
 
 
 def write_queue(changes: Changes, queue_id: int, row: QueueRow, spans: Mapping[int, int]) -> None:
@@ -79,38 +81,9 @@ def write_queue(changes: Changes, queue_id: int, row: QueueRow, spans: Mapping[i
             changes.delete(key)
 
 
-def _put_waiting(changes: Changes, queue_id: int, sequence: int, message: StoredMessage) -> None:
-    """Add a message to the line of its queue."""
-    changes.put(row_key(queue_id, MESSAGE, sequence), encode_row(message))
-    if message.group:
-        changes.put(group_line_key(queue_id, GROUP_LINE, message.group, sequence), _NOTHING)
-    if message.clock_ms:
-        changes.put(pair_key(queue_id, CLOCK, message.clock_ms, sequence), _NOTHING)
-    if message.original_sequence:
-        changes.put(row_key(queue_id, ALIAS, message.original_sequence), encode_row(sequence))
-
-
-def _remove(changes: Changes, queue_id: int, lease: Lease, *, waits: bool) -> None:
-    """Remove a message from its place. `waits`: it may be in the line of its group."""
-    changes.delete(row_key(queue_id, MESSAGE, lease.sequence))
-    _remove_references(changes, queue_id, lease, waits=waits)
-
-
-def _remove_references(changes: Changes, queue_id: int, lease: Lease, *, waits: bool) -> None:
-    """Remove a message's rows from the other tables."""
-    sequence = lease.sequence
-    changes.delete(row_key(queue_id, LEASE, sequence))
-    if lease.group and waits:
-        changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, sequence))
-    if lease.clock_ms:
-        changes.delete(pair_key(queue_id, CLOCK, lease.clock_ms, sequence))
-    if lease.original_sequence:
-        changes.delete(row_key(queue_id, ALIAS, lease.original_sequence))
-
-
 def _messages_sent(changes: Changes, event: MessagesSent) -> None:
     for sequence, message in event.numbered():
-        _put_waiting(changes, event.queue_id, sequence, message)
+        put_waiting(changes, event.queue_id, sequence, message)
 
 
 def _messages_delayed(changes: Changes, event: MessagesDelayed) -> None:
@@ -136,7 +109,7 @@ def _leases_ended(changes: Changes, event: LeasesEnded) -> None:
 
 def _messages_gone(changes: Changes, event: MessagesDeleted | MessagesExpired) -> None:
     for lease in event.leases:
-        _remove(changes, event.queue_id, lease, waits=True)
+        remove(changes, event.queue_id, lease, waits=True)
 
 
 def _messages_moved(changes: Changes, event: MessagesMoved) -> None:
@@ -145,10 +118,10 @@ def _messages_moved(changes: Changes, event: MessagesMoved) -> None:
         if move.target_queue_id != event.queue_id:
             message = msgspec.structs.replace(message, joined_at_ms=event.moved_at_ms)
         if move.due_ms < 0:
-            _remove(changes, event.queue_id, move.lease, waits=True)
+            remove(changes, event.queue_id, move.lease, waits=True)
         else:
             changes.delete(pair_key(event.queue_id, DELAYED, move.due_ms, move.lease.sequence))
-        _put_waiting(changes, move.target_queue_id, move.target_sequence, message)
+        put_waiting(changes, move.target_queue_id, move.target_sequence, message)
 
 
 def _groups_changed(changes: Changes, event: GroupsChanged) -> None:
@@ -191,7 +164,7 @@ def _messages_quarantined(changes: Changes, event: MessagesQuarantined) -> None:
     for record in event.spans:
         changes.put(row_key(queue_id, QUARANTINED, record.span), encode_row(record))
     for lease in event.leases:
-        _remove_references(changes, queue_id, lease, waits=True)
+        remove_references(changes, queue_id, lease, waits=True)
     for blocked in event.groups:
         key = group_key(queue_id, BLOCKED, blocked.group)
         changes.put(key, encode_row(blocked.since_ms))
@@ -243,5 +216,11 @@ APPLIERS: dict[type[Event], Callable[[Changes, Any], None]] = {
     MessagesDiscarded: archive_appliers.messages_discarded,
     BatchSealed: archive_appliers.batch_sealed,
     BatchesArchived: archive_appliers.batches_archived,
+    MessagesDeparted: outbox_appliers.messages_departed,
+    DeparturesCleared: outbox_appliers.departures_cleared,
+    DeparturesReturned: outbox_appliers.departures_returned,
+    MessagesArrived: outbox_appliers.messages_arrived,
+    ArrivalsRefused: outbox_appliers.arrivals_refused,
+    ArrivalsForgotten: outbox_appliers.arrivals_forgotten,
 }
 """Event type to the function that records its row changes."""

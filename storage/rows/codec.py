@@ -61,6 +61,13 @@ class ArchiveRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     discarded: int
 
 
+class OutboxRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An outbox's state: fields as in `visibility.state.outbox.Outbox`."""
+
+    origin: bytes
+    next_number: int
+
+
 class AppliedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The log position of the last Entry applied to the rows."""
 

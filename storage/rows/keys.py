@@ -29,8 +29,12 @@ values are in `storage/rows/codec.py`.
     0x62   0                   the shard's archive state                         ArchiveRow
     0x63   0                   the last Entry applied to the rows                AppliedRow
     0x64   stamp_ms, number    the answers to an Entry's requests, for retries   AnswersRow
+    0x66   number              a message in the outbox                           Departure
+    0x67   0                   the outbox's state                                OutboxRow
+    0x68   origin, number      a message of another shard's outbox               reason or ""
+    0x69   origin              the number below which those are answered         number
 
-The last five have the queue id 0: they belong to the shard and do not depend on its queues.
+The last nine have the queue id 0: they belong to the shard and do not depend on its queues.
 
 Every key begins with the queue, so one range delete removes a queue. A queue's own row precedes the
 rows that churn, so finding all queues never walks over deleted messages. Numbers between these
@@ -62,6 +66,10 @@ BATCH = b"\x61"
 ARCHIVE = b"\x62"
 APPLIED = b"\x63"
 ANSWERS = b"\x64"
+DEPARTURE = b"\x66"
+OUTBOX = b"\x67"
+ARRIVAL = b"\x68"
+ARRIVALS_FLOOR = b"\x69"
 
 _NUMBER = Struct(">Q")
 _PAIR = Struct(">QQ")
@@ -75,6 +83,10 @@ group_line_key = Struct(">Qc16sQ").pack
 """The key of (queue_id, table, group, sequence)."""
 remembered_key = Struct(">QcQ16s").pack
 """The key of (queue_id, table, bucket_ms, digest)."""
+arrival_key = group_line_key
+"""The key of (0, table, origin, number)."""
+floor_key = group_key
+"""The key of (0, table, origin)."""
 
 
 PAIRS_END = b"\xff" * 16

@@ -7,10 +7,11 @@ from contextlib import suppress
 from itertools import cycle, islice
 
 from storage.checks.damage import UnreadableRows, gap_of, walk_rows
+from storage.rows import outbox_rows
 from storage.rows.appliers import APPLIERS, write_queue
 from storage.rows.archive_appliers import write_archive
 from storage.rows.changes import Changes
-from storage.rows.codec import ArchiveRow, QueueRow, decode_row
+from storage.rows.codec import ArchiveRow, OutboxRow, QueueRow, decode_row
 from storage.rows.keys import (
     ALIAS,
     ARCHIVE,
@@ -62,6 +63,7 @@ from visibility.state.events import (
     SealedBatch,
     StoredMessage,
 )
+from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedPlace, DamagedRecord, DelayedSurvey, Page, Survey
 from visibility.state.state import Blocked, Quarantine, QueueState
 
@@ -346,6 +348,14 @@ class StoredRows:
                     found[digest] = remembered
         return found
 
+    def arrival(self, origin: bytes, number: int) -> str | None:
+        """See `Rows.arrival`."""
+        return outbox_rows.arrival(self.store, origin, number)
+
+    def arrivals_floor(self, origin: bytes) -> int:
+        """See `Rows.arrivals_floor`."""
+        return outbox_rows.arrivals_floor(self.store, origin)
+
     # -- a start -----------------------------------------------------------------------------------
 
     def queues(self) -> Iterator[tuple[int, QueueRow]]:
@@ -394,6 +404,11 @@ class StoredRows:
             row = self.group(queue_id, group) or GroupRow()
             groups[group] = Blocked(decode_row(int, key, value), row.count, row.delayed)
         return Quarantine(spans, groups)
+
+    def outbox(self) -> tuple[OutboxRow | None, list[tuple[int, Departure]]]:
+        """The outbox's state, None if it never had a message, and its messages. Raises
+        DamagedRecord."""
+        return outbox_rows.outbox_row(self.store), list(outbox_rows.departures(self.store))
 
     def archive(self) -> tuple[ArchiveRow | None, list[SealedBatch]]:
         """See `load_archive`."""

@@ -41,13 +41,11 @@ def test_the_map_of_shards_is_read_from_the_file(tmp_path: Path) -> None:
     assert open_folder(tmp_path) == {7: tmp_path / "other"}
 
 
-def test_a_folder_with_two_shards_is_refused_since_dead_letters_do_not_cross_shards(
-    tmp_path: Path,
-) -> None:
-    write_format(tmp_path, {"0": "shard-0", "1": "shard-1"})
+def test_a_new_folder_has_the_shards_that_it_is_made_for(tmp_path: Path) -> None:
+    shards = {0: tmp_path / "shard-0", 1: tmp_path / "shard-1"}
 
-    with pytest.raises(FolderRefused, match="has 2 shards; this version of holdfast serves one"):
-        open_folder(tmp_path)
+    assert open_folder(tmp_path, 2) == shards
+    assert open_folder(tmp_path, 3) == shards, "it keeps its number"
 
 
 @pytest.mark.parametrize(

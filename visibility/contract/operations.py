@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import msgspec
 
+from visibility.state.outbox import Arrival
+
 _IRREGULAR_MEMBERS = {
     "aws_account_ids": "AWSAccountIds",
     "queue_owner_aws_account_id": "QueueOwnerAWSAccountId",
@@ -289,10 +291,6 @@ class CloseQueue(Operation, frozen=True):
     """End the long polls of a queue that was deleted and may be restored; answers None."""
 
 
-FIXED_TO_QUEUE = frozenset({ContinueQueue, RestoreMessages, DropQueue, CloseQueue})
-"""Operations on one deleted or purged queue, never on the queue that continues it."""
-
-
 class QueueChanged(Operation, frozen=True):
     """Look at a queue's delays and retention again after a change of its settings; answers None."""
 
@@ -312,6 +310,34 @@ class AcknowledgeArchive(Operation, frozen=True):
 
     source: str = ""
     batch: int = 0
+
+
+class ReadOutbox(Operation, frozen=True):
+    """Read the next messages of the outbox for another shard; answers `outcomes.OutboxPage`.
+
+    The request's queue is `archive.the_shard`, as for the next two.
+    """
+
+    to_shard: int = 0
+
+
+class AcceptMessages(Operation, frozen=True):
+    """Take messages from another shard's outbox; answers `outcomes.Accepted`.
+
+    By origin, what was remembered below the number in `floors` is forgotten.
+    """
+
+    arrivals: list[Arrival] = []
+    floors: list[tuple[bytes, int]] = []
+
+
+class ClearOutbox(Operation, frozen=True):
+    """Remove messages from the outbox; answers None.
+
+    `outcomes` are those of `outcomes.Accepted`: a message with a reason returns to its queue.
+    """
+
+    outcomes: list[tuple[bytes, int, str]] = []
 
 
 class ReturnMessages(Operation, frozen=True):
@@ -354,3 +380,10 @@ class ResendMessage(Operation, frozen=True):
     """
 
     replaces: int = 0
+
+
+FIXED_TO_QUEUE = frozenset(
+    {ContinueQueue, RestoreMessages, DropQueue, CloseQueue, ReadOutbox, AcceptMessages, ClearOutbox}
+)
+"""Operations on one deleted or purged queue, never on the queue that continues it, or on a
+shard."""

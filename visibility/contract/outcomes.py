@@ -10,6 +10,7 @@ from visibility.contract import results
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters
 from visibility.state.events import Event, Lease, StoredMessage
+from visibility.state.outbox import Arrival
 
 
 class NoAnswer(Enum):
@@ -68,6 +69,21 @@ class Progress(msgspec.Struct, frozen=True):
     """FIFO groups with skipped messages: the next steps of this pass skip them."""
 
 
+class OutboxPage(msgspec.Struct, frozen=True):
+    """The next messages of an outbox for a shard; by origin, the number below which it holds none
+    for that shard."""
+
+    arrivals: list[Arrival]
+    floors: list[tuple[bytes, int]]
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """Messages of an outbox that were answered for good, as (origin, number, reason): the reason
+    is empty for a message that is here, or was. The others must come again."""
+
+    outcomes: list[tuple[bytes, int, str]]
+
+
 class Deduplicated(msgspec.Struct, frozen=True):
     """The answer to a send; `duplicates` of its messages were sent before and are not stored
     again."""
@@ -84,6 +100,8 @@ Answer = (
     | BrowsedPage
     | MovePlan
     | Progress
+    | OutboxPage
+    | Accepted
     | None
 )
 """The answer to an accepted request."""

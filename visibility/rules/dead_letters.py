@@ -3,7 +3,8 @@
 A receive finds them. The move keeps the message and its count. Retention of a standard queue still
 counts from the first send, of a FIFO queue from the move; there the deduplication id becomes the
 message id (`content.py` shows it). A message that cannot be sealed as the target requires is
-received as if there were no target.
+received as if there were no target. A target in another shard gets it through the outbox; while
+that is full, messages are received as well.
 Source: SQS developer guide, dead-letter queues; recorded receive counts.
 """
 
@@ -15,7 +16,9 @@ from visibility.content.sealing import SealingFailed
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.rules.groups import GroupBook
+from visibility.rules.outbox import Departures
 from visibility.state.events import Event, Lease, MessagesMoved, Move, StoredMessage
+from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 
 MOVES_MAX = 100
@@ -42,6 +45,7 @@ class DeadLetters:
     __slots__ = (
         "_allowed",
         "_book",
+        "_departures",
         "_now_ms",
         "_request",
         "_shard",
@@ -50,16 +54,19 @@ class DeadLetters:
         "source_book",
     )
 
-    def __init__(self, shard: ShardState, request: Request, now_ms: int) -> None:
+    def __init__(self, shard: ShardState, request: Request, stamp: Stamp) -> None:
         policy, target = request.queue.settings.redrive_policy, request.dead_letter_queue
         self._request = request
-        self._now_ms = now_ms
+        self._now_ms = stamp.now_ms
         self._shard = shard
         self._size = 0
         self._allowed = policy.max_receive_count if policy and target else None
         source = shard.queue(request.queue.queue_id)
         self.source_book = self._book = GroupBook(shard, source, fifo=request.queue.settings.fifo)
-        if target is not None and target.queue_id != source.queue_id:
+        self._departures: Departures | None = None
+        if target is not None and target.shard != request.queue.shard:
+            self._departures = Departures(shard, request.queue, stamp)
+        elif target is not None and target.queue_id != source.queue_id:
             there = shard.queue(target.queue_id)
             self._book = GroupBook(shard, there, fifo=target.settings.fifo)
         self.moves: list[Move] = []
@@ -67,7 +74,12 @@ class DeadLetters:
     @property
     def is_full(self) -> bool:
         """True if this decision has moved as many messages as it should."""
-        return len(self.moves) >= MOVES_MAX or self._size >= _BYTES_MAX
+        moved = len(self.moves) if self._departures is None else len(self._departures)
+        return moved >= MOVES_MAX or self._size >= _BYTES_MAX
+
+    def locks(self, group: bytes) -> bool:
+        """True if the group waits for a message that is on its way to another shard."""
+        return bool(self._departures) and bool(self.source_book.departed(group))
 
     @property
     def come_back(self) -> bool:
@@ -89,6 +101,8 @@ class DeadLetters:
         sealed = self._sealed(message, target)
         if sealed is None:
             return False
+        if self._departures is not None:
+            return self._depart(self._departures, lease, message, sealed, waits=waits)
         if waits and message.group:
             self.source_book.leave(message.group, lease.sequence)
         self._size += len(message.data)
@@ -100,6 +114,26 @@ class DeadLetters:
         self.moves.append(Move(lease, -1, target.queue_id, sequence, moved, resealed))
         return True
 
+    def _depart(
+        self,
+        departures: Departures,
+        lease: Lease,
+        message: StoredMessage,
+        sealed: StoredMessage,
+        *,
+        waits: bool,
+    ) -> bool:
+        target = self._request.dead_letter_queue
+        assert target is not None
+        if not departures.has_room:
+            return False
+        if waits and message.group:
+            self.source_book.depart(message.group, lease.sequence)
+        self._size += len(message.data)
+        arriving = self._moved(lease, sealed, target)
+        departures.add(lease, message, target, arriving)
+        return True
+
     def _moved(
         self, lease: Lease, message: StoredMessage, target: QueueDefinition
     ) -> StoredMessage:
@@ -108,14 +142,17 @@ class DeadLetters:
             dead_letter_source_arn=self._request.queue.arn,
             receive_count=lease.receive_count,
             first_received_at_ms=lease.first_received_at_ms,
-            group=self._book.group_of(message.group),
+            group=message.group
+            if self._departures is not None
+            else self._book.group_of(message.group),
             clock_ms=self._now_ms if target.settings.fifo else message.retained_from_ms,
             original_sequence=0,
             received_here=0,
         )
 
     def _sealed(self, message: StoredMessage, target: QueueDefinition) -> StoredMessage | None:
-        if not self.moves and not self._shard.is_ready(target.queue_id):
+        is_here = self._departures is None
+        if is_here and not self.moves and not self._shard.is_ready(target.queue_id):
             return None
         try:
             return self._shard.sealing.sealed_for(message, target)
@@ -128,6 +165,8 @@ class DeadLetters:
     def events(self) -> tuple[Event, ...]:
         """The changes of the groups' indexes, then the move."""
         first = self.source_book.events()
+        if self._departures is not None:
+            return (*first, *self._departures.events())
         if not self.moves:
             return first
         if self._book is not self.source_book:

@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 from visibility.contract.model import Request
 from visibility.contract.operations import (
+    AcceptMessages,
     AcknowledgeArchive,
     BrowseMessages,
     CancelMessageMoveTask,
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
+    ClearOutbox,
     CloseQueue,
     ContinueQueue,
     DeleteMessage,
@@ -25,6 +27,7 @@ from visibility.contract.operations import (
     Operation,
     QueueChanged,
     ReadCounters,
+    ReadOutbox,
     ReceiveMessage,
     ResendMessage,
     RestoreMessages,
@@ -43,6 +46,7 @@ from visibility.rules.acknowledge import (
     decide_return_messages,
 )
 from visibility.rules.archive import decide_acknowledge_archive, decide_seal_archive
+from visibility.rules.arrivals import decide_accept_messages
 from visibility.rules.browse import decide_browse_messages
 from visibility.rules.kept_queues import (
     decide_continue_queue,
@@ -55,6 +59,7 @@ from visibility.rules.move_tasks import (
     decide_move_selected,
     decide_start_message_move_task,
 )
+from visibility.rules.outbox import decide_clear_outbox, decide_read_outbox
 from visibility.rules.queues import (
     decide_close_queue,
     decide_queue_changed,
@@ -91,6 +96,9 @@ DECIDE: dict[type[Operation], Decide] = {
     ResendMessage: decide_resend_message,
     SealArchive: decide_seal_archive,
     AcknowledgeArchive: decide_acknowledge_archive,
+    ReadOutbox: decide_read_outbox,
+    AcceptMessages: decide_accept_messages,
+    ClearOutbox: decide_clear_outbox,
 }
 """The answer and the events of each request. Raises QueueError for a refusal; changes nothing
 itself."""

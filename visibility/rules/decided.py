@@ -57,3 +57,5 @@ class Decided(NamedTuple):
     notices: list[Notice]
     damage: Damage | None = None
     """Set if requests were refused until a queue is rebuilt."""
+    departs: bool = False
+    """True if messages leave for other shards."""

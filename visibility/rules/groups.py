@@ -22,7 +22,17 @@ _EMPTY = GroupRow()
 class GroupBook:
     """Changes of one queue's groups in one decision; it also gives out the queue's numbers."""
 
-    __slots__ = ("_before", "_blocked", "_left", "_queue", "_rows", "_shard", "fifo", "next_number")
+    __slots__ = (
+        "_before",
+        "_blocked",
+        "_departed",
+        "_left",
+        "_queue",
+        "_rows",
+        "_shard",
+        "fifo",
+        "next_number",
+    )
 
     def __init__(
         self,
@@ -43,6 +53,8 @@ class GroupBook:
         self._rows: dict[bytes, GroupRow] = {}
         self._left: dict[bytes, set[int]] = {}
         """FIFO: messages that leave their group's line but are still in it on disk."""
+        self._departed: dict[bytes, set[int]] | None = None
+        """FIFO: messages that leave for another shard, and lock their groups meanwhile."""
 
     @property
     def queue_id(self) -> int:
@@ -71,8 +83,9 @@ class GroupBook:
         self._before[group] = row.order
 
     def in_flight_by_group(self, group: bytes) -> Set[int]:
-        """Sequences of the group's messages in flight before this decision."""
-        return self._queue.in_flight_by_group.get(group, _NOBODY)
+        """Sequences of the group's messages in flight before this decision, or in the outbox."""
+        held = self._queue.in_flight_by_group.get(group, _NOBODY)
+        return held if self._departed is None else held | self.departed(group)
 
     def group_of(self, group: bytes) -> bytes:
         """The group under which a message joins the line; without one, UNGROUPED once others are
@@ -114,6 +127,18 @@ class GroupBook:
         self._rows[group] = GroupRow(count, first, order, row.delayed)
         if self.fifo:
             self._left.setdefault(group, set()).add(sequence)
+
+    def depart(self, group: bytes, sequence: int) -> None:
+        """Remove a waiting message from the line; a FIFO group is locked until it is settled."""
+        self.leave(group, sequence)
+        if self.fifo:
+            if self._departed is None:
+                self._departed = {}
+            self._departed.setdefault(group, set()).add(sequence)
+
+    def departed(self, group: bytes) -> Set[int]:
+        """Messages of the group that leave for another shard by this decision."""
+        return _NOBODY if self._departed is None else self._departed.get(group, _NOBODY)
 
     def leave_all(self, leases: list[Lease]) -> None:
         """Remove messages for good, wherever they are. Raises DamagedRecord."""

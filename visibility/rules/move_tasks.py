@@ -41,8 +41,10 @@ from visibility.contract.results import (
     ListMessageMoveTasksResultEntry,
     StartMessageMoveTaskResult,
 )
+from visibility.rules.arrivals import TARGET_GONE
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
+from visibility.rules.outbox import Departures
 from visibility.state.events import (
     Event,
     MessagesMoved,
@@ -58,11 +60,11 @@ CHUNK_MESSAGES = 100
 _CHUNK_BYTES = 2 << 20
 _ENDED_KEPT = 10
 _TASK_MS_MAX = MOVE_TASK_SECONDS_MAX * 1000
-_TARGET_GONE = "AWS.SimpleQueueService.NonExistentQueue"
 _SOURCE_UNKNOWN = "CouldNotDetermineMessageSource"
 _DENIED = "AccessDenied"
 _TOO_LONG = "TaskTimedOut"
-_ANOTHER_SHARD = "AWS.SimpleQueueService.UnsupportedOperation"
+_NO_ROOM_AGAIN_MS = 1_000
+"""Pause of a task while the outbox is full with messages of others."""
 
 
 class TaskHandle(msgspec.Struct, frozen=True):
@@ -246,6 +248,7 @@ class _Moving:
         self._task = task
         self._books: dict[int, GroupBook] = {}
         self._moves: list[Move] = []
+        self._departures = Departures(shard, definition, stamp)
         self._freed: dict[bytes, None] = {}
         self._stayed = 0
         self._reason = task.failure_reason
@@ -265,24 +268,51 @@ class _Moving:
                 message,
             )
             if not isinstance(target, str):
-                if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
+                if target.shard != self._definition.shard:
+                    if not self._departures.has_room:
+                        return self._events(self._cursor_at(sequence), is_last=False)
+                elif target.queue_id not in self._books and not self._shard.is_ready(
+                    target.queue_id
+                ):
                     return (), self._stamp.now_ms + 1
                 self._move(sequence, message, target)
                 continue
             self._stay(target)
             if self._task.destination_arn is not None:
-                is_last = True  # no other message can be moved either
-                break
-        return self._events(cursor, is_last)
+                return self._events(cursor, is_last=True)  # no other can be moved either
+        if is_last and self._are_under_way():
+            return self._waiting(cursor)
+        return self._events(cursor, is_last=is_last)
+
+    def _are_under_way(self) -> bool:
+        """True while the task's messages are on their way to other shards, which may refuse
+        them."""
+        outbox, number = self._shard.outbox, self._task.number
+        return bool(self._departures) or outbox.has_of_task(self._queue.queue_id, number)
+
+    def _waiting(self, cursor: int) -> tuple[tuple[Event, ...], int | None]:
+        """The last step but for the end of the task, which follows when the outbox is cleared."""
+        if cursor == self._task.cursor and not (self._moved or self._stayed):
+            return (), None
+        return self._events(cursor, is_last=False)[0], None
+
+    @property
+    def _moved(self) -> int:
+        return len(self._moves) + len(self._departures)
+
+    def _cursor_at(self, sequence: int) -> int:
+        """The cursor before a message of the page."""
+        selected = self._task.selected
+        return sequence if selected is None else selected.index(sequence)
 
     def _stay(self, reason: str) -> None:
         self._stayed += 1
         self._reason = self._reason or reason
 
-    def _events(self, cursor: int, is_last: bool) -> tuple[tuple[Event, ...], int | None]:
+    def _events(self, cursor: int, *, is_last: bool) -> tuple[tuple[Event, ...], int | None]:
         task = msgspec.structs.replace(
             self._task,
-            moved=self._task.moved + len(self._moves),
+            moved=self._task.moved + self._moved,
             cursor=cursor,
             failure_reason=self._reason,
             stayed=self._task.stayed + self._stayed,
@@ -294,9 +324,12 @@ class _Moving:
             events += book.events()
         if self._moves:
             events.append(MessagesMoved(self._queue.queue_id, self._stamp.now_ms, self._moves))
+        events += self._departures.events()
         if is_last:
             status = "COMPLETED" if self._reason is None else "FAILED"
             return (*events, *_ended(self._queue, task, status, self._reason)), None
+        if task == self._task:  # the outbox has no room
+            return (), self._stamp.now_ms + _NO_ROOM_AGAIN_MS
         changed = MoveTaskChanged(self._queue.queue_id, task)
         wait_ms = task.started_at_ms + -(-task.moved * 1000 // task.rate) if task.rate else 0
         return (*events, changed), max(self._stamp.now_ms, wait_ms)
@@ -334,7 +367,8 @@ class _Moving:
         return found, cursor
 
     def _move(self, sequence: int, message: StoredMessage, target: QueueDefinition) -> None:
-        if message.group in self._shard.queue(target.queue_id).quarantined.groups:
+        there = self._shard.queues.get(target.queue_id)
+        if there is not None and message.group in there.quarantined.groups:
             self._stay(InternalError.code)
             return
         try:
@@ -345,18 +379,26 @@ class _Moving:
         entry = self._queue.entries.get(sequence)
         lease = no_lease(sequence, message) if entry is None else entry.lease
         if entry is None and message.group:
-            self._book(self._definition).leave(message.group, sequence)
+            book = self._book(self._definition)
+            if target.shard == self._definition.shard:
+                book.leave(message.group, sequence)
+            else:
+                book.depart(message.group, sequence)
             if self._definition.settings.fifo:
                 self._freed[message.group] = None
+        if target.shard != self._definition.shard:
+            arriving = self._as_new(sealed, message.group)
+            self._departures.add(lease, message, target, arriving, self._task.number)
+            return
         book = self._book(target)
         to = book.allocate()
         group = book.group_of(message.group)
         if group:
             book.arrive(group, to)
-        moved = self._moved(sealed, group)
+        moved = self._as_new(sealed, group)
         self._moves.append(Move(lease, -1, target.queue_id, to, moved, sealed is not message))
 
-    def _moved(self, message: StoredMessage, group: bytes) -> StoredMessage:
+    def _as_new(self, message: StoredMessage, group: bytes) -> StoredMessage:
         return msgspec.structs.replace(
             message,
             message_id=self._stamp.message_id(),
@@ -402,9 +444,7 @@ def _target(
         return _DENIED
     target = shard.definitions.queue_of_arn(arn)
     if target is None or target.settings.fifo != source.settings.fifo:
-        return _TARGET_GONE
-    if target.shard != source.shard:
-        return _ANOTHER_SHARD
+        return TARGET_GONE
     try:
         shard.sealing.check(target)
     except QueueError as refusal:

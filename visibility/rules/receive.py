@@ -40,7 +40,7 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
     hidden_s = operation.visibility_timeout
     hide_ms = settings.visibility_timeout_ms if hidden_s is None else hidden_s * 1000
     if settings.fifo:
-        letters = DeadLetters(shard, request, now_ms)
+        letters = DeadLetters(shard, request, stamp)
         deliveries, events = decide_receive_fifo(
             shard, queue, request, now_ms, max(0, limit), now_ms + hide_ms, letters
         )
@@ -56,7 +56,7 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
         window.fill(shard, queue, limit)
     taking = Taking(shard, queue, now_ms, now_ms + hide_ms)
     if queue.visible_again or queue.aliases or queue.ready_groups.total:
-        return _receive_in_order(shard, queue, request, limit, taking)
+        return _receive_in_order(shard, queue, request, limit, taking, stamp)
     taking.untouched(islice(queue.window, limit))
     if not taking.leases:
         return (NoAnswer.PARK if wait_ms(operation, settings) else _NONE), ()
@@ -65,12 +65,17 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
 
 
 def _receive_in_order(
-    shard: ShardState, queue: QueueState, request: Request, limit: int, taking: Taking
+    shard: ShardState,
+    queue: QueueState,
+    request: Request,
+    limit: int,
+    taking: Taking,
+    stamp: Stamp,
 ) -> Outcome:
     """Take from a queue whose order is not simply that of its line."""
     operation = request.operation
     assert isinstance(operation, ReceiveMessage)
-    letters = DeadLetters(shard, request, taking.now_ms)
+    letters = DeadLetters(shard, request, stamp)
     if _is_unfair(queue, taking.now_ms):
         _take(taking, quiet_first(shard, queue), limit, letters)
     else:

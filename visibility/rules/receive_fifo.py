@@ -102,7 +102,7 @@ class _Taking:
             line = self._shard.rows.group_line(self._queue.queue_id, group, after, wanted)
             page = list(takewhile(lambda row: row[0] < end, line))
             self._take(group, page, taken)
-            if len(page) < wanted:
+            if len(page) < wanted or self._letters.locks(group):
                 break
             after, left = page[-1][0] + 1, left - wanted
         if taken:
@@ -120,7 +120,7 @@ class _Taking:
             before = history or no_lease(sequence, message)
             spent = self._letters.wants(before.receive_count - before.base_count)
             if spent and self._letters.move(before, message, waits=True):
-                if self._letters.is_full:
+                if self._letters.is_full or self._letters.locks(group):
                     return
             else:
                 self.leases.append(next_lease(before, self._visible_at_ms, self._now_ms))

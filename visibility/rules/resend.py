@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from visibility.contract.errors import InvalidParameterValue
-from visibility.contract.model import Content, Request
+from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
+from visibility.contract.model import Content, QueueDefinition, Request
 from visibility.contract.operations import ResendMessage
 from visibility.contract.outcomes import Outcome
 from visibility.contract.results import SendMessageResult
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
+from visibility.rules.outbox import Departures
 from visibility.rules.send import Sending
-from visibility.state.events import Event, Lease, MessagesDeleted
+from visibility.state.events import Event, Lease, MessagesDeleted, StoredMessage
+from visibility.state.rows import MessagesMissing
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 
@@ -26,6 +28,8 @@ def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> 
     assert isinstance(content, Content)
     assert target is not None
     source = shard.queue(request.queue.queue_id)
+    if target.shard != request.queue.shard:
+        return _replace_elsewhere(shard, request, content, target, stamp)
     sending = Sending(shard, shard.queue(target.queue_id), target, stamp, [content])
     message_id, number = sending.send(content, None)
     gone: tuple[Event, ...] = ()
@@ -53,6 +57,46 @@ def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> 
         number,
     )
     return result, (*sending.events(), *gone)
+
+
+def _replace_elsewhere(
+    shard: ShardState, request: Request, content: Content, target: QueueDefinition, stamp: Stamp
+) -> Outcome:
+    """Let the copy depart in place of the original, which comes back if the copy is refused.
+
+    Like any message that moves, it is no duplicate; its sequence number is not known yet. A copy
+    without an original is asked of the shard that it goes to. Raises InvalidParameterValue,
+    ServiceUnavailable if the outbox is full.
+    """
+    operation = request.operation
+    assert isinstance(operation, ResendMessage)
+    if not operation.replaces:
+        raise InvalidParameterValue("A copy that replaces nothing is sent to its own queue.")
+    source = shard.queue(request.queue.queue_id)
+    lease = _original(shard, source, operation.replaces)
+    (message,) = shard.rows.messages(source.queue_id, [lease.sequence])
+    if message is None:
+        raise MessagesMissing(source.queue_id, lease.sequence)
+    departures = Departures(shard, request.queue, stamp)
+    if not departures.has_room:
+        raise ServiceUnavailable
+    book = GroupBook(shard, source, fifo=request.queue.settings.fifo)
+    if lease.group and lease.sequence not in source.entries:
+        book.depart(lease.group, lease.sequence)
+        if book.fifo:
+            book.settle(lease.group, (), [])
+    message_id = stamp.message_id()
+    copy = StoredMessage(
+        message_id, stamp.now_ms, content.size, content.data, content.sealed, group=content.group
+    )
+    departures.add(lease, message, target, copy)
+    result = SendMessageResult(
+        content.md5_of_message_body,
+        message_id,
+        content.md5_of_message_attributes,
+        content.md5_of_message_system_attributes,
+    )
+    return result, (*book.events(), *departures.events())
 
 
 def _original(shard: ShardState, queue: QueueState, sequence: int) -> Lease:

@@ -9,6 +9,7 @@ request id of their own, since the service makes them:
     RestoreMessages, DropQueue        a step takes what is still there
     SealArchive                       seals what has come since as a batch of its own
     AcknowledgeArchive                names the last batch; earlier ones stay forgotten
+    AcceptMessages, ClearOutbox       name messages, which arrive or leave once
 
 So may requests that changed nothing: nothing was sent or received.
 """

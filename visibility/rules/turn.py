@@ -53,6 +53,7 @@ from visibility.state.events import (
     QueueContinued,
     QueueDropped,
 )
+from visibility.state.outbox import MessagesDeparted
 from visibility.state.rows import DamagedRecord, MessagesMissing
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
@@ -111,6 +112,7 @@ class _Turn:
         "changed",
         "damage",
         "deferred",
+        "departs",
         "dropped",
         "notices",
         "remembered",
@@ -131,6 +133,7 @@ class _Turn:
         self.remembered: TurnAnswers | None = None
         self.notices: list[Notice] = []
         self.damage: Damage | None = None
+        self.departs = False
 
     def run(self, deferred: list[Ticket], requests: list[Ticket]) -> None:
         """See `run`."""
@@ -178,6 +181,7 @@ class _Turn:
             self.request_ids,
             self.notices,
             self.damage,
+            self.departs,
         )
 
     # -- time --------------------------------------------------------------------------------------
@@ -219,6 +223,8 @@ class _Turn:
             elif isinstance(event, MessagesMoved):
                 handled += len(event.moves)
                 handled += sum(move.message.size for move in event.moves if move.resealed) >> 10
+            elif isinstance(event, MessagesDeparted):
+                handled += len(event.departures)
             elif isinstance(event, MessagesHandedOver):
                 handled += event.size >> 10
         return handled
@@ -397,6 +403,9 @@ class _Turn:
         for move in event.moves:
             self.changed[move.target_queue_id] = None
 
+    def _departed(self, event: MessagesDeparted) -> None:
+        self.departs = True
+
     def _archive_changed(self, event: Event) -> None:
         self.changed[THE_SHARD] = None
 
@@ -435,6 +444,7 @@ def _after_first_try(state: ShardState, request: Request, stamp: Stamp) -> Outco
 
 _FOLLOWS: dict[type[Event], Callable[[_Turn, Any], None]] = {
     MessagesMoved: _Turn._moved,
+    MessagesDeparted: _Turn._departed,
     MoveTaskChanged: _Turn._note_end,
     MessagesHandedOver: _Turn._archive_changed,
     MessagesDiscarded: _Turn._archive_changed,

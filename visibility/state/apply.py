@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
-from visibility.state import apply_archive, window
+from visibility.state import apply_archive, apply_outbox, window
 from visibility.state.counts import Counts, bucket_of
 from visibility.state.events import (
     NOWHERE,
@@ -22,7 +22,6 @@ from visibility.state.events import (
     DeduplicationRecorded,
     Event,
     GroupsChanged,
-    Lease,
     LeasesEnded,
     MessagesDelayed,
     MessagesDeleted,
@@ -41,7 +40,16 @@ from visibility.state.events import (
     VisibilityChanged,
 )
 from visibility.state.in_flight import end_hold, hide, trim
-from visibility.state.state import SPAN_BITS, Blocked, Entry, Quarantine, QueueState, ShardState
+from visibility.state.outbox import (
+    ArrivalsForgotten,
+    ArrivalsRefused,
+    DeparturesCleared,
+    DeparturesReturned,
+    MessagesArrived,
+    MessagesDeparted,
+)
+from visibility.state.places import count, leave, leave_line, uncount
+from visibility.state.state import SPAN_BITS, Blocked, Quarantine, QueueState, ShardState
 
 _GROUPS_MAX = 20_000
 """Group rows of one queue that are cached in memory."""
@@ -56,7 +64,7 @@ def _messages_sent(shard: ShardState, event: MessagesSent) -> None:
     _count_sent(queue, messages)
     if not queue.spans:  # else a pulse is planned for the oldest message
         shard.plan_pulse(queue, messages[0].sent_at_ms + _LEAST_RETENTION_MS)
-    _count(queue, first, after)
+    count(queue, first, after)
     if not queue.fifo and queue.head == first:
         queue.head = window.extend(shard, queue, first, messages)
     if queue.fairness.noisy:
@@ -90,7 +98,7 @@ def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
     at_ms = event.received_at_ms
     for lease in event.leases:
         if lease.sequence not in entries:
-            _leave_line(shard, queue, lease.sequence)
+            leave_line(shard, queue, lease.sequence)
         hide(shard, queue, lease, at_ms)
         if lease.group and not queue.fifo:
             held = len(queue.in_flight_by_group.get(lease.group, ()))
@@ -99,58 +107,12 @@ def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
         trim(queue)
 
 
-def _leave_line(shard: ShardState, queue: QueueState, sequence: int) -> None:
-    """Remove a waiting message from the line."""
-    queue.waiting -= 1
-    if queue.fifo:
-        return
-    messages = queue.window
-    if messages and messages[0][0] == sequence:
-        queue.low_water = sequence + 1
-        window.take_first(shard, queue)
-    elif not window.discard(shard, queue, sequence) and not messages and queue.head == sequence:
-        queue.low_water = queue.head = sequence + 1
-
-
-def _leave(shard: ShardState, queue: QueueState, lease: Lease) -> Entry | None:
-    """Remove a message from its place, wherever that is. Returns its former entry."""
-    sequence = lease.sequence
-    entry = queue.entries.pop(sequence, None)
-    if entry is None:
-        _leave_line(shard, queue, sequence)
-    elif entry.hidden:
-        end_hold(shard, queue, entry.lease)
-    if lease.original_sequence:
-        queue.aliases -= 1
-    _uncount(queue, sequence >> SPAN_BITS, 1)
-    return entry
-
-
-def _uncount(queue: QueueState, span: int, messages: int) -> None:
-    """Stop counting messages in this span."""
-    queue.changed_spans.add(span)
-    queue.spans[span] -= messages
-    if not queue.spans[span]:
-        del queue.spans[span]
-
-
-def _count(queue: QueueState, first: int, after: int) -> None:
-    """Messages are stored under the sequences from `first` to before `after`."""
-    span = first >> SPAN_BITS
-    if span == (after - 1) >> SPAN_BITS:
-        queue.spans[span] = queue.spans.get(span, 0) + after - first
-        queue.changed_spans.add(span)
-    else:
-        for sequence in range(first, after):
-            _count(queue, sequence, sequence + 1)
-
-
 def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
     queue = shard.queue(event.queue_id)
     queue.counts.deleted += len(event.leases)
     times = queue.times_in_queue
     for lease in event.leases:
-        _leave(shard, queue, lease)
+        leave(shard, queue, lease)
         if lease.sent_at_ms:
             bucket = bucket_of(event.deleted_at_ms - lease.sent_at_ms)
             times[bucket] = times.get(bucket, 0) + 1
@@ -164,7 +126,7 @@ def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
 def _messages_expired(shard: ShardState, event: MessagesExpired) -> None:
     queue = shard.queue(event.queue_id)
     for lease in event.leases:
-        _leave(shard, queue, lease)
+        leave(shard, queue, lease)
     queue.counts.expired += len(event.leases)
     trim(queue)
 
@@ -188,7 +150,7 @@ def _messages_moved(shard: ShardState, event: MessagesMoved) -> None:
     source = shard.queue(event.queue_id)
     for move in event.moves:
         if move.due_ms < 0:
-            _leave(shard, source, move.lease)
+            leave(shard, source, move.lease)
         else:
             source.delayed -= 1
             source.delayed_after = max(source.delayed_after, (move.due_ms, move.lease.sequence))
@@ -205,7 +167,7 @@ def _messages_moved(shard: ShardState, event: MessagesMoved) -> None:
             target.clocks_after = min(target.clocks_after, (clock_ms, 0))
         if clock_ms or not target.spans:
             shard.plan_pulse(target, event.moved_at_ms)
-        _count(target, sequence, sequence + 1)
+        count(target, sequence, sequence + 1)
     trim(source)
 
 
@@ -260,7 +222,7 @@ def _messages_quarantined(shard: ShardState, event: MessagesQuarantined) -> None
     spans = queue.quarantined.spans
     left = Counter(lease.sequence >> SPAN_BITS for lease in event.leases)
     for lease in event.leases:
-        _leave(shard, queue, lease)
+        leave(shard, queue, lease)
     for record in event.spans:
         before = spans.get(record.span)
         lost = record.messages - (before.messages if before is not None else 0)
@@ -270,7 +232,7 @@ def _messages_quarantined(shard: ShardState, event: MessagesQuarantined) -> None
             queue.delayed -= lost
         elif untouched := lost - left[record.span]:
             queue.waiting -= untouched
-            _uncount(queue, record.span, untouched)
+            uncount(queue, record.span, untouched)
         shard.plan_pulse(queue, record.since_ms + _LEAST_RETENTION_MS)
     for sequence in [sequence for sequence, _ in queue.window if sequence in queue.quarantined]:
         window.discard(shard, queue, sequence)
@@ -361,5 +323,11 @@ APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
     MessagesDiscarded: apply_archive.messages_discarded,
     BatchSealed: apply_archive.batch_sealed,
     BatchesArchived: apply_archive.batches_archived,
+    MessagesDeparted: apply_outbox.messages_departed,
+    DeparturesCleared: apply_outbox.departures_cleared,
+    DeparturesReturned: apply_outbox.departures_returned,
+    MessagesArrived: apply_outbox.messages_arrived,
+    ArrivalsRefused: apply_outbox.rows_only,
+    ArrivalsForgotten: apply_outbox.rows_only,
 }
 """Event type to the function that applies it."""

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
+from types import MappingProxyType
+
 from visibility.state.state import QueueState, ShardState
 from visibility.state.window import held_bytes
 
 
 def check_shard(shard: ShardState) -> None:
     """Assert every invariant of the shard. O(messages in memory)."""
+    locked: dict[int, dict[bytes, set[int]]] = {}
+    for departure in shard.outbox.departures.values():
+        if departure.locked:
+            groups = locked.setdefault(departure.queue_id, {})
+            groups.setdefault(departure.locked, set()).add(departure.lease.sequence)
     for queue in shard.queues.values():
-        check_queue(queue)
+        check_queue(queue, locked.get(queue.queue_id, {}))
+    outbox = shard.outbox
+    assert list(outbox.departures) == sorted(outbox.departures), "the outbox ascends"
+    assert outbox.size == sum(departure.size for departure in outbox.departures.values())
     queues = shard.queues.values()
     assert shard.hidden == sum(queue.in_flight for queue in queues)
     assert shard.window_bytes == sum(queue.window_bytes for queue in queues)
 
 
-def check_queue(queue: QueueState) -> None:
-    """Assert every invariant of one queue."""
+def check_queue(queue: QueueState, locked: Mapping[bytes, Set[int]] = MappingProxyType({})) -> None:
+    """Assert every invariant of one queue; `locked` has its messages in the outbox by FIFO
+    group."""
     assert 1 <= queue.low_water <= queue.head <= queue.next_sequence or queue.fifo, repr(queue)
     assert min(queue.waiting, queue.delayed, queue.in_flight, queue.aliases) >= 0, repr(queue)
     assert sum(queue.spans.values()) == queue.waiting + len(queue.entries), repr(queue)
@@ -25,7 +37,7 @@ def check_queue(queue: QueueState) -> None:
     assert queue.ready_groups.in_memory <= queue.ready_groups.total
     _check_window(queue)
     _check_entries(queue)
-    _check_groups(queue)
+    _check_groups(queue, locked)
 
 
 def _check_window(queue: QueueState) -> None:
@@ -56,8 +68,8 @@ def _check_entries(queue: QueueState) -> None:
         assert entry.hidden or entry.queued, "a visible entry can be found"
 
 
-def _check_groups(queue: QueueState) -> None:
-    held: dict[bytes, set[int]] = {}
+def _check_groups(queue: QueueState, locked: Mapping[bytes, Set[int]]) -> None:
+    held = {group: set(sequences) for group, sequences in locked.items()}
     for sequence, entry in queue.entries.items():
         if entry.hidden and entry.lease.group:
             held.setdefault(entry.lease.group, set()).add(sequence)

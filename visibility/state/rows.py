@@ -184,6 +184,13 @@ class Rows(Protocol):
     def alias(self, queue_id: int, original_sequence: int) -> int | None:
         """The present sequence of the message that its receipt handles call `original_sequence`."""
 
+    def arrival(self, origin: bytes, number: int) -> str | None:
+        """The answer to a message of another shard's outbox: empty if it arrived, else the reason;
+        None if it is not remembered."""
+
+    def arrivals_floor(self, origin: bytes) -> int:
+        """The number below which an origin's messages were all answered, 0 for an unknown one."""
+
     def remembered(
         self, queue_id: int, digests: list[bytes], now_ms: int
     ) -> dict[bytes, Remembered]:

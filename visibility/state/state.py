@@ -29,6 +29,7 @@ from visibility.state.events import (
     StoredMessage,
 )
 from visibility.state.fairness import Fairness
+from visibility.state.outbox import Outbox
 from visibility.state.ready_groups import ReadyGroups
 from visibility.state.rows import Rows
 from visibility.state.short_answers import AnswerMemory
@@ -196,7 +197,7 @@ class QueueState:
         self.groups: dict[bytes, GroupRow] = {}
         """Present rows of some groups; the others are on disk."""
         self.in_flight_by_group: dict[bytes, set[int]] = {}
-        """Sequences in flight by group; no empty sets."""
+        """Sequences by group of messages in flight, and (FIFO) in the outbox; no empty sets."""
         self.fairness = Fairness()
         self.aliases = 0
         """Messages whose receipt handles name another sequence than theirs."""
@@ -285,6 +286,7 @@ class ShardState:
         "due",
         "hidden",
         "memory",
+        "outbox",
         "quarantines",
         "queues",
         "rows",
@@ -316,6 +318,8 @@ class ShardState:
         self.due: dict[int, None] = {}
         """Queues that need a pulse, in order."""
         self.archive = ArchiveState()
+        self.outbox = Outbox()
+        """Messages on their way to other shards."""
         self.memory: AnswerMemory | None = None
         """Answers for retries; None if no request is tried again."""
         self.quarantines = True

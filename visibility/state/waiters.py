@@ -24,6 +24,7 @@ from visibility.state.events import (
     MessagesSent,
     VisibilityChanged,
 )
+from visibility.state.outbox import DeparturesReturned, MessagesArrived
 
 OnAnswer = Callable[[Answer | QueueError], None]
 
@@ -95,7 +96,14 @@ class WaitList:
         return ticket
 
 
-_SHOWING = (MessagesSent, VisibilityChanged, LeasesEnded, GroupsChanged)
+_SHOWING = (
+    MessagesSent,
+    VisibilityChanged,
+    LeasesEnded,
+    GroupsChanged,
+    MessagesArrived,
+    DeparturesReturned,
+)
 
 
 def shown_in(event: Event, in_flight: int) -> list[int]:

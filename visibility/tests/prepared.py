@@ -46,6 +46,8 @@ class KnownQueues:
     def __init__(self, *queues: QueueDefinition) -> None:
         self.queues = {queue.queue_id: queue for queue in queues}
         self.purged: dict[int, int] = {}
+        self.hidden: set[str] = set()
+        """ARNs of queues that are deleted for a while."""
 
     def define(self, queue: QueueDefinition) -> QueueDefinition:
         """Add or change a queue."""
@@ -73,6 +75,8 @@ class KnownQueues:
         return self.queues.get(queue_id)
 
     def queue_of_arn(self, arn: str) -> QueueDefinition | None:
+        if arn in self.hidden:
+            return None
         return next((queue for queue in self.queues.values() if queue.arn == arn), None)
 
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:

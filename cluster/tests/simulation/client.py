@@ -315,6 +315,17 @@ class Client:
         )
         self._history.tasks += 1
 
+    async def hide(self, name: str) -> None:
+        """Let shards see no such queue for a while, as if it were deleted and restored."""
+        hidden, arn = self.simulation.machine.queues.hidden, self.queue(name).arn
+        hidden.add(arn)
+        self.simulation.note(f"{name} is gone")
+        try:
+            await asyncio.sleep(self.random.uniform(0.01, 3))
+        finally:
+            hidden.discard(arn)
+        self.simulation.note(f"{name} is back")
+
     async def move_selected(self, source: str, target: str) -> None:
         """Move some of the present messages."""
         reply = await self.ask(

@@ -41,7 +41,7 @@ class ClusterSimulation(Simulation):
         self._chance = Random(machine.random.getrandbits(64))
 
     @property
-    def has_move_tasks(self) -> bool:
+    def is_moving(self) -> bool:
         """See Simulation."""
         leader = self.cluster.leading()
         if leader is None:

@@ -38,7 +38,7 @@ async def _rest(simulation: Simulation, client: Client) -> None:
     for _ in range(_ROUNDS_MAX):
         await asyncio.sleep(_REST_S)
         all_counted = [await _counted(client, name) for name in queues.NAMES]
-        if not simulation.has_move_tasks and all(
+        if not simulation.is_moving and all(
             each is not None and each[1:] == (0, 0) for each in all_counted
         ):
             return

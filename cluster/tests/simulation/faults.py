@@ -57,7 +57,8 @@ class Faults:
         disk.calls_until_cut = None
         disk.sync_s = (0.0001, 0.002)
         self._simulation.answers_until_crash = None
-        self._simulation.machine.files.failing_flushes = 0
+        for shard in self._simulation.machine.shards:
+            shard.files.failing_flushes = 0
         self._simulation.machine.wall.go_on()
 
     def _note(self, text: str) -> None:
@@ -92,7 +93,9 @@ class Faults:
         self._note(f"disk full: {self._disk.is_full}")
 
     def _fail_flushes(self) -> None:
-        self._simulation.machine.files.failing_flushes = self._random.randint(1, 3)
+        failing = self._random.randint(1, 3)
+        for shard in self._simulation.machine.shards:
+            shard.files.failing_flushes = failing
         self._note("flushes fail")
 
     def _slow_down(self) -> None:

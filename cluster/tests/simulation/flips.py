@@ -7,7 +7,7 @@ from random import Random
 from zlib import crc32
 
 from cluster.tests.simulation.rows import applied_position
-from cluster.tests.simulation.worker import FOLDER, Machine
+from cluster.tests.simulation.worker import Machine
 from storage.engines.durable import log_folder
 from storage.log import Entry, NoteDamaged, read_answered, read_log
 from storage.log.entry import read_entry
@@ -16,11 +16,12 @@ from storage.log.scan import read_segment
 
 def flip_a_bit(machine: Machine, random: Random) -> bool:
     """Flip one in a synced Entry that the rows lack; False if there is none."""
-    folder = log_folder(FOLDER)
+    shard = machine.shards[0]
+    folder = log_folder(shard.folder)
     answered = None
     with suppress(NoteDamaged):  # its first write may have been short
         answered = read_answered(machine.disk, folder)
-    reading = read_log(machine.disk, folder, applied_position(machine.files.rows), answered)
+    reading = read_log(machine.disk, folder, applied_position(shard.files.rows), answered)
     records: list[tuple[str, int, int]] = []
     for run in reading.runs:
         data = read_segment(machine.disk, folder, run.segment.name)

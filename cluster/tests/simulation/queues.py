@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from cluster.tests.simulation.worker import Machine
 from compat_tests.faults.history import History, Queue
 from visibility.contract.model import QueueDefinition
@@ -15,6 +17,8 @@ PLAIN, FAIR, RESCUED = "plain", "fair", "rescued"
 FAILING, LETTERS = "failing", "letters"
 ORDER, FAILING_FIFO, LETTERS_FIFO = "order.fifo", "failing.fifo", "letters.fifo"
 NAMES = (PLAIN, FAIR, RESCUED, FAILING, LETTERS, ORDER, FAILING_FIFO, LETTERS_FIFO)
+TARGETS = (RESCUED, FAILING, LETTERS, FAILING_FIFO, LETTERS_FIFO)
+"""Queues to which messages move."""
 _REACH = {
     FAILING: frozenset((LETTERS, RESCUED)),
     FAILING_FIFO: frozenset((LETTERS_FIFO,)),
@@ -29,17 +33,25 @@ def define_queues(machine: Machine, history: History) -> None:
     known = machine.queues
     for queue_id, name in enumerate(NAMES, 1):
         if name not in (FAILING, FAILING_FIFO):
-            known.define(queue_named(name, queue_id, VisibilityTimeout=visibility))
+            _define(machine, queue_named(name, queue_id, VisibilityTimeout=visibility))
     for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
-        known.define(
+        _define(
+            machine,
             queue_named(
                 name,
                 NAMES.index(name) + 1,
                 dead_letters_to=named(known, letters),
                 max_receive_count=2,
                 VisibilityTimeout=visibility,
-            )
+            ),
         )
+
+
+def _define(machine: Machine, queue: QueueDefinition) -> None:
+    """Make a queue in the next shard: dead letters and moves go to another one, if there are
+    several."""
+    shard = queue.queue_id % len(machine.shards)
+    machine.queues.define(msgspec.structs.replace(queue, shard=shard))
 
 
 def named(known: KnownQueues, name: str) -> QueueDefinition:
@@ -51,4 +63,5 @@ def stop_dead_letters(known: KnownQueues) -> None:
     """Let no message become a dead letter any more."""
     for name in (FAILING, FAILING_FIFO):
         queue = named(known, name)
-        known.define(queue_named(name, queue.queue_id, VisibilityTimeout=str(VISIBILITY_S)))
+        plain = queue_named(name, queue.queue_id, VisibilityTimeout=str(VISIBILITY_S))
+        known.define(msgspec.structs.replace(plain, shard=queue.shard))

@@ -97,8 +97,10 @@ async def administer(client: Client, steps: int) -> None:
             await client.purge(client.random.choice((queues.PLAIN, queues.ORDER, queues.FAIR)))
         elif choice < 0.45:
             await client.move_all(queues.LETTERS, None, client.random.choice((0, 1, 5)))
-        elif choice < 0.6:
+        elif choice < 0.55:
             await client.move_all(queues.LETTERS, queues.RESCUED)
+        elif choice < 0.65:
+            await client.hide(client.random.choice(queues.TARGETS))
         elif choice < 0.8:
             await client.move_selected(queues.LETTERS, queues.RESCUED)
         else:

@@ -43,6 +43,7 @@ class Shape(NamedTuple):
 
     flips: bool = False
     """Bits of the log flip."""
+    shards: int = 1
 
 
 class Outcome(NamedTuple):
@@ -65,9 +66,11 @@ class Outcome(NamedTuple):
 def simulate(seed: int, shape: Shape | None = None) -> Outcome:
     """Run one seed to its end; with another `shape` it is another history."""
     random = Random(seed)
-    drawn = Shape(random.choice((1, 4)), random.random() < _ALIKE)
+    drawn = Shape(random.choice((1, 4)), random.random() < _ALIKE, shards=random.choice((1, 2, 3)))
     shape = shape or drawn
-    machine = Machine(Random(random.getrandbits(64)), under_way_max=shape.under_way_max)
+    machine = Machine(
+        Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
+    )
     machine.flips = shape.flips
     loop = VirtualLoop()
     loop.set_exception_handler(reporter(machine.violations))
@@ -94,7 +97,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         if machine.has_loss:  # it was reported; a delete or a lease may be lost
             findings = [str(each) for each in verdict.violations if each.rule in _WHATEVER_IS_LOST]
     simulation.lines.append(f"findings: {findings}")
-    flushes = machine.files.flushes
+    flushes = sum(shard.files.flushes for shard in machine.shards)
     summary = f"{simulation.lives} lives, {flushes} flushes, {simulation.history.summary()}"
     return Outcome(findings, simulation.lines, simulation.lives, summary, machine.has_loss)
 
@@ -126,6 +129,7 @@ async def _end_well(simulation: Simulation) -> None:
     await drain(simulation)
     assert simulation.worker is not None
     simulation.worker.check()
+    simulation.worker.check_end()
     await simulation.stop_cleanly()
     await asyncio.sleep(10)
     assert simulation.worker is not None

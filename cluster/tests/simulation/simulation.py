@@ -90,7 +90,7 @@ class Simulation:
             self.lives += 1
             self.worker = worker
             try:
-                await worker.shard.start()
+                await worker.start()
             except PowerCut:
                 await asyncio.sleep(0.001)
                 continue
@@ -140,7 +140,7 @@ class Simulation:
     async def stop_cleanly(self) -> None:
         """Stop the worker as an operator does; `supervise` starts the next one."""
         worker = self.worker
-        if worker is None or worker.is_over or not worker.shard.ready:
+        if worker is None or worker.is_over or not worker.router.ready:
             return
         self.note("stop")
         self._up.clear()
@@ -157,9 +157,9 @@ class Simulation:
         await asyncio.gather(stopping, crashed, return_exceptions=True)
 
     @property
-    def has_move_tasks(self) -> bool:
-        """True while a move task runs."""
-        return self.worker is not None and self.worker.has_move_tasks
+    def is_moving(self) -> bool:
+        """True while a move task runs, or a message is on its way between shards."""
+        return self.worker is not None and self.worker.is_moving
 
     # -- requests ----------------------------------------------------------------------------------
 

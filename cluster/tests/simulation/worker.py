@@ -10,6 +10,7 @@ from random import Random
 from zlib import crc32
 
 from cluster.shards.clock import SystemClock
+from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.tests.consistency import check_rows
@@ -21,10 +22,10 @@ from storage.engines.durable import DurableStore, StoreOptions
 from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
 from storage.log import Position
+from storage.rows.keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 from visibility.tests.prepared import KnownQueues
 
-FOLDER = Path("/data/shard-0")
 _LOSS = "came back shorter"
 
 
@@ -47,14 +48,27 @@ class SimulatedEntropy:
         return self._random.randbytes(size)
 
 
+class ShardFiles:
+    """The part of a shard that outlives the worker."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.folder = Path(f"/data/shard-{number}")
+        self.files = RowFiles()
+        self.entries: dict[tuple[int, int], int] = {}
+        """Checksum of every body that was appended, by term and index."""
+        self.before: dict[Position, Position] = {}
+        """The Entry that each was appended behind."""
+
+
 class Machine:
     """Everything that outlives the worker: its disk, its clock, and the definitions of the
     queues."""
 
-    def __init__(self, random: Random, *, under_way_max: int) -> None:
+    def __init__(self, random: Random, *, under_way_max: int, shards: int = 1) -> None:
         self.random = random
         self.disk = WatchedDisk(Random(random.getrandbits(64)))
-        self.files = RowFiles()
+        self.shards = [ShardFiles(number) for number in range(shards)]
         self.wall = WallClock()
         self.queues = KnownQueues()
         self.under_way_max = under_way_max
@@ -62,10 +76,6 @@ class Machine:
         self.flush_bytes = self.segment_bytes * random.choice((1, 3)) // 2
         self.flush_rows = random.choice((40, 200, 2_000))
         self.flush_s_max = random.choice((0.01, 1.0, 10.0))
-        self.entries: dict[tuple[int, int], int] = {}
-        """Checksum of every body that was appended, by term and index."""
-        self.before: dict[Position, Position] = {}
-        """The Entry that each was appended behind."""
         self.flips = False
         """True to flip a bit of the log at a crash, until one cost an Entry."""
         self.has_loss = False
@@ -77,45 +87,93 @@ class Worker:
     """From a start to a crash or a clean stop."""
 
     def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._random = Random(machine.random.getrandbits(64))
         self._disk = LifeDisk(machine.disk)
-        self._rows: SimulatedRows | None = None
         loop = asyncio.get_running_loop()
         self.clock = SystemClock(wall=machine.wall.time, monotonic=loop.time)
-        self.shard = Shard(
-            0,
-            open_store=self._open_store,
-            clock=self.clock,
-            entropy=SimulatedEntropy(Random(machine.random.getrandbits(64))),
-            definitions=machine.queues,
-            under_way_max=machine.under_way_max,
-        )
-        self.router = Router([self.shard])
+        self.parts = [
+            WorkerShard(machine, files, self._disk, self.clock) for files in machine.shards
+        ]
+        self.router = Router([part.shard for part in self.parts])
+        entropy = SimulatedEntropy(Random(machine.random.getrandbits(64)))
+        self.deliveries = Deliveries(self.router, entropy)
 
     @property
     def is_over(self) -> bool:
         """True once nothing it does reaches the disk or a client."""
         return self._disk.is_over
 
+    async def start(self) -> None:
+        """Open all shards."""
+        for part in self.parts:
+            await part.shard.start()
+
     def end(self) -> None:
         """A crash: cut it off from everything."""
         self._disk.is_over = True
-        self.shard.end_long_polls()  # so that it does not open its store again
-        if self._rows is not None:
-            self._rows.crash()
+        self.deliveries.begin_to_stop()
+        for part in self.parts:
+            part.end()
 
     async def stop(self) -> None:
         """Stop cleanly."""
-        await self.shard.stop()
+        await self.deliveries.stop()
+        stops = [part.shard.stop() for part in self.parts]
+        ends = await asyncio.gather(*stops, return_exceptions=True)
         self._disk.is_over = True
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+
+    # -- looking in --------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert that memory is sound, and that the rows agree with it."""
+        for part in self.parts:
+            part.check()
+
+    def check_end(self) -> None:
+        """Assert that no shard has or remembers a message of an outbox."""
+        for part in self.parts:
+            part.check_end()
+
+    @property
+    def is_moving(self) -> bool:
+        """True while a move task runs, or a message is on its way between shards."""
+        return any(part.is_moving for part in self.parts)
+
+
+class WorkerShard:
+    """One shard of a worker."""
+
+    def __init__(
+        self, machine: Machine, files: ShardFiles, disk: LifeDisk, clock: SystemClock
+    ) -> None:
+        self._machine = machine
+        self._files = files
+        self._random = Random(machine.random.getrandbits(64))
+        self._disk = disk
+        self._rows: SimulatedRows | None = None
+        self.shard = Shard(
+            files.number,
+            open_store=self._open_store,
+            clock=clock,
+            entropy=SimulatedEntropy(Random(machine.random.getrandbits(64))),
+            definitions=machine.queues,
+            under_way_max=machine.under_way_max,
+        )
+
+    def end(self) -> None:
+        """A crash."""
+        self.shard.end_long_polls()  # so that it does not open its store again
+        if self._rows is not None:
+            self._rows.crash()
 
     # -- the store ---------------------------------------------------------------------------------
 
     async def _open_store(self) -> DurableStore:
         machine = self._machine
-        self._disk.list(FOLDER)  # raises if this life is over
-        rows = SimulatedRows(FOLDER, machine.files, self._random)
+        self._disk.list(self._files.folder)  # raises if this life is over
+        rows = SimulatedRows(self._files.folder, self._files.files, self._random)
         options = StoreOptions(
             accepts_loss=machine.has_loss,
             segment_bytes=machine.segment_bytes,
@@ -141,7 +199,7 @@ class Worker:
     async def _in_thread(self, work: Callable[[], object]) -> None:
         """The work happens at some moment between now and the end."""
         await asyncio.sleep(self._random.uniform(0, self._machine.flush_s_max / 2))
-        if self.is_over:
+        if self._disk.is_over:
             await asyncio.get_running_loop().create_future()
         work()
         await asyncio.sleep(self._random.uniform(0, self._machine.flush_s_max / 2))
@@ -153,7 +211,7 @@ class Worker:
 
         def check_replayed(position: Position) -> None:
             nonlocal last
-            is_behind = machine.before.get(position) == last
+            is_behind = self._files.before.get(position) == last
             if not is_behind and not machine.has_loss:
                 machine.violations.append(f"Entry {position.index} was replayed behind another")
             last = position
@@ -170,9 +228,9 @@ class Worker:
         def append_noted(body: bytes, queue_ids: Sequence[int]) -> None:
             before = log.last
             append(body, queue_ids)
-            self._machine.before[log.last] = before
+            self._files.before[log.last] = before
             name, checksum = (log.term, log.last_index), crc32(body)
-            if self._machine.entries.setdefault(name, checksum) != checksum:
+            if self._files.entries.setdefault(name, checksum) != checksum:
                 self._machine.violations.append(f"two Entries have term and index {name}")
 
         def check_written(position: Position) -> None:
@@ -198,8 +256,16 @@ class Worker:
             memory.rows = self._rows.rows
             check_rows(memory, self.shard._state)
 
+    def check_end(self) -> None:
+        """Assert that nothing is in the outbox, nor remembered of others."""
+        assert self._rows is not None
+        left = [key for key in self._rows.rows if key[8:9] in (ARRIVAL, DEPARTURE)]
+        assert not left, f"shard {self.shard.number} has {len(left)} rows of outboxes"
+
     @property
-    def has_move_tasks(self) -> bool:
-        """True while one runs."""
-        queues = self.shard._state.queues.values()
-        return any(task.is_active for queue in queues for task in queue.tasks.values())
+    def is_moving(self) -> bool:
+        """See Worker."""
+        state = self.shard._state
+        return bool(state.outbox.departures) or any(
+            task.is_active for queue in state.queues.values() for task in queue.tasks.values()
+        )

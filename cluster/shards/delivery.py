@@ -1,0 +1,153 @@
+"""Deliveries: carries messages from the outboxes of this host's shards to other shards.
+
+    read (its answer leaves when they are committed) → accept, there → clear, committed → forget
+
+Each pair of shards has a task while there is something to do: one request at a time, in order. A
+request that fails is made again after a pause, and does no harm if it had been decided. A shard
+that comes to lead delivers what its predecessor left, and has the others forget what that cleared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from auth.caller import Caller
+from cluster.shards.clock import Entropy
+from cluster.shards.router import Router
+from visibility.contract.errors import QueueError
+from visibility.contract.model import Request
+from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
+from visibility.contract.outcomes import Accepted, Answer, OutboxPage
+from visibility.rules.archive import the_shard
+
+PAUSE_S = 0.05
+"""Pause after a request that failed, or that brought nothing forward; doubled each time."""
+PAUSE_MAX_S = 5.0
+_CALLER = Caller("", "", "deliveries")
+Floors = list[tuple[bytes, int]]
+
+
+class Deliveries:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, router: Router, entropy: Entropy) -> None:
+        """`router` has all shards of the service in `shards`."""
+        self._router = router
+        self._entropy = entropy
+        self._pairs: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._woken: set[tuple[int, int]] = set()
+        self._told: dict[tuple[int, int], Floors] = {}
+        """What each other shard was last told to forget."""
+        self._free = asyncio.Event()
+        self._free.set()
+        self._moving = 0
+        self._moved_none = asyncio.Event()
+        self._moved_none.set()
+        self._is_stopping = False
+        self._log = structlog.get_logger("deliveries")
+        for shard in router.shards.values():
+            if len(router.shards) > 1:
+                shard.on_departure = self.wake
+
+    def wake(self, source: int, *, is_new: bool = False) -> None:
+        """Deliver the messages of a shard; `is_new`: it has just begun to lead."""
+        shards = self._router.shards
+        targets = shards.keys() if is_new else shards[source].departs_to()
+        for target in targets:
+            if target != source and target in shards and not self._is_stopping:
+                self._begin((source, target))
+
+    def _begin(self, pair: tuple[int, int]) -> None:
+        self._woken.add(pair)
+        if pair not in self._pairs:
+            task = self._pairs[pair] = asyncio.create_task(self._run(pair))
+            task.add_done_callback(lambda task: self._ended(pair, task))
+
+    def _ended(self, pair: tuple[int, int], task: asyncio.Task[None]) -> None:
+        del self._pairs[pair]
+        if not task.cancelled() and task.exception() is not None:
+            self._log.error("delivery_failed", pair=pair, exc_info=task.exception())
+        if pair in self._woken and not self._is_stopping:
+            self._begin(pair)
+
+    def begin_to_stop(self) -> None:
+        """End all deliveries; what is left is delivered after the next start."""
+        self._is_stopping = True
+        for task in self._pairs.values():
+            task.cancel()
+
+    async def stop(self) -> None:
+        """The same, and wait for their ends."""
+        self.begin_to_stop()
+        await asyncio.gather(*self._pairs.values(), return_exceptions=True)
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Meanwhile no message goes from shard to shard, and none is cleared."""
+        self._free.clear()
+        try:
+            await self._moved_none.wait()
+            yield
+        finally:
+            self._free.set()
+
+    # -- one pair ----------------------------------------------------------------------------------
+
+    async def _run(self, pair: tuple[int, int]) -> None:
+        """Deliver until nothing is left, or until this host does not lead the source any more."""
+        pause_s = PAUSE_S
+        while self._router.leads(pair[0]):
+            self._woken.discard(pair)
+            while not self._free.is_set():
+                await self._free.wait()
+            self._moving += 1
+            self._moved_none.clear()
+            try:
+                is_done = await self._deliver(pair)
+                pause_s = PAUSE_S
+            except QueueError as error:
+                self._log.info("delivery_waits", source=pair[0], target=pair[1], reason=error.code)
+                is_done = None
+            finally:
+                self._moving -= 1
+                if not self._moving:
+                    self._moved_none.set()
+            if is_done is None:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            elif is_done and pair not in self._woken:
+                return
+        self._woken.discard(pair)
+
+    async def _deliver(self, pair: tuple[int, int]) -> bool | None:
+        """Deliver one page; True if nothing is left, None if the other shard could take nothing
+        yet. Raises QueueError."""
+        source, target = pair
+        page = await self._ask(source, ReadOutbox(target))
+        assert isinstance(page, OutboxPage)
+        if not page.arrivals:
+            await self._forget(pair, page.floors)
+            return True
+        accepted = await self._ask(target, AcceptMessages(page.arrivals, page.floors))
+        assert isinstance(accepted, Accepted)
+        if not accepted.outcomes:
+            return None
+        await self._ask(source, ClearOutbox(accepted.outcomes))
+        return False
+
+    async def _forget(self, pair: tuple[int, int], floors: Floors) -> None:
+        """Have the other shard forget what is cleared: the floors are committed."""
+        if floors and self._told.get(pair) != floors:
+            await self._ask(pair[1], AcceptMessages([], floors))
+            self._told[pair] = floors
+
+    async def _ask(self, shard: int, operation: Operation) -> Answer:
+        request_id = f"{self._entropy.bits128():032x}"
+        request = Request(operation, the_shard(shard), _CALLER, request_id)
+        if isinstance(operation, AcceptMessages):
+            return await self._router.ask(request)
+        return await self._router.ask_here(request)

@@ -1,0 +1,130 @@
+"""Bugs of messages between shards that the simulator must find, planted for the time of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cluster.shards.delivery import Deliveries
+from cluster.shards.shard import Shard
+from storage.rows.stored_rows import StoredRows
+from visibility.contract.model import Request
+from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
+from visibility.contract.outcomes import Accepted, OutboxPage, Outcome
+from visibility.rules.decide import DECIDE, Decide
+from visibility.rules.decided import Decided
+from visibility.rules.groups import GroupBook
+from visibility.rules.outbox import decide_read_outbox
+from visibility.state.events import Event
+from visibility.state.outbox import Outbox
+from visibility.state.stamp import Stamp
+from visibility.state.state import ShardState
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def deliver_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """Messages are read from the outbox while their departure may still be lost."""
+    commit = Shard._commit
+
+    def commit_late(self: Shard, decided: Decided, stamp: Stamp) -> None:
+        reads = [each for each in decided.answers if type(each[0].request.operation) is ReadOutbox]
+        self._answer_all(reads)
+        others = [each for each in decided.answers if each not in reads]
+        commit(self, decided._replace(answers=others), stamp)
+
+    patch.setattr(Shard, "_commit", commit_late)
+
+
+def forget_before_the_clear(patch: pytest.MonkeyPatch) -> None:
+    """The other shard forgets what it answered before the clear is committed, and keeps no floor
+    either: with one, only refused messages are lost."""
+
+    async def deliver(self: Deliveries, pair: tuple[int, int]) -> bool | None:
+        page = await self._ask(pair[0], ReadOutbox(pair[1]))
+        assert isinstance(page, OutboxPage)
+        if not page.arrivals:
+            return True
+        accepted = await self._ask(pair[1], AcceptMessages(page.arrivals, page.floors))
+        assert isinstance(accepted, Accepted)
+        if not accepted.outcomes:
+            return None
+        floors = [(origin, number + 1) for origin, number, _ in accepted.outcomes]
+        await self._ask(pair[1], AcceptMessages([], floors))
+        await self._ask(pair[0], ClearOutbox(accepted.outcomes))
+        return False
+
+    patch.setattr(Deliveries, "_deliver", deliver)
+    patch.setattr(StoredRows, "arrivals_floor", lambda self, origin: 0)
+
+
+def remember_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A message that comes again is a new one."""
+    patch.setattr(StoredRows, "arrival", lambda self, origin, number: None)
+    patch.setattr(StoredRows, "arrivals_floor", lambda self, origin: 0)
+
+
+def forget_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
+    """The floor is not that of the oldest message in the outbox."""
+
+    def floors(self: Outbox, to_shard: int) -> list[tuple[bytes, int]]:
+        return [(origin, self.next_number) for origin in sorted(self.origins)]
+
+    patch.setattr(Outbox, "floors", floors)
+
+
+def unlock_at_the_departure(patch: pytest.MonkeyPatch) -> None:
+    """A group goes on while one of its messages is in the outbox."""
+    patch.setattr(GroupBook, "depart", GroupBook.leave)
+
+
+def unlock_at_the_delivery(patch: pytest.MonkeyPatch) -> None:
+    """Groups are unlocked when their messages are read for delivery, before the clear."""
+
+    def read_and_unlock(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+        answer, _ = decide_read_outbox(shard, request, stamp)
+        events: list[Event] = []
+        for queue in shard.queues.values():
+            locked = [
+                each.lease
+                for each in shard.outbox.departures.values()
+                if each.locked and each.queue_id == queue.queue_id
+            ]
+            if locked:
+                book = GroupBook(shard, queue, fifo=True)
+                book.settle_all(locked, ())
+                events += book.events()
+        return answer, tuple(events)
+
+    changed: dict[type[Operation], Decide] = {**DECIDE, ReadOutbox: read_and_unlock}
+    patch.setattr("visibility.rules.turn.DECIDE", changed)
+
+
+def clear_without_delivery(patch: pytest.MonkeyPatch) -> None:
+    """Messages leave the outbox once they were sent, whatever becomes of that."""
+    ask = Deliveries._ask
+
+    async def deliver(self: Deliveries, pair: tuple[int, int]) -> bool | None:
+        page = await ask(self, pair[0], ReadOutbox(pair[1]))
+        assert isinstance(page, OutboxPage)
+        if not page.arrivals:
+            await self._forget(pair, page.floors)
+            return True
+        sent = [(each.origin, each.number, "") for each in page.arrivals]
+        await ask(self, pair[0], ClearOutbox(sent))
+        await ask(self, pair[1], AcceptMessages(page.arrivals, page.floors))
+        return False
+
+    patch.setattr(Deliveries, "_deliver", deliver)
+
+
+PLANTS: tuple[Plant, ...] = (
+    deliver_before_the_commit,
+    forget_before_the_clear,
+    remember_nothing,
+    forget_what_is_under_way,
+    unlock_at_the_departure,
+    unlock_at_the_delivery,
+    clear_without_delivery,
+)

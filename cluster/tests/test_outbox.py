@@ -1,0 +1,346 @@
+"""Messages between two shards: in one place at any moment, whichever step is repeated or lost."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cluster.tests.shard_pair import ShardPair, in_shard
+from storage.rows.keys import ARRIVAL, DEPARTURE
+from visibility.contract.model import QueueCounters, QueueDefinition, Request
+from visibility.contract.operations import MoveSelected, ResendMessage
+from visibility.rules.arrivals import TARGET_GONE
+from visibility.state import outbox as outbox_state
+from visibility.state.events import MoveTask
+from visibility.tests import prepared
+
+NONE = QueueCounters(0, 0, 0)
+
+
+@pytest.fixture(params=["", ".fifo"], ids=["standard", "fifo"])
+def pair(request: pytest.FixtureRequest) -> ShardPair:
+    return ShardPair(request.param)
+
+
+def rows_of(pair: ShardPair, number: int, table: bytes) -> int:
+    return sum(key[8:9] == table for key in pair.shards[number].store.rows)
+
+
+def task_of(pair: ShardPair, queue: QueueDefinition) -> MoveTask:
+    return list(pair.shards[queue.shard].state.queue(queue.queue_id).tasks.values())[-1]
+
+
+def test_a_dead_letter_crosses(pair: ShardPair) -> None:
+    pair.spend("a")
+
+    assert pair.receive(pair.source) == []
+    assert pair.counters(pair.source) == pair.counters(pair.letters) == NONE
+    pair.deliver()
+
+    assert pair.counters(pair.letters) == QueueCounters(1, 0, 0)
+    found = pair.shards[1].submit(prepared.receive(pair.letters)).deliveries
+    assert found.messages[0].data == b"a"
+    assert found.messages[0].dead_letter_source_arn == pair.source.arn
+    assert found.leases[0].receive_count == 2
+    assert rows_of(pair, 0, DEPARTURE) == rows_of(pair, 1, ARRIVAL) == 0
+
+
+def test_a_message_that_comes_again_after_its_delete_is_ignored(pair: ShardPair) -> None:
+    pair.spend("a")
+    pair.receive(pair.source)
+    page = pair.read()
+    outcomes = pair.accept(page.arrivals)
+    ((_, receipt),) = pair.received(pair.letters)
+    pair.delete(pair.letters, receipt)
+
+    pair.restart(1)
+    assert pair.accept(page.arrivals) == outcomes
+
+    assert pair.counters(pair.letters) == NONE
+
+
+def test_a_late_request_after_the_end_brings_nothing_back(pair: ShardPair) -> None:
+    pair.spend("a")
+    pair.receive(pair.source)
+    page = pair.read()
+    pair.deliver()
+    ((_, receipt),) = pair.received(pair.letters)
+    pair.delete(pair.letters, receipt)
+    assert rows_of(pair, 1, ARRIVAL) == 0
+
+    pair.restart(1)
+    pair.accept(page.arrivals)
+
+    assert pair.counters(pair.letters) == NONE
+
+
+def test_a_group_is_locked_until_the_clear() -> None:
+    pair = ShardPair(".fifo")
+    pair.spend("a")
+    pair.send("b")
+
+    assert pair.receive(pair.source) == []
+    outcomes = pair.accept(pair.read().arrivals)
+    pair.restart(0)
+    assert pair.receive(pair.source) == []
+    pair.clear(outcomes)
+
+    assert pair.receive(pair.source) == ["b"]
+
+
+def test_earlier_messages_of_the_group_may_be_received_meanwhile() -> None:
+    pair = ShardPair(".fifo", max_receive_count=2)
+    pair.send("a")
+    ((_, receipt),) = pair.received(pair.source)
+    pair.shards[0].submit(prepared.change(pair.source, receipt, 0))
+    pair.send("b")
+    pair.receive(pair.source)
+    pair.pass_time(6_000)  # a was received twice, b once
+
+    assert pair.receive(pair.source) == []
+    pair.deliver()
+    assert pair.receive(pair.source) == ["b"]
+    assert pair.receive(pair.letters) == ["a"]
+
+
+def test_a_message_without_a_target_returns_to_its_place(pair: ShardPair) -> None:
+    pair.spend("a")
+    pair.send("b")
+    pair.receive(pair.source, 1)
+    page = pair.read()
+    del pair.queues.queues[pair.letters.queue_id]
+    outcomes = pair.accept(page.arrivals)
+    assert [reason for _, _, reason in outcomes] == [TARGET_GONE]
+
+    pair.queues.define(pair.letters)  # an answer that was lost stays the same
+    assert pair.accept(page.arrivals) == outcomes
+    del pair.queues.queues[pair.letters.queue_id]
+    pair.clear(outcomes)
+    pair.restart(0)
+    pair.check()
+
+    pair.pass_time(6_000)
+    assert pair.receive(pair.source) == ["a", "b"]
+    assert rows_of(pair, 0, DEPARTURE) == 0
+
+
+def test_a_clear_without_an_answer_from_there_is_not_made_twice(pair: ShardPair) -> None:
+    pair.spend("a")
+    pair.receive(pair.source)
+    outcomes = pair.accept(pair.read().arrivals)
+    pair.clear(outcomes)
+    pair.clear(outcomes)
+    pair.clear([(origin, number, "reason") for origin, number, _ in outcomes])
+
+    assert pair.counters(pair.source) == NONE
+
+
+@pytest.mark.parametrize("selects", [False, True])
+def test_a_move_task_ends_when_all_have_arrived(pair: ShardPair, *, selects: bool) -> None:
+    pair.send("a", "b", "c", to=pair.letters)
+    request = prepared.start_move_task(pair.letters, pair.source)
+    if selects:
+        operation = MoveSelected(sequences=[1, 2, 3])
+        request = msgspec.structs.replace(request, operation=operation)
+    pair.shards[1].submit(request)
+    pair.check()
+    task = task_of(pair, pair.letters)
+    assert (task.status, task.moved, task.to_move) == ("RUNNING", 3, 3)
+    assert pair.counters(pair.letters) == NONE
+
+    pair.restart(1)
+    pair.deliver(1)
+
+    task = task_of(pair, pair.letters)
+    assert (task.status, task.moved, task.stayed) == ("COMPLETED", 3, 0)
+    assert pair.receive(pair.source) == ["a", "b", "c"]
+
+
+def test_a_move_to_each_message_s_own_source(pair: ShardPair) -> None:
+    pair.spend("a")
+    pair.receive(pair.source)
+    pair.deliver()
+
+    pair.shards[1].submit(prepared.start_move_task(pair.letters, None))
+    pair.deliver(1)
+
+    found = pair.shards[0].submit(prepared.receive(pair.source)).deliveries
+    assert found.messages[0].data == b"a"
+    assert found.messages[0].dead_letter_source_arn is None
+    assert found.leases[0].receive_count == 1
+    assert task_of(pair, pair.letters).status == "COMPLETED"
+
+
+def test_a_task_whose_messages_are_refused_fails(pair: ShardPair) -> None:
+    pair.send("a", "b", to=pair.letters)
+    pair.shards[1].submit(prepared.start_move_task(pair.letters, pair.source))
+    del pair.queues.queues[pair.source.queue_id]
+
+    pair.deliver(1)
+
+    task = task_of(pair, pair.letters)
+    assert (task.status, task.moved, task.stayed) == ("FAILED", 0, 2)
+    assert task.failure_reason == TARGET_GONE
+    assert pair.receive(pair.letters) == ["a", "b"]
+
+
+def test_a_full_outbox_holds_tasks_and_lets_dead_letters_be_received(
+    pair: ShardPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("visibility.rules.outbox.OUTBOX_MESSAGES_MAX", 2)
+    pair.send("a", "b", "c", "d", "e", to=pair.letters)
+    pair.shards[1].submit(prepared.start_move_task(pair.letters, pair.source))
+    pair.check()
+    assert pair.counters(pair.letters) == QueueCounters(3, 0, 0)
+
+    pair.deliver(1)
+
+    assert pair.receive(pair.source) == ["a", "b", "c", "d", "e"]
+    assert task_of(pair, pair.letters).status == "COMPLETED"
+
+
+def test_dead_letters_stay_in_use_while_the_outbox_is_full(
+    pair: ShardPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("visibility.rules.outbox.OUTBOX_MESSAGES_MAX", 0)
+    pair.spend("a")
+
+    assert pair.receive(pair.source) == ["a"]
+
+
+def test_a_resent_copy_takes_the_place_of_its_original(pair: ShardPair) -> None:
+    pair.send("a", "b", to=pair.letters)
+    copy = prepared.content("edited", pair.source, group=pair.group)
+    operation = ResendMessage(replaces=1)
+    request = Request(
+        operation, pair.letters, prepared.CALLER, "r", (copy,), destination=pair.source
+    )
+
+    pair.shards[1].submit(request)
+    pair.check()
+    assert pair.counters(pair.letters).stored == 1
+    pair.deliver(1)
+
+    assert pair.receive(pair.source) == ["edited"]
+    assert pair.receive(pair.letters) == ["b"]
+
+
+def test_a_floor_does_not_pass_what_was_not_cleared(pair: ShardPair) -> None:
+    pair.spend("a")
+    pair.receive(pair.source)
+    page = pair.read()
+    outcomes = pair.accept(page.arrivals)
+
+    assert [floor for _, floor in pair.read().floors] == [page.arrivals[0].number]
+    pair.clear(outcomes)
+    assert [floor for _, floor in pair.read().floors] == [page.arrivals[0].number + 1]
+
+
+def test_a_purge_and_a_drop_do_not_touch_what_left(pair: ShardPair) -> None:
+    pair.spend("a")
+    pair.receive(pair.source)
+    successor = pair.shards[0].purge(pair.source)
+    pair.shards[0].drop(pair.source)
+    pair.check()
+
+    pair.restart(0)
+    pair.deliver()
+
+    assert pair.receive(pair.letters) == ["a"]
+    assert pair.counters(successor) == NONE
+
+
+def test_a_refused_message_of_a_dropped_queue_is_gone(pair: ShardPair) -> None:
+    pair.spend("a")
+    pair.receive(pair.source)
+    pair.shards[0].purge(pair.source)
+    pair.shards[0].drop(pair.source)
+    del pair.queues.queues[pair.letters.queue_id]
+
+    pair.deliver()
+
+    pair.check()
+    assert rows_of(pair, 0, DEPARTURE) == 0
+
+
+def test_a_message_for_a_queue_that_is_not_known_yet_waits(pair: ShardPair) -> None:
+    pair.spend("a")
+    pair.receive(pair.source)
+    page = pair.read()
+    del pair.queues.queues[pair.letters.queue_id]
+    (arrival,) = page.arrivals
+    later = [msgspec.structs.replace(arrival, queue_id=10)]
+
+    assert pair.accept(later) == []
+    pair.queues.define(pair.letters)
+    assert [reason for _, _, reason in pair.accept(later)] == [""]
+
+
+def test_a_message_follows_its_purged_target(pair: ShardPair) -> None:
+    pair.send("x", to=pair.letters)
+    pair.spend("a")
+    pair.receive(pair.source)
+    successor = pair.queues.purge(pair.letters)
+    assert pair.accept(pair.read().arrivals) == [], "the shard does not know of the purge yet"
+
+    pair.shards[1].submit(prepared.purge(pair.letters, successor))
+    pair.deliver()
+
+    assert pair.receive(successor) == ["a"]
+
+
+def test_retention_goes_on_in_the_outbox() -> None:
+    pair = ShardPair()
+    pair.spend("a")
+    pair.receive(pair.source)
+    page = pair.read()
+    pair.pass_time(5 * 24 * 3_600_000)
+
+    pair.accept(page.arrivals)
+    pair.pass_time(1)
+
+    assert pair.counters(pair.letters) == NONE
+
+
+def test_an_origin_is_new_when_the_rows_came_back_shorter() -> None:
+    pair = ShardPair()
+    pair.spend("a")
+    pair.receive(pair.source)
+    before = pair.read()
+    pair.deliver()
+    pair.shards[0].state.outbox.origin = b""  # as `Shard` does
+    pair.shards[0].state.outbox.next_number = 1
+
+    pair.spend("b")
+    pair.receive(pair.source)
+    after = pair.read()
+    assert after.arrivals[0].number == before.arrivals[0].number
+    pair.deliver()
+
+    assert pair.receive(pair.letters) == ["a", "b"]
+
+
+def test_a_page_is_bounded(pair: ShardPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("visibility.rules.outbox.PAGE_MESSAGES", 2)
+    pair.send("a", "b", "c", to=pair.letters)
+    pair.shards[1].submit(prepared.start_move_task(pair.letters, pair.source))
+
+    page = pair.read(1)
+
+    assert [arrival.number for arrival in page.arrivals] == [1, 2]
+    assert [floor for _, floor in page.floors] == [1]
+    assert pair.shards[1].state.outbox.next_number == 4
+    assert outbox_state.OUTBOX_MESSAGES_MAX == 2_000
+    pair.deliver(1)
+    assert pair.receive(pair.source) == ["a", "b", "c"]
+
+
+def test_the_same_shard_has_no_outbox() -> None:
+    pair = ShardPair()
+    pair.letters = pair.queues.define(in_shard(0, pair.letters))
+    pair.spend("a")
+
+    assert pair.receive(pair.source) == []
+
+    assert pair.receive(pair.letters) == ["a"]
+    assert pair.shards[0].state.outbox.next_number == 1

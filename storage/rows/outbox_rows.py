@@ -1,0 +1,57 @@
+"""The rows of outboxes: the part of `appliers.py` for their events, and their reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from storage.rows.changes import Changes
+from storage.rows.codec import OutboxRow, decode_row, encode_row
+from storage.rows.keys import (
+    ARRIVAL,
+    ARRIVALS_FLOOR,
+    DEPARTURE,
+    OUTBOX,
+    arrival_key,
+    floor_key,
+    number_of,
+    row_key,
+    table_range,
+)
+from storage.rows.overlay import RowReader
+from visibility.state.events import THE_SHARD
+from visibility.state.outbox import (
+    Departure,
+)
+
+OUTBOX_KEY = row_key(THE_SHARD, OUTBOX, 0)
+
+
+def write_outbox(changes: Changes, row: OutboxRow) -> None:
+    """Put the outbox's state into the changes."""
+    changes.put(OUTBOX_KEY, encode_row(row))
+
+
+def departures(rows: RowReader) -> Iterator[tuple[int, Departure]]:
+    """(number, departure) of the messages in the outbox. Raises DamagedRecord."""
+    for key, value in rows.scan(*table_range(THE_SHARD, DEPARTURE)):
+        yield number_of(key), decode_row(Departure, key, value)
+
+
+def outbox_row(rows: RowReader) -> OutboxRow | None:
+    """The outbox's state, None if nothing ever departed. Raises DamagedRecord."""
+    value = rows.get(OUTBOX_KEY)
+    return None if value is None else decode_row(OutboxRow, OUTBOX_KEY, value)
+
+
+def arrival(rows: RowReader, origin: bytes, number: int) -> str | None:
+    """See `Rows.arrival`."""
+    key = arrival_key(THE_SHARD, ARRIVAL, origin, number)
+    value = rows.get(key)
+    return None if value is None else decode_row(str, key, value)
+
+
+def arrivals_floor(rows: RowReader, origin: bytes) -> int:
+    """See `Rows.arrivals_floor`."""
+    key = floor_key(THE_SHARD, ARRIVALS_FLOOR, origin)
+    value = rows.get(key)
+    return 0 if value is None else decode_row(int, key, value)

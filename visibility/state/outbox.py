@@ -1,0 +1,172 @@
+"""The outbox of a shard: messages that left their queue for one of another shard.
+
+A message is in the outbox from its departure until the other shard has it or has refused it. Its
+name is (origin, number): an origin is 16 random bytes, new when the shard's log comes back without
+Entries that others may know of, and numbers only rise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import msgspec
+
+from visibility.state.events import Event, Lease, StoredMessage
+
+OUTBOX_MESSAGES_MAX = 2_000
+"""Messages of an outbox, which memory holds; then messages stay where they are."""
+OUTBOX_BYTES_MAX = 16 << 20
+"""The same for their content."""
+
+
+class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message in the outbox, as the other shard gets it. `queue_id` is that of the queue with
+    this ARN at the departure."""
+
+    origin: bytes
+    number: int
+    queue_id: int
+    arn: str
+    message: StoredMessage
+
+
+class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message in the outbox. Invariant: never changes once written.
+
+    `lease` and `message` are those of its place, to which it returns if it is refused; `arriving`
+    is the message at its destination, without its content unless `resealed`. `fifo` locks its
+    group meanwhile; `task` is the number of the move task that moves it, 0 for none.
+    """
+
+    origin: bytes
+    queue_id: int
+    departed_at_ms: int
+    lease: Lease
+    message: StoredMessage
+    to_shard: int
+    target_queue_id: int
+    target_arn: str
+    arriving: StoredMessage
+    resealed: bool = False
+    fifo: bool = False
+    task: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of content."""
+        return len(self.message.data) + len(self.arriving.data)
+
+    @property
+    def locked(self) -> bytes:
+        """The group of its queue that waits for it; empty for none."""
+        return self.lease.group if self.fifo else b""
+
+    def arrival(self, number: int) -> Arrival:
+        """The message as the other shard gets it."""
+        message = self.arriving
+        if not self.resealed:
+            message = msgspec.structs.replace(message, data=self.message.data)
+        return Arrival(self.origin, number, self.target_queue_id, self.target_arn, message)
+
+
+class Outbox:
+    """A shard's outbox. Changed by `apply_outbox.py` and at a start only."""
+
+    __slots__ = ("departures", "next_number", "origin", "origins", "size")
+
+    def __init__(self) -> None:
+        self.origin = b""
+        """The origin of the next departure; the first one makes it."""
+        self.next_number = 1
+        self.departures: dict[int, Departure] = {}
+        """Ascending by number."""
+        self.size = 0
+        self.origins: set[bytes] = set()
+        """The origins of all departures since the start; volatile."""
+
+    def add(self, number: int, departure: Departure) -> None:
+        """Add a message behind the others."""
+        self.departures[number] = departure
+        self.origins.add(departure.origin)
+        self.size += departure.size
+        self.next_number = max(self.next_number, number + 1)
+
+    def remove(self, number: int) -> Departure:
+        """Remove a message."""
+        departure = self.departures.pop(number)
+        self.size -= departure.size
+        return departure
+
+    def floors(self, to_shard: int) -> list[tuple[bytes, int]]:
+        """By origin, the number below which nothing is left for a shard. O(departures)."""
+        origins = self.origins | {self.origin} if self.origin else self.origins
+        floors = dict.fromkeys(sorted(origins), self.next_number)
+        for number, departure in reversed(self.departures.items()):
+            if departure.to_shard == to_shard:
+                floors[departure.origin] = number
+        return list(floors.items())
+
+    def has_of_task(self, queue_id: int, task: int) -> bool:
+        """True if messages of a move task are under way."""
+        return any(
+            departure.task == task and departure.queue_id == queue_id
+            for departure in self.departures.values()
+        )
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class MessagesDeparted(Event, frozen=True, tag=22):
+    """Messages left the queue for other shards, under successive numbers of the outbox."""
+
+    first_number: int
+    departures: list[Departure]
+
+    def numbered(self) -> Iterator[tuple[int, Departure]]:
+        """(number, departure) in order."""
+        return zip(count(self.first_number), self.departures, strict=False)
+
+
+class DeparturesCleared(Event, frozen=True, tag=23):
+    """The other shards have these messages of the queue. The queue is THE_SHARD if it is gone."""
+
+    cleared_at_ms: int
+    numbers: list[int]
+
+
+class DeparturesReturned(Event, frozen=True, tag=24):
+    """The other shards refused these messages: they wait in the queue again, in their places.
+
+    Their leases are over.
+    """
+
+    returned_at_ms: int
+    fifo: bool
+    numbers: list[int]
+    leases: list[Lease]
+    messages: list[StoredMessage]
+
+
+class MessagesArrived(Event, frozen=True, tag=25):
+    """Messages came from the outboxes of other shards, as (origin, number, sequence, message).
+
+    Their names are remembered until the origin says that it has forgotten them.
+    """
+
+    arrived_at_ms: int
+    arrivals: list[tuple[bytes, int, int, StoredMessage]]
+
+
+class ArrivalsRefused(Event, frozen=True, tag=26):
+    """Messages of other shards, as (origin, number, reason), had no queue here. The queue is
+    THE_SHARD."""
+
+    refusals: list[tuple[bytes, int, str]]
+
+
+class ArrivalsForgotten(Event, frozen=True, tag=27):
+    """No origin, as (origin, number), sends lower numbers any more. The queue is THE_SHARD."""
+
+    floors: list[tuple[bytes, int]]
