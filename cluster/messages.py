@@ -25,6 +25,8 @@ from visibility.contract.outcomes import (
     Deliveries,
     MovePlan,
     Progress,
+    QueuesRead,
+    SelectedDeleted,
 )
 
 Find = Callable[[int], QueueDefinition | None]
@@ -101,7 +103,16 @@ _ANSWERS: dict[str, Any] = {
     **_named(results.Result),
     **{
         kind.__name__: kind
-        for kind in (Deliveries, QueueCounters, BrowsedPage, MovePlan, Progress, _SentError)
+        for kind in (
+            Deliveries,
+            QueueCounters,
+            BrowsedPage,
+            MovePlan,
+            SelectedDeleted,
+            QueuesRead,
+            Progress,
+            _SentError,
+        )
     },
 }
 
