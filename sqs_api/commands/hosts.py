@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sqs_api.commands.options import DATA, URL, Refused, admin_client
+from sqs_api.commands.tables import show_table
 
 
 @click.command()
@@ -28,10 +28,10 @@ def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
         click.echo(json.dumps(found, indent=1))
         return
     click.echo(f"cluster {found['cluster']}, as host {found['host']} sees it\n")
-    _table(("host", "address", "version", "state"), map(_host_line, found["hosts"]))
+    show_table(("host", "address", "version", "state"), map(_host_line, found["hosts"]))
     click.echo()
     lines = [line for shard in found["shards"] for line in _shard_lines(shard)]
-    _table(("shard", "term", "host", "role", "entries behind"), lines)
+    show_table(("shard", "term", "host", "role", "entries behind"), lines)
 
 
 def _host_line(host: dict[str, Any]) -> tuple[str, ...]:
@@ -56,14 +56,6 @@ def _shard_lines(shard: dict[str, Any]) -> list[tuple[str, ...]]:
         (number, term, host, "not reached", "") for host in shard["voters"] if host not in reached
     ]
     return lines
-
-
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
-    rows = [head, *lines]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
 
 
 @click.command()
