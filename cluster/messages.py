@@ -26,6 +26,8 @@ from visibility.contract.outcomes import (
     Deliveries,
     MovePlan,
     Progress,
+    QueuesRead,
+    SelectedDeleted,
 )
 
 Find = Callable[[int], QueueDefinition | None]
@@ -109,6 +111,8 @@ _ANSWERS: dict[str, Any] = {
             MovePlan,
             Progress,
             QueueCounters,
+            QueuesRead,
+            SelectedDeleted,
             _SentError,
         )
     },

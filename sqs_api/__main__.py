@@ -16,7 +16,10 @@ from sqs_api.commands.jobs import jobs
 from sqs_api.commands.keys import keys
 from sqs_api.commands.lake_archived import lake_archived
 from sqs_api.commands.lake_export import lake_export
+from sqs_api.commands.messages import messages
 from sqs_api.commands.policy import policy
+from sqs_api.commands.queues import queues
+from sqs_api.commands.redrive import redrive
 from sqs_api.commands.remove_queue import delete_queue, purge_queue
 from sqs_api.commands.restore import restore
 from sqs_api.commands.restore_queue import restore_queue
@@ -62,6 +65,9 @@ for command in (
     lake_export,
     lake_archived,
     cluster,
+    queues,
+    messages,
+    redrive,
 ):
     cli.add_command(command)
 

@@ -241,7 +241,8 @@ class Node:
             verifier=worker.verifier,
             audit=self.owner.audit,
         )
-        pages = self._admin.pages(worker.metrics, self._is_ready, self.answers())
+        desk = worker.desk(self.owner.catalog, self.owner.deletions)
+        pages = self._admin.pages(worker.metrics, self._is_ready, self.answers(), desk)
         try:
             address = await worker.listen(pages)
         except OSError as error:

@@ -46,6 +46,8 @@ from sqs_api.gateway.stalls import STALL_CHECK_S, StallWatch
 from sqs_api.http.fallback import OtherPages
 from sqs_api.http.origins import AllowedOrigins
 from sqs_api.http.server import SERVER_CHECK_S, Server
+from sqs_api.operators.desk import Desk
+from sqs_api.operators.readings import Readings
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from storage.engines.durable import DurableStore, StoreOptions
@@ -111,6 +113,7 @@ class Worker:
     queue_watch: QueueWatch
     access: Access
     verifier: Verifier
+    payloads: Payloads
     gateway: Gateway
     metrics: Metrics
 
@@ -196,6 +199,7 @@ class Worker:
         )
         self.access.replace(users)
         self.verifier = Verifier(credentials)
+        self.payloads = Payloads(self.sealer)
         self.gateway = Gateway(
             authenticate=self._authenticate(),
             queues=QueueActions(catalog, self.router, deletions, self.queue_watch),
@@ -204,7 +208,7 @@ class Worker:
             clock=self._clock,
             entropy=self._entropy,
             public_url=settings.public_url,
-            payloads=Payloads(self.sealer),
+            payloads=self.payloads,
             access=self.access,
             disk=self._disk_of_gateway(),
             waiting_polls_max=settings.waiting_polls_max,
@@ -266,6 +270,20 @@ class Worker:
             durability=settings.durability,
         )
         self.metrics.attach(queues, ServiceMetrics(parts))
+
+    def desk(self, catalog: Catalog, deletions: Deletions) -> Desk:
+        """What the operators' API works with."""
+        return Desk(
+            catalog,
+            self.router,
+            deletions,
+            self.payloads,
+            self.sealer,
+            self.disk,
+            Readings(self.router, catalog, self._clock.monotonic_s),
+            self._clock.wall_s,
+            self._entropy.bits128,
+        )
 
     async def listen(self, pages: OtherPages) -> str:
         """Take requests. Returns the address. Raises OSError."""

@@ -15,7 +15,7 @@ from storage.rows.stored_rows import CHANGED_BYTES_MAX
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import MOVE_SELECTED_MAX
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
-from visibility.contract.operations import MoveSelected
+from visibility.contract.operations import DeleteSelected, MoveSelected, PlanMove
 from visibility.contract.outcomes import Progress
 from visibility.contract.results import SendMessageResult, StartMessageMoveTaskResult
 from visibility.tests import prepared
@@ -196,12 +196,14 @@ def selected(sequences: list[int]) -> Request:
     return msgspec.structs.replace(request, destination=OTHER)
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("kind", [MoveSelected, PlanMove, DeleteSelected])
 @virtual
-async def test_more_selected_messages_than_a_task_may_name_are_refused(dry_run: bool) -> None:
+async def test_more_selected_messages_than_a_task_may_name_are_refused(
+    kind: type[MoveSelected | PlanMove | DeleteSelected],
+) -> None:
     world = await World(store=MeasuringStore()).start()
     sequences = list(range(1, MOVE_SELECTED_MAX + 2))
-    operation = MoveSelected(sequences=sequences, dry_run=dry_run)
+    operation = kind(sequences=sequences)
 
     (refused,) = await world.asked(prepared.prepared(DEAD, operation))
 

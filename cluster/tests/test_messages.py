@@ -75,6 +75,8 @@ OTHERS = [
     outcomes.Deliveries,
     outcomes.BrowsedPage,
     outcomes.MovePlan,
+    outcomes.SelectedDeleted,
+    outcomes.QueuesRead,
     outcomes.Progress,
     QueueCounters,
 ]

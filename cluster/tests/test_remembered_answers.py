@@ -74,6 +74,7 @@ CHANGING: dict[str, Make] = {
     "start": lambda s, f: prepared.start_move_task(STANDARD, None),
     "move selected": move_selected,
     "resend": resend,
+    "delete selected": lambda s, f: prepared.prepared(STANDARD, op.DeleteSelected([1, 4, 9])),
 }
 
 
@@ -122,6 +123,8 @@ async def test_a_cancelled_task_tells_the_same_number() -> None:
 def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
     repeatable = {
         op.ReadCounters,
+        op.ReadQueues,
+        op.PlanMove,
         op.BrowseMessages,
         op.ListMessageMoveTasks,
         op.ContinueQueue,

@@ -59,6 +59,16 @@ class AdminRequest(NamedTuple):
             return False
 
 
+class Operator(NamedTuple):
+    """The signer of a request of the operators' API.
+
+    Local commands are trusted, and in open mode everyone on this machine.
+    """
+
+    caller: Caller
+    is_trusted: bool
+
+
 class AdminAccess:
     """Authenticates and authorizes requests for pages. Belongs to the event loop's thread."""
 
@@ -87,6 +97,14 @@ class AdminAccess:
 
     def check_origin(self, request: AdminRequest) -> None:
         """Raise AccessDenied for requests from browsers and for unknown Host headers."""
+        self.check_host(request)
+        try:
+            refuse_browsers(request.headers)
+        except AccessDenied:
+            raise AccessDenied("Requests of web pages are refused.") from None
+
+    def check_host(self, request: AdminRequest) -> None:
+        """Raise AccessDenied for unknown Host headers."""
         host = request.headers.get(b"host", b"")
         if host not in self._hosts:
             shown = host.decode("latin-1")[:100]
@@ -94,14 +112,13 @@ class AdminAccess:
                 f"This service does not know the host {shown!r}: set public_url to its public "
                 "address."
             )
-        try:
-            refuse_browsers(request.headers)
-        except AccessDenied:
-            raise AccessDenied("Requests of web pages are refused.") from None
 
     def signer(self, request: AdminRequest) -> Caller:
         """The signer of the request; in open mode the claimed one. Raises AuthError."""
         self.check_origin(request)
+        return self._signer(request)
+
+    def _signer(self, request: AdminRequest) -> Caller:
         raw = (request.method.encode(), request.target, request.headers)
         if self._verifier is None:
             return open_caller(*raw, self._account, self._region)
@@ -111,6 +128,20 @@ class AdminAccess:
             return self._local.verify(*raw, request.body, self._wall_s())
         except InvalidClientTokenId:  # signed with another key
             return self._verifier.verify(*raw, request.body, self._wall_s())
+
+    def operator(self, request: AdminRequest, *, changes: bool) -> Operator:
+        """The signer of a request of the operators' API, which the console's pages may send, too.
+        Raises AuthError."""
+        self.check_host(request)
+        if not self._hosts.may_be_own_page(request.headers, is_secure=request.is_secure):
+            raise AccessDenied("Requests of other sites' pages are refused.")
+        caller = self._signer(request)
+        is_trusted = self._verifier is None or caller.access_key_id == self._local_id
+        if is_trusted and not request.is_local:
+            raise AccessDenied("Without an access key this is for programs on this machine.")
+        if changes and self._verifier is not None:
+            self._sent.add(read_claim(request.target, request.headers), self._wall_s())
+        return Operator(caller, is_trusted)
 
     def admit(self, page: AdminPage, request: AdminRequest, caller: Caller) -> None:
         """Check that the caller may use the page. Raises AuthError."""

@@ -30,6 +30,9 @@ from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.http.origins import KnownHosts
+from sqs_api.operators.api import OperatorApi
+from sqs_api.operators.desk import Desk
+from sqs_api.operators.routes import API
 from sqs_api.settings.config import Audience, AuthMode, Settings
 
 
@@ -48,6 +51,7 @@ class AdminSide:
     ) -> None:
         self._settings = settings
         self._audit = audit
+        self._policies = access
         self._local_key = make_local_key(settings.account, entropy)
         self._access = AdminAccess(
             KnownHosts(settings.host, settings.public_url),
@@ -60,9 +64,14 @@ class AdminSide:
         )
 
     def pages(
-        self, metrics: Metrics, is_ready: Callable[[], bool], answers: Mapping[str, Answer]
+        self,
+        metrics: Metrics,
+        is_ready: Callable[[], bool],
+        answers: Mapping[str, Answer],
+        desk: Desk,
     ) -> AdminPages:
         """The handler of all requests other than SQS's; `answers` are by action."""
+        api = OperatorApi(desk, self._access, self._policies, desk.catalog, self._audit)
         return AdminPages(
             metrics,
             is_ready,
@@ -70,6 +79,7 @@ class AdminSide:
             access=self._access,
             answers=answers,
             audit=self._audit,
+            below={API: api},
         )
 
     def leave_note(self, address: str, admin_address: str) -> None:

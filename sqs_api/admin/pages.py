@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -22,6 +23,8 @@ from sqs_api.http.fallback import headers_of
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BODY_BYTES_MAX = 16 << 10
 
+Below = Callable[[BaseRequest, AdminRequest], Awaitable[web.Response]]
+"""Answers all requests below a path; the body is not read yet."""
 Answer = Callable[[AdminRequest], Awaitable[web.Response]]
 """Answers a page with a JSON object, which has an `error` unless the status is 200."""
 
@@ -38,14 +41,17 @@ class AdminPages:
         access: AdminAccess,
         answers: Mapping[str, Answer],
         audit: AuditLog | None = None,
+        below: Mapping[str, Below] = MappingProxyType({}),
     ) -> None:
-        """`answers_anyone`: serve the metrics to other machines too. `answers` are by action."""
+        """`answers_anyone`: serve the metrics to other machines too. `answers` are by action,
+        `below` by the beginning of paths."""
         self._answers_anyone = answers_anyone
         self._metrics = metrics
         self._is_ready = is_ready
         self._access = access
         self._answers = answers
         self._audit = audit
+        self._below = below
 
     async def __call__(self, request: BaseRequest) -> web.StreamResponse | None:
         """The page, None if the path has none."""
@@ -60,6 +66,9 @@ class AdminPages:
             return None
         if path == RESERVED + "metrics":
             return await self._metrics_page(request)
+        for begin, answer in self._below.items():
+            if path.startswith(begin):
+                return await answer(request, _read(request, b"", ()))
         methods = {
             method: found
             for method, found in pages_at(path).items()
@@ -123,14 +132,14 @@ class AdminPages:
         )
 
 
-async def read_body(request: BaseRequest) -> bytes:
+async def read_body(request: BaseRequest, bytes_max: int = _BODY_BYTES_MAX) -> bytes:
     """The body, truncated if it is longer than any sensible one."""
-    body = b""
+    body = bytearray()
     async for chunk in request.content.iter_any():
         body += chunk
-        if len(body) > _BODY_BYTES_MAX:
+        if len(body) > bytes_max:
             break
-    return body[:_BODY_BYTES_MAX]
+    return bytes(body[:bytes_max])
 
 
 def error_page(status: int, text: str) -> web.Response:

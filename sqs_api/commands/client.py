@@ -37,8 +37,10 @@ class AdminConflict(AdminRefused):
 class AdminClient:
     """Client of one service. Every method raises AdminRefused."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, region: str | None = None) -> None:
+        """`region`: sign for this one; by default that of the key."""
         self._place = place
+        self._region = region
         self._clock, self._entropy = SystemClock(), SystemEntropy()
 
     def restore_queue(self, name: str, account: str | None, region: str | None) -> dict[str, Any]:
@@ -150,6 +152,7 @@ class AdminClient:
         headers["x-holdfast-nonce"] = self._entropy.secret(_NONCE_BYTES).hex()
         key = self._place.find_key()
         if key is not None:
+            key = key._replace(region=self._region or key.region)
             headers = signed_headers(key, method, target, headers, body, self._clock.wall_s())
         connection = self._connection()
         try:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sqs_api.commands.options import DATA, URL, Refused, admin_client
+from sqs_api.commands.tables import show_table
 
 
 @click.command()
@@ -38,12 +38,12 @@ def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
 
 def _show(found: dict[str, Any]) -> None:
     click.echo(f"cluster {found['cluster']}, as host {found['host']} sees it\n")
-    _table(("host", "address", "version", "state"), map(_host_line, found["hosts"]))
+    show_table(("host", "address", "version", "state"), map(_host_line, found["hosts"]))
     click.echo()
     lines = [line for shard in found["shards"] for line in _shard_lines(shard)]
-    _table(("shard", "term", "host", "role", "entries behind"), lines)
+    show_table(("shard", "term", "host", "role", "entries behind"), lines)
     click.echo()
-    _table(("etcd", "version", "role", "database", "alarms"), map(_etcd_line, found["etcd"]))
+    show_table(("etcd", "version", "role", "database", "alarms"), map(_etcd_line, found["etcd"]))
     for problem in found["problems"]:
         click.echo(f"problem: {problem}")
 
@@ -82,14 +82,6 @@ def _etcd_line(member: dict[str, Any]) -> tuple[str, ...]:
     quota = f"{member['quota_bytes'] >> 20} MiB" if member["quota_bytes"] else "an unknown quota"
     alarms = ", ".join(member["alarms"])
     return member["endpoint"], member["version"], role, f"{used} of {quota}", alarms
-
-
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
-    rows = [head, *lines]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
 
 
 @click.command()

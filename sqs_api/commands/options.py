@@ -124,7 +124,7 @@ def opened_identities(settings: Settings, *, may_make: bool = False) -> Iterator
             raise Refused(str(error)) from error
 
 
-def admin_client(url: str | None, data: Path | None) -> AdminClient:
+def admin_client(url: str | None, data: Path | None, region: str | None = None) -> AdminClient:
     """A client of the service named by the options or their defaults. Raises Refused."""
     from sqs_api.admin.service_place import PlaceUnknown, find_place, key_of_environment
     from sqs_api.commands.client import AdminClient
@@ -134,7 +134,7 @@ def admin_client(url: str | None, data: Path | None) -> AdminClient:
         place = find_place(url, data, environment, lambda: key_of_environment(environment))
     except PlaceUnknown as error:
         raise Refused(str(error)) from error
-    return AdminClient(place)
+    return AdminClient(place, region)
 
 
 def shown_queues(queues: int, deleted: int) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -25,6 +25,8 @@ from cluster.catalog.queue_view import QueueView
 from cluster.keys.key_owners import NamedKey
 from cluster.keys.keyring import Keyring
 from cluster.shards.clock import Clock
+from sqs_api.gateway.action_needs import MOVE_DESTINATION
+from sqs_api.gateway.action_needs import NEEDS as ACTION_NEEDS
 from sqs_api.gateway.condition_keys import said_of_caller, said_of_tags
 from sqs_api.gateway.key_access import (
     NEEDS,
@@ -41,13 +43,6 @@ from visibility.contract.errors import KmsAccessDenied, QueueDoesNotExist
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import parse_arn, queue_address
 from visibility.contract.operations import Operation
-from visibility.rules.move_tasks import decode_handle
-
-_MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
-"""Further permissions that StartMessageMoveTask needs on the source."""
-_MOVE_DESTINATION = "sqs:SendMessage"
-"""Permission on its destination; without one, on each queue that the source is a dead-letter queue
-of."""
 
 _Admitted = tuple[Caller, type[Operation], int, int]
 """Caller, operation, id and version of a queue."""
@@ -171,7 +166,7 @@ class Access:
         """Check an action of the catalog. Raises AccessDenied, and the errors of `queue`."""
         if not self._enforced:
             return
-        needs = _NEEDS.get(type(operation))
+        needs = ACTION_NEEDS.get(type(operation))
         if needs is None:
             url: str = operation.queue_url or ""  # type: ignore[attr-defined]
             self.queue(operation, url, caller, sender, headers)
@@ -193,7 +188,7 @@ class Access:
         if operation.destination_arn is None:
             targets = list(self._catalog.dead_letter_sources(source))
             for target in targets:
-                self._check_arn(request, _MOVE_DESTINATION, target.arn, caller)
+                self._check_arn(request, MOVE_DESTINATION, target.arn, caller)
         else:
             named = self._catalog.queue_of_arn(operation.destination_arn)
             targets = [] if named is None else [named]
@@ -212,6 +207,48 @@ class Access:
         """Raise AccessDenied unless the caller may do this to the service as a whole, which belongs
         to the account."""
         _Request(self, caller, sender, headers, None).check(action, "*", account)
+
+    def check_action(
+        self,
+        action: str,
+        arn: str,
+        account: str,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        """Raise AccessDenied unless the caller may do this to a queue of the account."""
+        if self._enforced:
+            queue = self._catalog.queue_of_arn(arn)
+            _Request(self, caller, sender, headers, None).check(action, arn, account, queue)
+
+    def check_reading(
+        self,
+        queue: QueueDefinition,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        """Raise KmsAccessDenied unless the caller may use the queue's key to read messages."""
+        if self._enforced and "KmsMasterKeyId" in queue.attributes:
+            if not is_own_key(queue, caller):
+                request = _Request(self, caller, sender, headers, op.ReceiveMessage())
+                request.check_key(RECEIVE, queue)
+
+    def check_move(
+        self,
+        operation: op.StartMessageMoveTask,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        """Raise AccessDenied or KmsAccessDenied unless the caller may send to the destinations of a
+        move and use the keys of its queues."""
+        if self._enforced:
+            request = _Request(self, caller, sender, headers, operation)
+            if operation.destination_arn is not None:
+                self._check_arn(request, MOVE_DESTINATION, operation.destination_arn, caller)
+            self._check_move(request, operation, caller)
 
     def _check_arn(self, request: _Request, permission: str, arn: str, caller: Caller) -> None:
         """Policies name a queue by one ARN, regardless of the partition in the client's."""
@@ -232,7 +269,7 @@ class Access:
 
         Raises AccessDenied, QueueError.
         """
-        if not self._enforced or type(operation) in _NEEDS:
+        if not self._enforced or type(operation) in ACTION_NEEDS:
             raise AccessDenied("Access is denied.")
         url: str = operation.queue_url or ""  # type: ignore[attr-defined]
         self.queue(operation, url, self._nobody, sender, headers)
@@ -364,55 +401,3 @@ def _read(text: str) -> Policy:
     except PolicyRefused as error:
         structlog.get_logger("access").error("policy_unreadable", error=str(error))
         return _DENIES_ALL
-
-
-# -- permissions of the actions that name no queue by its URL ---------------------------------
-
-_Needs = Iterator[tuple[str, str]]
-
-
-def _arn(caller: Caller, account: str | None, name: str | None) -> str:
-    return f"arn:aws:sqs:{caller.region}:{account or caller.account}:{name or ''}"
-
-
-def _create(operation: op.CreateQueue, caller: Caller) -> _Needs:
-    arn = _arn(caller, None, operation.queue_name)
-    yield "sqs:CreateQueue", arn
-    if operation.tags_on_create:
-        yield "sqs:TagQueue", arn
-
-
-def _get_url(operation: op.GetQueueUrl, caller: Caller) -> _Needs:
-    owner = operation.queue_owner_aws_account_id
-    yield "sqs:GetQueueUrl", _arn(caller, owner, operation.queue_name)
-
-
-def _list(operation: op.ListQueues, caller: Caller) -> _Needs:
-    yield "sqs:ListQueues", _arn(caller, None, "*")
-
-
-def _start_move(operation: op.StartMessageMoveTask, caller: Caller) -> _Needs:
-    source = operation.source_arn or ""
-    for permission in ("sqs:StartMessageMoveTask", *_MOVE_SOURCE):
-        yield permission, source
-    if operation.destination_arn is not None:
-        yield _MOVE_DESTINATION, operation.destination_arn
-
-
-def _cancel_move(operation: op.CancelMessageMoveTask, caller: Caller) -> _Needs:
-    yield "sqs:CancelMessageMoveTask", decode_handle(operation.task_handle or "").source_arn
-
-
-def _list_moves(operation: op.ListMessageMoveTasks, caller: Caller) -> _Needs:
-    yield "sqs:ListMessageMoveTasks", operation.source_arn or ""
-
-
-_NEEDS: dict[type[Operation], Callable[[Any, Caller], _Needs]] = {
-    op.CreateQueue: _create,
-    op.GetQueueUrl: _get_url,
-    op.ListQueues: _list,
-    op.StartMessageMoveTask: _start_move,
-    op.CancelMessageMoveTask: _cancel_move,
-    op.ListMessageMoveTasks: _list_moves,
-}
-"""Operation to its permissions and the ARNs on which they are needed."""

@@ -78,6 +78,7 @@ class KnownHosts:
         """`host` is the one listened on."""
         public = urlsplit(public_url or "").hostname or ""
         self._names = {"localhost", host.lower(), public} - {""}
+        self._public_origin = "{0.scheme}://{0.netloc}".format(urlsplit(public_url or "")).lower()
         address = _address(host)
         self._any_address = not host or address is None or address.is_unspecified
 
@@ -94,6 +95,18 @@ class KnownHosts:
         if address is None:
             return name in self._names
         return self._any_address or address.is_loopback or name in self._names
+
+    def may_be_own_page(self, headers: Mapping[bytes, bytes], *, is_secure: bool) -> bool:
+        """False if the headers show that a page of another origin sent the request.
+
+        Browsers set both headers, and no page can change them.
+        """
+        if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+            return False
+        origin = headers.get(b"origin")
+        scheme = b"https://" if is_secure else b"http://"
+        own = (scheme + headers.get(b"host", b"").lower(), self._public_origin.encode())
+        return origin is None or origin.lower() in own
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:

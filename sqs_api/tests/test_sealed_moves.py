@@ -22,9 +22,10 @@ from visibility.contract.model import Request
 from visibility.contract.operations import (
     MoveSelected,
     Operation,
+    PlanMove,
     StartMessageMoveTask,
 )
-from visibility.contract.outcomes import MovePlan
+from visibility.contract.outcomes import MovePlan, Planned
 from visibility.state.events import StoredMessage
 from visibility.tests import prepared
 
@@ -189,16 +190,16 @@ def test_selected_messages_are_sealed_and_planned_for(make_world: MakeWorld) -> 
     world.let_die(world.source, count=2)
 
     def ask(*, dry_run: bool) -> object:
-        operation = MoveSelected(sequences=[1, 2], dry_run=dry_run)
+        operation = (PlanMove if dry_run else MoveSelected)(sequences=[1, 2])
         request = Request(operation, world.dead, prepared.CALLER, "request")
         return world.driver.submit(request).answer
 
     world.keyring.set_enabled("orders", False)
-    assert ask(dry_run=True) == MovePlan({}, 2)
+    assert ask(dry_run=True) == MovePlan({}, {DISABLED: 2})
     ask(dry_run=False)
     assert (world.task().status, len(world.stored(world.dead))) == ("FAILED", 2)
     world.keyring.set_enabled("orders", True)
-    assert ask(dry_run=True) == MovePlan({world.source.arn: 2}, 0)
+    assert ask(dry_run=True) == MovePlan({world.source.arn: Planned(2, 2 * len(BODY))}, {})
     ask(dry_run=False)
     assert (world.task().status, world.stored(world.dead)) == ("COMPLETED", [])
     assert world.keys(world.source) == ["orders", "orders"]

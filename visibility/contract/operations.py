@@ -262,6 +262,15 @@ class ReadCounters(Operation, frozen=True):
     """Read a queue's counters; answers `model.QueueCounters`."""
 
 
+class ReadQueues(Operation, frozen=True):
+    """Read counters, ages and the latest move task of queues; answers `outcomes.QueuesRead`.
+
+    The queues are in the shard of the request's queue. For operators.
+    """
+
+    queue_ids: list[int] = []
+
+
 class ContinueQueue(Operation, frozen=True):
     """Make the request's empty `destination` the successor of a purged queue; answers None.
 
@@ -361,15 +370,31 @@ class BrowseMessages(Operation, frozen=True):
 
 
 class MoveSelected(Operation, frozen=True):
-    """Begin a move task for the messages with these sequences; answers `MovePlan` if `dry_run`.
+    """Begin a move task for the messages with these sequences; answers as StartMessageMoveTask.
 
     They move to the request's `destination`, or each to its own source; `rate` is in messages a
     second, 0 for no limit.
     """
 
     sequences: list[int] = []
-    dry_run: bool = False
     rate: int = 0
+
+
+class PlanMove(Operation, frozen=True):
+    """Tell what a move task would do; answers `outcomes.MovePlan`.
+
+    With `sequences` it is about these messages, otherwise about one bounded step of all messages,
+    from `from_sequence` on.
+    """
+
+    sequences: list[int] | None = None
+    from_sequence: int = 0
+
+
+class DeleteSelected(Operation, frozen=True):
+    """Delete the waiting messages with these sequences; answers `outcomes.SelectedDeleted`."""
+
+    sequences: list[int] = []
 
 
 class ResendMessage(Operation, frozen=True):

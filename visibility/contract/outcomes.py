@@ -40,12 +40,59 @@ class BrowsedPage(msgspec.Struct, frozen=True):
     next_token: tuple[int, int] | None
 
 
-class MovePlan(msgspec.Struct, frozen=True):
-    """The effect of a move task: number of messages by destination ARN, and of those without
-    one."""
+class Planned(msgspec.Struct, frozen=True):
+    """Messages that a move task would put into one queue; `size` in bytes, as AWS counts."""
 
-    messages_by_arn: dict[str, int]
-    unmovable: int
+    messages: int
+    size: int
+
+
+class MovePlan(msgspec.Struct, frozen=True):
+    """The effect of a move task, or of the step of it that was looked at."""
+
+    targets: dict[str, Planned]
+    """By destination ARN."""
+    refused: dict[str, int]
+    """Messages that would stay, by the code of the reason."""
+    next_sequence: int | None = None
+    """Start of the next step, None after the last."""
+
+
+class SelectedDeleted(msgspec.Struct, frozen=True):
+    """Number of deleted messages, and of those that are in flight, delayed or gone."""
+
+    deleted: int
+    kept: int
+
+
+class QueueReading(msgspec.Struct, frozen=True):
+    """A queue that holds or held messages, as operators see it.
+
+    The instants are those of `visibility.state.ages`, 0 if there is no such message or rows cannot
+    be read; the numbers from `sent` on count since the shard was loaded.
+    """
+
+    queue_id: int
+    visible: int
+    in_flight: int
+    delayed: int
+    quarantined: int
+    oldest_stored_ms: int
+    oldest_receivable_ms: int
+    sent: int
+    received: int
+    deleted: int
+    expired: int
+    moved_in: int
+    moved_out: int
+    task: results.ListMessageMoveTasksResultEntry | None = None
+    """The latest move task."""
+
+
+class QueuesRead(msgspec.Struct, frozen=True):
+    """Readings of those queues that hold or held messages."""
+
+    queues: list[QueueReading]
 
 
 class Deliveries(msgspec.Struct, frozen=True):
@@ -99,6 +146,8 @@ Answer = (
     | QueueCounters
     | BrowsedPage
     | MovePlan
+    | SelectedDeleted
+    | QueuesRead
     | Progress
     | OutboxPage
     | Accepted

@@ -21,13 +21,16 @@ from visibility.contract.operations import (
     ContinueQueue,
     DeleteMessage,
     DeleteMessageBatch,
+    DeleteSelected,
     DropQueue,
     ListMessageMoveTasks,
     MoveSelected,
     Operation,
+    PlanMove,
     QueueChanged,
     ReadCounters,
     ReadOutbox,
+    ReadQueues,
     ReceiveMessage,
     ResendMessage,
     RestoreMessages,
@@ -48,11 +51,13 @@ from visibility.rules.acknowledge import (
 from visibility.rules.archive import decide_acknowledge_archive, decide_seal_archive
 from visibility.rules.arrivals import decide_accept_messages
 from visibility.rules.browse import decide_browse_messages
+from visibility.rules.delete_selected import decide_delete_selected
 from visibility.rules.kept_queues import (
     decide_continue_queue,
     decide_drop_queue,
     decide_restore_messages,
 )
+from visibility.rules.move_plans import decide_plan_move
 from visibility.rules.move_tasks import (
     decide_cancel_message_move_task,
     decide_list_message_move_tasks,
@@ -65,6 +70,7 @@ from visibility.rules.queues import (
     decide_queue_changed,
     decide_read_counters,
 )
+from visibility.rules.read_queues import decide_read_queues
 from visibility.rules.receive import decide_receive_message
 from visibility.rules.resend import decide_resend_message
 from visibility.rules.send import decide_send_message, decide_send_message_batch
@@ -90,9 +96,12 @@ DECIDE: dict[type[Operation], Decide] = {
     CloseQueue: decide_close_queue,
     QueueChanged: decide_queue_changed,
     ReadCounters: decide_read_counters,
+    ReadQueues: decide_read_queues,
     ReturnMessages: decide_return_messages,
     BrowseMessages: decide_browse_messages,
     MoveSelected: decide_move_selected,
+    PlanMove: decide_plan_move,
+    DeleteSelected: decide_delete_selected,
     ResendMessage: decide_resend_message,
     SealArchive: decide_seal_archive,
     AcknowledgeArchive: decide_acknowledge_archive,

@@ -34,7 +34,7 @@ from visibility.contract.operations import (
     MoveSelected,
     StartMessageMoveTask,
 )
-from visibility.contract.outcomes import MovePlan, Outcome
+from visibility.contract.outcomes import Outcome
 from visibility.contract.results import (
     CancelMessageMoveTaskResult,
     ListMessageMoveTasksResult,
@@ -96,24 +96,22 @@ def decide_start_message_move_task(shard: ShardState, request: Request, stamp: S
 
 
 def decide_move_selected(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """Begin a task for the named messages, or return its plan. Raises InvalidParameterValue."""
+    """Begin a task for the named messages. Raises InvalidParameterValue."""
     operation = request.operation
     assert isinstance(operation, MoveSelected)
-    queue = shard.queue(request.queue.queue_id)
     destination_arn = None if request.destination is None else request.destination.arn
-    chosen = sorted(set(operation.sequences))
+    chosen = selected(operation.sequences)
+    return _start(shard, request, stamp, destination_arn, operation.rate, chosen)
+
+
+def selected(sequences: Collection[int]) -> list[int]:
+    """The sequences in order, each once. Raises InvalidParameterValue if they are too many."""
+    chosen = sorted(set(sequences))
     if len(chosen) > MOVE_SELECTED_MAX:
         raise InvalidParameterValue(
             f"A move task takes up to {MOVE_SELECTED_MAX} selected messages, not {len(chosen)}."
         )
-    if not operation.dry_run:
-        return _start(shard, request, stamp, destination_arn, operation.rate, chosen)
-    messages_by_arn: dict[str, int] = {}
-    for sequence, message in shard.rows.unless_quarantined(queue, chosen):
-        target = _target(shard, request.queue, destination_arn, request.targets, message)
-        if not isinstance(target, str) and not _is_hidden(queue, sequence):
-            messages_by_arn[target.arn] = messages_by_arn.get(target.arn, 0) + 1
-    return MovePlan(messages_by_arn, len(chosen) - sum(messages_by_arn.values())), ()
+    return chosen
 
 
 def _start(
@@ -183,21 +181,23 @@ def decide_list_message_move_tasks(shard: ShardState, request: Request, stamp: S
     assert isinstance(operation, ListMessageMoveTasks)
     limit = operation.max_results or MOVE_TASK_RESULTS.default or 1
     tasks = sorted(shard.queue(request.queue.queue_id).tasks.values(), key=lambda t: -t.number)
-    results = [
-        ListMessageMoveTasksResultEntry(
-            task_handle=encode_handle(task) if task.status == "RUNNING" else None,
-            status=task.status,
-            source_arn=task.source_arn,
-            destination_arn=task.destination_arn,
-            max_number_of_messages_per_second=task.rate or None,
-            approximate_number_of_messages_moved=task.moved,
-            approximate_number_of_messages_to_move=task.to_move,
-            failure_reason=task.failure_reason if task.status == "FAILED" else None,
-            started_timestamp=task.started_at_ms,
-        )
-        for task in tasks[:limit]
-    ]
+    results = [shown_task(task) for task in tasks[:limit]]
     return ListMessageMoveTasksResult(results or None), ()
+
+
+def shown_task(task: MoveTask) -> ListMessageMoveTasksResultEntry:
+    """A task as clients see it."""
+    return ListMessageMoveTasksResultEntry(
+        task_handle=encode_handle(task) if task.status == "RUNNING" else None,
+        status=task.status,
+        source_arn=task.source_arn,
+        destination_arn=task.destination_arn,
+        max_number_of_messages_per_second=task.rate or None,
+        approximate_number_of_messages_moved=task.moved,
+        approximate_number_of_messages_to_move=task.to_move,
+        failure_reason=task.failure_reason if task.status == "FAILED" else None,
+        started_timestamp=task.started_at_ms,
+    )
 
 
 # -- the step of a pulse ---------------------------------------------------------------------------
@@ -258,9 +258,9 @@ class _Moving:
         found, cursor, is_last = self._page(allowed)
         for sequence, message in found:
             is_blocked = message.group in self._queue.quarantined.groups
-            if is_blocked or _is_hidden(self._queue, sequence):
+            if is_blocked or is_hidden(self._queue, sequence):
                 continue
-            target = _target(
+            target = target_of(
                 self._shard,
                 self._definition,
                 self._task.destination_arn,
@@ -421,12 +421,13 @@ class _Moving:
         return book
 
 
-def _is_hidden(queue: QueueState, sequence: int) -> bool:
+def is_hidden(queue: QueueState, sequence: int) -> bool:
+    """True for a message in flight."""
     entry = queue.entries.get(sequence)
     return entry is not None and entry.hidden
 
 
-def _target(
+def target_of(
     shard: ShardState,
     source: QueueDefinition,
     destination_arn: str | None,

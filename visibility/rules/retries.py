@@ -32,6 +32,7 @@ from visibility.contract.operations import (
     ChangeMessageVisibilityBatch,
     DeleteMessage,
     DeleteMessageBatch,
+    DeleteSelected,
     MoveSelected,
     Operation,
     ReceiveMessage,
@@ -41,7 +42,14 @@ from visibility.contract.operations import (
     SendMessageBatch,
     StartMessageMoveTask,
 )
-from visibility.contract.outcomes import Answer, Deduplicated, Deliveries, Outcome, batch_failure
+from visibility.contract.outcomes import (
+    Answer,
+    Deduplicated,
+    Deliveries,
+    Outcome,
+    SelectedDeleted,
+    batch_failure,
+)
 from visibility.contract.results import (
     BatchResultErrorEntry,
     CancelMessageMoveTaskResult,
@@ -355,6 +363,18 @@ def _cancel_again(short: int, shard: ShardState, request: Request, stamp: Stamp)
     return CancelMessageMoveTaskResult(short), ()
 
 
+# -- selected messages -----------------------------------------------------------------------------
+
+
+def _short_selected(request: Request, answer: SelectedDeleted) -> ShortAnswer:
+    return answer.deleted
+
+
+def _selected_again(short: int, shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    assert isinstance(request.operation, DeleteSelected)
+    return SelectedDeleted(short, len(set(request.operation.sequences)) - short), ()
+
+
 _SEND = Memorable(_short_send, (str, ShortSends), _send_again)
 _NOTHING = Memorable(_short_nothing, (type(None),), _nothing_again)
 _START = Memorable(_short_start, (str,), _start_again)
@@ -371,6 +391,7 @@ MEMORABLE: dict[type[Operation], Memorable] = {
     ChangeMessageVisibilityBatch: Memorable(_short_batch, (ShortFailures,), _change_batch_again),
     StartMessageMoveTask: _START,
     MoveSelected: _START,
+    DeleteSelected: Memorable(_short_selected, (int,), _selected_again),
     CancelMessageMoveTask: Memorable(_short_cancel, (int,), _cancel_again),
 }
 """Operations of clients that change a shard."""

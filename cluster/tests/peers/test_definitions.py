@@ -19,7 +19,7 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.model import Request
-from visibility.contract.operations import MoveSelected
+from visibility.contract.operations import PlanMove
 from visibility.contract.outcomes import MovePlan
 from visibility.contract.results import SendMessageResult
 from visibility.tests import prepared
@@ -64,11 +64,7 @@ async def test_a_move_is_decided_anew_with_the_later_destination() -> None:
         b.view.define(NEWER)
         a.view.news = lambda: a.view.define(NEWER)
 
-        moved = a.ask(
-            Request(
-                MoveSelected(sequences=[], dry_run=True), source, CALLER, "r", destination=QUEUE
-            )
-        )
+        moved = a.ask(Request(PlanMove(sequences=[]), source, CALLER, "r", destination=QUEUE))
         await pass_time(0.1)
 
         assert moved.refusal is MovePlan

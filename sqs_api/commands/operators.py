@@ -1,0 +1,97 @@
+"""Shared parts of the commands that ask the operators' API of a running service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import click
+
+from sqs_api.commands.options import CONFIG, DATA, URL, Refused, admin_client, load
+
+QUEUE = click.argument("queue")
+SEQUENCES = click.argument("sequences", type=int, nargs=-1, required=True)
+_OPTIONS = (
+    click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON."),
+    URL,
+    DATA,
+    CONFIG,
+    click.option("--account", help="Account of the queue [that of the key]."),
+    click.option("--region", help="Region [the configured one]."),
+)
+
+
+class Service:
+    """Asks the API in one account and region."""
+
+    def __init__(
+        self, url: str | None, data: Path | None, *, account: str | None, region: str
+    ) -> None:
+        self._client = admin_client(url, data, region)
+        self._account = account
+
+    def get(self, path: str, **parameters: object) -> Any:
+        """The answer of a route. Raises Refused."""
+        return self._ask("GET", path, None, parameters)
+
+    def post(self, path: str, content: object) -> Any:
+        """The answer of a route that changes something. Raises Refused."""
+        return self._ask("POST", path, content, {})
+
+    def pages(self, path: str, member: str, after: str, **parameters: object) -> Iterator[Any]:
+        """What all pages of a list have in this member; `after` is the name of their token."""
+        token = None
+        while True:
+            page = self.get(path, **{**parameters, after: token})
+            yield from page[member]
+            token = page["next"]
+            if token is None:
+                return
+
+    def _ask(self, method: str, path: str, content: object, parameters: dict[str, object]) -> Any:
+        from sqs_api.commands.client import AdminRefused
+
+        given = {"account": self._account, **parameters}
+        query = urlencode({name: value for name, value in given.items() if value is not None})
+        try:
+            page = f"api/{path}?{query}" if query else f"api/{path}"
+            return self._client.ask(method, page, content, answer_s=None)
+        except AdminRefused as error:
+            raise Refused(str(error)) from error
+
+
+def asks(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the common options, and a Service and `as_json` in place of them."""
+
+    @wraps(command)
+    def run(
+        *,
+        url: str | None,
+        data: Path | None,
+        config_file: Path | None,
+        account: str | None,
+        region: str | None,
+        **given: Any,
+    ) -> None:
+        settings = load(config_file, {"data": data, "account": account, "region": region})
+        if config_file is not None and "data" in settings.model_fields_set:
+            data = settings.data
+        command(Service(url, data, account=account, region=settings.region), **given)
+
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return run
+
+
+def part(name: str) -> str:
+    """A queue's name as a part of a path."""
+    return quote(name, safe="")
+
+
+def show_json(answer: object) -> None:
+    """Print an answer for programs."""
+    click.echo(json.dumps(answer, indent=1, ensure_ascii=False))

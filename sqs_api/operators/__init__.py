@@ -1,0 +1,1 @@
+"""The API for operators below /_holdfast/api/: queues, messages and redrives."""

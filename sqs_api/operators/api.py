@@ -1,0 +1,151 @@
+"""OperatorApi: the routes below /_holdfast/api/, from the request to its JSON answer.
+
+    always       the Host header names this service; no page of another origin sent the request
+    auth sigv4   signed, as the other pages are; the caller's policies allow the route's action on
+                 the queue's ARN. Local commands may do everything
+    auth open    from loopback
+
+What a route changes is in the audit log, and so is every read of message bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+from aiohttp.web_request import BaseRequest
+
+from auth.errors import AuthError
+from cluster.catalog.queue_view import QueueView
+from sqs_api.admin.access import AdminAccess, AdminRequest
+from sqs_api.admin.pages import read_body
+from sqs_api.gateway.access import Access
+from sqs_api.gateway.audit import AuditLog
+from sqs_api.operators import message_answers, queue_answers, redrive_answers
+from sqs_api.operators.asked import Asked
+from sqs_api.operators.desk import AnswerRoute, Desk
+from sqs_api.operators.routes import READ_BODIES, Route, routes_at
+from visibility.contract.errors import (
+    KmsAccessDenied,
+    QueueDoesNotExist,
+    QueueError,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
+
+
+async def show_caller(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+    """The signer of the request."""
+    return {
+        "account": asked.caller.account,
+        "region": asked.caller.region,
+        "user": asked.caller.user,
+        "is_trusted": asked.is_trusted,
+    }
+
+
+ANSWERS: dict[str, AnswerRoute] = {
+    "show caller": show_caller,
+    "list queues": queue_answers.list_queues,
+    "list dead letters": queue_answers.list_dead_letters,
+    "show queue": queue_answers.show_queue,
+    "purge queue": queue_answers.purge_queue,
+    "browse messages": message_answers.browse_messages,
+    "show message": message_answers.show_message,
+    "send message": message_answers.send_message,
+    "delete messages": message_answers.delete_messages,
+    "resend message": message_answers.resend_message,
+    "plan redrive": redrive_answers.plan_redrive,
+    "start redrive": redrive_answers.start_redrive,
+    "list redrives": redrive_answers.list_redrives,
+    "cancel redrive": redrive_answers.cancel_redrive,
+}
+_STATUSES: dict[type[Exception], int] = {
+    QueueDoesNotExist: 404,
+    ResourceNotFound: 404,
+    ServiceUnavailable: 503,
+    KmsAccessDenied: 403,
+}
+"""Status by error; AccessDenied and unsigned requests get 403, all others 400."""
+
+
+class OperatorApi:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        admin: AdminAccess,
+        access: Access,
+        queues: QueueView,
+        audit: AuditLog | None,
+    ) -> None:
+        self._desk = desk
+        self._admin = admin
+        self._access = access
+        self._queues = queues
+        self._audit = audit
+
+    async def __call__(self, request: BaseRequest, sent: AdminRequest) -> web.Response:
+        """The answer to a request whose body is not read yet."""
+        routes = routes_at(request.raw_path.partition("?")[0])
+        if request.method not in routes:
+            if not routes:
+                return _answer(404, {"error": "There is no such route."})
+            return web.Response(status=405, headers={"Allow": ", ".join(routes)})
+        route, parts = routes[request.method]
+        if not route.only_reads and request.content_type != "application/json":
+            return _answer(415, {"error": "The content type must be application/json."})
+        body = await read_body(request, route.body_bytes_max + 1)
+        if len(body) > route.body_bytes_max:
+            return _answer(413, {"error": f"Send at most {route.body_bytes_max} bytes."})
+        return await self._answer(route, sent._replace(body=body, parts=parts))
+
+    async def _answer(self, route: Route, sent: AdminRequest) -> web.Response:
+        asked: Asked | None = None
+        try:
+            operator = self._admin.operator(sent, changes=not route.only_reads)
+            asked = Asked(sent, operator, self._access, self._queues)
+            if route.action is not None:
+                asked.check(route.action, sent.parts[0] if sent.parts else "*")
+            answer = await ANSWERS[route.name](self._desk, asked)
+        except AuthError as refusal:
+            self._denied(route, sent, asked, refusal.code)
+            return _answer(403, {"error": refusal.message, "code": refusal.code})
+        except QueueError as refusal:
+            if asked is not None:
+                self._note(route, sent, asked, refusal.code)
+            status = _STATUSES.get(type(refusal), 400)
+            return _answer(status, {"error": refusal.message, "code": refusal.code})
+        self._note(route, sent, asked, "ok")
+        return _answer(200, answer)
+
+    def _denied(self, route: Route, sent: AdminRequest, asked: Asked | None, code: str) -> None:
+        if self._audit is not None:
+            caller = None if asked is None else asked.caller
+            self._audit.denied(route.action or route.event, caller, sent.source_ip, None, code)
+
+    def _note(self, route: Route, sent: AdminRequest, asked: Asked, outcome: str) -> None:
+        """Record a change, or that bodies were read."""
+        if self._audit is None:
+            return
+        reads = READ_BODIES if asked.bodies_read or "search" in asked.noted else None
+        event = reads if route.only_reads else route.event
+        if event is None:
+            return
+        self._audit.note(
+            event,
+            account=asked.caller.account,
+            user=asked.caller.user,
+            access_key_id=asked.caller.access_key_id,
+            source_ip=sent.source_ip,
+            queue=asked.arn(sent.parts[0]) if sent.parts else None,
+            messages_read=asked.bodies_read or None,
+            outcome=outcome,
+            **asked.noted,
+        )
+
+
+def _answer(status: int, content: Mapping[str, Any]) -> web.Response:
+    return web.json_response(content, status=status, headers={"Cache-Control": "no-store"})

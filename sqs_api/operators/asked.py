@@ -1,0 +1,107 @@
+"""Asked: one request of the operators' API: its caller, its parameters, and what it may do."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from auth.caller import Caller
+from auth.errors import AccessDenied
+from cluster.catalog.queue_view import QueueView
+from sqs_api.admin.access import AdminRequest, Operator
+from sqs_api.gateway.access import Access
+from visibility.contract.errors import InvalidParameterValue, KmsAccessDenied
+from visibility.contract.model import QueueDefinition
+
+T = TypeVar("T")
+
+
+class Asked:
+    """A request whose signature is valid. An operator who is trusted may do everything."""
+
+    def __init__(
+        self, sent: AdminRequest, operator: Operator, access: Access, queues: QueueView
+    ) -> None:
+        self.sent = sent
+        self.caller: Caller = operator.caller
+        self.is_trusted = operator.is_trusted
+        self.access = access
+        self.parts = sent.parts
+        self.noted: dict[str, Any] = {}
+        """Details for the audit log; never the body of a message."""
+        self.bodies_read: list[str] = []
+        """Ids of the messages whose bodies are in the answer."""
+        self._queues = queues
+        query = sent.target.partition(b"?")[2].decode("latin-1")
+        self._parameters = dict(parse_qsl(query, keep_blank_values=True))
+
+    # -- parameters --------------------------------------------------------------------------------
+
+    def text(self, name: str) -> str | None:
+        """A parameter of the query; None if it is absent or empty."""
+        return self._parameters.get(name) or None
+
+    def number(self, name: str, default: int, low: int, high: int) -> int:
+        """A parameter in a range. Raises InvalidParameterValue."""
+        text = self.text(name)
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdigit() and low <= int(text[:18]) <= high):
+            raise InvalidParameterValue(f"{name} must be a number from {low} to {high}.")
+        return int(text)
+
+    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
+        """A parameter, by default the first choice. Raises InvalidParameterValue."""
+        text = self.text(name) or choices[0]
+        if text not in choices:
+            raise InvalidParameterValue(f"{name} must be one of {', '.join(choices)}.")
+        return text
+
+    def content(self, kind: type[T]) -> T:
+        """The body. Raises InvalidParameterValue."""
+        try:
+            return msgspec.json.decode(self.sent.body or b"{}", type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidParameterValue(f"The request cannot be read: {error}") from error
+
+    @property
+    def account(self) -> str:
+        """The account that the request is about."""
+        return self.text("account") or self.caller.account
+
+    # -- queues and permissions --------------------------------------------------------------------
+
+    def queue(self, name: str) -> QueueDefinition:
+        """The queue of that name. Raises QueueDoesNotExist."""
+        return self._queues.queue(self.account, self.caller.region, name)
+
+    def arn(self, name: str) -> str:
+        """The ARN of a queue, whether it exists or not."""
+        return f"arn:aws:sqs:{self.caller.region}:{self.account}:{name}"
+
+    def check(self, action: str, name: str) -> None:
+        """Raise AccessDenied unless the caller may do this to the queue of that name."""
+        if not self.is_trusted:
+            self.access.check_action(
+                action, self.arn(name), self.account, self.caller, self.sent, self.sent.headers
+            )
+
+    def may(self, action: str, name: str) -> bool:
+        """True if `check` lets the caller pass."""
+        try:
+            self.check(action, name)
+        except AccessDenied:
+            return False
+        return True
+
+    def may_open(self, queue: QueueDefinition) -> bool:
+        """True if the caller may use the key of the queue's messages."""
+        if self.is_trusted:
+            return True
+        try:
+            self.access.check_reading(queue, self.caller, self.sent, self.sent.headers)
+        except KmsAccessDenied:
+            return False
+        return True

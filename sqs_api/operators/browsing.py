@@ -1,0 +1,135 @@
+"""Browsing: pages of messages that match a search, found by a bounded scan.
+
+A token says how far the scan went: messages that come or go meanwhile move no other to another
+page.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+import msgspec
+
+from sqs_api.gateway.sealing import Admit
+from sqs_api.operators.asked import Asked
+from sqs_api.operators.desk import Desk
+from sqs_api.operators.search import Search
+from sqs_api.operators.shown_messages import Opened, opened
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.model import QueueDefinition
+from visibility.contract.operations import BrowseMessages
+from visibility.contract.outcomes import Browsed, BrowsedPage
+
+_STEP_MESSAGES = 100
+_SCANNED_MAX = 5_000
+_SCANNED_BYTES_MAX = 32 << 20
+PHASES = {
+    "all": (False, True),
+    "visible": (False,),
+    "in flight": (False,),
+    "delayed": (True,),
+}
+"""The scans for each choice of states: of the delayed messages, and of all others."""
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """The scan goes on in a phase after this message, (0, 0) for its first."""
+
+    phase: int = 0
+    due_ms: int = 0
+    sequence: int = 0
+
+
+class Scanned(msgspec.Struct, frozen=True):
+    """The messages that match, and the position to go on from, None at the end."""
+
+    messages: list[Opened]
+    scanned: int
+    position: Position | None
+
+
+class Scan:
+    """One scan of a queue."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        asked: Asked,
+        queue: QueueDefinition,
+        *,
+        state: str,
+        search: Search,
+        admit: Admit | None,
+    ) -> None:
+        self._desk = desk
+        self._asked = asked
+        self._queue = queue
+        self._state = state
+        self._search = search
+        self._admit = admit
+        self._found: list[Opened] = []
+        self._scanned = 0
+        self._bytes = 0
+
+    async def run(self, position: Position, limit: int) -> Scanned:
+        """Up to `limit` messages. Raises QueueError."""
+        at: Position | None = position
+        while at is not None and not self._is_full(limit):
+            at = await self._step(at, limit)
+        return Scanned(self._found, self._scanned, at)
+
+    def _is_full(self, limit: int) -> bool:
+        return (
+            len(self._found) >= limit
+            or self._scanned >= _SCANNED_MAX
+            or self._bytes >= _SCANNED_BYTES_MAX
+        )
+
+    async def _step(self, at: Position, limit: int) -> Position | None:
+        """Scan a step; returns the position after it."""
+        phases = PHASES[self._state]
+        is_delayed = phases[at.phase]
+        plain = not self._search and self._state in ("all", "delayed")
+        wanted = min(limit - len(self._found), _STEP_MESSAGES) if plain else _STEP_MESSAGES
+        page = await self._desk.ask(
+            self._asked,
+            BrowseMessages(is_delayed, (at.due_ms, at.sequence), wanted),
+            self._queue,
+        )
+        assert isinstance(page, BrowsedPage)
+        for number, found in enumerate(page.messages, 1):
+            self._look(found)
+            if self._is_full(limit) and number < len(page.messages):
+                return Position(at.phase, found.due_ms if is_delayed else 0, found.sequence)
+        if page.next_token is not None:
+            return Position(at.phase, *page.next_token)
+        return Position(at.phase + 1) if at.phase + 1 < len(phases) else None
+
+    def _look(self, found: Browsed) -> None:
+        self._scanned += 1
+        self._bytes += len(found.message.data)
+        if self._state not in ("all", found.state):
+            return
+        message = opened(self._desk.sealer, found, self._admit)
+        if self._search.matches(message):
+            self._found.append(message)
+
+
+def write_token(position: Position | None) -> str | None:
+    """A position for clients."""
+    if position is None:
+        return None
+    return urlsafe_b64encode(msgspec.json.encode(position)).decode()
+
+
+def read_token(token: str | None, state: str) -> Position:
+    """The position in a token, by default the first. Raises InvalidParameterValue."""
+    if token is None:
+        return Position()
+    try:
+        position = msgspec.json.decode(urlsafe_b64decode(token), type=Position)
+    except (ValueError, msgspec.MsgspecError):
+        position = Position(-1)
+    if not 0 <= position.phase < len(PHASES[state]) or min(position.due_ms, position.sequence) < 0:
+        raise InvalidParameterValue("token is not that of a page of this search.")
+    return position

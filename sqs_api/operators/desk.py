@@ -1,0 +1,55 @@
+"""Desk: the parts of the service that the operators' API works with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from cluster.catalog.catalog import Catalog
+from cluster.shards.router import Router
+from sqs_api.admin.deletions import Deletions
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.payload import Payloads
+from sqs_api.gateway.sealing import Sealer
+from sqs_api.operators.asked import Asked
+from sqs_api.operators.readings import Readings
+from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import Operation
+from visibility.contract.outcomes import Answer
+
+
+class Desk(NamedTuple):
+    """Belongs to the event loop's thread."""
+
+    catalog: Catalog
+    router: Router
+    deletions: Deletions
+    payloads: Payloads
+    sealer: Sealer
+    disk: DiskSpace
+    readings: Readings
+    wall_s: Callable[[], float]
+    bits128: Callable[[], int]
+
+    @property
+    def now_ms(self) -> int:
+        """The time of now."""
+        return int(self.wall_s() * 1000)
+
+    async def ask(
+        self, asked: Asked, operation: Operation, queue: QueueDefinition, **more: Any
+    ) -> Answer:
+        """Have the shard of a queue decide, on whichever host leads it. Raises QueueError."""
+        request = Request(operation, queue, asked.caller, f"{self.bits128():032x}", **more)
+        return await self.router.ask(request)
+
+    def check_space(self) -> None:
+        """Raise ServiceUnavailable below the disk reserve."""
+        if self.disk.is_short:
+            self.disk.refused += 1
+            raise ServiceUnavailable("The service has no space for more messages.")
+
+
+AnswerRoute = Callable[[Desk, Asked], Awaitable[Mapping[str, Any]]]
+"""Answers a route. Raises QueueError, AuthError."""

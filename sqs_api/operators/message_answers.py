@@ -1,0 +1,212 @@
+"""Answers about messages: browse, show, send, delete, resend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from sqs_api.gateway.payload import PAYLOADS, Payload
+from sqs_api.operators.asked import Asked
+from sqs_api.operators.browsing import PHASES, Scan, read_token, write_token
+from sqs_api.operators.desk import Desk
+from sqs_api.operators.routes import BROWSE_MESSAGES, DELETE_MESSAGES, READ_BODIES, SEND
+from sqs_api.operators.search import Search
+from sqs_api.operators.shown_messages import opened, shown_message
+from visibility.contract.actions import ACTIONS
+from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
+from visibility.contract.model import QueueDefinition
+from visibility.contract.naming import queue_url
+from visibility.contract.operations import (
+    BrowseMessages,
+    DeleteSelected,
+    MessageAttributeValue,
+    ResendMessage,
+    SendMessage,
+)
+from visibility.contract.outcomes import BrowsedPage, Deduplicated, SelectedDeleted
+from visibility.contract.results import SendMessageResult
+
+_PAGE_MAX = 100
+_PREVIEW_CHARACTERS = 2_000
+
+
+async def browse_messages(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+    """A page of messages that match, without receiving them; long bodies are cut."""
+    queue = asked.queue(asked.parts[0])
+    state = asked.one_of("state", tuple(PHASES))
+    search, reads = _search(asked), _may_read(asked, queue)
+    if search.reads_bodies and not reads:
+        asked.check(READ_BODIES, queue.name)
+        raise ResourceNotFound("The key of the queue's messages is not yours to use.")
+    limit = asked.number("limit", 50, 1, _PAGE_MAX)
+    scan = Scan(desk, asked, queue, state=state, search=search, admit=_admit(asked, queue, reads))
+    scanned = await scan.run(read_token(asked.text("token"), state), limit)
+    if reads:
+        asked.bodies_read = [each.found.message.message_id for each in scanned.messages]
+    if search:
+        asked.noted["search"] = msgspec.to_builtins(search)
+    return {
+        "messages": [
+            shown_message(queue, message, with_body=reads, body_max=_PREVIEW_CHARACTERS)
+            for message in scanned.messages
+        ],
+        "scanned": scanned.scanned,
+        "next": write_token(scanned.position),
+    }
+
+
+async def show_message(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+    """One message, whole; `due_ms` names the end of its delay if it is delayed."""
+    queue, sequence = asked.queue(asked.parts[0]), int(asked.parts[1])
+    due_ms = asked.number("due_ms", 0, 0, 1 << 52)
+    page = await desk.ask(asked, BrowseMessages(bool(due_ms), (due_ms, sequence - 1), 1), queue)
+    assert isinstance(page, BrowsedPage)
+    if not page.messages or page.messages[0].sequence != sequence:
+        raise ResourceNotFound("The message is not in the queue any more.")
+    reads = _may_read(asked, queue)
+    message = opened(desk.sealer, page.messages[0], _admit(asked, queue, reads))
+    if reads:
+        asked.bodies_read = [message.found.message.message_id]
+    return shown_message(queue, message, with_body=reads)
+
+
+def _search(asked: Asked) -> Search:
+    search = Search(
+        message_id=asked.text("id"),
+        group=asked.text("group"),
+        source=asked.text("source"),
+        received_min=asked.number("received_min", 0, 0, 1_000_000),
+        text=asked.text("text"),
+        attribute=asked.text("attribute"),
+        json=asked.text("json"),
+    )
+    search.check()
+    return search
+
+
+def _may_read(asked: Asked, queue: QueueDefinition) -> bool:
+    return asked.may(READ_BODIES, queue.name) and asked.may_open(queue)
+
+
+def _admit(asked: Asked, queue: QueueDefinition, reads: bool) -> Any:
+    """The check of keys other than the queue's own, for those who are shown bodies."""
+    if asked.is_trusted or not reads:
+        return None
+    return partial(asked.access.check_opening, queue, asked.caller, asked.sent)
+
+
+# -- send ------------------------------------------------------------------------------------------
+
+
+class _Attribute(msgspec.Struct, forbid_unknown_fields=True):
+    type: str
+    value: str | None = None
+    binary: bytes | None = None
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    body: str
+    attributes: dict[str, _Attribute] = {}
+    group_id: str | None = None
+    deduplication_id: str | None = None
+    delay_s: int | None = None
+
+
+class _Copy(_Message, forbid_unknown_fields=True):
+    to: str | None = None
+    """Name of the queue that gets the copy, by default that of the message."""
+    replace: bool = False
+
+
+async def send_message(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+    """Send a message."""
+    return await _send(desk, asked, asked.queue(asked.parts[0]), asked.content(_Message))
+
+
+async def resend_message(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+    """Send an edited copy of a message; with `replace` the message leaves in the same step."""
+    queue, sequence = asked.queue(asked.parts[0]), int(asked.parts[1])
+    copy = asked.content(_Copy)
+    target = asked.queue(copy.to or queue.name)
+    asked.noted |= {"sequence": sequence, "to": target.arn, "replace": copy.replace}
+    asked.check(SEND, target.name)
+    if not copy.replace:
+        return await _send(desk, asked, target, copy)
+    asked.check(DELETE_MESSAGES, queue.name)
+    if target.shard != queue.shard:
+        raise InvalidParameterValue(
+            "The queues are in different shards: send a copy, then delete the message."
+        )
+    if copy.delay_s:
+        raise InvalidParameterValue("A copy that replaces a message cannot be delayed.")
+    parts = _contents(desk, asked, target, copy)
+    operation = ResendMessage(replaces=sequence)
+    return _sent(await desk.ask(asked, operation, queue, parts=parts, destination=target))
+
+
+async def _send(
+    desk: Desk, asked: Asked, queue: QueueDefinition, message: _Message
+) -> Mapping[str, Any]:
+    operation = _operation(message, queue)
+    parts = _contents(desk, asked, queue, message)
+    target = desk.catalog.dead_letter_queue(queue)
+    return _sent(await desk.ask(asked, operation, queue, parts=parts, dead_letter_queue=target))
+
+
+def _contents(desk: Desk, asked: Asked, queue: QueueDefinition, message: _Message) -> Payload:
+    """The content to store. Raises QueueError, AccessDenied."""
+    desk.check_space()
+    operation = _operation(message, queue)
+    ACTIONS["SendMessage"].check(operation)
+    if not asked.is_trusted:  # also its key
+        url = operation.queue_url or ""
+        asked.access.queue(operation, url, asked.caller, asked.sent, asked.sent.headers)
+    make_payload = PAYLOADS[SendMessage]
+    return make_payload(desk.payloads, operation, queue, asked.caller, {})
+
+
+def _operation(message: _Message, queue: QueueDefinition) -> SendMessage:
+    attributes = {
+        name: MessageAttributeValue(each.type, each.value, each.binary)
+        for name, each in message.attributes.items()
+    }
+    return SendMessage(
+        queue_url=queue_url("", queue.account, queue.name),
+        message_body=message.body,
+        delay_seconds=message.delay_s,
+        message_attributes=attributes or None,
+        message_deduplication_id=message.deduplication_id,
+        message_group_id=message.group_id,
+    )
+
+
+def _sent(answer: object) -> Mapping[str, Any]:
+    is_duplicate = isinstance(answer, Deduplicated)
+    result = answer.result if isinstance(answer, Deduplicated) else answer
+    assert isinstance(result, SendMessageResult)
+    return {
+        "message_id": result.message_id,
+        "sequence_number": result.sequence_number,
+        "is_duplicate": is_duplicate,
+    }
+
+
+# -- delete ----------------------------------------------------------------------------------------
+
+
+class _Selected(msgspec.Struct, forbid_unknown_fields=True):
+    sequences: list[int]
+
+
+async def delete_messages(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+    """Delete the selected messages that wait; those in flight stay."""
+    queue = asked.queue(asked.parts[0])
+    asked.check(BROWSE_MESSAGES, queue.name)
+    sequences = asked.content(_Selected).sequences
+    asked.noted["sequences"] = sequences
+    answer = await desk.ask(asked, DeleteSelected(sequences), queue)
+    assert isinstance(answer, SelectedDeleted)
+    return {"deleted": answer.deleted, "kept": answer.kept}

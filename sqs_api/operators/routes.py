@@ -1,0 +1,88 @@
+"""ROUTES: the operators' API, and the action that a policy must allow for each route.
+
+Paths are relative to /_holdfast/api/; `{queue}` is a queue's name. A queue of another account is
+named with ?account=. A new route needs a row here and an answer in `api.ANSWERS`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from sqs_api.admin.actions import RESERVED
+
+API = RESERVED + "api/"
+LIST_QUEUES = "holdfast:ListQueues"
+GET_QUEUE = "holdfast:GetQueue"
+BROWSE_MESSAGES = "holdfast:BrowseMessages"
+READ_BODIES = "holdfast:ReadMessageBodies"
+DELETE_MESSAGES = "holdfast:DeleteMessages"
+REDRIVE_MESSAGES = "holdfast:RedriveMessages"
+SEND = "sqs:SendMessage"
+PURGE = "sqs:PurgeQueue"
+
+_SMALL_BYTES = 64 << 10
+_MESSAGE_BYTES = 4 << 20
+_PARTS = {"{queue}": r"([A-Za-z0-9_-]{1,80}(?:\.fifo)?)", "{sequence}": r"([0-9]{1,18})"}
+
+
+class Route(NamedTuple):
+    """A route. `action` is checked on the queue of the path, if there is one; None: any signer."""
+
+    name: str
+    method: str
+    path: str
+    action: str | None
+    body_bytes_max: int = _SMALL_BYTES
+
+    @property
+    def only_reads(self) -> bool:
+        """True if the route changes nothing."""
+        return self.method == "GET"
+
+    @property
+    def event(self) -> str:
+        """The name in the audit log, such as holdfast:StartRedrive."""
+        return "holdfast:" + self.name.title().replace(" ", "")
+
+
+ROUTES = (
+    Route("show caller", "GET", "caller", None),
+    Route("list queues", "GET", "queues", LIST_QUEUES),
+    Route("list dead letters", "GET", "dead-letters", LIST_QUEUES),
+    Route("show queue", "GET", "queues/{queue}", GET_QUEUE),
+    Route("purge queue", "POST", "queues/{queue}/purge", PURGE),
+    Route("browse messages", "GET", "queues/{queue}/messages", BROWSE_MESSAGES),
+    Route("show message", "GET", "queues/{queue}/messages/{sequence}", BROWSE_MESSAGES),
+    Route("send message", "POST", "queues/{queue}/messages", SEND, _MESSAGE_BYTES),
+    Route("delete messages", "POST", "queues/{queue}/messages/delete", DELETE_MESSAGES),
+    Route(
+        "resend message",
+        "POST",
+        "queues/{queue}/messages/{sequence}/resend",
+        BROWSE_MESSAGES,
+        _MESSAGE_BYTES,
+    ),
+    Route("plan redrive", "POST", "queues/{queue}/redrives/plan", REDRIVE_MESSAGES),
+    Route("start redrive", "POST", "queues/{queue}/redrives", REDRIVE_MESSAGES),
+    Route("list redrives", "GET", "queues/{queue}/redrives", GET_QUEUE),
+    Route("cancel redrive", "POST", "queues/{queue}/redrives/cancel", REDRIVE_MESSAGES),
+)
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    for name, pattern in _PARTS.items():
+        path = path.replace(name, pattern)
+    return re.compile(re.escape(API) + path)
+
+
+_PATTERNS = [(_pattern(route.path), route) for route in ROUTES]
+
+
+def routes_at(path: str) -> dict[str, tuple[Route, tuple[str, ...]]]:
+    """The routes of a path by method, with the matched parts."""
+    return {
+        route.method: (route, found.groups())
+        for pattern, route in _PATTERNS
+        if (found := pattern.fullmatch(path)) is not None
+    }

@@ -1,0 +1,81 @@
+"""Messages as operators see them: unpacked, and masked for those who may not read bodies."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from sqs_api.gateway.sealing import Admit, Sealer
+from visibility.content.content import Extras, unpack
+from visibility.content.sequence_numbers import sequence_number
+from visibility.contract.model import QueueDefinition
+from visibility.contract.outcomes import Browsed
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A message with its content; `body` and `extras` are None if it cannot be opened."""
+
+    found: Browsed
+    body: str | None
+    extras: Extras | None
+
+
+def opened(sealer: Sealer, found: Browsed, admit: Admit | None) -> Opened:
+    """Open and unpack a message. Raises KmsDisabled, KmsAccessDenied, ServiceUnavailable."""
+    data = sealer.open(found.message, admit)
+    if data is None:
+        return Opened(found, None, None)
+    _, body, extras = unpack(data)
+    return Opened(found, body, extras)
+
+
+def shown_message(
+    queue: QueueDefinition, message: Opened, *, with_body: bool, body_max: int | None = None
+) -> dict[str, Any]:
+    """A message as JSON; without its body, attributes have names and types only."""
+    found, stored, lease = message.found, message.found.message, message.found.lease
+    extras = message.extras
+    body = message.body if with_body else None
+    is_cut = body is not None and body_max is not None and len(body) > body_max
+    return {
+        "sequence": found.sequence,
+        "message_id": stored.message_id,
+        "state": found.state,
+        "due_ms": found.due_ms,
+        "sent_at_ms": stored.sent_at_ms,
+        "expires_at_ms": stored.retained_from_ms + queue.settings.retention_ms,
+        "size": stored.size,
+        "receive_count": stored.receive_count if lease is None else lease.receive_count,
+        "first_received_at_ms": (
+            stored.first_received_at_ms if lease is None else lease.first_received_at_ms
+        ),
+        "last_received_at_ms": 0 if lease is None else lease.received_at_ms,
+        "sequence_number": sequence_number(found.sequence) if queue.settings.fifo else None,
+        "source_arn": stored.dead_letter_source_arn,
+        "group_id": extras and extras.group_id,
+        "deduplication_id": extras.deduplication_id if extras and with_body else None,
+        "sender_id": extras and extras.sender,
+        "trace_header": extras and extras.trace_header,
+        "attributes": _attributes(extras, with_values=with_body),
+        "body": body[:body_max] if is_cut and body is not None else body,
+        "is_cut": is_cut,
+        "is_masked": not with_body,
+        "is_readable": message.body is not None or not with_body,
+    }
+
+
+def _attributes(extras: Extras | None, *, with_values: bool) -> dict[str, Any]:
+    if extras is None or extras.attributes is None:
+        return {}
+    return {
+        name: {"type": kind, **(_value(kind, value) if with_values else {})}
+        for name, (kind, value) in extras.attributes.items()
+    }
+
+
+def _value(kind: str, value: bytes) -> dict[str, str]:
+    if kind.startswith("Binary"):
+        return {"binary": base64.b64encode(value).decode()}
+    return {"value": value.decode()}

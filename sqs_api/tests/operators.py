@@ -1,0 +1,95 @@
+"""A client of the operators' API, and keys of users with policies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from auth.signing import SigningKey
+from sqs_api.tests.commands import Said, run
+from sqs_api.tests.served import Served
+
+JSON = {"content-type": "application/json"}
+_nonces = count()
+
+
+class Told(NamedTuple):
+    """An answer of the API."""
+
+    status: int
+    json: Any
+
+
+class Operators:
+    """Asks one service, with one key or none."""
+
+    def __init__(self, served: Served, key: SigningKey | None = None) -> None:
+        self.served = served
+        self.key = key
+
+    async def get(self, path: str, **parameters: object) -> Told:
+        """Ask; the answer may be a refusal."""
+        query = f"?{urlencode(parameters)}" if parameters else ""
+        return await self._ask("GET", path + query, b"", {})
+
+    async def post(
+        self,
+        path: str,
+        content: object = None,
+        more: Mapping[str, str] = MappingProxyType(JSON),
+    ) -> Told:
+        """Do; the answer may be a refusal."""
+        return await self._ask("POST", path, json.dumps(content or {}).encode(), more)
+
+    async def _ask(self, method: str, path: str, body: bytes, more: Mapping[str, str]) -> Told:
+        headers = {"x-holdfast-nonce": str(next(_nonces)), **more}
+        page = f"api/{path}"
+        answer = await self.served.ask_page(method, page, body, key=self.key, more=headers)
+        return Told(answer.status, answer.json if answer.body else None)
+
+    async def seen(self, path: str, **parameters: object) -> Any:
+        """The answer to a GET that must succeed."""
+        told = await self.get(path, **parameters)
+        assert told.status == 200, told
+        return told.json
+
+    async def done(self, path: str, content: object = None) -> Any:
+        """The answer to a POST that must succeed."""
+        told = await self.post(path, content)
+        assert told.status == 200, told
+        return told.json
+
+
+async def make_dead_letters(served: Served, *bodies: str, suffix: str = "") -> None:
+    """Queues `source` and `dead`, with messages that were received too often."""
+    await served.call("CreateQueue", QueueName=f"dead{suffix}")
+    policy = {
+        "deadLetterTargetArn": f"arn:aws:sqs:us-east-1:000000000000:dead{suffix}",
+        "maxReceiveCount": 1,
+    }
+    attributes = {"RedrivePolicy": json.dumps(policy), "VisibilityTimeout": "0"}
+    await served.call("CreateQueue", QueueName=f"source{suffix}", Attributes=attributes)
+    await served.send(*bodies, queue=f"source{suffix}")
+    while await served.count(f"source{suffix}"):
+        await served.call("ReceiveMessage", QueueUrl=f"source{suffix}", MaxNumberOfMessages=10)
+
+
+def keys_of(said: Said) -> SigningKey:
+    """The access key that a command printed."""
+    made = dict(line.removeprefix("export ").split("=", 1) for line in said.out.splitlines())
+    return SigningKey(made["AWS_ACCESS_KEY_ID"], made["AWS_SECRET_ACCESS_KEY"], "us-east-1")
+
+
+def add_user(data: Path, name: str, *actions: str, resource: str = "*") -> SigningKey:
+    """The key of a new user who may do this."""
+    statement = {"Effect": "Allow", "Action": list(actions), "Resource": resource}
+    policy = data.parent / f"{name}.json"
+    policy.write_text(json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+    assert run("users", "--data", data, "add", name).status == 0
+    assert run("users", "--data", data, "put-policy", name, "p", policy).status == 0
+    return keys_of(run("credentials", "--data", data, "add", "--user", name))

@@ -1,0 +1,319 @@
+"""The operators' API: who may do what, what is masked, what other sites' pages may not, and the
+audit log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from auth.signing import SigningKey
+from sqs_api.admin.service_note import read_note
+from sqs_api.operators.routes import ROUTES, Route
+from sqs_api.settings.config import AuthMode
+from sqs_api.tests.commands import run
+from sqs_api.tests.operators import JSON, Operators, add_user, keys_of, make_dead_letters
+from sqs_api.tests.served import Served, serving
+
+ROWS = [pytest.param(route, id=route.name) for route in ROUTES]
+VIEWER = ("holdfast:ListQueues", "holdfast:GetQueue", "holdfast:BrowseMessages")
+CONTENTS = {
+    "purge queue": {"confirm": "dead"},
+    "send message": {"body": "x"},
+    "delete messages": {"sequences": [1]},
+    "resend message": {"body": "x"},
+    "cancel redrive": {"handle": "x"},
+}
+EVIL = "https://evil.example"
+
+
+def path_of(route: Route) -> str:
+    return route.path.replace("{queue}", "dead").replace("{sequence}", "1")
+
+
+async def ask(operators: Operators, route: Route, more: dict[str, str] | None = None) -> Any:
+    """The answer of a route, with a content that it can read."""
+    content = json.dumps(CONTENTS.get(route.name, {})).encode() if route.method == "POST" else b""
+    kind = JSON if route.method == "POST" else {}
+    return await operators._ask(route.method, path_of(route), content, {**kind, **(more or {})})
+
+
+@pytest_asyncio.fixture
+async def open_node(data: Path) -> AsyncIterator[Served]:
+    async with serving(data) as served:
+        await make_dead_letters(served, "secret", "b")
+        yield served
+
+
+@contextmanager
+def audited(data: Path) -> Iterator[list[dict[str, Any]]]:
+    """The lines that the audit log gets; complete once the service stopped."""
+    lines: list[dict[str, Any]] = []
+    yield lines
+    lines += map(json.loads, (data / "audit.log").read_text().splitlines())
+
+
+@pytest_asyncio.fixture
+async def dead_letters(data: Path) -> Path:
+    """A folder with dead letters, at rest."""
+    async with serving(data) as served:
+        await make_dead_letters(served, "secret", "b")
+    return data
+
+
+# -- signatures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("route", ROWS)
+async def test_unsigned_requests_and_wrong_signatures_are_refused(
+    dead_letters: Path, route: Route
+) -> None:
+    key = keys_of(run("credentials", "--data", dead_letters, "add"))
+    async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
+        unsigned = await ask(Operators(served), route)
+        wrong = await ask(Operators(served, key._replace(secret_access_key="x" * 40)), route)
+
+    assert (unsigned.status, wrong.status) == (403, 403)
+    assert unsigned.json["code"] == "MissingAuthenticationToken"
+
+
+@pytest.mark.parametrize("route", ROWS)
+async def test_root_and_local_commands_are_answered(dead_letters: Path, route: Route) -> None:
+    root = keys_of(run("credentials", "--data", dead_letters, "add"))
+    async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
+        note = read_note(dead_letters)
+        assert note is not None
+        local = SigningKey(note.access_key_id, note.secret_access_key, "us-east-1")
+        for key in (root, local):
+            told = await ask(Operators(served, key), route)
+            assert told.status in (200, 400), told
+
+
+@pytest.mark.parametrize(
+    "route", [pytest.param(route, id=route.name) for route in ROUTES if route.action]
+)
+async def test_a_user_needs_the_action_on_the_queue(dead_letters: Path, route: Route) -> None:
+    assert route.action is not None
+    arn = "arn:aws:sqs:us-east-1:000000000000:"
+    resource = arn + ("*" if "{queue}" not in route.path else "dead")
+    may = add_user(dead_letters, "may", route.action, "sqs:SendMessage", resource=resource)
+    other = add_user(dead_letters, "other", "*", resource=f"{arn}other")
+    async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
+        allowed = await ask(Operators(served, may), route)
+        denied = await ask(Operators(served, other), route)
+
+    if route.name not in ("start redrive", "plan redrive", "delete messages"):  # need more
+        assert allowed.status in (200, 400), allowed
+    assert denied.status == 403
+    assert f"not authorized to perform: {route.action}".lower() in denied.json["error"].lower()
+
+
+async def test_who_may_not_see_a_queue_does_not_learn_whether_it_exists(
+    dead_letters: Path,
+) -> None:
+    key = add_user(dead_letters, "u", "holdfast:GetQueue", resource="arn:aws:sqs:*:*:mine")
+    async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
+        operators = Operators(served, key)
+        answers = [await operators.get(f"queues/{name}") for name in ("dead", "none", "mine")]
+
+    assert [told.status for told in answers] == [403, 403, 404]
+
+
+async def test_a_tenant_sees_its_own_queues_only(dead_letters: Path) -> None:
+    tenant = keys_of(run("credentials", "--data", dead_letters, "add", "--account", "2" * 12))
+    async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
+        operators = Operators(served, tenant)
+        own = await operators.seen("queues")
+        others = [
+            await operators.get("queues", account="0" * 12),
+            await operators.get("queues/dead", account="0" * 12),
+            await operators.get("queues/dead/messages", account="0" * 12),
+        ]
+
+    assert own["queues"] == []
+    assert {told.status for told in others} == {403}
+
+
+async def test_a_redrive_needs_the_right_to_send_to_its_targets(dead_letters: Path) -> None:
+    key = add_user(dead_letters, "u", "holdfast:RedriveMessages")
+    async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
+        operators = Operators(served, key)
+        for content in ({}, {"destination": "source"}, {"sequences": [1]}):
+            told = await operators.post("queues/dead/redrives", content)
+            assert told.status == 403
+            assert "sqs:sendmessage" in told.json["error"]
+
+
+async def test_a_copy_that_replaces_needs_the_right_to_delete(dead_letters: Path) -> None:
+    key = add_user(dead_letters, "u", "holdfast:BrowseMessages", "sqs:SendMessage")
+    async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
+        operators = Operators(served, key)
+        copy = {"body": "x", "to": "source"}
+        await operators.done("queues/dead/messages/1/resend", copy)
+        told = await operators.post("queues/dead/messages/1/resend", {**copy, "replace": True})
+
+    assert "holdfast:DeleteMessages" in told.json["error"]
+
+
+# -- bodies ----------------------------------------------------------------------------------------
+
+
+async def test_a_viewer_sees_no_body_and_cannot_search_them(dead_letters: Path) -> None:
+    key = add_user(dead_letters, "viewer", *VIEWER)
+    async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
+        operators = Operators(served, key)
+        page = await operators.seen("queues/dead/messages")
+        one = await operators.seen("queues/dead/messages/1")
+        searches = [
+            await operators.get("queues/dead/messages", **{name: "secret"})
+            for name in ("text", "attribute", "json")
+        ]
+
+    for message in (*page["messages"], one):
+        assert (message["body"], message["is_masked"]) == (None, True)
+    assert "secret" not in json.dumps([page, one])
+    assert {told.status for told in searches} == {403}
+
+
+async def test_bodies_need_the_key_of_the_queue_too(data: Path) -> None:
+    run("keys", "--data", data, "add", "orders")
+    async with serving(data) as served:
+        sealed = {"KmsMasterKeyId": "orders"}
+        await served.call("CreateQueue", QueueName="q", Attributes=sealed)
+        await served.send("secret")
+    key = add_user(data, "u", "holdfast:*")
+    owner = add_user(data, "owner", "holdfast:*", "kms:Decrypt")
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        masked = await Operators(served, key).seen("queues/q/messages")
+        shown = await Operators(served, owner).seen("queues/q/messages")
+
+    assert masked["messages"][0]["is_masked"]
+    assert shown["messages"][0]["body"] == "secret"
+
+
+# -- other sites' pages ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("route", ROWS)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": EVIL},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "http://localhost:3000", "sec-fetch-site": "same-site"},
+        {"origin": "https://localhost:9324", "sec-fetch-site": "same-origin"},
+    ],
+    ids=str,
+)
+async def test_pages_of_other_origins_are_refused(
+    open_node: Served, route: Route, headers: dict[str, str]
+) -> None:
+    told = await ask(Operators(open_node), route, headers)
+
+    assert told.status == 403
+    assert "pages are refused" in told.json["error"]
+
+
+async def test_a_page_under_another_name_is_refused(open_node: Served) -> None:
+    answer = await open_node.ask_page("GET", "api/queues", host="rebound.example:9324")
+
+    assert answer.status == 403
+
+
+@pytest.mark.parametrize("route", ROWS)
+async def test_the_consoles_own_pages_are_answered(open_node: Served, route: Route) -> None:
+    own = {"origin": "http://localhost:9324", "sec-fetch-site": "same-origin"}
+    agent = {"user-agent": "Mozilla/5.0"}
+
+    assert (await ask(Operators(open_node), route, own | agent)).status in (200, 400)
+
+
+async def test_a_form_cannot_ask_for_changes(open_node: Served) -> None:
+    operators = Operators(open_node)
+
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        told = await operators.post(
+            "queues/dead/purge", {"confirm": "dead"}, {"content-type": kind}
+        )
+        assert told.status == 415
+    assert await open_node.count("dead") == 2
+
+
+async def test_open_mode_is_for_this_machine(open_node: Served) -> None:
+    told = await Operators(open_node)._ask("GET", "queues", b"", {"x-forwarded-for": "203.0.113.7"})
+
+    assert told.status == 403
+
+
+async def test_the_other_pages_refuse_the_consoles_origin_still(open_node: Served) -> None:
+    own = {"origin": "http://localhost:9324", "sec-fetch-site": "same-origin"}
+
+    assert (await open_node.ask_page("GET", "deleted-queues", more=own)).status == 403
+
+
+# -- limits, replays -------------------------------------------------------------------------------
+
+
+async def test_unknown_routes_methods_and_sizes(open_node: Served) -> None:
+    operators = Operators(open_node)
+
+    assert (await operators.get("nothing")).status == 404
+    assert (await operators.get("queues/dead/purge")).status == 405
+    large = {"confirm": "x" * 100_000}
+    assert (await operators.post("queues/dead/purge", large)).status == 413
+
+
+async def test_a_signature_changes_something_once(dead_letters: Path) -> None:
+    root = keys_of(run("credentials", "--data", dead_letters, "add"))
+    async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
+        body = b'{"body": "x"}'
+        page, more = "api/queues/dead/messages", {**JSON, "x-holdfast-nonce": "1"}
+        first = await served.ask_page("POST", page, body, key=root, more=more)
+        again = await served.ask_page("POST", page, body, key=root, more=more)
+
+    assert (first.status, again.status) == (200, 403)
+
+
+# -- audit -----------------------------------------------------------------------------------------
+
+
+async def test_changes_and_reads_of_bodies_are_audited_without_bodies(data: Path) -> None:
+    with audited(data) as lines:
+        async with serving(data) as served:
+            await make_dead_letters(served, "secret", "b")
+            operators = Operators(served)
+            await operators.seen("queues")
+            page = await operators.seen("queues/dead/messages", text="secret")
+            await operators.done("queues/dead/messages", {"body": "another secret"})
+            await operators.post("queues/dead/purge", {"confirm": "x"})
+            await operators.done("queues/dead/redrives", {"sequences": [1], "rate": 5})
+
+    ours = [line for line in lines if line["event"].startswith("holdfast:")]
+    assert [(line["event"], line["outcome"]) for line in ours] == [
+        ("holdfast:ReadMessageBodies", "ok"),
+        ("holdfast:SendMessage", "ok"),
+        ("holdfast:PurgeQueue", "InvalidParameterValue"),
+        ("holdfast:StartRedrive", "ok"),
+    ]
+    read, _, _, redrive = ours
+    assert read["messages_read"] == [page["messages"][0]["message_id"]]
+    assert read["queue"].endswith(":dead")
+    assert (redrive["messages"], redrive["rate"]) == ([1], 5)
+    assert "another secret" not in (data / "audit.log").read_text()
+
+
+async def test_refusals_are_audited(dead_letters: Path) -> None:
+    key = add_user(dead_letters, "viewer", *VIEWER)
+    with audited(dead_letters) as lines:
+        async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
+            await Operators(served, key).post("queues/dead/purge", {"confirm": "dead"})
+
+    (denied,) = [line for line in lines if line["event"] == "denied"]
+    assert (denied["action"], denied["user"]) == ("sqs:PurgeQueue", "viewer")

@@ -1,0 +1,115 @@
+"""`holdfast queues`, `messages` and `redrive`: tables, JSON, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sqs_api.commands.tables import plain, span
+from sqs_api.tests.commands import Said, run
+from sqs_api.tests.operators import make_dead_letters
+from sqs_api.tests.served import Served, serving
+
+
+@pytest_asyncio.fixture
+async def served(data: Path) -> AsyncIterator[Served]:
+    async with serving(data) as node:
+        await make_dead_letters(node, "a", "\x9b31mred", "c")
+        yield node
+
+
+async def say(served: Served, *arguments: object) -> Said:
+    data = served.node._settings.data
+    return await asyncio.to_thread(run, *arguments, "--data", data, "--region", "us-east-1")
+
+
+async def told(served: Served, *arguments: object) -> Any:
+    said = await say(served, *arguments, "--json")
+    assert said.status == 0, said
+    return json.loads(said.out)
+
+
+async def test_queues_are_listed_and_shown(served: Served) -> None:
+    listed = await say(served, "queues", "list")
+    worst = await say(served, "queues", "list", "--dead-letters")
+    shown = await say(served, "queues", "show", "dead")
+
+    head, dead, source = listed.out.splitlines()
+    assert head.split()[:2] == ["queue", "visible"]
+    assert dead.split()[:4] == ["dead", "3", "0", "0"]
+    assert dead.endswith("of source")
+    assert source.endswith("to dead")
+    assert worst.out.splitlines()[1].startswith("dead ")
+    assert "VisibilityTimeout" in shown.out
+    assert (await told(served, "queues", "show", "dead"))["visible"] == 3
+
+
+async def test_messages_are_browsed_and_shown_without_control_characters(served: Served) -> None:
+    page = await say(served, "messages", "browse", "dead", "--limit", "2")
+    found = await told(served, "messages", "browse", "dead", "--text", "RED")
+    shown = await say(served, "messages", "show", "dead", "2")
+
+    assert "\x9b" not in page.out + shown.out
+    assert r"\x9b31mred" in page.out
+    assert "go on with --token" in page.out
+    assert [each["sequence"] for each in found["messages"]] == [2]
+    assert "source_arn" in shown.out
+
+
+async def test_messages_are_sent_deleted_and_resent(served: Served) -> None:
+    sent = await say(served, "messages", "send", "dead", "--body", "new")
+    deleted = await say(served, "messages", "delete", "dead", "1", "99")
+    resent = await say(
+        served, "messages", "resend", "dead", "2", "--to", "source", "--body", "x", "--replace"
+    )
+
+    assert sent.out.startswith("sent ")
+    assert deleted.out == "deleted 1, kept 1\n"
+    assert resent.status == 0
+    left = await told(served, "messages", "browse", "dead")
+    assert [each["body"] for each in left["messages"]] == ["c", "new"]
+    there = await told(served, "messages", "browse", "source")
+    assert [each["body"] for each in there["messages"]] == ["x"]
+
+
+async def test_a_redrive_is_planned_started_listed_and_cancelled(served: Served) -> None:
+    plan = await say(served, "redrive", "plan", "dead")
+    unclear = await say(served, "redrive", "start", "dead")
+    waited = await say(served, "redrive", "start", "dead", "--sequence", "1", "--wait")
+    await say(served, "redrive", "start", "dead", "--all", "--rate", "1")
+    cancelled = await say(served, "redrive", "cancel", "dead")
+    listed = await say(served, "redrive", "list", "dead")
+
+    assert plan.out.splitlines()[1].split()[:2] == ["source", "3"]
+    assert unclear == Said(2, "", "name messages with --sequence, or all of them with --all")
+    assert waited.out.endswith("COMPLETED: moved 1 of 1\n")
+    assert "cancelled after " in cancelled.out
+    assert [line.split()[2] for line in listed.out.splitlines()[-2:]] == ["CANCELLED", "COMPLETED"]
+
+
+async def test_refusals_are_one_line(served: Served) -> None:
+    missing = await say(served, "queues", "show", "none")
+    idle = await say(served, "redrive", "cancel", "dead")
+
+    assert (missing.status, idle.status) == (2, 2)
+    assert "The specified queue does not exist." in missing.err
+    assert idle.err == "no redrive of dead is running"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, ""), (0.4, "0s"), (59, "59s"), (3_660, "1h 1m"), (90_061, "1d 1h")],
+)
+def test_spans_have_two_units(seconds: float | None, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_text_of_users_is_one_plain_line() -> None:
+    assert plain("a\nb\x9b é") == r"a\nb\x9b é"
+    assert plain("abcdef", 4) == "abc…"

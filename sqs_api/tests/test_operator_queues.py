@@ -1,0 +1,149 @@
+"""The operators' API: queues, dead letters and the purge."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sqs_api.tests.operators import Operators, make_dead_letters
+from sqs_api.tests.served import Served, serving
+
+
+@pytest_asyncio.fixture
+async def served(data: Path) -> AsyncIterator[Served]:
+    async with serving(data) as node:
+        yield node
+
+
+@pytest.fixture
+def operators(served: Served) -> Operators:
+    return Operators(served)
+
+
+async def pages(operators: Operators, path: str, **parameters: object) -> list[list[str]]:
+    """The names on each page."""
+    found: list[list[str]] = []
+    after: str | None = ""
+    while after is not None:
+        page = await operators.seen(path, after=after, **parameters)
+        found.append([queue["name"] for queue in page["queues"]])
+        after = page["next"]
+    return found
+
+
+async def queue(operators: Operators, name: str) -> Any:
+    page = await operators.seen("queues", search=name)
+    return next(each for each in page["queues"] if each["name"] == name)
+
+
+async def test_queues_are_listed_with_counters_ages_and_links(operators: Operators) -> None:
+    await make_dead_letters(operators.served, "a", "b")
+    await operators.served.call("SendMessage", QueueUrl="source", MessageBody="c", DelaySeconds=900)
+
+    dead, source = await queue(operators, "dead"), await queue(operators, "source")
+
+    assert (dead["visible"], dead["in_flight"], dead["delayed"]) == (2, 0, 0)
+    assert (source["visible"], source["delayed"]) == (0, 1)
+    assert 0 <= dead["oldest_age_s"] < 60
+    assert dead["expires_in_s"] == dead["retention_s"] - dead["oldest_age_s"]
+    assert dead["sources"] == ["source"]
+    assert source["dead_letter_queue"] == {
+        "arn": "arn:aws:sqs:us-east-1:000000000000:dead",
+        "name": "dead",
+        "max_receive_count": 1,
+    }
+    assert (source["sent"], source["moved_out"], dead["moved_in"]) == (3, 2, 2)
+
+
+async def test_a_queue_without_messages_shows_zeros(operators: Operators) -> None:
+    await operators.served.call("CreateQueue", QueueName="empty")
+
+    shown = await queue(operators, "empty")
+
+    assert (shown["visible"], shown["oldest_age_s"], shown["expires_in_s"]) == (0, None, None)
+
+
+async def test_queues_are_searched_sorted_and_paged(operators: Operators) -> None:
+    for number in range(7):
+        await operators.served.call("CreateQueue", QueueName=f"order-{number}")
+        await operators.served.send(*["x"] * (number % 3), queue=f"order-{number}")
+    await operators.served.call("CreateQueue", QueueName="other")
+
+    by_name = await pages(operators, "queues", search="ORDER", limit=3)
+    by_depth = await pages(operators, "queues", search="order", sort="visible", limit=4)
+
+    numbers = [[name.removeprefix("order-") for name in page] for page in by_name]
+    assert numbers == [["0", "1", "2"], ["3", "4", "5"], ["6"]]
+    assert [name[-1] for page in by_depth for name in page] == ["2", "5", "1", "4", "0", "3", "6"]
+    assert [len(page) for page in by_depth] == [4, 3]
+
+
+async def test_pages_hold_while_queues_come_and_go(operators: Operators) -> None:
+    for name in ("a", "c", "e", "g"):
+        await operators.served.call("CreateQueue", QueueName=name)
+    first = await operators.seen("queues", limit=2)
+    await operators.served.call("CreateQueue", QueueName="b")
+    await operators.served.call("DeleteQueue", QueueUrl="a")
+
+    rest = await operators.seen("queues", limit=2, after=first["next"])
+
+    assert [each["name"] for each in rest["queues"]] == ["e", "g"]
+    assert rest["next"] is None
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"limit": 0}, {"limit": "x"}, {"sort": "color"}, {"after": "?"}]
+)
+async def test_wrong_parameters_are_refused(
+    operators: Operators, parameters: dict[str, object]
+) -> None:
+    assert (await operators.get("queues", **parameters)).status == 400
+
+
+async def test_dead_letters_come_with_those_first_that_expire_soonest(operators: Operators) -> None:
+    await make_dead_letters(operators.served, "a")
+    await make_dead_letters(operators.served, "b", suffix="-soon")
+    await make_dead_letters(operators.served, suffix="-empty")
+    soon = {"MessageRetentionPeriod": "600"}
+    await operators.served.call("SetQueueAttributes", QueueUrl="dead-soon", Attributes=soon)
+
+    listed = (await operators.seen("dead-letters"))["queues"]
+
+    assert [each["name"] for each in listed] == ["dead-soon", "dead", "dead-empty"]
+    assert 0 < listed[0]["expires_in_s"] <= 600
+
+
+async def test_one_queue_shows_attributes_tags_and_what_one_may_do(operators: Operators) -> None:
+    await operators.served.call("CreateQueue", QueueName="q", tags={"team": "<b>x</b>"})
+
+    shown = await operators.seen("queues/q")
+
+    assert shown["attributes"]["VisibilityTimeout"] == "30"
+    assert shown["tags"] == {"team": "<b>x</b>"}
+    assert "holdfast:ReadMessageBodies" in shown["may"]
+    assert (await operators.get("queues/none")).status == 404
+
+
+async def test_a_purge_needs_the_name_again(operators: Operators) -> None:
+    await operators.served.call("CreateQueue", QueueName="q")
+    await operators.served.send("a")
+
+    refused = await operators.post("queues/q/purge", {"confirm": "Q"})
+    assert (refused.status, await operators.served.count()) == (400, 1)
+    await operators.done("queues/q/purge", {"confirm": "q"})
+
+    assert await operators.served.count() == 0
+
+
+async def test_readings_of_a_shard_without_leader_are_null(operators: Operators) -> None:
+    await operators.served.call("CreateQueue", QueueName="q")
+    await operators.served.send("a")
+    await operators.served.node.worker.router.shards[0].stop()
+
+    shown = await queue(operators, "q")
+
+    assert (shown["visible"], shown["expires_in_s"]) == (None, None)

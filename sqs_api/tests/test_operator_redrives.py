@@ -1,0 +1,121 @@
+"""The operators' API: redrives, which are the move tasks of SQS."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sqs_api.tests.operators import Operators, make_dead_letters
+from sqs_api.tests.served import Served, serving
+from sqs_api.tests.serving import settled
+
+ARN = "arn:aws:sqs:us-east-1:000000000000:"
+
+
+@pytest_asyncio.fixture
+async def served(data: Path) -> AsyncIterator[Served]:
+    async with serving(data) as node:
+        await make_dead_letters(node, "a", "bb", "ccc")
+        await node.call("CreateQueue", QueueName="other")
+        yield node
+
+
+@pytest.fixture
+def operators(served: Served) -> Operators:
+    return Operators(served)
+
+
+async def ended(operators: Operators) -> Any:
+    """The latest redrive, once it has ended."""
+    while True:
+        latest = (await operators.seen("queues/dead/redrives"))["redrives"][0]
+        if latest["status"] not in ("RUNNING", "CANCELLING"):
+            return latest
+        await settled()
+
+
+async def test_a_plan_tells_targets_and_refusals_and_moves_nothing(operators: Operators) -> None:
+    await operators.served.send("sent here", queue="dead")
+
+    own = await operators.done("queues/dead/redrives/plan")
+    other = await operators.done(
+        "queues/dead/redrives/plan", {"destination": "other", "sequences": [1, 3, 77]}
+    )
+
+    assert own == {
+        "targets": {f"{ARN}source": {"messages": 3, "bytes": 6}},
+        "refused": {"CouldNotDetermineMessageSource": 1},
+        "next": None,
+    }
+    assert other["targets"] == {f"{ARN}other": {"messages": 2, "bytes": 4}}
+    assert other["refused"] == {"MessageGone": 1}
+    assert await operators.served.count("dead") == 4
+
+
+async def test_all_messages_go_to_their_sources(operators: Operators) -> None:
+    await operators.done("queues/dead/redrives")
+
+    latest = await ended(operators)
+
+    assert (latest["status"], latest["moved"], latest["to_move"]) == ("COMPLETED", 3, 3)
+    assert await operators.served.count("source") == 3
+
+
+async def test_selected_messages_go_to_a_chosen_queue(operators: Operators) -> None:
+    await operators.done("queues/dead/redrives", {"sequences": [2], "destination": "other"})
+
+    assert (await ended(operators))["moved"] == 1
+    assert set(await operators.served.receive("other")) == {"bb"}
+    assert await operators.served.count("dead") == 2
+
+
+async def test_a_redrive_of_the_sdk_is_cancelled_here(operators: Operators) -> None:
+    await operators.served.call(
+        "StartMessageMoveTask", SourceArn=f"{ARN}dead", MaxNumberOfMessagesPerSecond=1
+    )
+    (task,) = (await operators.seen("queues/dead/redrives"))["redrives"]
+    assert (task["status"], task["rate"]) == ("RUNNING", 1)
+
+    await operators.done("queues/dead/redrives/cancel", {"handle": task["handle"]})
+
+    assert (await ended(operators))["status"] == "CANCELLED"
+    assert (await operators.seen("queues/dead"))["task"]["status"] == "CANCELLED"
+
+
+async def test_a_redrive_of_ours_is_cancelled_by_the_sdk(operators: Operators) -> None:
+    started = await operators.done("queues/dead/redrives", {"rate": 1})
+
+    listed = await operators.served.call("ListMessageMoveTasks", SourceArn=f"{ARN}dead")
+    assert listed["Results"][0]["TaskHandle"] == started["handle"]
+    await operators.served.call("CancelMessageMoveTask", TaskHandle=started["handle"])
+
+    assert (await ended(operators))["status"] == "CANCELLED"
+
+
+async def test_refusals_are_those_of_sqs(operators: Operators) -> None:
+    not_dead = await operators.post("queues/other/redrives")
+    no_target = await operators.post("queues/dead/redrives", {"destination": "none"})
+    no_rate = await operators.post("queues/dead/redrives", {"rate": 0})
+    unread = await operators.post("queues/dead/redrives", {"speed": 1})
+    no_task = await operators.post("queues/dead/redrives/cancel", {"handle": "x"})
+
+    assert not_dead.json["error"] == "Source queue must be configured as a Dead Letter Queue."
+    assert [told.status for told in (not_dead, no_target, no_rate, unread, no_task)] == [
+        400,
+        404,
+        400,
+        400,
+        400,
+    ]
+
+
+async def test_a_second_redrive_waits_for_the_first(operators: Operators) -> None:
+    await operators.done("queues/dead/redrives", {"rate": 1})
+
+    told = await operators.post("queues/dead/redrives")
+
+    assert "already a task running" in told.json["error"]

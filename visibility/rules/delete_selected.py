@@ -1,0 +1,40 @@
+"""Deletes messages that an operator selected. An extension of SQS for operators."""
+
+from __future__ import annotations
+
+from visibility.contract.model import Request
+from visibility.contract.operations import DeleteSelected
+from visibility.contract.outcomes import Outcome, SelectedDeleted
+from visibility.rules.archive import hand_over_deleted, takes_deleted
+from visibility.rules.groups import GroupBook
+from visibility.rules.leases import lease_of
+from visibility.rules.move_tasks import is_hidden, selected
+from visibility.state.events import Event, MessagesDeleted
+from visibility.state.stamp import Stamp
+from visibility.state.state import ShardState
+
+
+def decide_delete_selected(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Delete those that wait; a consumer may be at work on one in flight.
+
+    Raises InvalidParameterValue for too many.
+    """
+    operation = request.operation
+    assert isinstance(operation, DeleteSelected)
+    queue = shard.queue(request.queue.queue_id)
+    chosen = selected(operation.sequences)
+    leases = [
+        lease_of(queue, sequence, message)
+        for sequence, message in shard.rows.unless_quarantined(queue, chosen)
+        if not is_hidden(queue, sequence) and message.group not in queue.quarantined.groups
+    ]
+    answer = SelectedDeleted(len(leases), len(chosen) - len(leases))
+    if not leases:
+        return answer, ()
+    events: tuple[Event, ...] = ()
+    if takes_deleted(shard, request.queue.settings):
+        events = hand_over_deleted(shard, request, leases, stamp.now_ms)
+    book = GroupBook(shard, queue, fifo=request.queue.settings.fifo)
+    book.leave_all(leases)
+    deleted = MessagesDeleted(queue.queue_id, stamp.now_ms, leases)
+    return answer, (*events, *book.events(), deleted)

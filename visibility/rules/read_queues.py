@@ -1,0 +1,57 @@
+"""Readings of many queues in one decision, for operators."""
+
+from __future__ import annotations
+
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.model import Request
+from visibility.contract.operations import ReadQueues
+from visibility.contract.outcomes import Outcome, QueueReading, QueuesRead
+from visibility.rules.move_tasks import shown_task
+from visibility.state.ages import OldestMessages, oldest_messages
+from visibility.state.rows import DamagedRecord
+from visibility.state.stamp import Stamp
+from visibility.state.state import QueueState, ShardState
+
+READ_QUEUES_MAX = 100
+"""Queues of one decision, so that it takes a few milliseconds."""
+_UNKNOWN = OldestMessages(0, 0, 0)
+
+
+def decide_read_queues(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Read the queues that hold or held messages. Raises InvalidParameterValue."""
+    operation = request.operation
+    assert isinstance(operation, ReadQueues)
+    if len(operation.queue_ids) > READ_QUEUES_MAX:
+        raise InvalidParameterValue(f"More than {READ_QUEUES_MAX} queues are not read at once.")
+    known = filter(None, map(shard.queues.get, operation.queue_ids))
+    return QueuesRead([_read(shard, queue) for queue in known]), ()
+
+
+def _read(shard: ShardState, queue: QueueState) -> QueueReading:
+    oldest, counts = _oldest(shard, queue), queue.counts
+    latest = max(queue.tasks, default=None)
+    return QueueReading(
+        queue.queue_id,
+        queue.visible,
+        queue.in_flight,
+        queue.delayed,
+        queue.quarantined.messages,
+        oldest.stored_ms,
+        oldest.receivable_ms,
+        counts.sent,
+        counts.received,
+        counts.deleted,
+        counts.expired,
+        counts.moved_in,
+        counts.moved_out,
+        None if latest is None else shown_task(queue.tasks[latest]),
+    )
+
+
+def _oldest(shard: ShardState, queue: QueueState) -> OldestMessages:
+    if not (queue.visible or queue.in_flight or queue.delayed):
+        return _UNKNOWN
+    try:
+        return oldest_messages(shard, queue)
+    except DamagedRecord:
+        return _UNKNOWN
