@@ -17,7 +17,7 @@ from auth.errors import AuthError
 from visibility.contract import results
 from visibility.contract.errors import InternalError, QueueError
 from visibility.contract.model import Content, QueueCounters, QueueDefinition, Receipt, Request
-from visibility.contract.operations import Operation
+from visibility.contract.operations import FIXED_TO_QUEUE, Operation
 from visibility.contract.outcomes import (
     Accepted,
     Answer,
@@ -98,7 +98,8 @@ def _named(base: type[T]) -> dict[str, type[T]]:
     return found
 
 
-_OPERATIONS = _named(Operation)
+_OPERATIONS = {name: kind for name, kind in _named(Operation).items() if kind not in FIXED_TO_QUEUE}
+"""Those that may cross: one that is fixed to a queue must not reach a leader that knows another."""
 _ERRORS: dict[str, type[QueueError] | type[AuthError]] = {**_named(QueueError), **_named(AuthError)}
 _ANSWERS: dict[str, Any] = {
     **_named(results.Result),

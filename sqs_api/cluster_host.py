@@ -44,7 +44,7 @@ from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import Settings
-from sqs_api.settings.coordination import open_coordination
+from sqs_api.settings.coordination import coordination_of
 from sqs_api.settings.membership import MemberSettings, open_network
 from storage.engines.durable import StoreOptions
 
@@ -93,7 +93,7 @@ class ClusterHost:
         Raises MembershipRefused, LeadersUnknown.
         """
         member = self._member
-        self._root = open_coordination(self._settings, "", self._clock, self._entropy)
+        self._root = coordination_of(member, "", self._clock, self._entropy)
         self._opened.push_async_callback(self._root.close)
         lease = HostLease(self._root)
         self._opened.push_async_callback(lease.release)

@@ -95,6 +95,8 @@ class Catalog(QueueView):
         self._catching_up: list[Callable[[], None]] = []
         """Whom the next mark is for, see `when_caught_up`."""
         self._marking: asyncio.Task[None] | None = None
+        self._is_unwritable = False
+        """True since a change could not be written, until one was."""
         self._log = structlog.get_logger("catalog")
 
     @classmethod
@@ -241,6 +243,9 @@ class Catalog(QueueView):
         conditions = {key: self.revision_of(key) for key in entries}
         outcome = await self._coordination.commit(Transaction(conditions, values))
         if isinstance(outcome, Done | Conflict):
+            if self._is_unwritable:
+                self._is_unwritable = False
+                self._log.warning("catalog_written_again")
             await self.shown(outcome.revision)
             if isinstance(outcome, Done) and self.spread is not None:
                 await self.spread(outcome.revision)
@@ -248,14 +253,27 @@ class Catalog(QueueView):
                     raise ServiceUnavailable()  # the client's next host may not know of it
             return isinstance(outcome, Done)
         assert not isinstance(outcome, LeaseLost), "no lease was named"
-        self._log.error("catalog_not_written", reason=outcome.reason)
         if isinstance(outcome, Unknown):
             found = await self._coordination.read_all()
             if not isinstance(found, Unavailable):
                 await self.shown(found.revision)
                 if all(self.entry(key) == entry for key, entry in entries.items()):
                     return True
+        self._report_unwritten(outcome.reason)
         raise ServiceUnavailable()
+
+    def _report_unwritten(self, reason: str) -> None:
+        if self._is_unwritable:
+            return  # said
+        self._is_unwritable = True
+        self._log.error(
+            "catalog_not_written",
+            reason=reason,
+            means="changes of queues are answered 503, for which clients try again; messages are "
+            "served",
+            action="none if it ends within seconds; else see the catalog, or etcd in "
+            "`holdfast cluster status`",
+        )
 
     def _now_ms(self) -> int:
         return int(self._clock.wall_s() * 1000)

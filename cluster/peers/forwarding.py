@@ -40,7 +40,6 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import Request
 from visibility.contract.operations import (
-    FIXED_TO_QUEUE,
     ReceiveMessage,
     SendMessage,
     SendMessageBatch,
@@ -296,9 +295,6 @@ class PeerRouter(Router):
 
     def _redo(self, ticket: Routed) -> None:
         """Try again with the definitions of now."""
-        if type(ticket.request.operation) in FIXED_TO_QUEUE:
-            self._give_up(ticket, Refusal.DEFINITION_UNKNOWN)
-            return
         renewed = self._view.renewed(ticket.request)
         if renewed is None:
             ticket.on_answer(QueueDoesNotExist())

@@ -76,6 +76,9 @@ class Acceptor(Protocol):
     def welcomed(self, incoming: Incoming) -> None:
         """It turned out to be a peer."""
 
+    def refused(self, theirs: Hello, refusal: Refused) -> None:
+        """It may not connect."""
+
     def ended(self, incoming: Incoming) -> None:
         """The connection is over."""
 
@@ -178,9 +181,7 @@ class Incoming:
         self._acceptor.welcomed(self)
 
     def _refuse(self, theirs: Hello, refusal: Refused) -> None:
-        self._log.warning(
-            "peer_refused", peer=theirs.host, reason=refusal.reason, detail=refusal.detail
-        )
+        self._acceptor.refused(theirs, refusal)
         self.wire.send(Kind.REFUSED, 0, msgspec.msgpack.encode(refusal))
         self.wire.close()
 

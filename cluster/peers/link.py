@@ -15,6 +15,7 @@ from cluster.peers.breaker import Breaker, Pause
 from cluster.peers.hello import Hello
 from cluster.peers.outcomes import NotSent, OnOutcome, Reason
 from cluster.peers.outgoing import Outgoing
+from cluster.peers.peer_log import PeerLog
 from cluster.peers.settings import PeerSettings
 from cluster.peers.wire import Wire
 from cluster.shards.clock import Clock, Entropy
@@ -33,6 +34,7 @@ class Link:
         settings: PeerSettings,
         clock: Clock,
         entropy: Entropy,
+        peers: PeerLog,
     ) -> None:
         """`hello` is asked before each attempt; `dial` connects a wire and raises OSError;
         `on_open` is called each time a connection stands, `on_lost` when it has ended."""
@@ -50,10 +52,9 @@ class Link:
         self._connections: set[Outgoing] = set()
         """The current one, and those that wait for their last answers."""
         self._task: asyncio.Task[None] | None = None
-        self._said = ""
-        """The failure that was logged last, until a connection stands."""
         self._on_open = on_open
         self._on_lost = on_lost
+        self._peers = peers
         self._log = structlog.get_logger("peers")
 
     @property
@@ -136,13 +137,11 @@ class Link:
         )
         failure = await self._connect(connection)
         if failure:
-            self._report(hello, failure)
+            self._peers.failed(hello.to, failure)
         else:
             self._opened(connection)
             failure = await connection.retired
-            self._log.info(
-                "peer_disconnected", peer=hello.to, channel=hello.channel, reason=failure
-            )
+            self._peers.closed(hello.to, hello.channel, failure)
             self._on_lost()
 
     async def _connect(self, connection: Outgoing) -> str:
@@ -167,16 +166,6 @@ class Link:
     def _opened(self, connection: Outgoing) -> None:
         hello = connection.peer
         assert hello is not None
-        self._said = ""
         self._pause.reset()
-        self._log.info(
-            "peer_connected", peer=hello.host, channel=hello.channel, version=connection.version
-        )
+        self._peers.opened(hello.host, hello.channel, connection.version)
         self._on_open()
-
-    def _report(self, hello: Hello, failure: str) -> None:
-        if failure != self._said:  # a host that is away says the same again and again
-            self._said = failure
-            self._log.warning(
-                "peer_unreachable", peer=hello.to, channel=hello.channel, reason=failure
-            )

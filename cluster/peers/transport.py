@@ -13,7 +13,8 @@ from cluster.peers.hello import VERSIONS, Hello, is_host_id
 from cluster.peers.incoming import Incoming, Service
 from cluster.peers.link import Link
 from cluster.peers.network import Address, Network
-from cluster.peers.outcomes import Reason
+from cluster.peers.outcomes import Reason, Refused
+from cluster.peers.peer_log import PeerLog
 from cluster.peers.settings import Channel, PeerSettings
 from cluster.peers.wire import Wire
 from cluster.shards.clock import Clock, Entropy
@@ -50,6 +51,7 @@ class Transport:
         self._incoming: set[Incoming] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_stopping = False
+        self._peer_log = PeerLog()
         self.on_open: list[Callable[[str, Channel], None]] = []
         """Called each time a link's connection stands."""
         self.on_lost: list[Callable[[str, Channel], None]] = []
@@ -134,6 +136,7 @@ class Transport:
             settings=self._settings,
             clock=self._clock,
             entropy=self._entropy,
+            peers=self._peer_log,
         )
         link.start()
         return link
@@ -164,6 +167,7 @@ class Transport:
 
     def welcomed(self, incoming: Incoming) -> None:
         """See `Acceptor`. A peer that connects again has lost its connection before we noticed."""
+        self._peer_log.welcomed(incoming.peer, incoming.channel)
         for other in list(self._incoming):
             if other is not incoming and (other.peer, other.channel, other.is_closing) == (
                 incoming.peer,
@@ -171,6 +175,10 @@ class Transport:
                 False,
             ):
                 other.wire.break_off(Reason.REPLACED)
+
+    def refused(self, theirs: Hello, refusal: Refused) -> None:
+        """See `Acceptor`."""
+        self._peer_log.refused(theirs.host, theirs.channel, refusal)
 
     def ended(self, incoming: Incoming) -> None:
         """See `Acceptor`."""

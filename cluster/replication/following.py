@@ -197,6 +197,9 @@ class Following:
             )
             replica.send(sender, alive)
             self._told_commit = max(self._told_commit, message.commit)
+            committed = message.committed
+            if committed.index and replica.log.position_at(committed.index) == committed:
+                self._verified = max(self._verified, committed.index)
             replica.commit_to(min(self._told_commit, self._verified, replica.log.synced_index))
 
     def _on_behind(self, sender: str, message: Message) -> None:

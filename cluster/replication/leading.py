@@ -312,7 +312,9 @@ class Leading:
         replica = self._replica
         self._round += 1
         self._beaten_at = replica.now()
-        heartbeat = Heartbeat(self.term, replica.replica_id, self._round, replica.commit)
+        heartbeat = Heartbeat(
+            self.term, replica.replica_id, self._round, replica.commit, replica.committed
+        )
         for peer in self._peers.values():
             if peer.replica_id:
                 replica.send(peer.name, heartbeat)

@@ -104,6 +104,8 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=8):
     leader: str
     round: int
     commit: int
+    committed: Position = Position(0, 0, 0)
+    """The position of that Entry, by which a follower that was away sees that it has the same."""
 
 
 class Alive(msgspec.Struct, frozen=True, array_like=True, tag=9):

@@ -398,7 +398,12 @@ class Replica:
     def _renewal(self, held: Holder, renewal: Renewal) -> None:
         """Without coordination a leader goes on; a key that is gone may be another's."""
         if renewal is Renewal.LOST and held == self._held:
-            self.logger.warning("lease_lost", term=held.term)
+            self.logger.warning(
+                "lease_lost",
+                term=held.term,
+                means="etcd no longer names this host as leader: another one leads, or soon will",
+                action="none; if it repeats, see why this host does not reach etcd in time",
+            )
             self.step_down()
 
     # -- messages ----------------------------------------------------------------------------------

@@ -68,7 +68,8 @@ def classes_of(*modules: Any, base: type) -> list[type]:
     return sorted({each for each in found if issubclass(each, base) and each is not base}, key=str)
 
 
-OPERATIONS = classes_of(operations, base=Operation)
+FIXED = sorted(operations.FIXED_TO_QUEUE, key=lambda kind: kind.__name__)
+OPERATIONS = [kind for kind in classes_of(operations, base=Operation) if kind not in FIXED]
 RESULTS = classes_of(results, base=results.Result)
 ERRORS = classes_of(errors, base=QueueError) + classes_of(auth_errors, base=AuthError)
 OTHERS = [
@@ -127,6 +128,15 @@ def test_a_request(kind: type[Operation], data: st.DataObject) -> None:
 
     for name in Request.__struct_fields__:
         assert same(getattr(request, name), getattr(found, name)), name
+
+
+@pytest.mark.parametrize("kind", FIXED, ids=lambda kind: kind.__name__)
+def test_an_operation_that_is_fixed_to_a_queue_never_crosses(kind: type[Operation]) -> None:
+    """A leader that knows another queue would do it to that one: it destroyed messages."""
+    request = prepared.prepared(next(iter(QUEUES.values())), kind())
+
+    with pytest.raises(MessageUnreadable, match="no operation"):
+        decode_request(encode_request(request), QUEUES.get)
 
 
 @pytest.mark.parametrize("kind", [*RESULTS, *OTHERS], ids=lambda kind: kind.__name__)

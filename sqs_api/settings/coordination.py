@@ -12,7 +12,7 @@ from cluster.coordination.etcd_wire import HttpWire
 from cluster.shards.clock import Clock, Entropy
 from sqs_api.settings.cluster import ClusterSettings
 from sqs_api.settings.config import Settings
-from sqs_api.settings.membership import etcd_context, member_settings
+from sqs_api.settings.membership import MemberSettings, etcd_context, member_settings
 
 _ROOT = "holdfast"
 CATALOG_PREFIX = "catalog/"
@@ -35,13 +35,20 @@ def settings_of_member(settings: Settings) -> dict[str, str]:
 def open_coordination(
     settings: Settings, prefix: str, clock: Clock, entropy: Entropy, writer: str = ""
 ) -> EtcdCoordination:
+    """`coordination_of` the settings' membership. Raises MembershipRefused."""
+    membership = member_settings(settings)
+    assert membership is not None
+    return coordination_of(membership, prefix, clock, entropy, writer)
+
+
+def coordination_of(
+    membership: MemberSettings, prefix: str, clock: Clock, entropy: Entropy, writer: str = ""
+) -> EtcdCoordination:
     """The cluster's records below a prefix such as "catalog/", for the running event loop.
 
     Processes of one host that write below the same prefix differ in `writer`. Raises
     MembershipRefused.
     """
-    membership = member_settings(settings)
-    assert membership is not None
     return EtcdCoordination(
         membership.etcd,
         HttpWire(etcd_context(membership)),

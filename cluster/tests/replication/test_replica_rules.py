@@ -367,3 +367,18 @@ async def test_a_change_of_voters_takes_a_new_term_and_drops_the_voters_before(
     assert not after.old_voters
     assert set(before.voters) - set(after.voters) == {old_id}
     assert leader.serves, "it leads on"
+
+
+@staged
+async def test_a_follower_that_comes_back_to_an_idle_leader_applies_all(stage: Stage) -> None:
+    leader = await stage.leader()
+    await stage.sent(leader, 3)
+    await stage.settled()
+    follower = stage.others(leader)[0]
+    last = last_index(leader)
+
+    follower.crash(is_power_loss=False)
+    follower.start()
+    await stage.until(lambda: follower.applied == leader.applied)
+
+    assert last_index(leader) == last, "nothing was appended meanwhile"

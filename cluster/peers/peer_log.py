@@ -1,0 +1,68 @@
+"""PeerLog: one log line when a host comes, goes, or refuses, not one for each of its channels."""
+
+from __future__ import annotations
+
+import structlog
+
+from cluster.peers.outcomes import Refused
+
+
+class PeerLog:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, set[str]] = {}
+        """Channels that are connected, by host."""
+        self._said: dict[str, set[str]] = {}
+        """What was logged of each host since it was last reached."""
+        self._refused: dict[str, dict[str, Refused]] = {}
+        """By host and channel: the refusal since it was last welcomed there."""
+        self._log = structlog.get_logger("peers")
+
+    def opened(self, peer: str, channel: str, version: int) -> None:
+        """A channel of this host stands."""
+        channels = self._open.setdefault(peer, set())
+        if not channels:
+            self._said.pop(peer, None)
+            self._log.info("peer_connected", peer=peer, version=version)
+        channels.add(channel)
+
+    def closed(self, peer: str, channel: str, reason: str) -> None:
+        """A channel that stood is over."""
+        channels = self._open.setdefault(peer, set())
+        channels.discard(channel)
+        if not channels:
+            self._log.info("peer_disconnected", peer=peer, reason=reason)
+
+    def failed(self, peer: str, reason: str) -> None:
+        """A host that is away says the same again and again."""
+        said = self._said.setdefault(peer, set())
+        if reason not in said:
+            said.add(reason)
+            self._log.warning(
+                "peer_unreachable",
+                peer=peer,
+                reason=reason,
+                means="requests and copies do not reach that host; the others serve while they "
+                "are a majority",
+                action="start that host, or check its address, network and certificates; it is "
+                "tried again",
+            )
+
+    def refused(self, peer: str, channel: str, refusal: Refused) -> None:
+        """This host does not let another one connect."""
+        said = self._refused.setdefault(peer, {})
+        is_said = refusal in said.values()
+        said[channel] = refusal
+        if not is_said:
+            self._log.warning(
+                "peer_refused",
+                peer=peer,
+                reason=refusal.reason,
+                detail=refusal.detail,
+                action="check that host's settings and certificates; it tries again",
+            )
+
+    def welcomed(self, peer: str, channel: str) -> None:
+        """The other host connected."""
+        self._refused.get(peer, {}).pop(channel, None)
