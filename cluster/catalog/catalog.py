@@ -54,8 +54,8 @@ _CAUGHT_UP_S = 5.0
 """Bound of the time for which requests wait for the view to catch up."""
 
 OnQueueChange = Callable[[QueueChange], None]
-Spread = Callable[[int], Awaitable[None]]
-"""Waits until the other hosts show a revision."""
+Spread = Callable[[int], Awaitable[bool]]
+"""Waits until the other hosts show a revision; False if a majority does not."""
 
 
 class Catalog(QueueView):
@@ -248,9 +248,8 @@ class Catalog(QueueView):
                 self._log.warning("catalog_written_again")
             await self.shown(outcome.revision)
             if isinstance(outcome, Done) and self.spread is not None:
-                await self.spread(outcome.revision)
-                if self.is_cut_off is not None and self.is_cut_off():
-                    raise ServiceUnavailable()  # the client's next host may not know of it
+                if not await self.spread(outcome.revision):
+                    raise ServiceUnavailable()
             return isinstance(outcome, Done)
         assert not isinstance(outcome, LeaseLost), "no lease was named"
         if isinstance(outcome, Unknown):

