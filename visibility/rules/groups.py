@@ -9,7 +9,7 @@ of the first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Iterable
 
 from visibility.state.events import Event, GroupChange, GroupRow, GroupsChanged, Lease
 from visibility.state.grouping import UNGROUPED
@@ -70,7 +70,7 @@ class GroupBook:
         self._rows[group] = row
         self._before[group] = row.order
 
-    def in_flight_by_group(self, group: bytes) -> Set[int]:
+    def in_flight_by_group(self, group: bytes) -> set[int] | frozenset[int]:
         """Sequences of the group's messages in flight before this decision."""
         return self._queue.in_flight_by_group.get(group, _NOBODY)
 
@@ -100,7 +100,7 @@ class GroupBook:
         first = min(row.first, sequence) if row.count else sequence
         order = row.order
         held = self.in_flight_by_group(group) if self.fifo else _NOBODY
-        is_behind = any(other < sequence for other in held)
+        is_behind = bool(held) and min(held) < sequence
         if not order and not is_behind and group not in self._blocked:
             order = self.allocate() if held else sequence
         self._rows[group] = GroupRow(row.count + 1, first, order, row.delayed)
@@ -138,7 +138,7 @@ class GroupBook:
         row = self.row(group)
         count = row.count + len(back)
         first = min([*back, row.first] if row.count else back, default=row.first)
-        held = self.in_flight_by_group(group) - set(gone) - set(back)
+        held = self.in_flight_by_group(group).difference(gone, back)
         row = GroupRow(count, first, row.order, row.delayed)
         listed = (
             bool(count)
