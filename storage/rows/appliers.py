@@ -108,8 +108,7 @@ def _leases_ended(changes: Changes, event: LeasesEnded) -> None:
 
 
 def _messages_gone(changes: Changes, event: MessagesDeleted | MessagesExpired) -> None:
-    for lease in event.leases:
-        remove(changes, event.queue_id, lease, waits=True)
+    remove(changes, event.queue_id, event.leases)
 
 
 def _messages_moved(changes: Changes, event: MessagesMoved) -> None:
@@ -118,7 +117,7 @@ def _messages_moved(changes: Changes, event: MessagesMoved) -> None:
         if move.target_queue_id != event.queue_id:
             message = msgspec.structs.replace(message, joined_at_ms=event.moved_at_ms)
         if move.due_ms < 0:
-            remove(changes, event.queue_id, move.lease, waits=True)
+            remove(changes, event.queue_id, [move.lease])
         else:
             changes.delete(pair_key(event.queue_id, DELAYED, move.due_ms, move.lease.sequence))
         put_waiting(changes, move.target_queue_id, move.target_sequence, message)
@@ -163,8 +162,7 @@ def _messages_quarantined(changes: Changes, event: MessagesQuarantined) -> None:
     queue_id = event.queue_id
     for record in event.spans:
         changes.put(row_key(queue_id, QUARANTINED, record.span), encode_row(record))
-    for lease in event.leases:
-        remove_references(changes, queue_id, lease, waits=True)
+    remove_references(changes, queue_id, event.leases)
     for blocked in event.groups:
         key = group_key(queue_id, BLOCKED, blocked.group)
         changes.put(key, encode_row(blocked.since_ms))

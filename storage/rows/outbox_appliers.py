@@ -31,7 +31,7 @@ from visibility.state.outbox import (
 def messages_departed(changes: Changes, event: MessagesDeparted) -> None:
     """Messages leave their places for the outbox."""
     for number, departure in event.numbered():
-        remove(changes, event.queue_id, departure.lease, waits=True)
+        remove(changes, event.queue_id, [departure.lease])
         changes.put(row_key(THE_SHARD, DEPARTURE, number), encode_row(departure))
     next_number = event.first_number + len(event.departures)
     write_outbox(changes, OutboxRow(event.departures[-1].origin, next_number))

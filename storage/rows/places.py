@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from storage.rows.changes import Changes
 from storage.rows.codec import encode_row
 from storage.rows.keys import (
@@ -35,19 +37,20 @@ def put_message(changes: Changes, queue_id: int, sequence: int, message: StoredM
         changes.put(row_key(queue_id, ALIAS, message.original_sequence), encode_row(sequence))
 
 
-def remove(changes: Changes, queue_id: int, lease: Lease, *, waits: bool) -> None:
-    """Remove a message from its place. `waits`: it may be in the line of its group."""
-    changes.delete(row_key(queue_id, MESSAGE, lease.sequence))
-    remove_references(changes, queue_id, lease, waits=waits)
+def remove(changes: Changes, queue_id: int, leases: Iterable[Lease]) -> None:
+    """Remove messages from their places, table by table: RocksDB inserts a key faster behind the
+    one that it inserted before."""
+    changes.delete_all([row_key(queue_id, MESSAGE, lease.sequence) for lease in leases])
+    remove_references(changes, queue_id, leases)
 
 
-def remove_references(changes: Changes, queue_id: int, lease: Lease, *, waits: bool) -> None:
-    """Remove a message's rows from the other tables."""
-    sequence = lease.sequence
-    changes.delete(row_key(queue_id, LEASE, sequence))
-    if lease.group and waits:
-        changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, sequence))
-    if lease.clock_ms:
-        changes.delete(pair_key(queue_id, CLOCK, lease.clock_ms, sequence))
-    if lease.original_sequence:
-        changes.delete(row_key(queue_id, ALIAS, lease.original_sequence))
+def remove_references(changes: Changes, queue_id: int, leases: Iterable[Lease]) -> None:
+    """Remove messages' rows from the other tables."""
+    changes.delete_all([row_key(queue_id, LEASE, lease.sequence) for lease in leases])
+    for lease in leases:
+        if lease.group:
+            changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence))
+        if lease.clock_ms:
+            changes.delete(pair_key(queue_id, CLOCK, lease.clock_ms, lease.sequence))
+        if lease.original_sequence:
+            changes.delete(row_key(queue_id, ALIAS, lease.original_sequence))

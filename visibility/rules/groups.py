@@ -9,7 +9,7 @@ of the first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Iterable
 
 from visibility.state.events import Event, GroupChange, GroupRow, GroupsChanged, Lease
 from visibility.state.grouping import UNGROUPED
@@ -113,7 +113,7 @@ class GroupBook:
         first = min(row.first, sequence) if row.count else sequence
         order = row.order
         held = self.in_flight_by_group(group) if self.fifo else _NOBODY
-        is_behind = any(other < sequence for other in held)
+        is_behind = bool(held) and min(held) < sequence
         if not order and not is_behind and group not in self._blocked:
             order = self.allocate() if held else sequence
         self._rows[group] = GroupRow(row.count + 1, first, order, row.delayed)
@@ -163,7 +163,7 @@ class GroupBook:
         row = self.row(group)
         count = row.count + len(back)
         first = min([*back, row.first] if row.count else back, default=row.first)
-        held = self.in_flight_by_group(group) - set(gone) - set(back)
+        held = self.in_flight_by_group(group).difference(gone, back)
         row = GroupRow(count, first, row.order, row.delayed)
         listed = (
             bool(count)
