@@ -135,7 +135,7 @@ class FifoModel:
         end_ms = self.now_ms + ms
         while (next_ms := self.next_instant()) is not None and next_ms <= end_ms:
             self.now_ms = next_ms
-            self.catch_up()
+            self.settle()
         self.now_ms = end_ms
 
     def next_instant(self) -> int | None:
@@ -154,7 +154,7 @@ class FifoModel:
     def _expires_ms(self, message: FifoMessage) -> int:
         return message.retained_from_ms + self.retention_ms[message.queue_id]
 
-    def catch_up(self) -> None:
+    def settle(self) -> None:
         """Apply everything due by now: ends of flights, then of delays, then expiry."""
         now_ms = self.now_ms
         ended = [

@@ -7,16 +7,15 @@ noise. Everything else is the standard model. Source: SQS developer guide, how f
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
+from cluster.tests.model_rules import model_settings
 from cluster.tests.standard_model import Handle, Model, Taken
 from storage.engines.memory import MemoryStore
 from visibility.contract.model import QueueDefinition, Receipt, Request
@@ -157,16 +156,8 @@ class FairQueue(RuleBasedStateMachine):
         check_rows(self.store, self.driver.state)
 
 
-QUICK = (Phase.explicit, Phase.generate)
-"""Without shrinking, which takes minutes: for `MODEL_SHRINK=0`."""
 TestFairQueue = FairQueue.TestCase
-TestFairQueue.settings = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "150")),
-    stateful_step_count=40,
-    deadline=None,
-    phases=QUICK if os.environ.get("MODEL_SHRINK") == "0" else tuple(Phase),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestFairQueue.settings = model_settings(examples=150, steps=40)
 
 
 # -- a message without a group is quiet however it joined the line ---------------------------------

@@ -3,17 +3,15 @@ power losses."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from cluster.tests.archive_rules import LIMITS, TAGS, ArchiveRules
-from cluster.tests.consistency import check_rows
-from cluster.tests.driver import Driver, loaded
+from cluster.tests.archive_rules import LIMITS, TAGS
+from cluster.tests.driver import Driver
 from cluster.tests.fifo_model import FifoHandle, FifoModel, Taken
+from cluster.tests.model_rules import SOURCE_ID, TARGET_ID, ModelRules, model_settings
 from storage.engines.memory import MemoryStore
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Receipt
@@ -28,15 +26,12 @@ from visibility.contract.results import (
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
-from visibility.state.advance import advance
 from visibility.state.ages import oldest_messages
 from visibility.state.apply import APPLY
-from visibility.state.invariants import check_shard
 from visibility.state.state import ShardState
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
 
-SOURCE_ID, TARGET_ID = 1, 2
 NAMES = {SOURCE_ID: "source.fifo", TARGET_ID: "target.fifo"}
 QUEUE_TIMEOUT_S = {SOURCE_ID: 30, TARGET_ID: 3}
 
@@ -47,7 +42,7 @@ timeouts_s = st.sampled_from((0, 0, 1, 1, 5, 30))
 picks = st.lists(st.integers(0, 4) | st.integers(0, 10_000), min_size=1, max_size=10)
 
 
-class FifoQueue(ArchiveRules, RuleBasedStateMachine):
+class FifoQueue(ModelRules):
     """Two FIFO queues; messages of the first may leave for the second."""
 
     def __init__(self) -> None:
@@ -290,21 +285,13 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
         self.delays_s[queue_id] = delay_s
         self.define()
         self.driver.submit(prepared.prepared(self.queue(queue_id), QueueChanged()))
-        self.model.catch_up()
+        self.model.settle()
 
     # -- events of the world -----------------------------------------------------------------------
 
     @rule(ms=st.sampled_from((1, 500, 1000, 2000, 5000, 20_000, 30_000, 60_000, 299_999, 300_000)))
     def pass_time(self, ms: int) -> None:
-        self.driver.pass_time(ms)
-        self.model.pass_time(ms)
-
-    @rule(late_ms=st.sampled_from((-1, 0, 0, 1)))
-    def pass_time_to_the_next_instant(self, late_ms: int) -> None:
-        """To when something happens next, or nearly so."""
-        next_ms = self.model.next_instant()
-        if next_ms is not None:
-            self.pass_time(max(0, next_ms - self.model.now_ms + late_ms))
+        self.let_pass(ms)
 
     @precondition(lambda self: self.retention_s < 100)
     @rule()
@@ -312,50 +299,7 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
         """Expire all present messages, except delayed ones."""
         self.pass_time(self.retention_s * 1000)
 
-    @rule()
-    def sync(self) -> None:
-        self.store.sync_all()
-        self.durable = self.model.copy()
-
-    @rule()
-    def stop_and_start(self) -> None:
-        self.store.sync_all()
-        self.durable = self.model.copy()
-        self.restart()
-
-    @rule()
-    def lose_power(self) -> None:
-        self.store.crash()
-        now_ms = self.model.now_ms
-        self.model = self.durable.copy()
-        self.model.now_ms = now_ms
-        self.model.catch_up()
-        self.restart()
-
-    def restart(self) -> None:
-        self.follower = loaded(self.store, self.known)
-        self.driver = Driver(
-            self.known,
-            store=self.store,
-            now_ms=self.model.now_ms,
-            on_event=lambda event: APPLY[type(event)](self.follower, event),
-            archive=LIMITS,
-            sealing=self.sealing,
-        )
-        self.sync()
-
     # -- checks after every step -------------------------------------------------------------------
-
-    @invariant()
-    def memory_and_rows_are_sound(self) -> None:
-        check_shard(self.driver.state)
-        check_rows(self.store, self.driver.state)
-
-    @invariant()
-    def counters_are_exact(self) -> None:
-        for queue_id in (SOURCE_ID, TARGET_ID):
-            reply = self.driver.submit(prepared.counters(self.queue(queue_id)))
-            assert reply.answer == self.model.counters(queue_id)
 
     @invariant()
     def ages_are_exact(self) -> None:
@@ -375,26 +319,13 @@ class FifoQueue(ArchiveRules, RuleBasedStateMachine):
                 assert oldest.unspent_ms == min(unspent, default=0)
 
     @invariant()
-    def a_follower_knows_the_same(self) -> None:
-        advance(self.follower, self.model.now_ms)
-        check_shard(self.follower)
+    def a_follower_knows_the_groups(self) -> None:
         for queue_id, queue in self.driver.state.queues.items():
             followed = self.follower.queue(queue_id)
-            assert followed.counters() == queue.counters()
-            assert followed.next_sequence == queue.next_sequence
-            assert followed.entries.keys() == queue.entries.keys()
             assert followed.ready_groups.total == queue.ready_groups.total
             assert followed.spans == queue.spans
             assert followed.remembered_ms == queue.remembered_ms
 
 
-QUICK = (Phase.explicit, Phase.generate)
-"""Without shrinking, which takes minutes: for `MODEL_SHRINK=0`."""
 TestFifoQueue = FifoQueue.TestCase
-TestFifoQueue.settings = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "200")),
-    stateful_step_count=50,
-    deadline=None,
-    phases=QUICK if os.environ.get("MODEL_SHRINK") == "0" else tuple(Phase),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestFifoQueue.settings = model_settings(examples=200, steps=50)

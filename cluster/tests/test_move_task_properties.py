@@ -6,17 +6,16 @@ are counted. A power loss undoes unsynced changes of tasks and messages alike. S
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
 from typing import ClassVar
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cluster.tests.consistency import check_rows, rows_by_queue
 from cluster.tests.driver import Driver
+from cluster.tests.model_rules import model_settings
 from storage.engines.memory import MemoryStore
 from storage.rows.keys import DELAYED, MESSAGE
 from visibility.contract.errors import InvalidParameterValue
@@ -319,15 +318,7 @@ class FifoMoveTasks(MoveTasks):
             assert [b for b in moved if self.group_of[b] == group] == in_source
 
 
-QUICK = (Phase.explicit, Phase.generate)
-"""Without shrinking, which takes minutes: for `MODEL_SHRINK=0`."""
-_SETTINGS = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "100")),
-    stateful_step_count=30,
-    deadline=None,
-    phases=QUICK if os.environ.get("MODEL_SHRINK") == "0" else tuple(Phase),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+_SETTINGS = model_settings(examples=100, steps=30)
 TestMoveTasks = MoveTasks.TestCase
 TestMoveTasks.settings = _SETTINGS
 TestFifoMoveTasks = FifoMoveTasks.TestCase

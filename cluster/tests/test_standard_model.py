@@ -6,17 +6,15 @@ It is not in `visibility/tests` because restarts need a store, which that packag
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from cluster.tests.archive_rules import LIMITS, TAGS, ArchiveRules
-from cluster.tests.consistency import check_rows
-from cluster.tests.driver import Driver, loaded
+from cluster.tests.archive_rules import LIMITS, TAGS
+from cluster.tests.driver import Driver
+from cluster.tests.model_rules import SOURCE_ID, TARGET_ID, ModelRules, model_settings
 from cluster.tests.standard_model import Handle, Model, Taken
 from storage.engines.memory import MemoryStore
 from visibility.content.receipts import ReceiptKey
@@ -33,16 +31,13 @@ from visibility.contract.results import (
     SendMessageBatchResult,
 )
 from visibility.state import fairness
-from visibility.state.advance import advance
 from visibility.state.ages import oldest_messages
 from visibility.state.apply import APPLY
-from visibility.state.invariants import check_shard
 from visibility.state.state import ShardState
 from visibility.state.window import PAGE_MESSAGES
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
 
-SOURCE_ID, TARGET_ID = 1, 2
 QUEUE_TIMEOUT_S = {SOURCE_ID: 30, TARGET_ID: 3}
 TWELVE_HOURS_S = 43_200
 
@@ -53,7 +48,7 @@ delays_s = st.sampled_from((None, None, 0, 1, 5, 900))
 groups = st.sampled_from((None, None, "g", "h"))
 
 
-class StandardQueue(ArchiveRules, RuleBasedStateMachine):
+class StandardQueue(ModelRules):
     """Two queues; messages of the first may leave for the second. No group becomes noisy: see
     test_fair_model."""
 
@@ -66,9 +61,9 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
         self.follower = ShardState()
         """Knows events only, as a follower does: no requests, no pages."""
         self.target = prepared.queue_named("target", TARGET_ID, VisibilityTimeout="3")
-        self.queues = prepared.KnownQueues(self.target)
+        self.known = prepared.KnownQueues(self.target)
         self.driver = Driver(
-            self.queues,
+            self.known,
             store=self.store,
             on_event=lambda event: APPLY[type(event)](self.follower, event),
             archive=LIMITS,
@@ -100,7 +95,7 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
         self.target = prepared.queue_named(
             "target", TARGET_ID, VisibilityTimeout="3", MessageRetentionPeriod=period, tags=TAGS
         )
-        self.queues.define(self.target)
+        self.known.define(self.target)
         self.source = prepared.queue_named(
             "source",
             SOURCE_ID,
@@ -110,7 +105,7 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
             MessageRetentionPeriod=period,
             tags=TAGS,
         )
-        self.queues.define(self.source)
+        self.known.define(self.source)
 
     def queue(self, queue_id: int) -> QueueDefinition:
         return self.source if queue_id == SOURCE_ID else self.target
@@ -276,15 +271,7 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from((1, 500, 1000, 2000, 5000, 20_000, 30_000, 60_000)))
     def pass_time(self, ms: int) -> None:
-        self.driver.pass_time(ms)
-        self.model.pass_time(ms)
-
-    @rule(late_ms=st.sampled_from((-1, 0, 0, 1)))
-    def pass_time_to_the_next_instant(self, late_ms: int) -> None:
-        """To when something happens next, or nearly so."""
-        next_ms = self.model.next_instant()
-        if next_ms is not None:
-            self.pass_time(max(0, next_ms - self.model.now_ms + late_ms))
+        self.let_pass(ms)
 
     @precondition(lambda self: self.model.retention_ms < 100_000)
     @rule()
@@ -292,52 +279,10 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
         """Expire all present messages, except delayed ones."""
         self.pass_time(self.model.retention_ms)
 
-    @rule()
-    def sync(self) -> None:
-        self.store.sync_all()
-        self.durable = self.model.copy()
-
-    @rule()
-    def stop_and_start(self) -> None:
-        self.store.sync_all()
-        self.durable = self.model.copy()
-        self.restart()
-
-    @rule()
-    def lose_power(self) -> None:
-        self.store.crash()
-        now_ms = self.model.now_ms
-        self.model = self.durable.copy()
-        self.model.now_ms = now_ms
-        self.model.settle()
-        self.restart()
-
-    def restart(self) -> None:
-        self.follower = loaded(self.store, self.queues)
-        self.driver = Driver(
-            self.queues,
-            store=self.store,
-            now_ms=self.model.now_ms,
-            on_event=lambda event: APPLY[type(event)](self.follower, event),
-            archive=LIMITS,
-            sealing=self.sealing,
-        )
-        self.sync()
-
     def teardown(self) -> None:
         self._thresholds.undo()
 
     # -- checks after every step -------------------------------------------------------------------
-
-    @invariant()
-    def memory_is_sound(self) -> None:
-        check_shard(self.driver.state)
-
-    @invariant()
-    def counters_are_exact(self) -> None:
-        for queue_id in (SOURCE_ID, TARGET_ID):
-            reply = self.driver.submit(prepared.counters(self.queue(queue_id)))
-            assert reply.answer == self.model.counters(queue_id)
 
     @invariant()
     def ages_are_what_they_say(self) -> None:
@@ -366,31 +311,9 @@ class StandardQueue(ArchiveRules, RuleBasedStateMachine):
         )
 
     @invariant()
-    def a_follower_knows_the_same(self) -> None:
-        advance(self.follower, self.model.now_ms)
-        check_shard(self.follower)
-        for queue_id, queue in self.driver.state.queues.items():
-            followed = self.follower.queue(queue_id)
-            assert followed.counters() == queue.counters()
-            assert followed.next_sequence == queue.next_sequence
-            assert followed.entries.keys() == queue.entries.keys()
-
-    @invariant()
-    def rows_are_sound(self) -> None:
-        check_rows(self.store, self.driver.state)
-
-    @invariant()
     def what_was_deleted_stays_deleted(self) -> None:
         assert not self.model.gone & self.model.messages.keys()
 
 
-QUICK = (Phase.explicit, Phase.generate)
-"""Without shrinking, which takes minutes: for `MODEL_SHRINK=0`."""
 TestStandardQueue = StandardQueue.TestCase
-TestStandardQueue.settings = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "200")),
-    stateful_step_count=40,
-    deadline=None,
-    phases=QUICK if os.environ.get("MODEL_SHRINK") == "0" else tuple(Phase),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestStandardQueue.settings = model_settings(examples=200, steps=40)

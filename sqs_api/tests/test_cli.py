@@ -358,6 +358,7 @@ def test_the_address_to_paste_is_one_that_this_machine_can_connect_to(tmp_path: 
     assert f"export AWS_ENDPOINT_URL=http://127.0.0.1:{port}" in lines
 
 
+@pytest.mark.slow
 def test_a_second_service_on_a_folder_names_the_first(tmp_path: Path) -> None:
     with _start("serve", "--port", "0", "--data", tmp_path / "data") as first:
         assert first.stdout is not None

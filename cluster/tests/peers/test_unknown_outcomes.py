@@ -293,7 +293,7 @@ async def test_only_requests_that_may_have_happened_are_looked_up() -> None:
 @virtual
 async def test_a_retry_older_than_ten_minutes_is_refused() -> None:
     forwarding = ForwardingSettings(hold_s=3_600.0)
-    cluster = Cluster("abc", forwarding, settings=PeerSettings(heartbeat_s=60.0))
+    cluster = Cluster("abc", forwarding, settings=PeerSettings(reconnect_max_s=100.0))
     cluster.define(prepared.counters(QUEUE))
     async with running(cluster) as (a, b, c):
         cluster.store.auto_sync = False
