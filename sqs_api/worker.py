@@ -266,6 +266,7 @@ class Worker:
             queues=lambda: len(catalog),
             deletions=deletions,
             clock_leaps=clock_leaps,
+            wall_s=self._clock.wall_s,
             version=metadata.version("holdfast"),
             durability=settings.durability,
         )

@@ -24,6 +24,7 @@ from storage.checks.readable_rows import Damage, ReadableRows, look_through
 from storage.copies.files import FOLDER_MODE, copy_file, sync_file, sync_folders
 from storage.copies.salvage_source import SalvageSource
 from storage.copies.salvaged_archive import copy_archive
+from storage.copies.salvaged_outbox import copy_outbox
 from storage.copies.salvaged_queue import QueueCopy, Target
 from storage.copies.second_copy import copy_of, repair
 from storage.engines.folder import FolderRefused, check_folder, is_unused, open_folder, write_format
@@ -209,6 +210,7 @@ class _ShardCopy:
             missing = count_missing(rows, queue_id, contents.damages)
             self._add(queue_id, missing, has_own_row=copy.has_own_row)
         self._done.archived += copy_archive(rows, target)
+        self._done.messages += copy_outbox(rows, target)
 
     def _say(self, lines: list[str]) -> None:
         self._done.findings += [f"shard {self._number}: {line}" for line in lines]

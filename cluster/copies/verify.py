@@ -24,7 +24,7 @@ from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.copies.backup import databases_of
 from cluster.copies.restore import difference
 from cluster.keys.sqlite_keyring import FILE_NAME as KEYRING_FILE
-from storage.checks.consistency import check_archive, check_queue
+from storage.checks.consistency import check_archive, check_outbox, check_queue
 from storage.checks.damage import Finding, check_rows
 from storage.checks.missing import count_missing
 from storage.checks.readable_rows import Damage, ReadableRows
@@ -39,6 +39,7 @@ from storage.rows.codec import QueueRow, decode_row
 from storage.rows.keys import APPLIED_KEY, BLOCKED, QUARANTINED, queue_key, queue_of
 from storage.rows.stored_rows import StoredRows
 from visibility.state.events import THE_SHARD, ArchivedMessage, StoredMessage
+from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedRecord
 
 
@@ -193,7 +194,7 @@ class FolderCheck:
                 says = found.says
                 if found.key[8:9] in (QUARANTINED, BLOCKED):
                     quarantined.add(queue_of(found.key))
-                message = says.message if isinstance(says, ArchivedMessage) else says
+                message = says.message if isinstance(says, ArchivedMessage | Departure) else says
                 if isinstance(message, StoredMessage) and not self._is_openable(message):
                     what = f"the key that sealed it, {message.sealed}, is missing"
                     yield self._line(number, Finding(found.key, what))
@@ -228,6 +229,7 @@ class FolderCheck:
     def _check_rows_agree(self, number: int, view: RocksView, queue_id: int) -> Iterator[Finding]:
         if queue_id == THE_SHARD:
             yield from check_archive(view)
+            yield from check_outbox(view)
         else:
             yield from self._check_known(number, view, queue_id)
             yield from check_queue(view, queue_id)

@@ -52,6 +52,8 @@ class Observed:
             turn_s=self._turn_s.report(),
             turn_requests=self._turn_requests.report(),
             archive=archive_report(self._state.archive),
+            outbox=len(self._state.outbox.departures),
+            outbox_since_ms=self._state.outbox.since_ms,
         )
 
     def departs_to(self) -> set[int]:

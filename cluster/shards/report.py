@@ -80,6 +80,10 @@ class ShardReport(msgspec.Struct, frozen=True):
     """Time that deciding took, without the disk."""
     turn_requests: HistogramReport
     archive: ArchiveReport
+    outbox: int = 0
+    """Messages on their way to other shards."""
+    outbox_since_ms: int = 0
+    """When the oldest of them left its queue, 0 for none."""
 
     @property
     def ready(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from storage.checks.consistency import check_archive, check_queue
+from storage.checks.consistency import check_archive, check_outbox, check_queue
 from storage.engines.memory import MemoryStore
 from storage.rows.codec import QueueRow, decode_row
 from storage.rows.keys import (
@@ -21,6 +21,7 @@ from storage.rows.keys import (
     number_of,
     queue_of,
 )
+from storage.rows.outbox_rows import departures
 from visibility.state.events import (
     THE_SHARD,
     GroupRow,
@@ -66,6 +67,8 @@ def check_rows(store: MemoryStore, shard: ShardState) -> None:
     by_queue = rows_by_queue(store)
     if by_queue.pop(THE_SHARD, None) is not None:
         assert list(check_archive(store)) == []
+        assert list(check_outbox(store)) == []
+        assert dict(departures(store)) == shard.outbox.departures
     for queue_id, rows in by_queue.items():
         queue = shard.queues.get(queue_id)
         assert queue is not None, f"queue {queue_id} has rows and is not in memory"

@@ -6,6 +6,12 @@ import msgspec
 import pytest
 
 from cluster.tests.shard_pair import ShardPair, in_shard
+from storage.checks.damage import Finding, check_rows
+from storage.checks.readable_rows import ReadableRows
+from storage.copies.healed_queue import heal
+from storage.copies.salvaged_outbox import copy_outbox
+from storage.copies.salvaged_queue import QueueCopy, Target
+from storage.engines.memory import MemoryStore
 from storage.rows.keys import ARRIVAL, DEPARTURE
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import MoveSelected, ResendMessage
@@ -333,6 +339,47 @@ def test_a_page_is_bounded(pair: ShardPair, monkeypatch: pytest.MonkeyPatch) -> 
     assert outbox_state.OUTBOX_MESSAGES_MAX == 2_000
     pair.deliver(1)
     assert pair.receive(pair.source) == ["a", "b", "c"]
+
+
+def test_a_salvage_keeps_outboxes_and_their_locks(pair: ShardPair) -> None:
+    pair.spend("a")
+    pair.send("b")
+    pair.receive(pair.source, 1)
+    page = pair.read()
+    for shard in pair.shards:
+        before = ReadableRows(shard.store)
+        copy = MemoryStore()
+        target = Target(lambda changes, copy=copy: copy.apply(changes))  # type: ignore[misc]
+        for queue_id in (1, 2):
+            QueueCopy(before, target, queue_id, fifo=pair.group is not None).run()
+        copy_outbox(before, target)
+        shard.store = copy
+    for number in (0, 1):
+        pair.restart(number)
+    pair.check()
+
+    assert pair.read().arrivals == page.arrivals
+    if pair.group:
+        assert pair.receive(pair.source) == []
+    pair.deliver()
+    if pair.group:
+        assert pair.receive(pair.source) == ["b"]
+    assert pair.receive(pair.letters) == ["a"]
+
+
+def test_a_damaged_row_of_the_outbox_does_not_prevent_a_start(pair: ShardPair) -> None:
+    pair.spend("a")
+    pair.receive(pair.source)
+    store = pair.shards[0].store
+    key = next(key for key in store.rows if key[8:9] == DEPARTURE)
+    store.rows[key] = store.rows[key][:-1] + b"\1"
+    assert [found.key for found in check_rows(store) if isinstance(found, Finding)] == [key]
+
+    (healed,) = heal(store, {1: pair.group is not None})
+
+    assert healed.reason == "checksum does not match"
+    pair.restart(0)
+    assert pair.read().arrivals == []
 
 
 def test_the_same_shard_has_no_outbox() -> None:

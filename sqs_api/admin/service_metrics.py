@@ -42,6 +42,7 @@ class Parts(msgspec.Struct):
     queues: Callable[[], int]
     deletions: Deletions
     clock_leaps: Callable[[], int]
+    wall_s: Callable[[], float]
     version: str
     durability: str
 
@@ -101,6 +102,7 @@ class ServiceMetrics:
         for shard in reports:
             ready.add_metric((str(shard.number),), float(shard.ready))
         yield ready
+        yield from _outboxes(reports, parts.wall_s())
         yield from self._histograms(reports)
 
     def _histograms(self, reports: list[ShardReport]) -> Iterator[Metric]:
@@ -126,6 +128,23 @@ class ServiceMetrics:
             add_histogram(turns, (str(shard.number),), shard.turn_s)
             add_histogram(requests, (str(shard.number),), shard.turn_requests)
         yield from (turns, requests)
+
+
+def _outboxes(reports: list[ShardReport], now_s: float) -> Iterator[Metric]:
+    """Messages between the shards; a single one has none."""
+    messages = GaugeMetricFamily(
+        "holdfast_outbox_messages", "Messages on their way to other shards.", labels=("shard",)
+    )
+    age = GaugeMetricFamily(
+        "holdfast_outbox_age_seconds",
+        "Time since the oldest of them left its queue.",
+        labels=("shard",),
+    )
+    for shard in reports if len(reports) > 1 else ():
+        since_s = shard.outbox_since_ms / 1000
+        messages.add_metric((str(shard.number),), shard.outbox)
+        age.add_metric((str(shard.number),), max(0.0, now_s - since_s) if since_s else 0.0)
+    yield from (messages, age)
 
 
 def _sum_of(reports: list[ShardReport], name: str) -> int:

@@ -22,6 +22,7 @@ from storage.rows.keys import (
     BLOCKED,
     CLOCK,
     DELAYED,
+    DEPARTURE,
     GROUP,
     GROUP_LINE,
     HEAD,
@@ -40,7 +41,7 @@ from storage.rows.keys import (
     row_key,
     table_range,
 )
-from storage.rows.outbox_rows import departures
+from storage.rows.outbox_rows import departures, outbox_row
 from storage.rows.overlay import RowReader
 from visibility.state.events import (
     NOWHERE,
@@ -93,6 +94,16 @@ def check_archive(rows: RowReader) -> Iterator[Finding]:
         expected = number_of(key) + 1
     if expected != archive.next_position:
         yield Finding(row_key(THE_SHARD, ARCHIVED, expected), "it is missing")
+
+
+def check_outbox(rows: RowReader) -> Iterator[Finding]:
+    """Messages in the outbox under numbers that it did not give. Raises DamagedRecord."""
+    row = outbox_row(rows)
+    next_number = 0 if row is None else row.next_number
+    for number, _ in departures(rows):
+        if number >= next_number:
+            key = row_key(THE_SHARD, DEPARTURE, number)
+            yield Finding(key, f"the outbox has given numbers below {next_number} only")
 
 
 class _QueueCheck:

@@ -18,6 +18,7 @@ from storage.checks.damage import Finding, number_from, walk_rows
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import Damage, ReadableRows, look_through
 from storage.copies.salvaged_archive import copy_archive
+from storage.copies.salvaged_outbox import OUTBOX_TABLES, copy_outbox
 from storage.copies.salvaged_queue import QueueCopy, Target
 from storage.rows.changes import Changes, Ops
 from storage.rows.codec import QueueRow, encode_row
@@ -82,7 +83,7 @@ class Rows(RowReader, Protocol):
 
 
 class Healed(NamedTuple):
-    """A rebuilt queue (THE_SHARD: the archive), and its losses."""
+    """A rebuilt queue (THE_SHARD: the archive or the outbox), and its losses."""
 
     queue_id: int
     reason: str
@@ -192,6 +193,10 @@ def _rebuilt(
     if reason is not None:
         _heal_archive(rows)
         healed.append(Healed(THE_SHARD, reason, None))
+    reason = _damage_of_outbox(rows)
+    if reason is not None:
+        _heal_outbox(rows)
+        healed.append(Healed(THE_SHARD, reason, None))
     return healed
 
 
@@ -247,6 +252,23 @@ def _damage_of_archive(rows: RowReader) -> str | None:
     except DamagedRecord as damage:
         return damage.reason
     return None
+
+
+def _damage_of_outbox(rows: RowReader) -> str | None:
+    try:
+        StoredRows(rows).outbox()
+    except DamagedRecord as damage:
+        return damage.reason
+    return None
+
+
+def _heal_outbox(rows: Rows) -> None:
+    """Keep what is readable. The group of a lost message goes on with its next message."""
+    derived = Changes()
+    for table in OUTBOX_TABLES:
+        derived.delete_range(*table_range(THE_SHARD, table))
+    copy_outbox(ReadableRows(rows), Target(lambda changes: derived.ops.extend(changes.ops)))
+    rows.write(derived.ops)
 
 
 def _heal_queue(rows: Rows, queue_id: int, fifo: bool | None, gone: Gone | None) -> Missing:

@@ -19,6 +19,7 @@ from storage.rows.keys import (
     ALIAS,
     CLOCK,
     DELAYED,
+    DEPARTURE,
     GROUP,
     GROUP_LINE,
     HEAD,
@@ -34,7 +35,15 @@ from storage.rows.keys import (
     queue_key,
     row_key,
 )
-from visibility.state.events import GroupRow, Lease, MoveTask, Remembered, StoredMessage
+from visibility.state.events import (
+    THE_SHARD,
+    GroupRow,
+    Lease,
+    MoveTask,
+    Remembered,
+    StoredMessage,
+)
+from visibility.state.outbox import Departure
 from visibility.state.state import SPAN_BITS
 
 SEQUENCES_SKIPPED = 1 << 40
@@ -107,6 +116,8 @@ class QueueCopy:
         self._copy_messages()
         if self._fifo and self._keeps_leases:
             self._keep_leases()
+        if self._fifo:
+            self._lock_groups()
         self._copy_delayed()
         for _ in self._copy_as_is(MOVE_TASK, MoveTask):
             pass
@@ -182,6 +193,14 @@ class QueueCopy:
             group.held_first = min(group.held_first or lease.sequence, lease.sequence)
             own = msgspec.structs.replace(lease, original_sequence=0)
             self._put(row_key(self._id, LEASE, lease.sequence), own)
+
+    def _lock_groups(self) -> None:
+        """Groups wait for their messages in the outbox, as for those in flight."""
+        for _, departure in self._rows.table(THE_SHARD, DEPARTURE, Departure):
+            group = self._groups.get(departure.locked)
+            if departure.queue_id == self._id and group is not None:
+                sequence = departure.lease.sequence
+                group.held_first = min(group.held_first or sequence, sequence)
 
     def _copy_delayed(self) -> None:
         for key, message in self._table(DELAYED, StoredMessage):

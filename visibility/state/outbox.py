@@ -107,6 +107,11 @@ class Outbox:
                 floors[departure.origin] = number
         return list(floors.items())
 
+    @property
+    def since_ms(self) -> int:
+        """When the oldest message departed, 0 for none."""
+        return next((each.departed_at_ms for each in self.departures.values()), 0)
+
     def has_of_task(self, queue_id: int, task: int) -> bool:
         """True if messages of a move task are under way."""
         return any(

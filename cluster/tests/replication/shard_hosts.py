@@ -216,8 +216,17 @@ class ShardCluster:
     """Hosts, network and coordination of one shard."""
 
     def __init__(
-        self, random: Random, *, size: int = 3, options: StoreOptions | None = None
+        self,
+        random: Random,
+        *,
+        size: int = 3,
+        options: StoreOptions | None = None,
+        number: int = 0,
     ) -> None:
+        self.number = number
+        """The shard's."""
+        self.began: Callable[[Process], object] = _ignore
+        """Called with each process before it starts."""
         self.random = random
         self.log_id = random.randbytes(16)
         self.queues = KnownQueues()

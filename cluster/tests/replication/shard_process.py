@@ -13,6 +13,7 @@ from cluster.replication.hosting import OnMessage, ReplicatedStores
 from cluster.replication.messages import Message, decode_message, encode_message
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.clock import SystemClock
+from cluster.shards.delivery import Deliveries
 from cluster.shards.shard import Shard
 from cluster.tests.replication.coordination import HostLeadership
 from cluster.tests.simulation.disk import LifeDisk
@@ -73,8 +74,10 @@ class Process:
             entropy=entropy,
             timing=cluster.timing,
         )
+        self.deliveries: Deliveries | None = None
+        """Carries messages to other shards, if there are several."""
         self.shard = Shard(
-            SHARD,
+            cluster.number,
             open_store=self._open,
             clock=self.clock,
             entropy=entropy,
@@ -84,6 +87,7 @@ class Process:
         )
         self._submit = self.shard.submit
         self.shard.submit = self._watched_submit  # type: ignore[method-assign]
+        cluster.began(self)
 
     def _watched_submit(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> Ticket:
         if isinstance(request.operation, ReturnMessages):
@@ -106,6 +110,8 @@ class Process:
     def end(self) -> None:
         """A crash: cut it off from everything."""
         self.disk.is_over = True
+        if self.deliveries is not None:
+            self.deliveries.begin_to_stop()
         self.shard.end_long_polls()  # so that it does not open its store again
         if self.store is not None:
             self.store.cut_off()
@@ -138,11 +144,11 @@ class Process:
     def _leadership_of(self, number: int) -> Leadership:
         return HostLeadership(self.host.cluster.coordination, self.host.name, self.enter)
 
-    def enter(self, work: Callable[[], None]) -> None:
+    def enter(self, work: Callable[[], object]) -> None:
         """Do something in the process, once it runs."""
         self.host.enter(partial(self._run, work))
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def _run(self, work: Callable[[], object]) -> None:
         if not self.is_over:
             work()
 

@@ -19,9 +19,15 @@ FREEZE = "freeze"
 class ShardFaults(Faults):
     """Causes one fault after the other."""
 
-    def __init__(self, cluster: ShardCluster, random: Random, often: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        cluster: ShardCluster,
+        random: Random,
+        often: tuple[str, ...],
+        without: tuple[str, ...] = (),
+    ) -> None:
         of_replicas = tuple(name for name in often if name != FREEZE)
-        super().__init__(cast("Cluster", cluster), random, of_replicas, _WITHOUT)
+        super().__init__(cast("Cluster", cluster), random, of_replicas, _WITHOUT + without)
         self._shards = cluster
         self._kinds += [self._fail_flushes, self._stop_cleanly, self._freeze]
         self._kinds += [self._freeze] * (len(self._kinds) if FREEZE in often else 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from cluster.tests.consistency import check_rows
 from cluster.tests.replication.host import TIMING
 from cluster.tests.replication.shard_hosts import ShardCluster
 from cluster.tests.simulation.cluster_faults import ShardFaults
+from cluster.tests.simulation.cluster_routes import connect
 from cluster.tests.simulation.cluster_simulation import ClusterSimulation
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.queues import define_queues
@@ -22,6 +23,7 @@ from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
 from storage.engines.durable import StoreOptions
 from storage.engines.memory import MemoryStore
+from storage.rows.keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 
 STEPS = 12
@@ -36,23 +38,39 @@ class Shape(NamedTuple):
 
     often: tuple[str, ...] = ()
     """Faults that come more often than others."""
+    shards: int = 1
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """The history of several shards is judged by one clock."""
+        return ("clock",) if self.shards > 1 else ()
 
 
 def simulate(seed: int, shape: Shape | None = None) -> Outcome:
     """Run one seed to its end; with a `shape` it is another history."""
     random = Random(seed)
-    machine = Machine(Random(random.getrandbits(64)), under_way_max=8)
-    cluster = ShardCluster(Random(random.getrandbits(64)), options=_options(machine))
-    cluster.timing = _timing(random)
-    cluster.thread_s_max = machine.flush_s_max
+    shape = shape or Shape(shards=random.choice((1, 1, 2, 3)))
+    machine = Machine(Random(random.getrandbits(64)), under_way_max=8, shards=shape.shards)
+    timing = _timing(random)
+    clusters = []
+    for number in range(shape.shards):
+        cluster = ShardCluster(
+            Random(random.getrandbits(64)), options=_options(machine), number=number
+        )
+        cluster.timing, cluster.thread_s_max = timing, machine.flush_s_max
+        clusters.append(cluster)
+    if shape.shards > 1:
+        connect(clusters, Random(random.getrandbits(64)))
     loop = VirtualLoop()
     loop.set_exception_handler(reporter(machine.violations))
     with watched_log(machine.violations):
         try:
-            simulation = ClusterSimulation(machine, cluster)
+            simulation = ClusterSimulation(machine, clusters)
             define_queues(machine, simulation.history)
-            often = () if shape is None else shape.often
-            faults = ShardFaults(cluster, Random(random.getrandbits(64)), often)
+            faults = [
+                ShardFaults(cluster, Random(random.getrandbits(64)), shape.often, shape.without)
+                for cluster in clusters
+            ]
             chance = Random(random.getrandbits(64))
             clients = work(simulation, chance, mixed_roles(chance), STEPS)
             seconds = random.choice((10, 20, 40))
@@ -68,7 +86,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
     if not findings:
         findings = judge(simulation.history, excuses_faults=True).broken()
     simulation.lines.append(f"findings: {findings}")
-    lives = sum(host.lives for host in cluster.hosts.values())
+    lives = sum(host.lives for cluster in clusters for host in cluster.hosts.values())
     return Outcome(findings, simulation.lines, lives, simulation.history.summary())
 
 
@@ -90,25 +108,36 @@ def _timing(random: Random) -> Timing:
 
 async def _live(
     simulation: ClusterSimulation,
-    faults: ShardFaults,
+    faults: Sequence[ShardFaults],
     clients: Coroutine[Any, Any, None],
     seconds: float,
 ) -> None:
-    cluster = simulation.cluster
+    clusters = simulation.clusters
     async with asyncio.timeout(_PATIENCE_S):
-        cluster.start()
+        for cluster in clusters:
+            cluster.start()
         working = asyncio.create_task(clients)
-        await faults.run(seconds)
-        _end_faults(cluster)
+        await asyncio.gather(*(each.run(seconds) for each in faults))
+        for cluster in clusters:
+            _end_faults(cluster)
         await _progress(simulation)
         await working
-        for host in cluster.hosts.values():
-            host.crash(is_power_loss=True)
-            host.start()
+        for cluster in clusters:
+            for host in cluster.hosts.values():
+                host.crash(is_power_loss=True)
+                host.start()
         await _progress(simulation)
         await drain(simulation)
-        await cluster.alike()
-        _check(cluster)
+        for cluster in clusters:
+            await cluster.until(lambda cluster=cluster: _has_forgotten(cluster), _PROGRESS_S)  # type: ignore[misc]
+            await cluster.alike()
+            _check(cluster)
+
+
+def _has_forgotten(cluster: ShardCluster) -> bool:
+    """True if the leader remembers no message of another shard, and has none for one."""
+    leader = cluster.leading()
+    return leader is not None and not any(key[8:9] in (ARRIVAL, DEPARTURE) for key in leader.rows)
 
 
 def _end_faults(cluster: ShardCluster) -> None:
@@ -122,7 +151,8 @@ def _end_faults(cluster: ShardCluster) -> None:
 
 async def _progress(simulation: ClusterSimulation) -> None:
     """A leader must be there soon."""
-    await simulation.cluster.until(lambda: simulation.cluster.leading() is not None, _PROGRESS_S)
+    for cluster in simulation.clusters:
+        await cluster.until(lambda cluster=cluster: cluster.leading() is not None, _PROGRESS_S)  # type: ignore[misc]
 
 
 def _check(cluster: ShardCluster) -> None:

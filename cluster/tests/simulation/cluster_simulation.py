@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 
@@ -27,14 +28,16 @@ _LATEST = 0.7
 class ClusterSimulation(Simulation):
     """One seed. Requests are held and tried again as a router does."""
 
-    def __init__(self, machine: Machine, cluster: ShardCluster) -> None:
+    def __init__(self, machine: Machine, clusters: Sequence[ShardCluster]) -> None:
+        """Each of `clusters` is one shard, with hosts and faults of its own."""
         super().__init__(machine)
-        self.cluster = cluster
-        cluster.queues = machine.queues
-        cluster.violations = machine.violations
-        cluster.lines = self.lines
-        cluster.ended = self._ended
-        cluster.given_back = self._given_back
+        self.clusters = clusters
+        for cluster in clusters:
+            cluster.queues = machine.queues
+            cluster.violations = machine.violations
+            cluster.lines = self.lines
+            cluster.ended = self._ended
+            cluster.given_back = self._given_back
         self._followed: Process | None = None
         """The process whose clock is the shard's."""
         self._asked: dict[int, tuple[Call, Process]] = {}
@@ -43,20 +46,24 @@ class ClusterSimulation(Simulation):
     @property
     def is_moving(self) -> bool:
         """See Simulation."""
-        leader = self.cluster.leading()
-        if leader is None:
-            return True
-        queues = leader.shard._state.queues.values()
-        return any(task.is_active for queue in queues for task in queue.tasks.values())
+        leaders = [cluster.leading() for cluster in self.clusters]
+        states = [leader.shard._state for leader in leaders if leader is not None]
+        return len(states) < len(leaders) or any(
+            state.outbox.departures
+            or any(
+                task.is_active for queue in state.queues.values() for task in queue.tasks.values()
+            )
+            for state in states
+        )
 
     async def connected(self) -> None:
         """Wait until there is a leader."""
-        while self._leader() is None:  # noqa: ASYNC110
+        while not any(map(self._leader, self.clusters)):  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
 
-    def _leader(self) -> ShardHost | None:
+    def _leader(self, cluster: ShardCluster) -> ShardHost | None:
         """One that leads; its clock is the shard's if it is the latest."""
-        leading = [host for host in self.cluster.hosts.values() if host.leads]
+        leading = [host for host in cluster.hosts.values() if host.leads]
         if not leading:
             return None
         latest = max(leading, key=lambda host: host.store.replica.journal.promise.term)
@@ -92,11 +99,12 @@ class ClusterSimulation(Simulation):
     def _try(self, call: Call, request: Request, until_s: float) -> None:
         if call.reply.done():
             return
-        host = self._leader()
+        cluster = self.clusters[request.queue.shard]
+        host = self._leader(cluster)
         if isinstance(request.operation, ContinueQueue):
-            self._tell_all(request)
+            self._tell_all(cluster, request)
         elif self._chance.random() < 0.05:
-            host = self._chance.choice(list(self.cluster.hosts.values()))
+            host = self._chance.choice(list(cluster.hosts.values()))
         if host is None or host.process is None:
             self._again(call, request, until_s)
             return
@@ -105,12 +113,12 @@ class ClusterSimulation(Simulation):
         self._asked[id(call)] = call, host.process
         host.enter(partial(self._submit, call, host.process, request, until_s))
 
-    def _tell_all(self, request: Request) -> None:
+    def _tell_all(self, cluster: ShardCluster, request: Request) -> None:
         """Each host's watch tells its shard of a purge before it gets requests for the new queue.
 
         A shard that is loaded later finds out itself.
         """
-        for host in self.cluster.hosts.values():
+        for host in cluster.hosts.values():
             if host.process is not None:
                 host.enter(partial(host.process.shard.submit, request, _ignore))
 

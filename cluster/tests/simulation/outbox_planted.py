@@ -66,12 +66,13 @@ def remember_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
-    """The floor is not that of the oldest message in the outbox."""
+    """The floor is not that of the oldest message in the outbox; messages go one by one."""
 
     def floors(self: Outbox, to_shard: int) -> list[tuple[bytes, int]]:
         return [(origin, self.next_number) for origin in sorted(self.origins)]
 
     patch.setattr(Outbox, "floors", floors)
+    patch.setattr("visibility.rules.outbox.PAGE_MESSAGES", 1)
 
 
 def unlock_at_the_departure(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,125 @@
+"""A data folder with several shards: messages cross them, and its copies hold them all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from cluster.shards.delivery import Deliveries
+from sqs_api.tests.commands import run
+from sqs_api.tests.served import Served, serving
+from visibility.contract.operations import Operation
+
+_ARN = "arn:aws:sqs:us-east-1:000000000000:letters"
+_PATIENCE_S = 20.0
+
+
+async def _eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what another task of the node does soon."""
+    async with asyncio.timeout(_PATIENCE_S):
+        while not await holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def _make_queues(served: Served) -> None:
+    """`letters` in one shard, `q` in another; each message is received once."""
+    await served.call("CreateQueue", QueueName="letters")
+    policy = {"deadLetterTargetArn": _ARN, "maxReceiveCount": 1}
+    attributes = {"RedrivePolicy": json.dumps(policy), "VisibilityTimeout": "0"}
+    await served.call("CreateQueue", QueueName="q", Attributes=attributes)
+    view = served.node.owner.catalog
+    assert {queue.name: queue.shard for queue in view.all_queues()} == {"letters": 0, "q": 1}
+
+
+async def _task(served: Served) -> dict[str, Any]:
+    answer = await served.call("ListMessageMoveTasks", SourceArn=_ARN)
+    result: dict[str, Any] = answer["Results"][0]
+    return result
+
+
+async def test_dead_letters_and_moves_cross_shards(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data", shards=2) as served:
+        await _make_queues(served)
+        await served.send("a", "b")
+        await served.receive()
+
+        async def have_arrived() -> bool:
+            await served.receive()
+            return await served.count("letters") == 2
+
+        await _eventually(have_arrived)
+        assert await served.count() == 0
+        await served.call("StartMessageMoveTask", SourceArn=_ARN)
+
+        async def is_over() -> bool:
+            return bool((await _task(served))["Status"] != "RUNNING")
+
+        await _eventually(is_over)
+        task = await _task(served)
+        assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 2)
+        assert await served.count("letters") == 0
+        assert await served.count() == 2
+        metrics = await served.ask_page("GET", "metrics")
+        assert b'holdfast_outbox_messages{shard="1"} 0.0' in metrics.body
+
+
+async def test_copies_of_a_folder_hold_what_is_between_shards(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    async def stays(self: Deliveries, pair: tuple[int, int]) -> bool | None:
+        return None
+
+    monkeypatch.setattr(Deliveries, "_deliver", stays)
+    async with serving(tmp_path / "data", shards=2) as served:
+        await _make_queues(served)
+        await served.send("a")
+        await served.receive()
+        assert await served.count() == await served.count("letters") == 0
+        backed_up = await served.backup(tmp_path / "backup", "--with-master-key")
+        assert backed_up[0] == 0, backed_up
+    for folder in ("data", "backup"):
+        verified = run("verify", tmp_path / folder)
+        assert verified[0] == 0, verified
+    restored = run("restore", tmp_path / "backup", "--data", tmp_path / "restored")
+    assert restored[0] == 0, restored
+    salvaged = run("salvage", tmp_path / "data", "--data", tmp_path / "salvaged")
+    assert salvaged[0] == 0, salvaged
+    monkeypatch.undo()
+
+    for folder in ("data", "restored", "salvaged"):
+        async with serving(tmp_path / folder) as served:
+
+            async def has_arrived(served: Served = served) -> bool:
+                return await served.count("letters") == 1
+
+            await _eventually(has_arrived)
+            assert list(await served.receive("letters")) == ["a"], folder
+
+
+async def test_a_backup_waits_for_what_is_between_shards(tmp_path: Path, monkeypatch: Any) -> None:
+    """Else a message could be in the copies of both shards, or of neither."""
+    asked: list[str] = []
+    ask = Deliveries._ask
+
+    async def ask_noted(self: Deliveries, shard: int, operation: Operation) -> Any:
+        asked.append(type(operation).__name__)
+        return await ask(self, shard, operation)
+
+    monkeypatch.setattr(Deliveries, "_ask", ask_noted)
+    async with serving(tmp_path / "data", shards=2) as served:
+        await _make_queues(served)
+        await served.send("a")
+        async with served.node.worker.deliveries.paused():
+            del asked[:]
+            await served.receive()
+            assert await served.count("letters") == 0
+            assert asked == []
+
+        async def has_arrived() -> bool:
+            return await served.count("letters") == 1
+
+        await _eventually(has_arrived)
+    assert "AcceptMessages" in asked
