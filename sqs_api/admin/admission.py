@@ -26,6 +26,7 @@ from sqs_api.admin.pages import AdminPages, Answer
 from sqs_api.admin.queue_pages import list_deleted, remove_queue, restore_deleted
 from sqs_api.admin.service_note import local_url, make_local_key, remove_note, write_note
 from sqs_api.archiving.service import Archiving
+from sqs_api.console.pages import CONSOLE, ConsolePages
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.metrics import Metrics
@@ -72,6 +73,8 @@ class AdminSide:
     ) -> AdminPages:
         """The handler of all requests other than SQS's; `answers` are by action."""
         api = OperatorApi(desk, self._access, self._policies, desk.catalog, self._audit)
+        signs_in = self._settings.auth is not AuthMode.OPEN
+        console = ConsolePages(self._access, signs_in=signs_in, region=self._settings.region)
         return AdminPages(
             metrics,
             is_ready,
@@ -79,7 +82,7 @@ class AdminSide:
             access=self._access,
             answers=answers,
             audit=self._audit,
-            below={API: api},
+            below={API: api, CONSOLE: console},
         )
 
     def leave_note(self, address: str, admin_address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -158,7 +159,7 @@ def resend(
 
 
 def _read(body: str) -> str:
-    return click.get_text_stream("stdin").read() if body == "-" else body
+    return sys.stdin.read() if body == "-" else body
 
 
 def _tell(answer: object, as_json: bool, line: str) -> None:

@@ -1,0 +1,76 @@
+// The dead letters of all queues: first those of which a message is lost soonest.
+
+import { get } from "./api.js";
+import { button, command, el, fill, link, row, table } from "./dom.js";
+import { count, span } from "./format.js";
+import { History, repeat } from "./live.js";
+
+const REFRESH_MS = 5000;
+const SOON_S = 86400;
+const history = new History();
+const COLUMNS = [
+  ["Dead-letter queue", "name"],
+  ["Messages", "number"],
+  ["Lost in", "number"],
+  ["Oldest", "number wide"],
+  ["Over time", "wide"],
+  ["Sources", "wide"],
+  ["Latest redrive", "wide"],
+  ["", "wide"],
+];
+
+export async function showDeadLetters({ view, signal, fail }) {
+  const list = el("div");
+  const tokens = [null];
+
+  async function read() {
+    try {
+      const page = await get("dead-letters", { after: tokens.at(-1) }, signal);
+      page.queues.forEach((queue) => history.add(queue));
+      fill(
+        list,
+        page.queues.length
+          ? table(COLUMNS, page.queues.map(deadRow), "Dead-letter queues")
+          : el("p", { class: "empty" }, "No queue has a redrive policy."),
+        el(
+          "p",
+          { class: "actions" },
+          tokens.length > 1 && button("Previous page", () => (tokens.pop(), read())),
+          page.next && button("Next page", () => (tokens.push(page.next), read())),
+        ),
+      );
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  fill(
+    view,
+    el("h1", {}, "Dead letters"),
+    el("p", { class: "hint" }, "The queues that lose a message soonest come first."),
+    list,
+    command(`holdfast queues list --dead-letters --url ${location.origin}`),
+  );
+  await repeat(signal, REFRESH_MS, read);
+}
+
+function deadRow(queue) {
+  const { name, task } = queue;
+  const holds = queue.visible || queue.in_flight || queue.delayed;
+  const urgency = holds && queue.expires_in_s < SOON_S ? "urgent" : "";
+  const total = queue.visible === null ? null : queue.visible + queue.in_flight + queue.delayed;
+  return row(COLUMNS, [
+    link(name, `#/queues/${name}`),
+    count(total),
+    holds ? el("strong", { class: urgency }, span(queue.expires_in_s)) : "",
+    span(queue.oldest_age_s),
+    history.chart(name),
+    queue.sources.slice(0, 5).map((source) => [link(source, `#/queues/${source}`), " "]),
+    task && `${task.status.toLowerCase()}, ${count(task.moved)} of ${count(task.to_move)}`,
+    [
+      link("Browse", `#/queues/${name}/messages`, { class: "button" }),
+      " ",
+      link("Redrive", `#/queues/${name}/redrive`, { class: "button" }),
+    ],
+  ]);
+}

@@ -1,0 +1,109 @@
+// Elements. Text of users becomes text nodes and attribute values only, never markup.
+
+/**
+ * A new element. Properties named on... are listeners, `true` sets an attribute without a value,
+ * null and false leave it out. Children are elements, texts, or lists of them.
+ */
+export function el(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== false && value !== undefined)
+      element.setAttribute(name, value === true ? "" : value);
+  }
+  append(element, children);
+  return element;
+}
+
+function append(element, children) {
+  for (const child of children.flat(Infinity))
+    if (child !== null && child !== undefined && child !== false) element.append(child);
+}
+
+/** Put these in place of an element's children. */
+export function fill(element, ...children) {
+  element.replaceChildren();
+  append(element, children);
+}
+
+export function link(text, address, properties = {}) {
+  return el("a", { href: address, ...properties }, text);
+}
+
+export function button(text, onclick, properties = {}) {
+  return el("button", { type: "button", onclick, ...properties }, text);
+}
+
+/** A labelled field of a form. */
+export function field(label, input) {
+  return el("label", { class: "field" }, el("span", {}, label), input);
+}
+
+/** A table that scrolls sideways where it is too wide; `columns` are [text, class] pairs. */
+export function table(columns, rows, caption) {
+  const head = columns.map(([text, kind]) => el("th", { scope: "col", class: kind }, text));
+  return el(
+    "div",
+    { class: "scroll", role: "region", tabindex: "0", "aria-label": caption },
+    el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)),
+  );
+}
+
+export function row(columns, cells, properties = {}) {
+  const shown = cells.map((cell, at) => el("td", { class: columns[at][1] }, cell));
+  return el("tr", properties, shown);
+}
+
+/** Pairs of names and values. */
+export function facts(pairs) {
+  const shown = pairs.filter(([, value]) => value !== null && value !== "" && value !== undefined);
+  return el("dl", {}, shown.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+/** A message that goes away by itself. */
+export function notice(text, kind = "info") {
+  const notices = document.getElementById("notices");
+  if (Array.from(notices.children, (each) => each.textContent).includes(text)) return;
+  const shown = el("p", { class: `notice ${kind}` }, text);
+  notices.append(shown);
+  setTimeout(() => shown.remove(), kind === "error" ? 12000 : 6000);
+}
+
+/** Ask before something cannot be undone; resolves to true if it is confirmed. */
+export function confirmed(title, text, action, typed = null) {
+  return new Promise((resolve) => {
+    const input = typed && el("input", { autocomplete: "off", "aria-label": `Type ${typed}` });
+    const yes = button(action, () => close(true), { class: "danger", disabled: Boolean(typed) });
+    if (input) input.addEventListener("input", () => (yes.disabled = input.value !== typed));
+    const dialog = el(
+      "dialog",
+      { oncancel: () => close(false) },
+      el("h2", {}, title),
+      el("p", {}, text),
+      input && field(`Type ${typed} to go on`, input),
+      el("p", { class: "actions" }, yes, button("Keep everything as it is", () => close(false))),
+    );
+    function close(answer) {
+      dialog.remove();
+      resolve(answer);
+    }
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+/** The command that does the same, to copy. */
+export function command(...lines) {
+  const text = lines.join("\n");
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    notice("Copied.");
+  };
+  return el(
+    "details",
+    { class: "command" },
+    el("summary", {}, "As a command"),
+    el("pre", { tabindex: "0" }, text),
+    button("Copy", copy),
+  );
+}

@@ -1,0 +1,70 @@
+// Texts of numbers, times and bodies.
+
+const UNITS = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]];
+
+/** A duration by its two largest units, such as 3d 4h. */
+export function span(seconds) {
+  if (seconds === null || seconds === undefined) return "";
+  let left = Math.floor(seconds);
+  const parts = [];
+  for (const [size, unit] of UNITS) {
+    if (left >= size) parts.push(`${Math.floor(left / size)}${unit}`);
+    left %= size;
+  }
+  return parts.slice(0, 2).join(" ") || "0s";
+}
+
+export function count(number) {
+  return number === null || number === undefined ? "?" : number.toLocaleString("en");
+}
+
+export function rate(perSecond) {
+  if (perSecond === null) return "";
+  return perSecond >= 10 ? Math.round(perSecond).toLocaleString("en") : perSecond.toFixed(1);
+}
+
+export function bytes(number) {
+  if (number < 1024) return `${number} B`;
+  if (number < 1 << 20) return `${(number / 1024).toFixed(1)} KiB`;
+  return `${(number / (1 << 20)).toFixed(1)} MiB`;
+}
+
+export function instant(ms) {
+  return ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "";
+}
+
+export function nameOf(arn) {
+  return arn ? arn.slice(arn.lastIndexOf(":") + 1) : "";
+}
+
+/** A JSON text with line breaks, its numbers as they were written; null if it is not JSON. */
+export function pretty(text) {
+  try {
+    const value = JSON.parse(text);
+    if (value === null || typeof value !== "object") return null;
+  } catch {
+    return null;
+  }
+  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g);
+  let shown = "";
+  let depth = 0;
+  const line = () => "\n" + "  ".repeat(depth);
+  tokens.forEach((token, at) => {
+    const isEmpty = tokens[at + 1] === "}" || tokens[at + 1] === "]";
+    if (token === "{" || token === "[") {
+      depth += 1;
+      shown += token + (isEmpty ? "" : line());
+    } else if (token === "}" || token === "]") {
+      depth -= 1;
+      const wasEmpty = tokens[at - 1] === "{" || tokens[at - 1] === "[";
+      shown += (wasEmpty ? "" : line()) + token;
+    } else if (token === ",") shown += token + line();
+    else shown += token === ":" ? ": " : token;
+  });
+  return shown;
+}
+
+/** A word for a shell. */
+export function quoted(text) {
+  return /^[\w./:@%+=,-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`;
+}

@@ -1,0 +1,116 @@
+// One message, by an address that can be passed on.
+
+import { get, ofQueue, post } from "./api.js";
+import * as commands from "./commands.js";
+import { button, command, confirmed, el, facts, fill, link, notice } from "./dom.js";
+import { bytes, count, instant, nameOf, pretty, span } from "./format.js";
+
+export async function showMessage({ view, parts: [name, sequence], query, signal, fail }) {
+  const path = ofQueue(name, `/messages/${sequence}`);
+  const due = query.get("due_ms");
+  const [queue, message] = await Promise.all([
+    get(ofQueue(name), {}, signal),
+    get(path, { due_ms: due }, signal),
+  ]);
+  fill(
+    view,
+    el("h1", {}, "Message in ", link(name, `#/queues/${name}`)),
+    actions(queue, message, fail),
+    facts(properties(message)),
+    bodyOf(message),
+    attributesOf(message),
+    command(commands.showMessage(name, sequence) + (due ? ` --due-ms ${due}` : "")),
+  );
+}
+
+function actions(queue, message, fail) {
+  const may = new Set(queue.may);
+  const base = `#/queues/${queue.name}`;
+  const isWaiting = message.state === "visible";
+  const remove = async () => {
+    const text = `Message ${message.message_id} is deleted.`;
+    if (!(await confirmed("Delete the message?", text, "Delete"))) return;
+    try {
+      const path = ofQueue(queue.name, "/messages/delete");
+      const answer = await post(path, { sequences: [message.sequence] });
+      notice(answer.deleted ? "The message is deleted." : "The message is in flight or gone.");
+      location.hash = `${base}/messages`;
+    } catch (error) {
+      fail(error);
+    }
+  };
+  return el(
+    "p",
+    { class: "actions" },
+    link("All messages", `${base}/messages`, { class: "button" }),
+    message.body !== null && message.state !== "delayed"
+      && link("Edit and resend", `${base}/messages/${message.sequence}/resend`, { class: "button main" }),
+    isWaiting && queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
+      && link("Redrive", `${base}/redrive?sequences=${message.sequence}`, { class: "button" }),
+    isWaiting && may.has("holdfast:DeleteMessages") && button("Delete", remove, { class: "danger" }),
+  );
+}
+
+function properties(message) {
+  const left = (message.expires_at_ms - Date.now()) / 1000;
+  const source = nameOf(message.source_arn);
+  return [
+    ["Message id", message.message_id],
+    ["State", message.state + (message.due_ms ? `, until ${instant(message.due_ms)}` : "")],
+    ["Sent", instant(message.sent_at_ms)],
+    ["Lost in", `${left > 0 ? span(left) : "a moment"}, ${instant(message.expires_at_ms)}`],
+    ["Receives", count(message.receive_count)],
+    ["First received", instant(message.first_received_at_ms)],
+    ["Last received here", instant(message.last_received_at_ms)],
+    ["Dead letter of", source && link(source, `#/queues/${source}`)],
+    ["Size", bytes(message.size)],
+    ["Group", message.group_id],
+    ["Deduplication id", message.deduplication_id],
+    ["Sequence number", message.sequence_number],
+    ["Sender", message.sender_id],
+    ["Trace header", message.trace_header],
+  ];
+}
+
+function bodyOf(message) {
+  if (message.body === null) {
+    const why = message.is_masked
+      ? "The body is masked: your policies do not allow holdfast:ReadMessageBodies."
+      : "The body cannot be opened: it is damaged.";
+    return [el("h2", {}, "Body"), el("p", { class: "notice" }, why)];
+  }
+  const shown = el("pre", { class: "body", tabindex: "0" });
+  const forms = [
+    ["Pretty", pretty(message.body)],
+    ["Raw", message.body],
+    ["Base64", base64(message.body)],
+  ].filter(([, text]) => text !== null);
+  const tabs = forms.map(([label, text]) =>
+    button(label, (event) => select(event.target, text), { "aria-pressed": "false" }));
+  function select(tab, text) {
+    tabs.forEach((each) => each.setAttribute("aria-pressed", String(each === tab)));
+    shown.textContent = text;
+  }
+  select(tabs[0], forms[0][1]);
+  const copy = async () => {
+    await navigator.clipboard.writeText(message.body);
+    notice("Copied.");
+  };
+  return [
+    el("h2", {}, "Body"),
+    el("p", { class: "tabs" }, tabs, button("Copy", copy)),
+    shown,
+  ];
+}
+
+function base64(text) {
+  return btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(""));
+}
+
+function attributesOf(message) {
+  const shown = Object.entries(message.attributes).map(([name, each]) => [
+    name,
+    [el("code", {}, each.type), " ", each.value ?? each.binary ?? el("em", {}, "masked")],
+  ]);
+  return shown.length > 0 && [el("h2", {}, "Message attributes"), facts(shown)];
+}

@@ -1,0 +1,172 @@
+// The message browser: it receives nothing, so no count rises and no message is hidden.
+
+import { get, ofQueue, post } from "./api.js";
+import * as commands from "./commands.js";
+import { button, command, confirmed, el, field, fill, link, notice, row, table } from "./dom.js";
+import { bytes, count, instant } from "./format.js";
+
+const COLUMNS = [
+  ["", "pick"],
+  ["Message", "name"],
+  ["State", "wide"],
+  ["Sent", "wide"],
+  ["Receives", "number"],
+  ["Size", "number wide"],
+  ["Body", "body"],
+];
+const SEARCHES = [
+  ["text", "Part of the body", "search"],
+  ["json", "JSON field: items[0].sku=A1"],
+  ["attribute", "Attribute: NAME=VALUE"],
+  ["id", "Message id"],
+  ["group", "Group"],
+  ["source", "Source queue"],
+  ["received_min", "Receives, at least", "number"],
+];
+const STATES = ["all", "visible", "in flight", "delayed"];
+
+export async function showMessages({ view, parts: [name], query, signal, fail }) {
+  const tokens = [null];
+  const picked = new Map();
+  const list = el("div");
+  const same = el("div");
+  const chosen = el("p", { class: "actions", role: "status" });
+  const inputs = SEARCHES.map(([parameter, label, type = "text"]) => {
+    const value = query.get(parameter) ?? "";
+    return [parameter, label, el("input", { name: parameter, type, value, autocomplete: "off" })];
+  });
+  const state = el("select", { name: "state" }, STATES.map((each) =>
+    el("option", { selected: query.get("state") === each }, each)));
+  const queue = await get(ofQueue(name), {}, signal);
+
+  function search() {
+    const given = inputs.map(([parameter, , input]) => [parameter, input.value.trim()]);
+    return Object.fromEntries([["state", state.value], ...given].filter(([, value]) => value));
+  }
+
+  async function read() {
+    try {
+      const parameters = { ...search(), token: tokens.at(-1) };
+      const page = await get(ofQueue(name, "/messages"), parameters, signal);
+      fill(list, pageOf(page));
+      fill(same, command(commands.browse(name, search())));
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  function begin(event) {
+    event?.preventDefault();
+    tokens.length = 1;
+    window.history.replaceState(null, "", `#/queues/${name}/messages?${new URLSearchParams(search())}`);
+    return read();
+  }
+
+  function pageOf(page) {
+    const go = (change) => () => {
+      change();
+      read();
+    };
+    const { messages } = page;
+    return [
+      messages.length
+        ? table(columns(messages), messages.map(messageRow), "Messages")
+        : el("p", { class: "empty" }, page.next ? "Nothing so far." : "No message matches."),
+      el(
+        "p",
+        { class: "actions" },
+        tokens.length > 1 && button("Previous page", go(() => tokens.pop())),
+        page.next && button(messages.length ? "Next page" : "Search on", go(() => tokens.push(page.next))),
+        el("span", { class: "hint" }, `${count(page.scanned)} messages looked at`),
+      ),
+    ];
+  }
+
+  function columns(messages) {
+    const all = el("input", { type: "checkbox", "aria-label": "Select this page" });
+    all.addEventListener("change", () => {
+      for (const box of list.querySelectorAll("td input[type=checkbox]"))
+        if (box.checked !== all.checked) box.click();
+    });
+    const [, ...others] = COLUMNS;
+    return [[messages.length ? all : "", "pick"], ...others];
+  }
+
+  function messageRow(message) {
+    const { sequence } = message;
+    const box = el("input", { type: "checkbox", "aria-label": `Select message ${sequence}` });
+    box.checked = picked.has(sequence);
+    box.addEventListener("change", () => {
+      if (box.checked) picked.set(sequence, message);
+      else picked.delete(sequence);
+      showChosen();
+    });
+    const due = message.state === "delayed" ? `?due_ms=${message.due_ms}` : "";
+    const body = message.body ?? (message.is_masked ? "masked" : "cannot be opened");
+    return row(COLUMNS, [
+      box,
+      link(message.message_id.slice(0, 8), `#/queues/${name}/messages/${sequence}${due}`, {
+        title: message.message_id,
+      }),
+      el("span", { class: `state ${message.state.replace(" ", "-")}` }, message.state),
+      instant(message.sent_at_ms),
+      count(message.receive_count),
+      bytes(message.size),
+      el("code", { class: message.body === null ? "masked" : "" }, body.slice(0, 300)),
+    ]);
+  }
+
+  function showChosen() {
+    const sequences = [...picked.keys()];
+    if (sequences.length === 0) {
+      fill(chosen);
+      return;
+    }
+    const remove = async () => {
+      const text = `${count(sequences.length)} messages of ${name} are deleted. Those in flight stay.`;
+      if (!(await confirmed("Delete the messages?", text, "Delete"))) return;
+      try {
+        const answer = await post(ofQueue(name, "/messages/delete"), { sequences });
+        notice(`${answer.deleted} deleted, ${answer.kept} kept.`);
+        picked.clear();
+        showChosen();
+        await read();
+      } catch (error) {
+        fail(error);
+      }
+    };
+    const may = new Set(queue.may);
+    fill(
+      chosen,
+      el("strong", {}, `${count(sequences.length)} selected`),
+      queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
+        && link("Redrive", `#/queues/${name}/redrive?sequences=${sequences}`, { class: "button main" }),
+      may.has("holdfast:DeleteMessages") && button("Delete", remove, { class: "danger" }),
+      button("Select none", () => {
+        picked.clear();
+        showChosen();
+        read();
+      }),
+      command(commands.deleteMessages(name, sequences)),
+    );
+  }
+
+  fill(
+    view,
+    el("h1", {}, "Messages of ", link(name, `#/queues/${name}`)),
+    !queue.may.includes("holdfast:ReadMessageBodies")
+      && el("p", { class: "notice" }, "Bodies are masked: your policies do not allow "
+        + "holdfast:ReadMessageBodies."),
+    el(
+      "form",
+      { class: "search", onsubmit: begin },
+      field("State", state),
+      inputs.map(([, label, input]) => field(label, input)),
+      button("Search", () => {}, { type: "submit", class: "main" }),
+    ),
+    chosen,
+    list,
+    same,
+  );
+  await read();
+}

@@ -1,0 +1,110 @@
+// One queue: counters, settings, dead letters, and what can be done with it.
+
+import { get, ofQueue, post } from "./api.js";
+import * as commands from "./commands.js";
+import { button, command, confirmed, el, facts, fill, link, notice } from "./dom.js";
+import { count, instant, pretty, rate, span } from "./format.js";
+import { History, repeat } from "./live.js";
+
+const REFRESH_MS = 3000;
+
+export async function showQueue({ view, parts: [name], signal, fail }) {
+  const history = new History();
+  const counters = el("div", { class: "cards" });
+  const rest = el("div");
+  let isFirst = true;
+
+  async function read() {
+    try {
+      const queue = await get(ofQueue(name), {}, signal);
+      history.add(queue);
+      fill(counters, cards(queue, history));
+      if (isFirst) {
+        isFirst = false;
+        fill(view, el("h1", {}, queue.name), actions(queue, fail), counters, rest);
+        fill(rest, links(queue), settings(queue), command(...commands.showQueue(queue)));
+      }
+    } catch (error) {
+      fail(error);
+    }
+  }
+  await repeat(signal, REFRESH_MS, read);
+}
+
+function card(label, value, more = null) {
+  return el("div", { class: "card" }, el("span", {}, label), el("strong", {}, value), more);
+}
+
+function cards(queue, history) {
+  const holds = queue.visible || queue.in_flight || queue.delayed;
+  return [
+    card("Visible", count(queue.visible), history.chart(queue.name)),
+    card("In flight", count(queue.in_flight)),
+    card("Delayed", count(queue.delayed)),
+    queue.quarantined > 0 && card("Damaged", count(queue.quarantined)),
+    card("Oldest message", span(queue.oldest_age_s) || "none"),
+    holds ? card("Lost in", span(queue.expires_in_s)) : null,
+    card("In a second", rate(history.rate(queue.name, "sent")) || "…"),
+    card("Out a second", rate(history.rate(queue.name, "received")) || "…"),
+  ];
+}
+
+function actions(queue, fail) {
+  const may = new Set(queue.may);
+  const base = `#/queues/${queue.name}`;
+  const purge = async () => {
+    const text = `All messages of ${queue.name} are removed. An operator can restore them while `
+      + "restore_deleted_s lasts.";
+    if (!(await confirmed("Purge the queue?", text, "Purge", queue.name))) return;
+    try {
+      await post(ofQueue(queue.name, "/purge"), { confirm: queue.name });
+      notice(`${queue.name} is empty.`);
+    } catch (error) {
+      fail(error);
+    }
+  };
+  return el(
+    "p",
+    { class: "actions" },
+    may.has("holdfast:BrowseMessages") && link("Messages", `${base}/messages`, { class: "button main" }),
+    may.has("sqs:SendMessage") && link("Send", `${base}/send`, { class: "button" }),
+    queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
+      && link("Redrive", `${base}/redrive`, { class: "button" }),
+    may.has("sqs:PurgeQueue") && button("Purge", purge, { class: "danger" }),
+  );
+}
+
+function links(queue) {
+  const dead = queue.dead_letter_queue;
+  const to = dead && [
+    link(dead.name, `#/queues/${dead.name}`),
+    ` after ${dead.max_receive_count} receives`,
+  ];
+  const from = queue.sources.map((name) => [link(name, `#/queues/${name}`), " "]);
+  const more = queue.sources_total - queue.sources.length;
+  return facts([
+    ["Dead letters go to", to],
+    ["Dead letters come from", from.length ? [from, more > 0 && `and ${more} more`] : null],
+    ["Latest redrive", queue.task
+      && `${queue.task.status}, ${count(queue.task.moved)} of ${count(queue.task.to_move)}`],
+    ["ARN", queue.arn],
+    ["Created", instant(queue.created_at_ms)],
+    ["Changed", instant(queue.modified_at_ms)],
+  ]);
+}
+
+function settings(queue) {
+  const shown = Object.entries(queue.attributes).filter(([, value]) => pretty(value) === null);
+  const documents = Object.entries(queue.attributes).filter(([, value]) => pretty(value) !== null);
+  const tags = Object.entries(queue.tags);
+  return [
+    el("h2", {}, "Attributes"),
+    facts(shown),
+    documents.map(([name, value]) => [
+      el("h2", {}, name),
+      el("pre", { tabindex: "0" }, pretty(value)),
+    ]),
+    el("h2", {}, "Tags"),
+    tags.length ? facts(tags) : el("p", { class: "empty" }, "There are no tags."),
+  ];
+}

@@ -1,0 +1,111 @@
+// All queues: search, sort, pages, rates.
+
+import { get } from "./api.js";
+import { listQueues } from "./commands.js";
+import { button, command, el, fill, link, row, table } from "./dom.js";
+import { count, rate, span } from "./format.js";
+import { History, repeat } from "./live.js";
+
+const REFRESH_MS = 5000;
+const history = new History();
+const COLUMNS = [
+  ["Queue", "name"],
+  ["Visible", "number", "visible"],
+  ["In flight", "number", "in_flight"],
+  ["Delayed", "number wide", "delayed"],
+  ["Oldest", "number", "oldest"],
+  ["Lost in", "number wide", "expires"],
+  ["In/s", "number wide"],
+  ["Out/s", "number wide"],
+  ["Messages", "wide"],
+  ["Dead letters", "wide"],
+];
+
+export async function showQueues({ view, query, signal, fail }) {
+  let search = query.get("search") ?? "";
+  let sort = query.get("sort") ?? "name";
+  const tokens = [null];
+  const list = el("div");
+  const total = el("span", { class: "hint" });
+  const same = el("div");
+  const input = el("input", {
+    type: "search",
+    value: search,
+    placeholder: "Search by name  ( / )",
+    "aria-label": "Search queues by name",
+    oninput: () => {
+      search = input.value;
+      begin();
+    },
+  });
+
+  async function read() {
+    try {
+      const page = await get("queues", { search, sort, after: tokens.at(-1), limit: 100 }, signal);
+      page.queues.forEach((queue) => history.add(queue));
+      total.textContent = `${count(page.total)} queues`;
+      fill(list, queueTable(page.queues), pager(page.next));
+      fill(same, command(listQueues(search, sort)));
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  function begin() {
+    tokens.length = 1;
+    const kept = new URLSearchParams({ ...(search && { search }), sort });
+    window.history.replaceState(null, "", `#/queues?${kept}`);
+    read();
+  }
+
+  function queueTable(queues) {
+    const columns = COLUMNS.map(([text, kind, by]) => {
+      if (!by && text !== "Queue") return [text, kind];
+      const name = by ?? "name";
+      const onclick = () => {
+        sort = name;
+        begin();
+      };
+      return [button(text, onclick, { class: "sort", "aria-pressed": String(sort === name) }), kind];
+    });
+    if (queues.length === 0) return el("p", { class: "empty" }, "No queue has such a name.");
+    return table(columns, queues.map(queueRow), "Queues");
+  }
+
+  function pager(next) {
+    const go = (change) => () => {
+      change();
+      read();
+    };
+    return el(
+      "p",
+      { class: "actions" },
+      tokens.length > 1 && button("Previous page", go(() => tokens.pop())),
+      next && button("Next page", go(() => tokens.push(next))),
+    );
+  }
+
+  fill(view, el("h1", {}, "Queues"), el("p", { class: "toolbar" }, input, total), list, same);
+  await repeat(signal, REFRESH_MS, read);
+}
+
+function queueRow(queue) {
+  const { name } = queue;
+  const holds = queue.visible || queue.in_flight || queue.delayed;
+  const dead = queue.dead_letter_queue;
+  return row(COLUMNS, [
+    link(name, `#/queues/${name}`),
+    count(queue.visible),
+    count(queue.in_flight),
+    count(queue.delayed),
+    span(queue.oldest_age_s),
+    holds ? span(queue.expires_in_s) : "",
+    rate(history.rate(name, "sent")),
+    rate(history.rate(name, "received")),
+    history.chart(name),
+    [
+      dead && ["to ", link(dead.name, `#/queues/${dead.name}`)],
+      queue.sources_total > 0 && link(`of ${queue.sources_total}`, `#/queues/${name}/redrive`),
+    ],
+  ]);
+}

@@ -1,0 +1,55 @@
+// Sends a message.
+
+import { get, ofQueue, post } from "./api.js";
+import * as commands from "./commands.js";
+import { button, command, el, field, fill, link, notice } from "./dom.js";
+
+export async function showSend({ view, parts: [name], signal, fail }) {
+  const queue = await get(ofQueue(name), {}, signal);
+  const body = el("textarea", { rows: "12", required: true, spellcheck: "false" });
+  const group = el("input", { autocomplete: "off" });
+  const deduplication = el("input", { autocomplete: "off" });
+  const delay = el("input", { type: "number", min: "0", max: "900" });
+  const same = el("div");
+
+  function message() {
+    const given = { body: body.value };
+    if (group.value) given.group_id = group.value;
+    if (deduplication.value) given.deduplication_id = deduplication.value;
+    if (delay.value) given.delay_s = Number(delay.value);
+    return given;
+  }
+
+  async function send(event) {
+    event.preventDefault();
+    try {
+      const sent = await post(ofQueue(name, "/messages"), message());
+      notice(sent.is_duplicate
+        ? "A message with this deduplication id was sent before: nothing was stored."
+        : `Sent ${sent.message_id}.`);
+      if (!sent.is_duplicate) body.value = "";
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  fill(
+    view,
+    el("h1", {}, "Send to ", link(name, `#/queues/${name}`)),
+    el(
+      "form",
+      { onsubmit: send, oninput: () => fill(same, command(commands.send(queue, message()))) },
+      field("Body", body),
+      el(
+        "div",
+        { class: "search" },
+        field(queue.fifo ? "Group" : "Group, for fair queues", group),
+        queue.fifo && field("Deduplication id", deduplication),
+        !queue.fifo && field("Delay in seconds", delay),
+      ),
+      el("p", {}, button("Send", () => {}, { type: "submit", class: "main" })),
+    ),
+    same,
+  );
+  body.focus();
+}
