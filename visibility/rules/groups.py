@@ -9,7 +9,7 @@ of the first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 
 from visibility.state.events import Event, GroupChange, GroupRow, GroupsChanged, Lease
 from visibility.state.grouping import UNGROUPED
