@@ -61,19 +61,26 @@ class EtcdWatch:
         self._revision = after.revision
         self._known = {record.key: record.revision for record in after.records}
         self._history = self._client.history
-        while True:
-            try:
-                async with aclosing(self._changes()) as changes:
-                    async for change in changes:
-                        if not self._report(change, on_change):
-                            raise LostPlace("a change was not taken")
-            except LostPlace as error:
-                self._log.warning("watch_lost_its_place", reason=str(error))
-                self._report(await self._difference(), on_change)
-            except (NoAnswer, Refused) as error:
-                self._log.info("watch_begins_anew", reason=str(error))
-                await asyncio.sleep(self._pause_s)
-                self._pause_s = min(2 * self._pause_s, self._silence_s)
+        try:
+            while True:
+                await self._run_once(on_change)
+        finally:
+            self._client.outage.ended(self)
+
+    async def _run_once(self, on_change: OnChange) -> None:
+        """Report the changes of one stream, and prepare for the next."""
+        try:
+            async with aclosing(self._changes()) as changes:
+                async for change in changes:
+                    if not self._report(change, on_change):
+                        raise LostPlace("a change was not taken")
+        except LostPlace as error:
+            self._log.warning("watch_lost_its_place", reason=str(error))
+            self._report(await self._difference(), on_change)
+        except (NoAnswer, Refused) as error:
+            self._client.outage.failed(self, str(error))
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(2 * self._pause_s, self._silence_s)
 
     def _report(self, change: Change, on_change: OnChange) -> bool:
         """False if the listener has a bug; the next difference has these records again."""
@@ -103,6 +110,7 @@ class EtcdWatch:
                     self._pause_s = _PAUSE_S
                     await self._check_place(answer.header.revision)
                     continue
+                self._client.outage.answered(self)
                 for change in self._grouped(answer):
                     self._revision = change.revision
                     yield change
@@ -122,6 +130,7 @@ class EtcdWatch:
             done, _ = await asyncio.wait([coming], timeout=self._silence_s)
             if not done:
                 await self._touch()
+                self._client.outage.answered(self)
                 done, _ = await asyncio.wait([coming], timeout=self._silence_s)
             if not done:
                 raise NoAnswer("a watch does not report a write", was_sent=True)
