@@ -13,6 +13,8 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+import structlog
+
 from cluster.catalog.catalog import Catalog
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.members.balancing import LeaderBalance
@@ -78,6 +80,7 @@ class ClusterHost:
         self._entropy = entropy
         self._opened = opened
         self._network = open_network(member, _PEERS, clock.monotonic_s)
+        self._log = structlog.get_logger("cluster")
         self._root: EtcdCoordination
         self._members: EtcdCoordination
         self._transport: Transport
@@ -101,6 +104,7 @@ class ClusterHost:
         leaders = self._root.below("leaders/")
         self.leaders = LeaderView(leaders, cluster.shards)
         await self.leaders.begin()
+        self.leaders.subscribe(self._note_leader)
         keys = ShardKeys(leaders, lease)
         self._opened.push_async_callback(keys.close)
         self._open_transport(cluster)
@@ -138,6 +142,12 @@ class ClusterHost:
     def _leader_changed(self, shard: int) -> None:
         if self.leaders.leader_of(shard) is None:
             self.stores.key_freed(shard)
+
+    def _note_leader(self, shard: int) -> None:
+        leader = self.leaders.leader_of(shard)
+        self._log.info(
+            "shard_has_leader" if leader else "shard_lost_leader", shard=shard, host=leader
+        )
 
     async def _join(self, lease: HostLease, folders: Mapping[int, Path]) -> Cluster:
         member, data = self._member, self._settings.data

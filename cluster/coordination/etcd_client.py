@@ -40,6 +40,7 @@ from cluster.coordination.etcd_messages import (
     decode,
     encode,
 )
+from cluster.coordination.etcd_outage import EtcdOutage
 from cluster.coordination.etcd_wire import NoAnswer, Reply, Wire
 
 A = TypeVar("A", bound=Answer)
@@ -133,6 +134,7 @@ class EtcdClient:
         self.history = 0
         """Counts the times that etcd was replaced, or restored from a copy: since then revisions
         mean something else."""
+        self.outage = EtcdOutage()
         self._log = structlog.get_logger("etcd")
 
     async def close(self) -> None:

@@ -79,6 +79,7 @@ class EtcdCoordination:
         deadline_s: float = 6.0,
         silence_s: float = 3.0,
         page: int = PAGE,
+        logs_outages: bool = True,
     ) -> None:
         """`name` is this host's; no two processes at a time may bear the same one below a prefix.
 
@@ -86,6 +87,7 @@ class EtcdCoordination:
         watch is tested. The wire is closed with it.
         """
         self._client = EtcdClient(access, wire)
+        self._client.outage.is_logged = logs_outages
         self._name = name
         self._set_prefix(prefix)
         self._clock = clock

@@ -24,8 +24,6 @@ from cluster.coordination.etcd_wire import NoAnswer
 _PAUSE_S = 0.1
 """Pause before a watch begins anew; doubled as long as that fails."""
 _PAUSE_S_MAX = 0.5
-
-
 _REPORTED_S = 0.5
 """Time in which a stream that says nothing else reports a write. Beginning anew costs little."""
 
@@ -76,19 +74,26 @@ class EtcdWatch:
         self._revision = after.revision
         self._known = {record.key: record.revision for record in after.records}
         self._history = self._client.history
-        while True:
-            try:
-                async with aclosing(self._changes()) as changes:
-                    async for change in changes:
-                        if not self._report(change, on_change):
-                            raise LostPlace("a change was not taken")
-            except LostPlace as error:
-                self._log.warning("watch_lost_its_place", reason=str(error))
-                self._report(await self._difference(), on_change)
-            except (NoAnswer, Refused) as error:
-                self._log.info("watch_begins_anew", reason=str(error))
-                await asyncio.sleep(self._pause_s)
-                self._pause_s = min(2 * self._pause_s, _PAUSE_S_MAX)
+        try:
+            while True:
+                await self._run_once(on_change)
+        finally:
+            self._client.outage.ended(self)
+
+    async def _run_once(self, on_change: OnChange) -> None:
+        """Report the changes of one stream, and prepare for the next."""
+        try:
+            async with aclosing(self._changes()) as changes:
+                async for change in changes:
+                    if not self._report(change, on_change):
+                        raise LostPlace("a change was not taken")
+        except LostPlace as error:
+            self._log.warning("watch_lost_its_place", reason=str(error))
+            self._report(await self._difference(), on_change)
+        except (NoAnswer, Refused) as error:
+            self._client.outage.failed(self, str(error))
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(2 * self._pause_s, _PAUSE_S_MAX)
 
     def expect(self, revision: int) -> None:
         """A write of this revision was made below the prefix."""
@@ -134,6 +139,7 @@ class EtcdWatch:
                     self._pause_s = _PAUSE_S
                     await self._check_place(answer.header.revision)
                     continue
+                self._client.outage.answered(self)
                 for change in self._grouped(answer):
                     self._revision = change.revision
                     yield change
@@ -177,7 +183,9 @@ class EtcdWatch:
             self._expected, self._is_doubtful = 0, True  # the next stream is tested at once
             raise NoAnswer("a watch does not report a write", was_sent=True)
         self._is_doubtful = False
-        self.expect(await self._touch())
+        written = await self._touch()
+        self._client.outage.answered(self)
+        self.expect(written)
 
     def _grouped(self, answer: WatchAnswer) -> Iterable[Change]:
         """The changes of a line, by revision; a line has all events of each.

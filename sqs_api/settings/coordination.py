@@ -56,6 +56,7 @@ def coordination_of(
         name=membership.host + writer,
         clock=clock,
         entropy=entropy,
+        logs_outages=not prefix,  # a host opens further ones for its keys, on loops of their own
     )
 
 

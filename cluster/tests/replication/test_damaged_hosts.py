@@ -7,9 +7,12 @@ import asyncio
 
 from structlog.testing import capture_logs
 
+from cluster.replication.replacement import Ways
+from cluster.shards.report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
-from storage.rows.keys import message_key
+from storage.copies.replaced_rows import Replaced
+from storage.rows.keys import message_key, queue_key
 from visibility.tests import prepared
 
 _LONG_S = 120.0
@@ -95,3 +98,38 @@ async def test_without_a_sound_copy_an_event_quarantines_the_damage(cluster: Sha
     cluster.heal()
     await cluster.alike()
     assert len({tuple(sorted(host.rows.items())) for host in cluster.hosts.values()}) == 1
+
+
+@staged
+async def test_a_host_with_damaged_rows_does_not_lead_and_fetches_others(
+    cluster: ShardCluster,
+) -> None:
+    """Rule 20."""
+    leader = await cluster.leader()
+    await sent(cluster, leader, "a")
+    await cluster.alike()
+    damaged, _ = (host for host in cluster.hosts.values() if host is not leader)
+    sound, damaged.rows[queue_key(1)] = damaged.rows[queue_key(1)], b"\x01rubbish"
+    fetching = asyncio.Event()
+
+    async def fetch() -> Replaced:
+        fetching.set()
+        never: asyncio.Future[Replaced] = asyncio.get_running_loop().create_future()
+        return await never
+
+    async def leave() -> None:
+        """Nobody uses its rows."""
+
+    damaged.store.replacement.ways = Ways(fetch, lambda replaced: None, leave)
+    cluster.coordination.unreachable.update(set(cluster.names) - {damaged.name})
+    leader.crash(is_power_loss=True)
+    await asyncio.wait_for(fetching.wait(), 60)
+
+    assert damaged.shard.phase is Phase.FOLLOWING
+    cluster.heal()
+    await asyncio.sleep(30)
+    assert cluster.leading() is None, "no majority counts"
+    damaged.rows[queue_key(1)] = sound  # as if it had fetched them
+    damaged.crash(is_power_loss=False)
+    damaged.start()
+    assert bodies(await received(cluster, await cluster.leader())) == ["a"]

@@ -8,13 +8,11 @@ from functools import wraps
 from random import Random
 from typing import Any
 
-from cluster.replication.replacement import Ways
 from cluster.shards.answers import NotDecided
 from cluster.shards.report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
 from cluster.tests.virtual_time import VirtualLoop
-from storage.copies.replaced_rows import Replaced
-from storage.rows.keys import message_key, queue_key
+from storage.rows.keys import message_key
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt
 from visibility.contract.outcomes import Deliveries
@@ -261,41 +259,6 @@ async def test_a_host_whose_clock_was_ahead_leads_with_the_right_time(
     assert await cluster.leader() is host
     assert host.process is not None
     assert abs(host.process.clock.now_ms() / 1000 - host.wall_s()) < 1
-
-
-@staged
-async def test_a_host_with_damaged_rows_does_not_lead_and_fetches_others(
-    cluster: ShardCluster,
-) -> None:
-    """Rule 20."""
-    leader = await cluster.leader()
-    await sent(cluster, leader, "a")
-    await cluster.alike()
-    damaged, _ = (host for host in cluster.hosts.values() if host is not leader)
-    sound, damaged.rows[queue_key(1)] = damaged.rows[queue_key(1)], b"\x01rubbish"
-    fetching = asyncio.Event()
-
-    async def fetch() -> Replaced:
-        fetching.set()
-        never: asyncio.Future[Replaced] = asyncio.get_running_loop().create_future()
-        return await never
-
-    async def leave() -> None:
-        """Nobody uses its rows."""
-
-    damaged.store.replacement.ways = Ways(fetch, lambda replaced: None, leave)
-    cluster.coordination.unreachable.update(set(cluster.names) - {damaged.name})
-    leader.crash(is_power_loss=True)
-    await asyncio.wait_for(fetching.wait(), 60)
-
-    assert damaged.shard.phase is Phase.FOLLOWING
-    cluster.heal()
-    await asyncio.sleep(30)
-    assert cluster.leading() is None, "no majority counts"
-    damaged.rows[queue_key(1)] = sound  # as if it had fetched them
-    damaged.crash(is_power_loss=False)
-    damaged.start()
-    assert bodies(await received(cluster, await cluster.leader())) == ["a"]
 
 
 @staged
