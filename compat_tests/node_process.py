@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -232,8 +233,9 @@ def freeze(pid: int) -> None:
 def wait_until_gone(pid: int) -> None:
     """Wait until a killed process has ended; its parent may not have noticed yet."""
     process = Path(f"/proc/{pid}")
-    while process.exists() and _state(process) != "Z":
-        time.sleep(0.001)
+    with suppress(FileNotFoundError):
+        while len(list((process / "task").iterdir())) > 1 or _state(process) != "Z":
+            time.sleep(0.001)
 
 
 def _state(thread: Path) -> str:

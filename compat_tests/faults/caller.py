@@ -8,10 +8,12 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from compat_tests.benchmarks.wire import Connection, Endpoint, Refused, connect
 from compat_tests.facade import Members
+from compat_tests.faults.evidence import wall
 from compat_tests.faults.history import (
     Change,
     Delete,
@@ -83,6 +85,8 @@ class Caller:
         self._connection: Connection | SdkConnection | None = None
         self._retries = 0
         """Of the last call, by the client itself."""
+        self._request_id = ""
+        """Of the last answer, where the client tells."""
 
     @property
     def is_repeated(self) -> bool:
@@ -125,14 +129,14 @@ class Caller:
             try:
                 return await by_sdk.call(action, body)
             finally:
-                self._retries = by_sdk.retries
+                self._retries, self._request_id = by_sdk.retries, by_sdk.request_id
         if self._connection is None:
             (self._connection,) = await connect(self._endpoint, 1)
         return await asyncio.wait_for(self._connection.call(action, body), _CALL_S)
 
     def _note(self, lines: list[str], text: str) -> None:
         if len(lines) < _LINES_MAX:
-            lines.append(text)
+            lines.append(f"{wall(time.monotonic())} {text}")
 
     def close(self) -> None:
         """Close the connection; the next call makes another."""
@@ -161,7 +165,8 @@ class Caller:
             outcome = Outcome.DONE if answer is not None else reply.outcome
             if answer is None and outcome is Outcome.DONE:
                 outcome = Outcome.UNKNOWN  # an entry that failed
-            self._history.sends.append(_send(queue, letter, reply, outcome, answer or {}))
+            send = _send(queue, letter, reply, outcome, answer or {})
+            self._history.sends.append(replace(send, request_id=self._request_id))
         return len(answers) == len(letters)
 
     def _successful(self, reply: Reply, expected: str | None = None) -> list[Members]:

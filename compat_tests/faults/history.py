@@ -55,6 +55,8 @@ class Send:
     """Place in its group, from 1."""
 
     delay_s: float = 0.0
+    request_id: str = ""
+    """Of the answer, where the client tells."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,6 +44,8 @@ class SdkConnection:
         self._client = _client(endpoint)
         self.retries = 0
         """Attempts of the last call after its first."""
+        self.request_id = ""
+        """Of the last answer: the host that gave it has it in its logs."""
 
     async def call(self, action: str, body: bytes) -> bytes:
         """The body of the answer; raises Refused, also where boto3 gave up."""
@@ -56,11 +58,14 @@ class SdkConnection:
             told: Any = error.response
             self.retries = told["ResponseMetadata"].get("RetryAttempts", 0)
             status = told["ResponseMetadata"].get("HTTPStatusCode", 500)
-            raise Refused(f"{status} {error}") from error
+            request_id = told["ResponseMetadata"].get("RequestId", "unknown")
+            raise Refused(f"{status} {error} (request {request_id})") from error
         except BotoCoreError as error:
             self.retries = _RETRIES
             raise Refused(f"503 boto3 gave up: {error}") from error
-        self.retries = answer.pop("ResponseMetadata").get("RetryAttempts", 0)
+        metadata = answer.pop("ResponseMetadata")
+        self.retries = metadata.get("RetryAttempts", 0)
+        self.request_id = metadata.get("RequestId", "")
         return json.dumps(answer, default=_text).encode()
 
     def close(self) -> None:
