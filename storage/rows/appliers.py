@@ -6,7 +6,7 @@ restart loads the same state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -90,22 +90,24 @@ def _put_waiting(changes: Changes, queue_id: int, sequence: int, message: Stored
         changes.put(row_key(queue_id, ALIAS, message.original_sequence), encode_row(sequence))
 
 
-def _remove(changes: Changes, queue_id: int, lease: Lease, *, waits: bool) -> None:
-    """Remove a message from its place. `waits`: it may be in the line of its group."""
-    changes.delete(row_key(queue_id, MESSAGE, lease.sequence))
-    _remove_references(changes, queue_id, lease, waits=waits)
+def _remove(changes: Changes, queue_id: int, leases: Sequence[Lease]) -> None:
+    """Remove messages from their places, table by table: RocksDB inserts a key faster behind the
+    one that it inserted before."""
+    for lease in leases:
+        changes.delete(row_key(queue_id, MESSAGE, lease.sequence))
+    _remove_references(changes, queue_id, leases)
 
 
-def _remove_references(changes: Changes, queue_id: int, lease: Lease, *, waits: bool) -> None:
-    """Remove a message's rows from the other tables."""
-    sequence = lease.sequence
-    changes.delete(row_key(queue_id, LEASE, sequence))
-    if lease.group and waits:
-        changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, sequence))
-    if lease.clock_ms:
-        changes.delete(pair_key(queue_id, CLOCK, lease.clock_ms, sequence))
-    if lease.original_sequence:
-        changes.delete(row_key(queue_id, ALIAS, lease.original_sequence))
+def _remove_references(changes: Changes, queue_id: int, leases: Sequence[Lease]) -> None:
+    """Remove messages' rows from the other tables."""
+    for lease in leases:
+        changes.delete(row_key(queue_id, LEASE, lease.sequence))
+        if lease.group:
+            changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence))
+        if lease.clock_ms:
+            changes.delete(pair_key(queue_id, CLOCK, lease.clock_ms, lease.sequence))
+        if lease.original_sequence:
+            changes.delete(row_key(queue_id, ALIAS, lease.original_sequence))
 
 
 def _messages_sent(changes: Changes, event: MessagesSent) -> None:
@@ -135,8 +137,7 @@ def _leases_ended(changes: Changes, event: LeasesEnded) -> None:
 
 
 def _messages_gone(changes: Changes, event: MessagesDeleted | MessagesExpired) -> None:
-    for lease in event.leases:
-        _remove(changes, event.queue_id, lease, waits=True)
+    _remove(changes, event.queue_id, event.leases)
 
 
 def _messages_moved(changes: Changes, event: MessagesMoved) -> None:
@@ -145,7 +146,7 @@ def _messages_moved(changes: Changes, event: MessagesMoved) -> None:
         if move.target_queue_id != event.queue_id:
             message = msgspec.structs.replace(message, joined_at_ms=event.moved_at_ms)
         if move.due_ms < 0:
-            _remove(changes, event.queue_id, move.lease, waits=True)
+            _remove(changes, event.queue_id, [move.lease])
         else:
             changes.delete(pair_key(event.queue_id, DELAYED, move.due_ms, move.lease.sequence))
         _put_waiting(changes, move.target_queue_id, move.target_sequence, message)
@@ -190,8 +191,7 @@ def _messages_quarantined(changes: Changes, event: MessagesQuarantined) -> None:
     queue_id = event.queue_id
     for record in event.spans:
         changes.put(row_key(queue_id, QUARANTINED, record.span), encode_row(record))
-    for lease in event.leases:
-        _remove_references(changes, queue_id, lease, waits=True)
+    _remove_references(changes, queue_id, event.leases)
     for blocked in event.groups:
         key = group_key(queue_id, BLOCKED, blocked.group)
         changes.put(key, encode_row(blocked.since_ms))

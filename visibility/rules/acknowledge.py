@@ -78,6 +78,10 @@ class _Settling:
 
         Raises InvalidParameterValue for an expired handle of a FIFO queue.
         """
+        entry = self._queue.entries.get(receipt.sequence)
+        if entry is not None and entry.lease.receive_count == receipt.delivery and not self._fifo:
+            self.deleted[receipt.sequence] = entry.lease
+            return
         lease, in_flight = self._find(receipt)
         if lease is None:
             self._delete_purged(receipt)

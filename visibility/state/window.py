@@ -41,7 +41,7 @@ def extend(
     """Put new messages behind the others while there is room; returns the sequence that comes
     next."""
     for message in messages:
-        size = held_bytes(message)
+        size = len(message.data) + _MESSAGE_OVERHEAD_BYTES
         if (
             len(queue.window) >= WINDOW_MESSAGES_MAX
             or queue.window_bytes + size > WINDOW_BYTES_MAX
@@ -57,7 +57,9 @@ def extend(
 
 def take_first(shard: ShardState, queue: QueueState) -> None:
     """Take the first message out."""
-    _forget(shard, queue, queue.window.popleft()[1])
+    size = len(queue.window.popleft()[1].data) + _MESSAGE_OVERHEAD_BYTES
+    queue.window_bytes -= size
+    shard.window_bytes -= size
 
 
 def discard(shard: ShardState, queue: QueueState, sequence: int) -> bool:
