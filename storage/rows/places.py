@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from storage.rows.changes import Changes
 from storage.rows.codec import encode_row
@@ -37,17 +37,18 @@ def put_message(changes: Changes, queue_id: int, sequence: int, message: StoredM
         changes.put(row_key(queue_id, ALIAS, message.original_sequence), encode_row(sequence))
 
 
-def remove(changes: Changes, queue_id: int, leases: Iterable[Lease]) -> None:
+def remove(changes: Changes, queue_id: int, leases: Sequence[Lease]) -> None:
     """Remove messages from their places, table by table: RocksDB inserts a key faster behind the
     one that it inserted before."""
-    changes.delete_all([row_key(queue_id, MESSAGE, lease.sequence) for lease in leases])
+    for lease in leases:
+        changes.delete(row_key(queue_id, MESSAGE, lease.sequence))
     remove_references(changes, queue_id, leases)
 
 
-def remove_references(changes: Changes, queue_id: int, leases: Iterable[Lease]) -> None:
+def remove_references(changes: Changes, queue_id: int, leases: Sequence[Lease]) -> None:
     """Remove messages' rows from the other tables."""
-    changes.delete_all([row_key(queue_id, LEASE, lease.sequence) for lease in leases])
     for lease in leases:
+        changes.delete(row_key(queue_id, LEASE, lease.sequence))
         if lease.group:
             changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence))
         if lease.clock_ms:

@@ -214,6 +214,8 @@ async def test_the_line_of_a_group_has_its_waiting_messages_with_their_history(
     assert rows.group_line(1, G, 1, 9) == [(1, None), (2, lease)]
     assert rows.group_line(1, G, 2, 9) == [(2, lease)]
     assert rows.group_line(1, G, 1, 1) == [(1, None)]
+    assert rows.group_line(1, G, 0, 1) == [(1, None)], "the line begins later"
+    assert rows.group_line(1, G, 2, 1) == [(2, lease)]
     assert rows.group_line(1, G, 3, 9) == []
     assert rows.group_line(1, H, 1, 9) == [(4, None)]
 
