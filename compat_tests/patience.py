@@ -1,5 +1,7 @@
-"""Settings of all tests: Hypothesis never judges the speed of an example."""
+"""Settings of all tests: Hypothesis never judges the speed of an example, and collected tests are
+no work for Python's collector of garbage."""
 
+import gc
 import os
 
 from hypothesis import HealthCheck, settings
@@ -9,3 +11,8 @@ settings.register_profile(
 )
 settings.register_profile("quick", settings.get_profile("patient"), max_examples=20)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave thousands of tests out of each full collection."""
+    gc.freeze()

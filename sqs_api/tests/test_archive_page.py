@@ -79,6 +79,7 @@ async def test_what_the_table_has_is_forgotten(served: Served, lake: Path) -> No
     assert (await _waiting(served))["messages"] == 0
 
 
+@pytest.mark.slow  # a process reads the table for each
 async def test_an_invented_acknowledgement_loses_nothing(served: Served, lake: Path) -> None:
     said = await _archive(served, lake, 0)
     inventions: list[tuple[dict[str, Any], int]] = [
