@@ -25,6 +25,7 @@ from visibility.contract.outcomes import (
     Deduplicated,
     Deliveries,
     MovePlan,
+    OutboxPage,
     Progress,
 )
 
@@ -107,6 +108,7 @@ _ANSWERS: dict[str, Any] = {
             BrowsedPage,
             Deliveries,
             MovePlan,
+            OutboxPage,
             Progress,
             QueueCounters,
             _SentError,

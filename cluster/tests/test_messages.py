@@ -76,6 +76,8 @@ OTHERS = [
     outcomes.BrowsedPage,
     outcomes.MovePlan,
     outcomes.Progress,
+    outcomes.OutboxPage,
+    outcomes.Accepted,
     QueueCounters,
 ]
 QUEUES = {each.queue_id: each for each in (prepared.queue_named(f"q{n}", n) for n in range(1, 4))}
