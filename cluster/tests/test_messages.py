@@ -79,6 +79,8 @@ OTHERS = [
     outcomes.SelectedDeleted,
     outcomes.QueuesRead,
     outcomes.Progress,
+    outcomes.OutboxPage,
+    outcomes.Accepted,
     QueueCounters,
 ]
 QUEUES = {each.queue_id: each for each in (prepared.queue_named(f"q{n}", n) for n in range(1, 4))}

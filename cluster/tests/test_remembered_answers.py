@@ -134,6 +134,9 @@ def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
         op.QueueChanged,
         op.SealArchive,
         op.AcknowledgeArchive,
+        op.ReadOutbox,
+        op.AcceptMessages,
+        op.ClearOutbox,
     }
 
     assert set(MEMORABLE) | repeatable == set(DECIDE)

@@ -12,8 +12,10 @@ import pytest
 
 from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation.outbox_planted import PLANTS as OUTBOX_PLANTS
+from cluster.tests.simulation.outbox_planted import UNLOCKING
 from cluster.tests.simulation.planted import PLANTS, Plant
 from cluster.tests.simulation.run import Shape, simulate
+from cluster.tests.test_outbox import test_a_group_is_locked_until_the_clear as locked_until_cleared
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
 _AT_ONCE = 20
@@ -65,3 +67,14 @@ def test_a_planted_bug_between_shards_is_found(
     plant(monkeypatch)
 
     assert any(simulate(seed, Shape(shards=3)).findings for seed in range(_UNTIL_FOUND))
+
+
+@pytest.mark.parametrize("plant", UNLOCKING, ids=[plant.__name__ for plant in UNLOCKING])
+def test_a_group_that_is_unlocked_early_is_found(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked_until_cleared()
+    plant(monkeypatch)
+
+    with pytest.raises(AssertionError):
+        locked_until_cleared()

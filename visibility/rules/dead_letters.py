@@ -129,9 +129,8 @@ class DeadLetters:
             return False
         if waits and message.group:
             self.source_book.depart(message.group, lease.sequence)
-        self._size += len(message.data)
-        arriving = self._moved(lease, sealed, target)
-        departures.add(lease, message, target, arriving)
+        departures.add(lease, message, target, self._moved(lease, sealed, target))
+        self._size = departures.size
         return True
 
     def _moved(

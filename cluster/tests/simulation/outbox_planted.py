@@ -125,7 +125,7 @@ PLANTS: tuple[Plant, ...] = (
     forget_before_the_clear,
     remember_nothing,
     forget_what_is_under_way,
-    unlock_at_the_departure,
-    unlock_at_the_delivery,
     clear_without_delivery,
 )
+UNLOCKING: tuple[Plant, ...] = (unlock_at_the_departure, unlock_at_the_delivery)
+"""Clients of a simulation cannot tell these from what SQS may do; a story shows them."""

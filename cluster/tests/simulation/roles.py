@@ -87,6 +87,14 @@ async def _use(client: Client, held: Held, late: list[Held]) -> None:
         await client.delete(late.pop(client.random.randrange(len(late))))
 
 
+async def spend(client: Client, steps: int) -> None:
+    """Receive from the failing queues until their messages are dead letters."""
+    for _ in range(steps):
+        queue = client.random.choice((queues.FAILING, queues.FAILING_FIFO))
+        await client.receive(queue, 10, timeout_s=client.random.choice((0, 0, 1)))
+        await _pause(client)
+
+
 async def administer(client: Client, steps: int) -> None:
     """Purge queues and move dead letters."""
     for _ in range(max(1, steps // 4)):
@@ -124,6 +132,8 @@ def mixed_roles(random: Random) -> list[Role]:
     roles = list(_ROLES)
     if random.random() < 0.5:
         roles.append(random.choice((send_to_standard, send_to_fifo, consume)))
+    if random.random() < 0.5:
+        roles.append(spend)
     if random.random() < 0.6:
         roles.append(administer)
     return roles
