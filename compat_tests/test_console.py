@@ -393,6 +393,23 @@ def test_dead_letters_are_planned_and_redriven(browser: Any, opened: NodeProcess
     assert tab.faults == []
 
 
+def test_the_focus_and_open_details_stay_while_a_screen_reads_again(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "watched", *"abcdefghij")
+    arn = "arn:aws:sqs:us-east-1:000000000000:watched-dead"
+    tab = tab_of(browser, opened, "/queues/watched-dead/redrive")
+    tab.page.get_by_text("There was none so far.").wait_for()
+    client.start_message_move_task(SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
+    tab.page.locator("details.command summary").click()
+    before = len(tab.requests)
+    tab.page.wait_for_event("response", lambda response: len(tab.requests) > before + 1)
+
+    assert tab.page.locator("details.command[open]").count() == 1
+    assert tab.page.evaluate("document.activeElement.tagName") == "SUMMARY"
+
+
 def test_a_redrive_of_the_command_line_is_cancelled_in_the_console(
     browser: Any, opened: NodeProcess
 ) -> None:
