@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -18,7 +19,7 @@ import yaml
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import HOSTS, MEMBERS, ClusterProcess, is_well
-from compat_tests.node_process import command
+from compat_tests.node_process import command, run_command
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,6 +27,7 @@ pytestmark = [
         "COMPAT_ENDPOINT" in os.environ, reason="aimed at a service that this suite did not start"
     ),
 ]
+ACCOUNT = "000000000000"
 RULES = Path(__file__).parent.parent / "deploy/prometheus/etcd.rules.yml"
 
 
@@ -85,6 +87,37 @@ def test_the_endpoint_and_the_key_are_printed_and_work(cluster: ClusterProcess) 
     others = cluster.parts.cluster().hosts.values()
     assert all(url in cluster.output() for url in others)
     assert all(is_well(f"{url}/readyz") for url in others)
+
+
+def test_operators_see_and_repair_at_any_host(cluster: ClusterProcess) -> None:
+    client = Boto3Client(cluster.url, cluster.credentials)
+    client.call("CreateQueue", QueueName="dead")
+    arn = f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead"
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    client.call("CreateQueue", QueueName="source", Attributes={"RedrivePolicy": policy})
+    url = client.call("GetQueueUrl", QueueName="dead")["QueueUrl"]
+    for body in "abc":
+        client.call("SendMessage", QueueUrl=url, MessageBody=body)
+    client.close()
+
+    for number, host in enumerate(HOSTS):
+        (queue,) = said(cluster, host, "queues", "list", "--search", "dead")
+        assert (queue["visible"], queue["sources"]) == (3 - number, ["source"])
+        page = said(cluster, host, "messages", "browse", "dead")
+        first = page["messages"][0]
+        assert first["body"] == "abc"[number]
+        chosen = ("--sequence", str(first["sequence"]), "--to", "source")
+        assert said(cluster, host, "redrive", "plan", "dead", *chosen)["refused"] == {}
+        moved = said(cluster, host, "redrive", "start", "dead", *chosen, "--wait")
+        assert (moved["status"], moved["moved"]) == ("COMPLETED", 1)
+
+
+def said(cluster: ClusterProcess, host: str, *arguments: str) -> Any:
+    """The answer of a host to a command."""
+    url = cluster.parts.cluster().hosts[host]
+    done = run_command(*arguments, "--url", url, "--json", variables=cluster.exports())
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("name", ["b", "etcd-2"])

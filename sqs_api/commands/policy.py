@@ -30,6 +30,7 @@ from sqs_api.commands.options import (
     opened_keyring,
     user_of,
 )
+from sqs_api.operators.routes import QUEUE_ACTIONS
 from sqs_api.settings.config import Settings
 from visibility.contract.actions import ACTIONS
 from visibility.contract.naming import parse_arn
@@ -134,7 +135,8 @@ def _asked_for(settings: Settings, action: str, queue: str | None) -> _AskedFor:
     if action in ADMIN_ACTIONS:
         return _AskedFor(action, "*", settings.account, settings.region, None)
     prefix, _, name = action.rpartition(":")
-    if action not in _KEY_ACTIONS and (prefix.lower() not in ("", "sqs") or name not in ACTIONS):
+    is_named = action in _KEY_ACTIONS or action in QUEUE_ACTIONS
+    if not is_named and (prefix.lower() not in ("", "sqs") or name not in ACTIONS):
         raise Refused(f"--action: there is no action {action}")
     if queue is None:
         raise Refused("--queue: is needed for this action")
@@ -144,7 +146,7 @@ def _asked_for(settings: Settings, action: str, queue: str | None) -> _AskedFor:
     parsed = parse_arn(resource)
     if parsed is None:
         raise Refused(f"--queue: {queue} names no queue")
-    single = action if action in _KEY_ACTIONS else ACTIONS[name].permission
+    single = action if is_named else ACTIONS[name].permission
     return _AskedFor(single, resource, parsed.account, parsed.region, parsed.name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from time import sleep
 from typing import Any
 
@@ -99,7 +100,7 @@ def start(
 def _watch(service: Service, queue: str) -> dict[str, Any]:
     """The latest redrive, once it has ended."""
     latest = _latest(service, queue)
-    with click.progressbar(length=latest["to_move"] or 1, label=queue) as bar:
+    with click.progressbar(length=latest["to_move"] or 1, label=queue, file=sys.stderr) as bar:
         while latest["status"] in ("RUNNING", "CANCELLING"):
             bar.update(latest["moved"] - bar.pos)
             sleep(_LOOK_S)

@@ -18,6 +18,10 @@ BROWSE_MESSAGES = "holdfast:BrowseMessages"
 READ_BODIES = "holdfast:ReadMessageBodies"
 DELETE_MESSAGES = "holdfast:DeleteMessages"
 REDRIVE_MESSAGES = "holdfast:RedriveMessages"
+QUEUE_ACTIONS = frozenset(
+    {LIST_QUEUES, GET_QUEUE, BROWSE_MESSAGES, READ_BODIES, DELETE_MESSAGES, REDRIVE_MESSAGES}
+)
+"""Actions that policies allow on queues."""
 SEND = "sqs:SendMessage"
 PURGE = "sqs:PurgeQueue"
 

@@ -160,6 +160,14 @@ async def test_a_copy_that_replaces_needs_the_right_to_delete(dead_letters: Path
     assert "holdfast:DeleteMessages" in told.json["error"]
 
 
+async def test_policy_check_knows_these_actions(dead_letters: Path) -> None:
+    add_user(dead_letters, "viewer", *VIEWER)
+    check = ("policy", "check", "--data", dead_letters, "--user", "viewer", "--queue", "dead")
+
+    assert run(*check, "--action", "holdfast:BrowseMessages").out.startswith("allowed: ")
+    assert run(*check, "--action", "holdfast:ReadMessageBodies").out.startswith("denied: ")
+
+
 # -- bodies ----------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Ops = list[bytes | list[bytes] | None]
@@ -58,11 +58,6 @@ class Changes:
     def delete(self, key: bytes) -> None:
         """Delete a row, if it exists."""
         self.ops += (key, None)
-
-    def delete_all(self, keys: Iterable[bytes]) -> None:
-        """Delete rows, those that exist."""
-        for key in keys:
-            self.ops += (key, None)
 
     def delete_range(self, begin: bytes, end: bytes) -> None:
         """Delete the rows from `begin` to before `end`."""

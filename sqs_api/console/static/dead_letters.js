@@ -1,7 +1,7 @@
 // The dead letters of all queues: first those of which a message is lost soonest.
 
 import { get } from "./api.js";
-import { button, command, el, fill, link, row, table } from "./dom.js";
+import { button, command, el, fill, link, refill, row, table } from "./dom.js";
 import { count, span } from "./format.js";
 import { History, repeat } from "./live.js";
 
@@ -27,7 +27,7 @@ export async function showDeadLetters({ view, signal, fail }) {
     try {
       const page = await get("dead-letters", { after: tokens.at(-1) }, signal);
       page.queues.forEach((queue) => history.add(queue));
-      fill(
+      refill(
         list,
         page.queues.length
           ? table(COLUMNS, page.queues.map(deadRow), "Dead-letter queues")

@@ -26,6 +26,19 @@ export function fill(element, ...children) {
   append(element, children);
 }
 
+const FOCUSABLE = "a, button, input, select, summary, [tabindex]";
+
+/** The same for content that is read again and again: the focus and open details stay. */
+export function refill(element, ...children) {
+  const places = () => Array.from(element.querySelectorAll(FOCUSABLE));
+  const details = () => Array.from(element.querySelectorAll("details"));
+  const focused = places().indexOf(document.activeElement);
+  const open = details().map((each) => each.open);
+  fill(element, ...children);
+  details().forEach((each, at) => (each.open = open[at] ?? false));
+  places()[focused]?.focus({ preventScroll: true });
+}
+
 export function link(text, address, properties = {}) {
   return el("a", { href: address, ...properties }, text);
 }

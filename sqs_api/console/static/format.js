@@ -20,6 +20,7 @@ export function count(number) {
 
 export function rate(perSecond) {
   if (perSecond === null) return "";
+  if (perSecond === 0) return "0";
   return perSecond >= 10 ? Math.round(perSecond).toLocaleString("en") : perSecond.toFixed(1);
 }
 

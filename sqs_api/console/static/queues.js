@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { listQueues } from "./commands.js";
-import { button, command, el, fill, link, row, table } from "./dom.js";
+import { button, command, el, fill, link, refill, row, table } from "./dom.js";
 import { count, rate, span } from "./format.js";
 import { History, repeat } from "./live.js";
 
@@ -39,13 +39,18 @@ export async function showQueues({ view, query, signal, fail }) {
     },
   });
 
+  let latest = 0;
+
   async function read() {
+    latest += 1;
+    const mine = latest;
     try {
       const page = await get("queues", { search, sort, after: tokens.at(-1), limit: 100 }, signal);
+      if (mine !== latest) return; // what was asked since comes
       page.queues.forEach((queue) => history.add(queue));
       total.textContent = `${count(page.total)} queues`;
-      fill(list, queueTable(page.queues), pager(page.next));
-      fill(same, command(listQueues(search, sort)));
+      refill(list, queueTable(page.queues), pager(page.next));
+      refill(same, command(listQueues(search, sort)));
     } catch (error) {
       fail(error);
     }

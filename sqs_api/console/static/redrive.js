@@ -2,7 +2,7 @@
 
 import { get, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, link, notice, row, table } from "./dom.js";
+import { button, command, el, field, fill, link, notice, refill, row, table } from "./dom.js";
 import { bytes, count, instant, nameOf } from "./format.js";
 import { repeat } from "./live.js";
 
@@ -81,7 +81,7 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
   async function read() {
     try {
       const { redrives } = await get(ofQueue(name, "/redrives"), {}, signal);
-      fill(latest, redrives.length
+      refill(latest, redrives.length
         ? [progress(redrives[0]), table(LATEST, redrives.map(redriveRow), "Latest redrives")]
         : el("p", { class: "empty" }, "There was none so far."));
     } catch (error) {

@@ -1,0 +1,91 @@
+"""A real Chromium for the tests of the console: the machine's own, on loopback only."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+_ARGUMENTS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def executable() -> str:
+    """The path of Chromium; skips the test on a machine without one."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("there is no chromium on this machine: install the package chromium")
+    return found
+
+
+@contextmanager
+def running() -> Iterator[Any]:
+    """A browser."""
+    path = executable()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(_ARGUMENTS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Tab:
+    """A page of the console, and what it asked for, said and ran into."""
+
+    def __init__(self, browser: Any, url: str, **options: Any) -> None:
+        self.url = url
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.requests: list[Any] = []
+        self.faults: list[str] = []
+        """Uncaught errors, violations of the content security policy, dialogs of scripts."""
+        self.page.on("request", lambda request: self.requests.append(request))
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("console", self._heard)
+        self.page.on("dialog", self._dialog)
+
+    def _heard(self, message: Any) -> None:
+        if message.type == "error" and "the server responded with a status of" not in message.text:
+            self.faults.append(message.text)
+
+    def _dialog(self, dialog: Any) -> None:
+        self.faults.append(f"a script opened a dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def go(self, place: str = "/queues") -> Any:
+        """Open a screen by its address."""
+        self.page.goto(f"{self.url}/_holdfast/console#{place}")
+        return self.page
+
+    def see(self, text: str) -> None:
+        """Wait until the screen has this text."""
+        self.page.locator("body").get_by_text(text).first.wait_for()
+
+    def press(self, name: str) -> None:
+        """Press the button, or follow the link, of this name."""
+        found = self.page.get_by_role("button", name=name, exact=True)
+        self.page.get_by_role("link", name=name, exact=True).or_(found).first.click()
+
+    def fill(self, label: str, text: str) -> None:
+        """Fill in a field."""
+        self.page.get_by_label(label, exact=True).fill(text)
+
+    def sign_in(self, key_id: str, secret: str) -> None:
+        """Sign in with an access key."""
+        self.fill("Access key id", key_id)
+        self.fill("Secret access key", secret)
+        self.press("Sign in")
