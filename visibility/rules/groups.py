@@ -9,7 +9,7 @@ of the first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Iterable
 
 from visibility.state.events import Event, GroupChange, GroupRow, GroupsChanged, Lease
 from visibility.state.grouping import UNGROUPED
@@ -82,7 +82,7 @@ class GroupBook:
         self._rows[group] = row
         self._before[group] = row.order
 
-    def in_flight_by_group(self, group: bytes) -> Set[int]:
+    def in_flight_by_group(self, group: bytes) -> set[int] | frozenset[int]:
         """Sequences of the group's messages in flight before this decision, or in the outbox."""
         held = self._queue.in_flight_by_group.get(group, _NOBODY)
         return held if self._departed is None else held | self.departed(group)
@@ -136,7 +136,7 @@ class GroupBook:
                 self._departed = {}
             self._departed.setdefault(group, set()).add(sequence)
 
-    def departed(self, group: bytes) -> Set[int]:
+    def departed(self, group: bytes) -> set[int] | frozenset[int]:
         """Messages of the group that leave for another shard by this decision."""
         return _NOBODY if self._departed is None else self._departed.get(group, _NOBODY)
 
