@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
@@ -44,7 +45,9 @@ async def main() -> None:
         region_name=region,
     )
     config = Config(
-        max_pool_connections=2 * int(polls), read_timeout=30, retries={"total_max_attempts": 1}
+        max_pool_connections=2 * int(polls),
+        read_timeout=30,
+        retries={"total_max_attempts": int(os.environ.get("COMPAT_ATTEMPTS", "1"))},
     )
     async with session.client("sqs", endpoint_url=endpoint, config=config) as client:
         sys.stdout.write(json.dumps(await run(url, int(polls), client)) + "\n")

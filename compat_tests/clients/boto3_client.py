@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import boto3
@@ -13,14 +14,14 @@ from botocore.model import OperationModel
 from compat_tests.facade import Credentials, Members, error_of_botocore
 
 CONFIG = {
-    "retries": {"total_max_attempts": 1},
+    "retries": {"total_max_attempts": int(os.environ.get("COMPAT_ATTEMPTS", "1"))},
     "connect_timeout": 5,
     "read_timeout": 30,
     "max_pool_connections": 50,
     "parameter_validation": False,
 }
-"""No retries, so that each test sees the first answer; the service validates parameters, not the
-client."""
+"""No retries, so that each test sees the first answer, unless hosts are killed meanwhile; the
+service validates parameters, not the client."""
 
 
 def connect(url: str, credentials: Credentials, **config: Any) -> Any:

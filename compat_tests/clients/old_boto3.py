@@ -41,7 +41,11 @@ class OldBoto3Client:
             [sys.executable, "-P", str(worker), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(LIBRARIES)},
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(LIBRARIES),
+                "COMPAT_ATTEMPTS": os.environ.get("COMPAT_ATTEMPTS", "1"),
+            },
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -7,6 +7,7 @@ botocore's error response). Calls run concurrently, so a long poll does not dela
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import threading
@@ -28,7 +29,7 @@ def main() -> None:
         aws_secret_access_key=secret_access_key,
         region_name=region,
         config=Config(
-            retries={"total_max_attempts": 1},
+            retries={"total_max_attempts": int(os.environ.get("COMPAT_ATTEMPTS", "1"))},
             read_timeout=30,
             max_pool_connections=50,
             parameter_validation=False,

@@ -8,6 +8,7 @@ again; the first host is spared where it is the endpoint.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import signal
 import subprocess
@@ -29,7 +30,8 @@ def main() -> int:
     say(f"seed {options.seed}")
     chance, folder = random.Random(options.seed), ClusterFolder(options.data)
     kills = 0
-    with subprocess.Popen(options.command) as process:
+    variables = {**os.environ, "COMPAT_ATTEMPTS": "5"}  # the default of boto3
+    with subprocess.Popen(options.command, env=variables) as process:
         while True:
             try:
                 ended = process.wait(options.every)

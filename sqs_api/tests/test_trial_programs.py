@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import BadStatusLine, HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -164,6 +164,8 @@ class Server(ThreadingHTTPServer):
         self.hangs = False
         self.asked = 0
         self.let_go = threading.Event()
+        self.awaits_hang_up = False
+        self.hung_up = threading.Event()
 
 
 class _Page(BaseHTTPRequestHandler):
@@ -177,6 +179,12 @@ class _Page(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self.server.asked += 1
+        if self.server.awaits_hang_up:
+            self.connection.settimeout(30)
+            with suppress(ConnectionResetError):
+                assert self.connection.recv(1) == b""
+            self.server.hung_up.set()
+            return
         if self.server.hangs:
             self.server.let_go.wait(60)
         if not self.server.breaks_off:
@@ -253,6 +261,21 @@ def test_a_request_that_was_sent_is_not_repeated_by_the_balancer(tmp_path: Path)
         assert status(own) in (0, 502)
 
         assert sum(server.asked for server in servers) == 1
+
+
+@needs_haproxy
+def test_a_host_learns_that_a_client_hung_up(tmp_path: Path) -> None:
+    ports = free_ports(1)
+    with serving(*ports) as (one,), balancing(tmp_path, *ports) as own:
+        one.awaits_hang_up = True
+        connection = HTTPConnection("127.0.0.1", own, timeout=30)
+        connection.request("POST", "/", body=b"x")
+        while not one.asked:
+            pass
+
+        connection.close()
+
+        assert one.hung_up.wait(20)
 
 
 @needs_haproxy

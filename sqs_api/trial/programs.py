@@ -44,6 +44,9 @@ defaults
     retries 3
     retry-on conn-failure
     option redispatch 1
+    # A client that hangs up ends its request on the host, too: a long poll that went on would take
+    # messages that nobody gets.
+    option abortonclose
     # Hosts believe X-Forwarded-For from the addresses in `trusted_proxies` only.
     option forwardfor
     http-reuse safe
