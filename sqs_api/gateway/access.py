@@ -41,7 +41,7 @@ from visibility.contract.errors import KmsAccessDenied, QueueDoesNotExist
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import parse_arn, queue_address
 from visibility.contract.operations import Operation
-from visibility.rules.move_tasks import decode_handle
+from visibility.rules.task_handles import decode_handle
 
 _MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """Further permissions that StartMessageMoveTask needs on the source."""
