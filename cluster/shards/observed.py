@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from typing import Protocol
 
 from cluster.shards.clock import Clock
 from cluster.shards.report import (
@@ -20,6 +21,13 @@ from visibility.state.state import ShardState
 
 TURN_BOUNDS_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 TURN_BOUNDS_REQUESTS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class OnDeparture(Protocol):
+    """Delivers messages of a shard to others."""
+
+    def __call__(self, source: int, *, is_new: bool = False) -> None:
+        """Messages departed; `is_new`: the shard begins to lead, and may have some."""
 
 
 class Observed:

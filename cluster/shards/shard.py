@@ -14,7 +14,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -24,7 +23,7 @@ from cluster.shards.answers import notice as write_notice
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.damaged_queues import DamagedQueues
 from cluster.shards.loading import load_healed
-from cluster.shards.observed import Observed
+from cluster.shards.observed import Observed, OnDeparture
 from cluster.shards.reopening import Reopening
 from cluster.shards.report import ArchiveLimits, Phase
 from storage.engines.store import SharedStore, Store, StoreFailed
@@ -48,13 +47,6 @@ SHARED_UNDER_WAY_MAX = 8
 """Entries under way at once while other hosts have the log too."""
 
 OpenStore = Callable[[], Awaitable[Store]]
-
-
-class OnDeparture(Protocol):
-    """Delivers messages of a shard to others."""
-
-    def __call__(self, source: int, *, is_new: bool = False) -> None:
-        """Messages departed; `is_new`: the shard begins to lead, and may have some."""
 
 
 class CatalogOlder(Exception):

@@ -47,7 +47,7 @@ from visibility.contract.results import (
     SendMessageResult,
 )
 from visibility.contract.tags import ARCHIVE_TAG
-from visibility.rules.move_tasks import encode_handle
+from visibility.rules.task_handles import encode_handle
 from visibility.state.apply import APPLY
 from visibility.state.events import Lease, MessagesReceived, StoredMessage
 from visibility.state.state import SPAN_BITS

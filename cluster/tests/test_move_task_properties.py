@@ -31,7 +31,7 @@ from visibility.contract.results import (
     ListMessageMoveTasksResultEntry,
     StartMessageMoveTaskResult,
 )
-from visibility.rules import move_tasks
+from visibility.rules import move_tasks, task_handles
 from visibility.state.events import StoredMessage
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
@@ -197,7 +197,7 @@ class MoveTasks(RuleBasedStateMachine):
         tasks = self.driver.state.queue(DEAD_ID).tasks
         if newest and newest[0].status == "RUNNING":
             handle = newest[0].task_handle
-            assert handle == move_tasks.encode_handle(tasks[max(tasks)])
+            assert handle == task_handles.encode_handle(tasks[max(tasks)])
             operation = CancelMessageMoveTask(task_handle=handle)
             reply = self.driver.submit(prepared.prepared(self.queue(DEAD_ID), operation))
             assert isinstance(reply.answer, CancelMessageMoveTaskResult)

@@ -26,7 +26,8 @@ from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.naming import queue_address, queue_url
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
-from visibility.rules.move_tasks import check_start, decode_handle
+from visibility.rules.move_tasks import check_start
+from visibility.rules.task_handles import decode_handle
 
 _NO_COUNTERS = QueueCounters(0, 0, 0)
 _SOURCE_GONE = "The resource that you specified for the SourceArn parameter doesn't exist."

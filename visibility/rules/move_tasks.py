@@ -10,7 +10,6 @@ Source: API reference (2023), recorded statuses and errors.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection
 
 import msgspec
@@ -45,6 +44,7 @@ from visibility.rules.arrivals import TARGET_GONE
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
 from visibility.rules.outbox import Departures
+from visibility.rules.task_handles import decode_handle, encode_handle
 from visibility.state.events import (
     Event,
     MessagesMoved,
@@ -65,26 +65,6 @@ _DENIED = "AccessDenied"
 _TOO_LONG = "TaskTimedOut"
 _NO_ROOM_AGAIN_MS = 1_000
 """Pause of a task while the outbox is full with messages of others."""
-
-
-class TaskHandle(msgspec.Struct, frozen=True):
-    """The content of a task handle; clients can decode it."""
-
-    task_id: str = msgspec.field(name="taskId")
-    source_arn: str = msgspec.field(name="sourceArn")
-
-
-def encode_handle(task: MoveTask) -> str:
-    """The handle of a task: base64 of JSON, as AWS's."""
-    return base64.b64encode(msgspec.json.encode(TaskHandle(task.task_id, task.source_arn))).decode()
-
-
-def decode_handle(handle: str) -> TaskHandle:
-    """Decode a handle. Raises InvalidParameterValue."""
-    try:
-        return msgspec.json.decode(base64.b64decode(handle, validate=True), type=TaskHandle)
-    except (ValueError, msgspec.MsgspecError):
-        raise InvalidParameterValue("Value for parameter TaskHandle is invalid.") from None
 
 
 def decide_start_message_move_task(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:

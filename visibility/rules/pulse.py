@@ -30,11 +30,13 @@ from visibility.state.events import (
     LeasesEnded,
     MessagesDiscarded,
     MessagesExpired,
+    MessagesHandedOver,
     MessagesMoved,
     Move,
     StoredMessage,
 )
 from visibility.state.in_flight import OVER_RECEIVED_FROM
+from visibility.state.outbox import MessagesDeparted
 from visibility.state.rows import MessagesMissing
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
@@ -332,3 +334,16 @@ STEPS: tuple[Step, ...] = (
     _forget_ids,
 )
 """The steps in order. One that raises DamagedRecord has changed nothing."""
+
+
+def handled_by(event: Event) -> int:
+    """The messages that an event of a step moves or removes; a KiB that it writes anew counts as
+    one more."""
+    if isinstance(event, MessagesExpired | LeasesEnded):
+        return len(event.leases)
+    if isinstance(event, MessagesMoved):
+        resealed = sum(move.message.size for move in event.moves if move.resealed)
+        return len(event.moves) + (resealed >> 10)
+    if isinstance(event, MessagesDeparted):
+        return len(event.departures)
+    return event.size >> 10 if isinstance(event, MessagesHandedOver) else 0

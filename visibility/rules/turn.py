@@ -33,7 +33,7 @@ from visibility.rules.decided import (
     Notice,
     TurnFailed,
 )
-from visibility.rules.pulse import STEPS, Step
+from visibility.rules.pulse import STEPS, Step, handled_by
 from visibility.rules.quarantine import is_for_others, quarantine
 from visibility.rules.receive import wait_ms
 from visibility.rules.retries import TurnAnswers
@@ -44,9 +44,7 @@ from visibility.state.events import (
     BatchesArchived,
     BatchSealed,
     Event,
-    LeasesEnded,
     MessagesDiscarded,
-    MessagesExpired,
     MessagesHandedOver,
     MessagesMoved,
     MoveTaskChanged,
@@ -218,15 +216,7 @@ class _Turn:
             return 0
         for event in events:
             self.do(event)
-            if isinstance(event, MessagesExpired | LeasesEnded):
-                handled += len(event.leases)
-            elif isinstance(event, MessagesMoved):
-                handled += len(event.moves)
-                handled += sum(move.message.size for move in event.moves if move.resealed) >> 10
-            elif isinstance(event, MessagesDeparted):
-                handled += len(event.departures)
-            elif isinstance(event, MessagesHandedOver):
-                handled += event.size >> 10
+            handled += handled_by(event)
         return handled
 
     def _events_of(self, queue_id: int, step: Step) -> tuple[Event, ...]:

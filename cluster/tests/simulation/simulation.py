@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cluster.tests.simulation.flips import flip_a_bit
 from cluster.tests.simulation.time import ShardTime
-from cluster.tests.simulation.worker import Machine, Worker
+from cluster.tests.simulation.worker import Machine, Worker, retrieved
 from compat_tests.faults.history import History, Outcome
 from storage.engines.store import StoreFailed
 from storage.tests.simulated_disk import PowerCut
@@ -145,6 +145,7 @@ class Simulation:
         self.note("stop")
         self._up.clear()
         stopping = asyncio.create_task(worker.stop())
+        stopping.add_done_callback(retrieved)  # the wait may be cancelled
         crashed = asyncio.create_task(self._crashed.wait())
         await asyncio.wait([stopping, crashed], return_when=asyncio.FIRST_COMPLETED)
         if not self._crashed.is_set():
