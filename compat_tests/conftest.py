@@ -11,9 +11,11 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from compat_tests import chromium
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.clients.command_line import CommandLineClient
 from compat_tests.clients.old_boto3 import LIBRARIES, OldBoto3Client
@@ -164,3 +166,26 @@ def make_queue(current: Boto3Client, fresh_name: Callable[[], str]) -> Callable[
 def queue(make_queue: Callable[..., str]) -> str:
     """The URL of a fresh queue with every default."""
     return make_queue()
+
+
+# -- the console ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A real Chromium; without one on the machine the tests are skipped.
+
+    One for each module: while it runs, no test may have an event loop of its own.
+    """
+    with chromium.running() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A service in open mode."""
+    variables = {"HOLDFAST_AWS_WAITS": "off"}
+    folder = tmp_path_factory.mktemp("opened")
+    node = NodeProcess(folder, "--auth", "open", variables=variables).start()
+    yield node
+    node.close()

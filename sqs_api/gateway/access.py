@@ -222,6 +222,20 @@ class Access:
             queue = self._catalog.queue_of_arn(arn)
             _Request(self, caller, sender, headers, None).check(action, arn, account, queue)
 
+    def allows_action(
+        self,
+        action: str,
+        arn: str,
+        account: str,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> bool:
+        """True if `check_action` lets the caller pass. Counts no refusal."""
+        request = _Request(self, caller, sender, headers, None)
+        queue = self._catalog.queue_of_arn(arn)
+        return not self._enforced or request.decide(action, arn, account, queue)[0].allowed
+
     def check_reading(
         self,
         queue: QueueDefinition,
@@ -341,13 +355,20 @@ class _Request:
         self, permission: str, arn: str, account: str, queue: QueueDefinition | None = None
     ) -> bool:
         """Raise AccessDenied, or return True if another request could be denied."""
-        policy = None if queue is None else queue.attributes.get("Policy")
-        keys = lru_cache(maxsize=1)(partial(self._keys, queue))
-        decision = self._access.decide(self._caller, permission, arn, account, policy, keys)
+        decision, depends = self.decide(permission, arn, account, queue)
         if not decision.allowed:
             self._access.denied += 1
             raise AccessDenied(decision.message)
-        return keys.cache_info().currsize > 0
+        return depends
+
+    def decide(
+        self, permission: str, arn: str, account: str, queue: QueueDefinition | None
+    ) -> tuple[Decision, bool]:
+        """The decision, and True if another request could get another one."""
+        policy = None if queue is None else queue.attributes.get("Policy")
+        keys = lru_cache(maxsize=1)(partial(self._keys, queue))
+        decision = self._access.decide(self._caller, permission, arn, account, policy, keys)
+        return decision, keys.cache_info().currsize > 0
 
     def check_key(
         self,

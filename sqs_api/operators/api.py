@@ -10,6 +10,7 @@ What a route changes is in the audit log, and so is every read of message bodies
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -110,6 +111,10 @@ class OperatorApi:
             if route.action is not None:
                 asked.check(route.action, sent.parts[0] if sent.parts else "*")
             answer = await ANSWERS[route.name](self._desk, asked)
+        except asyncio.CancelledError:
+            if asked is not None:
+                self._note(route, sent, asked, "the client hung up")
+            raise
         except AuthError as refusal:
             self._denied(route, sent, asked, refusal.code)
             return _answer(403, {"error": refusal.message, "code": refusal.code})

@@ -6,6 +6,7 @@ page.
 
 from __future__ import annotations
 
+import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import msgspec
@@ -23,6 +24,8 @@ from visibility.contract.outcomes import Browsed, BrowsedPage
 _STEP_MESSAGES = 100
 _SCANNED_MAX = 5_000
 _SCANNED_BYTES_MAX = 32 << 20
+_PAUSE_BYTES = 256 << 10
+"""Opened and searched without a pause: about a millisecond."""
 PHASES = {
     "all": (False, True),
     "visible": (False,),
@@ -70,6 +73,7 @@ class Scan:
         self._found: list[Opened] = []
         self._scanned = 0
         self._bytes = 0
+        self._paused_at_bytes = 0
 
     async def run(self, position: Position, limit: int) -> Scanned:
         """Up to `limit` messages. Raises QueueError."""
@@ -98,6 +102,9 @@ class Scan:
         )
         assert isinstance(page, BrowsedPage)
         for number, found in enumerate(page.messages, 1):
+            if self._bytes >= self._paused_at_bytes + _PAUSE_BYTES:
+                self._paused_at_bytes = self._bytes
+                await asyncio.sleep(0)  # other requests come first
             self._look(found)
             if self._is_full(limit) and number < len(page.messages):
                 return Position(at.phase, found.due_ms if is_delayed else 0, found.sequence)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
+from sqs_api.operators.readings import Found
 from sqs_api.operators.routes import (
     BROWSE_MESSAGES,
     DELETE_MESSAGES,
@@ -39,17 +40,21 @@ _COUNTS = (
     "moved_in",
     "moved_out",
 )
-_SORTS: dict[str, Callable[[dict[str, Any]], float]] = {
-    "name": lambda queue: 0,
-    "visible": lambda queue: queue["visible"] or 0,
-    "in_flight": lambda queue: queue["in_flight"] or 0,
-    "delayed": lambda queue: queue["delayed"] or 0,
-    "oldest": lambda queue: queue["oldest_age_s"] or 0,
-    "expires": lambda queue: (
-        -queue["expires_in_s"] if queue["expires_in_s"] is not None else float("-inf")
+_NEVER_MS = 1 << 53
+"""Sorts queues without messages last."""
+_SORTS: dict[str, Callable[[QueueDefinition, QueueReading], float]] = {
+    "name": lambda queue, reading: 0,
+    "visible": lambda queue, reading: -reading.visible,
+    "in_flight": lambda queue, reading: -reading.in_flight,
+    "delayed": lambda queue, reading: -reading.delayed,
+    "oldest": lambda queue, reading: reading.oldest_stored_ms or _NEVER_MS,
+    "expires": lambda queue, reading: (
+        reading.oldest_stored_ms + queue.settings.retention_ms
+        if reading.oldest_stored_ms
+        else _NEVER_MS
     ),
 }
-"""Numbers by which queues are sorted, the highest first; names break ties."""
+"""Numbers by which queues are sorted, the lowest first; names break ties."""
 
 
 async def list_queues(desk: Desk, asked: Asked) -> Mapping[str, Any]:
@@ -126,37 +131,26 @@ async def _page(
     when the order is by name."""
     limit = asked.number("limit", 100, 1, _PAGE_MAX)
     after = _read_token(asked.text("after"))
+    readings: Found = {} if sort == "name" else await desk.readings.all()
+
+    def place(queue: QueueDefinition) -> tuple[float, str]:
+        return _SORTS[sort](queue, readings.get(queue.queue_id) or _EMPTY), queue.name
+
+    waiting = [queue for queue in queues if after is None or place(queue) > after]
+    waiting.sort(key=place)
+    page = waiting[:limit]
+    more = len(waiting) > len(page)
+    last = place(page[-1]) if more else None
     if sort == "name":
-        queues.sort(key=lambda queue: queue.name)
-        waiting = [queue for queue in queues if after is None or queue.name > after[1]]
-        readings = await desk.readings.of(waiting[:limit])
-    else:
-        waiting, readings = queues, await desk.readings.all()
-    shown = _shown(desk, waiting[:limit] if sort == "name" else waiting, readings, sources)
-    if sort != "name":
-        measure = _SORTS[sort]
-        shown.sort(key=lambda queue: (-measure(queue), queue["name"]))
-        if after is not None:
-            shown = [queue for queue in shown if (-measure(queue), queue["name"]) > after]
-    page = shown[:limit]
-    more = len(waiting if sort == "name" else shown) > len(page)
-    last = page[-1] if more and page else None
+        readings = await desk.readings.of(page)
     return {
-        "queues": page,
+        "queues": [
+            shown_queue(desk, queue, readings.get(queue.queue_id, _EMPTY), sources)
+            for queue in page
+        ],
         "total": len(queues),
-        "next": last and _token((-_SORTS[sort](last), last["name"])),
+        "next": last and _token(last),
     }
-
-
-def _shown(
-    desk: Desk,
-    queues: Iterable[QueueDefinition],
-    readings: Mapping[int, QueueReading | None],
-    sources: Mapping[str, list[str]],
-) -> list[dict[str, Any]]:
-    return [
-        shown_queue(desk, queue, readings.get(queue.queue_id, _EMPTY), sources) for queue in queues
-    ]
 
 
 def _token(last: tuple[float, str]) -> str:

@@ -168,6 +168,15 @@ async def test_policy_check_knows_these_actions(dead_letters: Path) -> None:
     assert run(*check, "--action", "holdfast:ReadMessageBodies").out.startswith("denied: ")
 
 
+async def test_what_one_may_do_is_told_and_counts_as_no_refusal(dead_letters: Path) -> None:
+    key = add_user(dead_letters, "viewer", *VIEWER)
+    async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
+        shown = await Operators(served, key).seen("queues/dead")
+        denied = served.node.worker.access.denied
+
+    assert (shown["may"], denied) == (["holdfast:BrowseMessages"], 0)
+
+
 # -- bodies ----------------------------------------------------------------------------------------
 
 

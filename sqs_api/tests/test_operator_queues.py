@@ -82,6 +82,16 @@ async def test_queues_are_searched_sorted_and_paged(operators: Operators) -> Non
     assert [len(page) for page in by_depth] == [4, 3]
 
 
+@pytest.mark.parametrize("sort", ["oldest", "expires"])
+async def test_queues_without_messages_come_last(operators: Operators, sort: str) -> None:
+    for name in ("a", "b", "c", "d"):
+        await operators.served.call("CreateQueue", QueueName=name)
+    await operators.served.send("x", queue="c")
+    await operators.served.send("x", queue="b")
+
+    assert await pages(operators, "queues", sort=sort, limit=1) == [["c"], ["b"], ["a"], ["d"]]
+
+
 async def test_pages_hold_while_queues_come_and_go(operators: Operators) -> None:
     for name in ("a", "c", "e", "g"):
         await operators.served.call("CreateQueue", QueueName=name)

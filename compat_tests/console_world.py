@@ -1,0 +1,51 @@
+"""Queues with dead letters for the tests of the console, and tabs that show it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from compat_tests.chromium import Tab
+from compat_tests.clients.boto3_client import connect
+from compat_tests.facade import Credentials, eventually
+from compat_tests.node_process import NodeProcess
+
+XSS = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
+
+
+def make_dead_letters(client: Any, name: str, *bodies: str, **sent: Any) -> None:
+    """Queues NAME and NAME-dead, with messages that were received too often."""
+    client.create_queue(QueueName=f"{name}-dead")
+    arn = f"arn:aws:sqs:us-east-1:000000000000:{name}-dead"
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    attributes = {"RedrivePolicy": policy, "VisibilityTimeout": "0"}
+    client.create_queue(QueueName=name, Attributes=attributes)
+    for body in bodies:
+        client.send_message(QueueUrl=name, MessageBody=body, **sent)
+    eventually(lambda: received_away(client, name, len(bodies)))
+
+
+def received_away(client: Any, name: str, messages: int) -> bool:
+    """Receive; true once all are dead letters."""
+    client.receive_message(QueueUrl=name, MaxNumberOfMessages=10)
+    return count(client, f"{name}-dead") == messages
+
+
+def count(client: Any, name: str) -> int:
+    """Messages that wait or are in flight."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = client.get_queue_attributes(QueueUrl=name, AttributeNames=names)["Attributes"]
+    return sum(map(int, found.values()))
+
+
+def sqs(node: NodeProcess) -> Any:
+    """boto3's client, with the root's key or any."""
+    key = Credentials("AKIAOPEN", "secret", "us-east-1")
+    return connect(node.url, key if "--auth" in node._options else node.credentials)
+
+
+def tab_of(browser: Any, node: NodeProcess, place: str = "/queues", **options: Any) -> Tab:
+    """A tab that shows a screen."""
+    tab = Tab(browser, node.url, **options)
+    tab.go(place)
+    return tab
