@@ -32,7 +32,8 @@ from visibility.contract.results import (
     ListMessageMoveTasksResult,
     StartMessageMoveTaskResult,
 )
-from visibility.rules.move_tasks import check_start, decode_handle
+from visibility.rules.move_tasks import check_start
+from visibility.rules.task_handles import decode_handle
 
 _PLAN_STEPS_MAX = 20
 """Steps of one request: 20,000 messages."""
