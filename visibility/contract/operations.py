@@ -300,6 +300,10 @@ class CloseQueue(Operation, frozen=True):
     """End the long polls of a queue that was deleted and may be restored; answers None."""
 
 
+FIXED_TO_QUEUE = frozenset({ContinueQueue, RestoreMessages, DropQueue, CloseQueue})
+"""Operations on one deleted or purged queue, never on the queue that continues it."""
+
+
 class QueueChanged(Operation, frozen=True):
     """Look at a queue's delays and retention again after a change of its settings; answers None."""
 
@@ -405,10 +409,3 @@ class ResendMessage(Operation, frozen=True):
     """
 
     replaces: int = 0
-
-
-FIXED_TO_QUEUE = frozenset(
-    {ContinueQueue, RestoreMessages, DropQueue, CloseQueue, ReadOutbox, AcceptMessages, ClearOutbox}
-)
-"""Operations on one deleted or purged queue, never on the queue that continues it, or on a
-shard."""

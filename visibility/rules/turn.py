@@ -304,10 +304,11 @@ class _Turn:
     def _decide_later(self, ticket: Ticket) -> None:
         """Decide a request that waited, with the present definitions of its queue and the dead
         letters'."""
-        if type(ticket.request.operation) in FIXED_TO_QUEUE:
+        request = ticket.request
+        if request.queue.queue_id == THE_SHARD or type(request.operation) in FIXED_TO_QUEUE:
             self._decide(ticket)
             return
-        renewed = self._state.definitions.renewed(ticket.request)
+        renewed = self._state.definitions.renewed(request)
         if renewed is None:
             self.answers.append((ticket, QueueDoesNotExist()))
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from auth.caller import Caller
 from auth.errors import AccessDenied
 from cluster.messages import encode_answer
 from cluster.peers.held import Routed
@@ -30,9 +31,12 @@ from visibility.contract.errors import (
     QueueError,
     ServiceUnavailable,
 )
-from visibility.contract.model import Receipt
-from visibility.contract.outcomes import Deliveries
+from visibility.contract.model import Receipt, Request
+from visibility.contract.outcomes import Accepted, Deliveries
 from visibility.contract.results import SendMessageBatchResult, SendMessageResult
+from visibility.rules.archive import the_shard
+from visibility.state.events import StoredMessage
+from visibility.state.outbox import Arrival
 from visibility.tests import prepared
 
 
@@ -43,6 +47,10 @@ def raw(host: Host, peer: Host, body: bytes) -> list[Outcome]:
     assert link is not None
     link.request(body, outcomes.append, 5.0)
     return outcomes
+
+
+def of_shard(operation: op.Operation, request_id: str) -> Request:
+    return Request(operation, the_shard(0), Caller("", "", "deliveries"), request_id)
 
 
 @virtual
@@ -87,6 +95,23 @@ async def test_readable_bodies_stay_on_the_host_that_sealed_them() -> None:
         received = b.ask(prepared.receive(QUEUE, 10))
         await pass_time(0.01)
         assert received.bodies == ["sealed 1", "sealed 1"]  # the other is delayed
+
+
+@virtual
+async def test_messages_of_an_outbox_reach_the_leader_of_their_shard_once() -> None:
+    async with running(the_cluster()) as (a, b):
+        content = prepared.content("a dead letter")
+        letter = StoredMessage("the id", 1, content.size, content.data)
+        arrival = Arrival(b"the origin".ljust(16), 1, QUEUE.queue_id, QUEUE.arn, letter)
+        accept = op.AcceptMessages([arrival], [(arrival.origin, 1)])
+        asked = [a.ask(of_shard(accept, f"try {number}")) for number in range(2)]
+        await pass_time(0.01)
+
+        taken = Accepted([(arrival.origin, 1, "")])
+        assert [each.answers for each in asked] == [[taken], [taken]]
+        received = b.ask(prepared.receive(QUEUE, 10))
+        await pass_time(0.01)
+        assert received.bodies == ["a dead letter"]
 
 
 @virtual
