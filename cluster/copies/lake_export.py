@@ -24,7 +24,7 @@ from storage.lake.archive_schema import QUEUE_AGE_LATEST
 from storage.lake.segments import Open, not_written, write_segment
 from storage.lake.table import Lake, LakeUnusable
 from storage.rows.stored_rows import load_archive
-from visibility.state.events import StoredMessage
+from visibility.contract.stored_message import StoredMessage
 
 
 class ExportFailed(Exception):

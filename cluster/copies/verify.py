@@ -38,7 +38,8 @@ from storage.engines.store import StoreFailed
 from storage.rows.codec import QueueRow, decode_row
 from storage.rows.keys import APPLIED_KEY, BLOCKED, QUARANTINED, queue_key, queue_of
 from storage.rows.stored_rows import StoredRows
-from visibility.state.events import THE_SHARD, ArchivedMessage, StoredMessage
+from visibility.contract.stored_message import StoredMessage
+from visibility.state.events import THE_SHARD, ArchivedMessage
 from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedRecord
 

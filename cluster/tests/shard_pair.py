@@ -9,8 +9,8 @@ from cluster.tests.driver import Driver
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
+from visibility.contract.stored_message import Arrival
 from visibility.rules.archive import the_shard
-from visibility.state.outbox import Arrival
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

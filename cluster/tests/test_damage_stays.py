@@ -9,13 +9,13 @@ from cluster.tests.world import World, pass_time
 from storage.checks import consistency
 from storage.rows.keys import CLOCK, DELAYED, GROUP, GROUP_LINE, message_key, pair_key, queue_of
 from storage.rows.stored_rows import StoredRows
+from visibility.content.id_digests import group_digest
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.operations import ListMessageMoveTasks
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import ListMessageMoveTasksResult
 from visibility.state.fairness import IN_FLIGHT_MIN
-from visibility.state.grouping import group_digest
 from visibility.state.invariants import check_queue
 from visibility.tests import prepared
 

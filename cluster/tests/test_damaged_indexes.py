@@ -18,11 +18,11 @@ from cluster.tests.world import World, pass_time
 from storage.checks.consistency import check_queue
 from storage.rows.keys import ALIAS, GROUP_LINE, HEAD, REMEMBERED
 from storage.tests.on_disk import rows_of
+from visibility.content.id_digests import group_digest
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt, Request
 from visibility.contract.outcomes import Deliveries
 from visibility.state.fairness import IN_FLIGHT_MIN
-from visibility.state.grouping import group_digest
 from visibility.tests import prepared
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="30")

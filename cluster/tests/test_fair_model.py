@@ -18,10 +18,10 @@ from cluster.tests.driver import Driver
 from cluster.tests.model_rules import model_settings
 from cluster.tests.standard_model import Handle, Model, Taken
 from storage.engines.memory import MemoryStore
+from visibility.content.id_digests import group_digest
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.operations import StartMessageMoveTask
 from visibility.state import fairness
-from visibility.state.grouping import group_digest
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 

@@ -9,8 +9,8 @@ from cluster.tests.driver import Driver
 from storage.engines.memory import MemoryStore
 from storage.rows.codec import decode_row
 from storage.rows.keys import MESSAGE
+from visibility.contract.stored_message import StoredMessage
 from visibility.rules import move_tasks
-from visibility.state.events import StoredMessage
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

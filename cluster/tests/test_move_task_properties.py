@@ -31,8 +31,8 @@ from visibility.contract.results import (
     ListMessageMoveTasksResultEntry,
     StartMessageMoveTaskResult,
 )
+from visibility.contract.stored_message import StoredMessage
 from visibility.rules import move_tasks, task_handles
-from visibility.state.events import StoredMessage
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 

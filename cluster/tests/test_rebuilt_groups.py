@@ -20,9 +20,9 @@ from storage.rows.keys import (
     queue_key,
     row_key,
 )
+from visibility.content.id_digests import group_digest
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.state.events import NOWHERE, Quarantined
-from visibility.state.grouping import group_digest
 from visibility.tests import prepared
 
 FIFO = prepared.queue_named("q.fifo", 1, VisibilityTimeout="30")

@@ -29,11 +29,11 @@ from visibility.contract.results import (
     CancelMessageMoveTaskResult,
     StartMessageMoveTaskResult,
 )
+from visibility.contract.stored_message import Lease
 from visibility.rules.archive import the_shard
 from visibility.rules.dead_letters import MOVES_MAX
 from visibility.rules.decide import DECIDE
 from visibility.rules.retries import MEMORABLE
-from visibility.state.events import Lease
 from visibility.tests import prepared
 
 REFUSED = InvalidParameterValue("refused by the gateway")

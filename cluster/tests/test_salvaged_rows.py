@@ -34,14 +34,8 @@ from storage.rows.keys import (
     queue_of,
     row_key,
 )
-from visibility.state.events import (
-    THE_SHARD,
-    ArchivedMessage,
-    GroupRow,
-    Lease,
-    SealedBatch,
-    StoredMessage,
-)
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.state.events import THE_SHARD, ArchivedMessage, GroupRow, SealedBatch
 from visibility.state.rows import DamagedRecord
 
 Rows = dict[bytes, bytes]

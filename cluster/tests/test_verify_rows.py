@@ -31,7 +31,8 @@ from storage.rows.keys import (
     queue_of,
     row_key,
 )
-from visibility.state.events import GroupRow, Lease, StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.state.events import GroupRow
 from visibility.state.rows import DamagedRecord
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues

@@ -24,7 +24,7 @@ from cluster.shards.clock import Clock
 from visibility.content.sealing import SealingFailed
 from visibility.contract.errors import KmsDisabled, KmsNotFound, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
-from visibility.state.events import StoredMessage
+from visibility.contract.stored_message import StoredMessage
 
 Admit = Callable[[NamedKey], None]
 """Raises KmsAccessDenied if the key may not be used."""

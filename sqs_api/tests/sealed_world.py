@@ -20,7 +20,8 @@ from visibility.contract.operations import (
     ListMessageMoveTasks,
 )
 from visibility.contract.results import ListMessageMoveTasksResult, ListMessageMoveTasksResultEntry
-from visibility.state.events import MessagesMoved, StoredMessage
+from visibility.contract.stored_message import StoredMessage
+from visibility.state.events import MessagesMoved
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -28,7 +28,7 @@ from storage.rows.codec import QueueRow, encode_row
 from storage.rows.keys import message_key
 from storage.rows.stored_rows import StoredRows
 from storage.tests.on_disk import changing, rows_of
-from visibility.state.events import StoredMessage
+from visibility.contract.stored_message import StoredMessage
 
 CHECKOUT = Path(__file__).parents[2]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}

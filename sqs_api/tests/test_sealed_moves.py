@@ -26,7 +26,7 @@ from visibility.contract.operations import (
     StartMessageMoveTask,
 )
 from visibility.contract.outcomes import MovePlan, Planned
-from visibility.state.events import StoredMessage
+from visibility.contract.stored_message import StoredMessage
 from visibility.tests import prepared
 
 UNSEALED = {"SqsManagedSseEnabled": "false"}

@@ -21,7 +21,7 @@ from sqs_api.tests.serving import ACCOUNT, Service, json_request, running
 from visibility.contract.attributes import initial_attributes, settings_of
 from visibility.contract.errors import KmsDisabled, KmsNotFound
 from visibility.contract.model import Content, QueueDefinition
-from visibility.state.events import StoredMessage
+from visibility.contract.stored_message import StoredMessage
 
 BODY = b"a body that nobody may read"
 

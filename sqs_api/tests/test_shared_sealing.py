@@ -16,7 +16,7 @@ from sqs_api.gateway.sealing import Sealer
 from sqs_api.tests.sealed_world import BILLS, BODY, MANAGED, queue_of, sealed
 from visibility.contract.errors import KmsDisabled, KmsNotFound, ServiceUnavailable
 from visibility.contract.model import Content, QueueDefinition
-from visibility.state.events import StoredMessage
+from visibility.contract.stored_message import StoredMessage
 from visibility.tests.prepared import ACCOUNT
 
 T = TypeVar("T")

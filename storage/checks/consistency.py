@@ -43,15 +43,8 @@ from storage.rows.keys import (
 )
 from storage.rows.outbox_rows import departures, outbox_row
 from storage.rows.overlay import RowReader
-from visibility.state.events import (
-    NOWHERE,
-    THE_SHARD,
-    GroupRow,
-    Lease,
-    Quarantined,
-    SealedBatch,
-    StoredMessage,
-)
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.state.events import NOWHERE, THE_SHARD, GroupRow, Quarantined, SealedBatch
 from visibility.state.state import SPAN_BITS, is_passed_by
 
 _T = TypeVar("_T")

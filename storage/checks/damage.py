@@ -44,16 +44,15 @@ from storage.rows.keys import (
     queue_of,
 )
 from storage.rows.overlay import RowReader
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     ArchivedMessage,
     GroupRow,
-    Lease,
     MoveTask,
     Quarantined,
     Remembered,
     SealedBatch,
-    StoredMessage,
 )
 from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedRecord

@@ -17,7 +17,8 @@ from storage.rows.keys import (
     queue_key,
     table_range,
 )
-from visibility.state.events import Lease, Quarantined, StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.state.events import Quarantined
 
 
 class Missing(NamedTuple):

@@ -54,7 +54,8 @@ from storage.rows.keys import (
 )
 from storage.rows.overlay import RowReader
 from storage.rows.stored_rows import StoredRows
-from visibility.state.events import NOWHERE, THE_SHARD, Lease, Quarantined, StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.state.events import NOWHERE, THE_SHARD, Quarantined
 from visibility.state.rows import DamagedRecord
 from visibility.state.state import SPAN_BITS
 

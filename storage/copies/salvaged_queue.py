@@ -35,14 +35,8 @@ from storage.rows.keys import (
     queue_key,
     row_key,
 )
-from visibility.state.events import (
-    THE_SHARD,
-    GroupRow,
-    Lease,
-    MoveTask,
-    Remembered,
-    StoredMessage,
-)
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.state.events import THE_SHARD, GroupRow, MoveTask, Remembered
 from visibility.state.outbox import Departure
 from visibility.state.state import SPAN_BITS
 

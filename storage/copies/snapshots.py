@@ -20,7 +20,7 @@ from storage.lake.table import Lake
 from storage.rows.codec import decode_row
 from storage.rows.keys import DELAYED, LEASE, MESSAGE, number_of, table_range
 from storage.rows.overlay import RowReader
-from visibility.state.events import Lease
+from visibility.contract.stored_message import Lease
 from visibility.state.rows import DamagedRecord
 
 _GROUP_ROWS = 131_072

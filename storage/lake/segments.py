@@ -30,7 +30,8 @@ from visibility.content.content import unpack
 from visibility.content.sequence_numbers import sequence_number
 from visibility.contract.digests import Attributes
 from visibility.contract.naming import parse_arn
-from visibility.state.events import THE_SHARD, ArchivedMessage, SealedBatch, StoredMessage
+from visibility.contract.stored_message import StoredMessage
+from visibility.state.events import THE_SHARD, ArchivedMessage, SealedBatch
 from visibility.state.rows import DamagedRecord
 
 ROW_GROUP_BYTES = 8 << 20

@@ -14,7 +14,7 @@ from storage.checks.damage import UnreadableRows, gap_of, walk_rows
 from storage.rows.codec import decode_row
 from storage.rows.keys import MESSAGE, message_key, number_of, queue_of, row_key
 from storage.rows.overlay import RowReader
-from visibility.state.events import StoredMessage
+from visibility.contract.stored_message import StoredMessage
 from visibility.state.rows import DamagedRecord, Survey
 from visibility.state.state import SPAN_BITS, Quarantine
 

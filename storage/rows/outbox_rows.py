@@ -19,9 +19,7 @@ from storage.rows.keys import (
 )
 from storage.rows.overlay import RowReader
 from visibility.state.events import THE_SHARD
-from visibility.state.outbox import (
-    Departure,
-)
+from visibility.state.outbox import Departure
 
 OUTBOX_KEY = row_key(THE_SHARD, OUTBOX, 0)
 

@@ -16,7 +16,7 @@ from storage.rows.keys import (
     pair_key,
     row_key,
 )
-from visibility.state.events import Lease, StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
 
 _NOTHING = b""
 

@@ -50,18 +50,17 @@ from storage.rows.keys import (
 from storage.rows.messages_past_damage import survey_messages, walk_messages
 from storage.rows.overlay import Overlay, RowReader
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.archive_state import ArchiveState
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     THE_SHARD,
     Event,
     GroupRow,
-    Lease,
     MoveTask,
     Quarantined,
     Remembered,
     SealedBatch,
-    StoredMessage,
 )
 from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedPlace, DamagedRecord, DelayedSurvey, Page, Survey

@@ -16,7 +16,8 @@ from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import append, changes_of
-from visibility.state.events import MessagesSent, StoredMessage
+from visibility.contract.stored_message import StoredMessage
+from visibility.state.events import MessagesSent
 from visibility.state.state import SPAN_BITS
 
 QUEUE_ID = 1

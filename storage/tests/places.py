@@ -17,7 +17,8 @@ from storage.rows.changes import Changes
 from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.keys import APPLIED_KEY
 from storage.rows.overlay import RowReader
-from visibility.state.events import Event, StoredMessage
+from visibility.contract.stored_message import StoredMessage
+from visibility.state.events import Event
 
 KINDS = (*Durability, "MemoryStore")
 SEGMENT_BYTES = 2 << 20

@@ -31,6 +31,7 @@ from storage.rows.keys import (
     row_key,
 )
 from storage.tests.places import Place, commit, everything, message
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     THE_SHARD,
@@ -43,7 +44,6 @@ from visibility.state.events import (
     GroupChange,
     GroupRow,
     GroupsChanged,
-    Lease,
     LeasesEnded,
     MessagesDelayed,
     MessagesDeleted,
@@ -59,7 +59,6 @@ from visibility.state.events import (
     QueueDropped,
     Remembered,
     SealedBatch,
-    StoredMessage,
     VisibilityChanged,
 )
 

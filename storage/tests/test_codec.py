@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 
 from storage.rows import keys
 from storage.rows.codec import AnswersRow, ArchiveRow, QueueRow, decode_row, encode_row
-from visibility.state.events import (
-    ArchivedMessage,
-    GroupRow,
-    Lease,
-    MoveTask,
-    Remembered,
-    SealedBatch,
-    StoredMessage,
-)
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.state.events import ArchivedMessage, GroupRow, MoveTask, Remembered, SealedBatch
 from visibility.state.rows import DamagedRecord
 from visibility.state.short_answers import ShortFailures, ShortReceive, ShortSends
 

@@ -14,13 +14,12 @@ from storage.rows.codec import QueueRow
 from storage.rows.keys import MESSAGE, row_key
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import changes_of
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import (
     Event,
-    Lease,
     MessagesDeleted,
     MessagesSent,
     Quarantined,
-    StoredMessage,
     VisibilityChanged,
 )
 from visibility.state.rows import DamagedRecord

@@ -29,9 +29,9 @@ from storage.rows.keys import (
 )
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import Place, changes_of, commit, message
+from visibility.contract.stored_message import Lease
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
-    Lease,
     MessagesDelayed,
     MessagesDeleted,
     MessagesReceived,

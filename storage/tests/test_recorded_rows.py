@@ -21,6 +21,7 @@ from storage.rows.keys import (
 )
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import Place, changes_of, commit, everything, message
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.archive_state import ArchiveState
 from visibility.state.events import (
     NOWHERE,
@@ -29,7 +30,6 @@ from visibility.state.events import (
     GroupChange,
     GroupRow,
     GroupsChanged,
-    Lease,
     MessagesDelayed,
     MessagesQuarantined,
     MessagesSent,
@@ -37,7 +37,6 @@ from visibility.state.events import (
     QuarantineEnded,
     QueueDropped,
     Remembered,
-    StoredMessage,
 )
 from visibility.state.rows import DamagedPlace, DamagedRecord
 from visibility.state.state import Blocked, QueueState

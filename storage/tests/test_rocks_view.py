@@ -16,7 +16,8 @@ from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow
 from storage.rows.keys import row_key
 from storage.tests.places import changes_of
-from visibility.state.events import MessagesSent, StoredMessage
+from visibility.contract.stored_message import StoredMessage
+from visibility.state.events import MessagesSent
 
 COUNT = 400
 

@@ -28,8 +28,9 @@ from storage.rows.keys import ARCHIVED, row_key
 from visibility.content.content import contents_of
 from visibility.contract.model import Content
 from visibility.contract.operations import MessageAttributeValue, SendMessage
+from visibility.contract.stored_message import StoredMessage
 from visibility.state import counts
-from visibility.state.events import THE_SHARD, ArchivedMessage, SealedBatch, StoredMessage
+from visibility.state.events import THE_SHARD, ArchivedMessage, SealedBatch
 from visibility.tests.prepared import queue_named
 
 Q = queue_named("q", 1)

@@ -12,20 +12,19 @@ from storage.rows.keys import (
 )
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import Place, commit, message
+from visibility.content.id_digests import group_digest
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import (
     DeduplicationRecorded,
     GroupChange,
     GroupRow,
     GroupsChanged,
-    Lease,
     LeasesEnded,
     MessagesDelayed,
     MessagesReceived,
     MessagesSent,
     Remembered,
-    StoredMessage,
 )
-from visibility.state.grouping import group_digest
 from visibility.state.rows import DamagedRecord
 
 LEASE_1 = Lease(1, 30_000, 1, 0, 5, 5)

@@ -21,6 +21,7 @@ import hashlib
 
 import msgspec
 
+from visibility.content.id_digests import deduplication_digest, group_digest
 from visibility.content.sealing import AsStored, SealingKey, SendSealing
 from visibility.contract import limits
 from visibility.contract.digests import Attributes, md5_of_attributes, md5_of_body
@@ -41,7 +42,6 @@ from visibility.contract.operations import (
 )
 from visibility.contract.results import Message, ReceivedAttributeValue
 from visibility.contract.validate import check_delay_seconds, checked_attributes
-from visibility.state.grouping import deduplication_digest, group_digest
 
 TRACE_HEADER = "AWSTraceHeader"
 _BODY_AT = 20

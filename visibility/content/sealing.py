@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from visibility.contract.model import QueueDefinition
-from visibility.state.events import StoredMessage
+from visibility.contract.stored_message import StoredMessage
 
 
 class SealingFailed(Exception):

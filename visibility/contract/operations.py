@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.state.outbox import Arrival
+from visibility.contract.stored_message import Arrival
 
 _IRREGULAR_MEMBERS = {
     "aws_account_ids": "AWSAccountIds",

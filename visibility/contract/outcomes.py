@@ -1,23 +1,13 @@
-"""Outcomes of decisions: an answer, or the reason for having none yet, and the events to apply."""
+"""Answers of shards to accepted requests."""
 
 from __future__ import annotations
-
-from enum import Enum
 
 import msgspec
 
 from visibility.contract import results
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters
-from visibility.state.events import Event, Lease, StoredMessage
-from visibility.state.outbox import Arrival
-
-
-class NoAnswer(Enum):
-    """The reason why a decision has no answer yet."""
-
-    PARK = "park"  # a long poll on an empty queue: answer on a message or at the timeout
-    DEFER = "defer"  # more work than one decision should do: decide again in the next turn
+from visibility.contract.stored_message import Arrival, Lease, StoredMessage
 
 
 class Browsed(msgspec.Struct, frozen=True):
@@ -154,9 +144,6 @@ Answer = (
     | None
 )
 """The answer to an accepted request."""
-
-Outcome = tuple[Answer | NoAnswer, tuple[Event, ...]]
-"""An answer, or the reason for having none yet, and the events to apply, in order."""
 
 
 def batch_failure(entry_id: str, error: QueueError) -> results.BatchResultErrorEntry:

@@ -19,7 +19,7 @@ from visibility.contract.operations import (
     DeleteMessage,
     DeleteMessageBatch,
 )
-from visibility.contract.outcomes import Outcome, batch_failure
+from visibility.contract.outcomes import batch_failure
 from visibility.contract.results import (
     BatchResultErrorEntry,
     ChangeMessageVisibilityBatchResult,
@@ -27,16 +27,12 @@ from visibility.contract.results import (
     DeleteMessageBatchResult,
     DeleteMessageBatchResultEntry,
 )
+from visibility.contract.stored_message import Lease
 from visibility.rules.archive import hand_over_deleted, takes_deleted
+from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, no_lease
-from visibility.state.events import (
-    Event,
-    Lease,
-    LeasesEnded,
-    MessagesDeleted,
-    VisibilityChanged,
-)
+from visibility.state.events import Event, LeasesEnded, MessagesDeleted, VisibilityChanged
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 

@@ -13,18 +13,17 @@ from collections.abc import Mapping, Sequence
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, QueueSettings, Request
 from visibility.contract.operations import AcknowledgeArchive, SealArchive
-from visibility.contract.outcomes import Outcome
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_NONE
+from visibility.rules.decided import Outcome
 from visibility.state.events import (
     THE_SHARD,
     BatchesArchived,
     BatchSealed,
     Event,
-    Lease,
     MessagesDiscarded,
     MessagesHandedOver,
     SealedBatch,
-    StoredMessage,
 )
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState

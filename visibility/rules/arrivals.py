@@ -11,10 +11,12 @@ import msgspec
 
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import AcceptMessages
-from visibility.contract.outcomes import Accepted, Outcome
+from visibility.contract.outcomes import Accepted
+from visibility.contract.stored_message import Arrival, StoredMessage
+from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
-from visibility.state.events import THE_SHARD, Event, StoredMessage
-from visibility.state.outbox import Arrival, ArrivalsForgotten, ArrivalsRefused, MessagesArrived
+from visibility.state.events import THE_SHARD, Event
+from visibility.state.outbox import ArrivalsForgotten, ArrivalsRefused, MessagesArrived
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from visibility.contract.model import Request
 from visibility.contract.operations import BrowseMessages
-from visibility.contract.outcomes import Browsed, BrowsedPage, Outcome
+from visibility.contract.outcomes import Browsed, BrowsedPage
+from visibility.rules.decided import Outcome
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 

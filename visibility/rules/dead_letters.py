@@ -15,9 +15,10 @@ import msgspec
 from visibility.content.sealing import SealingFailed
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.groups import GroupBook
 from visibility.rules.outbox import Departures
-from visibility.state.events import Event, Lease, MessagesMoved, Move, StoredMessage
+from visibility.state.events import Event, MessagesMoved, Move
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 

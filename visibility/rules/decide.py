@@ -40,7 +40,6 @@ from visibility.contract.operations import (
     SendMessageBatch,
     StartMessageMoveTask,
 )
-from visibility.contract.outcomes import Outcome
 from visibility.rules.acknowledge import (
     decide_change_message_visibility,
     decide_change_message_visibility_batch,
@@ -51,6 +50,7 @@ from visibility.rules.acknowledge import (
 from visibility.rules.archive import decide_acknowledge_archive, decide_seal_archive
 from visibility.rules.arrivals import decide_accept_messages
 from visibility.rules.browse import decide_browse_messages
+from visibility.rules.decided import Outcome
 from visibility.rules.delete_selected import decide_delete_selected
 from visibility.rules.kept_queues import (
     decide_continue_queue,

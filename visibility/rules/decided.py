@@ -1,16 +1,29 @@
-"""The outcome of a Turn."""
+"""The outcome of a decision, and that of a Turn."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
 
 from visibility.contract.errors import QueueError
 from visibility.contract.outcomes import Answer, Deliveries
+from visibility.state.events import Event
 from visibility.state.waiters import Ticket
 
 NO_MESSAGES = Deliveries([], [])
 Answers = list[tuple[Ticket, Answer | QueueError]]
 """Tickets and their answers, in order."""
+
+
+class NoAnswer(Enum):
+    """The reason why a decision has no answer yet."""
+
+    PARK = "park"  # a long poll on an empty queue: answer on a message or at the timeout
+    DEFER = "defer"  # more work than one decision should do: decide again in the next turn
+
+
+Outcome = tuple[Answer | NoAnswer, tuple[Event, ...]]
+"""An answer, or the reason for having none yet, and the events to apply, in order."""
 
 
 class TurnFailed(Exception):

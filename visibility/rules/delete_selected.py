@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from visibility.contract.model import Request
 from visibility.contract.operations import DeleteSelected
-from visibility.contract.outcomes import Outcome, SelectedDeleted
+from visibility.contract.outcomes import SelectedDeleted
 from visibility.rules.archive import hand_over_deleted, takes_deleted
+from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of
 from visibility.rules.move_tasks import is_hidden, selected

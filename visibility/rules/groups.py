@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from visibility.state.events import Event, GroupChange, GroupRow, GroupsChanged, Lease
-from visibility.state.grouping import UNGROUPED
+from visibility.content.id_digests import UNGROUPED
+from visibility.contract.stored_message import Lease
+from visibility.state.events import Event, GroupChange, GroupRow, GroupsChanged
 from visibility.state.state import QueueState, ShardState
 
 _NOBODY: frozenset[int] = frozenset()

@@ -12,20 +12,20 @@ import msgspec
 
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import RestoreMessages
-from visibility.contract.outcomes import Outcome, Progress
+from visibility.contract.outcomes import Progress
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.archive import DELETED, hand_over, takes_deleted
+from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, lease_of, no_lease
 from visibility.state.events import (
     Event,
-    Lease,
     MessagesDiscarded,
     MessagesExpired,
     MessagesMoved,
     Move,
     QueueContinued,
     QueueDropped,
-    StoredMessage,
 )
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState

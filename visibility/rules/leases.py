@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from visibility.state.events import Lease, StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.rows import Rows
 from visibility.state.state import QueueState
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from visibility.contract.model import Request
 from visibility.contract.operations import PlanMove
-from visibility.contract.outcomes import MovePlan, Outcome, Planned
+from visibility.contract.outcomes import MovePlan, Planned
+from visibility.contract.stored_message import StoredMessage
+from visibility.rules.decided import Outcome
 from visibility.rules.move_tasks import is_hidden, selected, target_of
-from visibility.state.events import StoredMessage
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 

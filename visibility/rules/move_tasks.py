@@ -33,26 +33,20 @@ from visibility.contract.operations import (
     MoveSelected,
     StartMessageMoveTask,
 )
-from visibility.contract.outcomes import Outcome
 from visibility.contract.results import (
     CancelMessageMoveTaskResult,
     ListMessageMoveTasksResult,
     ListMessageMoveTasksResultEntry,
     StartMessageMoveTaskResult,
 )
+from visibility.contract.stored_message import StoredMessage
 from visibility.rules.arrivals import TARGET_GONE
+from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
 from visibility.rules.outbox import Departures
 from visibility.rules.task_handles import decode_handle, encode_handle
-from visibility.state.events import (
-    Event,
-    MessagesMoved,
-    Move,
-    MoveTask,
-    MoveTaskChanged,
-    StoredMessage,
-)
+from visibility.state.events import Event, MessagesMoved, Move, MoveTask, MoveTaskChanged
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 

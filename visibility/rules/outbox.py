@@ -12,21 +12,15 @@ import msgspec
 
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import ClearOutbox, ReadOutbox
-from visibility.contract.outcomes import OutboxPage, Outcome
+from visibility.contract.outcomes import OutboxPage
+from visibility.contract.stored_message import Arrival, Lease, StoredMessage
+from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.state.apply_outbox import returned_lease
-from visibility.state.events import (
-    THE_SHARD,
-    Event,
-    Lease,
-    MoveTask,
-    MoveTaskChanged,
-    StoredMessage,
-)
+from visibility.state.events import THE_SHARD, Event, MoveTask, MoveTaskChanged
 from visibility.state.outbox import (
     OUTBOX_BYTES_MAX,
     OUTBOX_MESSAGES_MAX,
-    Arrival,
     Departure,
     DeparturesCleared,
     DeparturesReturned,

@@ -16,6 +16,7 @@ import msgspec
 
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
 from visibility.contract.model import QueueDefinition
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.archive import EXPIRED, hand_over, takes_expired
 from visibility.rules.dead_letters import receives_allowed
 from visibility.rules.groups import GroupBook
@@ -26,14 +27,12 @@ from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     DeduplicationForgotten,
     Event,
-    Lease,
     LeasesEnded,
     MessagesDiscarded,
     MessagesExpired,
     MessagesHandedOver,
     MessagesMoved,
     Move,
-    StoredMessage,
 )
 from visibility.state.in_flight import OVER_RECEIVED_FROM
 from visibility.state.outbox import MessagesDeparted

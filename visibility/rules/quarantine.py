@@ -15,13 +15,13 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from visibility.contract.model import QueueDefinition
+from visibility.contract.stored_message import Lease
 from visibility.rules.groups import GroupBook
 from visibility.state.events import (
     NOWHERE,
     BlockedGroup,
     Event,
     GroupRow,
-    Lease,
     MessagesQuarantined,
     Quarantined,
     QuarantineEnded,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from visibility.contract.model import Request
-from visibility.contract.outcomes import Outcome
+from visibility.rules.decided import Outcome
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 

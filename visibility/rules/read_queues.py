@@ -5,7 +5,8 @@ from __future__ import annotations
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import Request
 from visibility.contract.operations import ReadQueues
-from visibility.contract.outcomes import Outcome, QueueReading, QueuesRead
+from visibility.contract.outcomes import QueueReading, QueuesRead
+from visibility.rules.decided import Outcome
 from visibility.rules.move_tasks import shown_task
 from visibility.state.ages import OldestMessages, oldest_messages
 from visibility.state.rows import DamagedRecord

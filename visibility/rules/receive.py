@@ -15,13 +15,15 @@ from visibility.contract.errors import OverLimit
 from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import QueueSettings, Request
 from visibility.contract.operations import ReceiveMessage
-from visibility.contract.outcomes import Deliveries, NoAnswer, Outcome
+from visibility.contract.outcomes import Deliveries
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.dead_letters import DeadLetters
+from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.leases import first_lease, next_lease, no_lease
 from visibility.rules.receive_fair import Candidates, quiet_first
 from visibility.rules.receive_fifo import decide_receive_fifo
 from visibility.state import window
-from visibility.state.events import Lease, MessagesReceived, StoredMessage
+from visibility.state.events import MessagesReceived
 from visibility.state.rows import MessagesMissing
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState

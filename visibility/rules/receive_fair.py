@@ -13,7 +13,7 @@ from functools import partial
 from heapq import merge
 from itertools import islice
 
-from visibility.state.events import Lease, StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.state import QueueState, ShardState
 
 _PAGE = 10

@@ -13,22 +13,21 @@ from itertools import takewhile
 
 import msgspec
 
+from visibility.content.id_digests import attempt_digest
 from visibility.contract.model import Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Deliveries
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.leases import next_lease, no_lease
 from visibility.state.events import (
     DeduplicationRecorded,
     Event,
-    Lease,
     LeasesEnded,
     MessagesReceived,
     Remembered,
-    StoredMessage,
     VisibilityChanged,
 )
-from visibility.state.grouping import attempt_digest
 from visibility.state.rows import MessagesMissing
 from visibility.state.state import QueueState, ShardState
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
 from visibility.contract.model import Content, QueueDefinition, Request
 from visibility.contract.operations import ResendMessage
-from visibility.contract.outcomes import Outcome
 from visibility.contract.results import SendMessageResult
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
 from visibility.rules.outbox import Departures
 from visibility.rules.send import Sending
-from visibility.state.events import Event, Lease, MessagesDeleted, StoredMessage
+from visibility.state.events import Event, MessagesDeleted
 from visibility.state.rows import MessagesMissing
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState

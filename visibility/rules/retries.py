@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from visibility.content.id_digests import attempt_digest
 from visibility.contract import limits
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Content, Request
@@ -46,7 +47,6 @@ from visibility.contract.outcomes import (
     Answer,
     Deduplicated,
     Deliveries,
-    Outcome,
     SelectedDeleted,
     batch_failure,
 )
@@ -61,11 +61,12 @@ from visibility.contract.results import (
     SendMessageResult,
     StartMessageMoveTaskResult,
 )
+from visibility.contract.stored_message import Lease
 from visibility.rules.decide import DECIDE, Decide
+from visibility.rules.decided import Outcome
 from visibility.rules.receive_fifo import attempt_remembered
 from visibility.rules.send import batch_result
-from visibility.state.events import Event, Lease, VisibilityChanged
-from visibility.state.grouping import attempt_digest
+from visibility.state.events import Event, VisibilityChanged
 from visibility.state.rows import MessagesMissing
 from visibility.state.short_answers import (
     ANSWERS_KEPT_MS,

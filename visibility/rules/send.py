@@ -12,22 +12,22 @@ from visibility.contract.operations import (
     SendMessageBatch,
     SendMessageBatchRequestEntry,
 )
-from visibility.contract.outcomes import Deduplicated, Outcome, batch_failure
+from visibility.contract.outcomes import Deduplicated, batch_failure
 from visibility.contract.results import (
     BatchResultErrorEntry,
     SendMessageBatchResult,
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.state.events import (
     DeduplicationRecorded,
     Event,
-    Lease,
     MessagesDelayed,
     MessagesSent,
     Remembered,
-    StoredMessage,
 )
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState

@@ -22,7 +22,6 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import Request
 from visibility.contract.operations import FIXED_TO_QUEUE, CloseQueue, ReceiveMessage
-from visibility.contract.outcomes import NoAnswer, Outcome
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import (
     NO_MESSAGES,
@@ -30,7 +29,9 @@ from visibility.rules.decided import (
     Damage,
     DamageMet,
     Decided,
+    NoAnswer,
     Notice,
+    Outcome,
     TurnFailed,
 )
 from visibility.rules.pulse import STEPS, Step, handled_by

@@ -12,7 +12,7 @@ from itertools import chain, islice
 
 import msgspec
 
-from visibility.state.events import StoredMessage
+from visibility.contract.stored_message import StoredMessage
 from visibility.state.in_flight import OVER_RECEIVED_FROM
 from visibility.state.state import QueueState, ShardState
 

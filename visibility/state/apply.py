@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
+from visibility.contract.stored_message import StoredMessage
 from visibility.state import apply_archive, apply_outbox, window
 from visibility.state.counts import Counts, bucket_of
 from visibility.state.events import (
@@ -36,7 +37,6 @@ from visibility.state.events import (
     QuarantineEnded,
     QueueContinued,
     QueueDropped,
-    StoredMessage,
     VisibilityChanged,
 )
 from visibility.state.in_flight import end_hold, hide, trim

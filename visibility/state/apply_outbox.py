@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.state.events import Lease, StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.in_flight import hide, trim
 from visibility.state.outbox import (
     ArrivalsForgotten,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.state.grouping import UNGROUPED
+from visibility.content.id_digests import UNGROUPED
 
 IN_FLIGHT_SHARE = 0.1
 IN_FLIGHT_MIN = 30  # messages of the group

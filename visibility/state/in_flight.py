@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from visibility.state.events import Lease
+from visibility.contract.stored_message import Lease
 from visibility.state.state import Entry, QueueState, ShardState
 
 OVER_RECEIVED_FROM = 3

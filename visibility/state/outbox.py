@@ -12,23 +12,13 @@ from itertools import count
 
 import msgspec
 
-from visibility.state.events import Event, Lease, StoredMessage
+from visibility.contract.stored_message import Arrival, Lease, StoredMessage
+from visibility.state.events import Event
 
 OUTBOX_MESSAGES_MAX = 2_000
 """Messages of an outbox, which memory holds; then messages stay where they are."""
 OUTBOX_BYTES_MAX = 16 << 20
 """The same for their content."""
-
-
-class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A message in the outbox, as the other shard gets it. `queue_id` is that of the queue with
-    this ARN at the departure."""
-
-    origin: bytes
-    number: int
-    queue_id: int
-    arn: str
-    message: StoredMessage
 
 
 class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from visibility.contract.stored_message import Lease
 from visibility.state import window
-from visibility.state.events import Lease
 from visibility.state.in_flight import end_hold
 from visibility.state.state import SPAN_BITS, Entry, QueueState, ShardState
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.archive_state import ArchiveState
-from visibility.state.events import Event, GroupRow, Lease, Remembered, StoredMessage
+from visibility.state.events import Event, GroupRow, Remembered
 
 if TYPE_CHECKING:
     from visibility.state.state import Quarantine, QueueState

@@ -17,17 +17,11 @@ import msgspec
 
 from visibility.content.sealing import AsStored, Sealing
 from visibility.contract.model import Definitions, QueueCounters
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.archive_state import ArchiveState
 from visibility.state.counts import Counts
 from visibility.state.deadlines import DeadlineHeap
-from visibility.state.events import (
-    NOWHERE,
-    GroupRow,
-    Lease,
-    MoveTask,
-    Quarantined,
-    StoredMessage,
-)
+from visibility.state.events import NOWHERE, GroupRow, MoveTask, Quarantined
 from visibility.state.fairness import Fairness
 from visibility.state.outbox import Outbox
 from visibility.state.ready_groups import ReadyGroups

@@ -3,7 +3,7 @@ time."""
 
 from __future__ import annotations
 
-from visibility.state.events import StoredMessage
+from visibility.contract.stored_message import StoredMessage
 from visibility.state.rows import MessagesMissing
 from visibility.state.state import QueueState, ShardState
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from auth.caller import Caller
+from visibility.content.id_digests import deduplication_digest, group_digest
 from visibility.contract.attributes import initial_attributes, settings_of
 from visibility.contract.errors import KmsDisabled, QueueError
 from visibility.contract.model import Content, QueueDefinition, Receipt, Request
@@ -30,8 +31,7 @@ from visibility.contract.operations import (
     SendMessageBatchRequestEntry,
     StartMessageMoveTask,
 )
-from visibility.state.events import StoredMessage
-from visibility.state.grouping import deduplication_digest, group_digest
+from visibility.contract.stored_message import StoredMessage
 
 ACCOUNT = "000000000000"
 REGION = "us-east-1"

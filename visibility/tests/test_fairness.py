@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from visibility.content.id_digests import UNGROUPED
 from visibility.state import fairness
 from visibility.state.fairness import (
     FINISHED_MIN,
@@ -9,7 +10,6 @@ from visibility.state.fairness import (
     QUIET_AFTER_MS,
     Fairness,
 )
-from visibility.state.grouping import UNGROUPED
 
 A, B = b"a" * 16, b"b" * 16
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from visibility.state.grouping import (
+from visibility.content.id_digests import (
     DIGEST_BYTES,
     UNGROUPED,
     attempt_digest,

@@ -3,6 +3,7 @@ follower."""
 
 from __future__ import annotations
 
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.apply import APPLY
 from visibility.state.counts import Counts
 from visibility.state.events import (
@@ -12,14 +13,12 @@ from visibility.state.events import (
     GroupChange,
     GroupRow,
     GroupsChanged,
-    Lease,
     MessagesDelayed,
     MessagesQuarantined,
     MessagesReceived,
     MessagesSent,
     Quarantined,
     QuarantineEnded,
-    StoredMessage,
 )
 from visibility.state.invariants import check_shard
 from visibility.state.state import Blocked, QueueState, ShardState

@@ -25,7 +25,7 @@ from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Content, Request
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import SendMessageBatchResult, SendMessageResult
-from visibility.state.events import Lease, StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.tests import prepared
 
 SEEDS = range(int(os.environ.get("PEER_SEEDS", "20")))

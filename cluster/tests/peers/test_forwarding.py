@@ -34,9 +34,8 @@ from visibility.contract.errors import (
 from visibility.contract.model import Receipt, Request
 from visibility.contract.outcomes import Accepted, Deliveries
 from visibility.contract.results import SendMessageBatchResult, SendMessageResult
+from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rules.archive import the_shard
-from visibility.state.events import StoredMessage
-from visibility.state.outbox import Arrival
 from visibility.tests import prepared
 
 

@@ -23,7 +23,7 @@ from visibility.contract.results import (
     SendMessageResult,
     StartMessageMoveTaskResult,
 )
-from visibility.state.events import Lease, StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.tests import prepared
 
 FIFO = prepared.queue_named("ordered.fifo", 2, ContentBasedDeduplication="true")

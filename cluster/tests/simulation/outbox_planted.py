@@ -11,9 +11,9 @@ from cluster.shards.shard import Shard
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.model import Request
 from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
-from visibility.contract.outcomes import Accepted, OutboxPage, Outcome
+from visibility.contract.outcomes import Accepted, OutboxPage
 from visibility.rules.decide import DECIDE, Decide
-from visibility.rules.decided import Decided
+from visibility.rules.decided import Decided, Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.outbox import decide_read_outbox
 from visibility.state.events import Event

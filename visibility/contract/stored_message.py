@@ -1,0 +1,69 @@
+"""Messages as shards keep them, their histories of receives, and messages under way to a shard."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message in its stored form. Invariant: never changes once written.
+
+    `size` is the one AWS counts, `data` is the packed content; `sealed` is the number of the data
+    key that opens it, 0 for none. `receive_count` and `first_received_at_ms` date from before it
+    came to its place (dead letters continue the count); `received_here` of these receives were in
+    this queue. `group` is a digest (see `id_digests.py`); a message that has one is in the index of
+    groups. `clock_ms` is the instant from which retention counts if the message is out of order of
+    age, else 0. `original_sequence` is the sequence in receipt handles, 0 if it is the message's
+    own. `joined_at_ms` is the instant at which it came from another queue, 0 if it was sent to this
+    queue or moved to it by a version before 0.2.
+    """
+
+    message_id: str
+    sent_at_ms: int
+    size: int
+    data: bytes
+    sealed: int = 0
+    dead_letter_source_arn: str | None = None
+    receive_count: int = 0
+    first_received_at_ms: int = 0
+    group: bytes = b""
+    clock_ms: int = 0
+    original_sequence: int = 0
+    received_here: int = 0
+    joined_at_ms: int = 0
+
+    @property
+    def retained_from_ms(self) -> int:
+        """The instant from which retention counts."""
+        return self.clock_ms or self.sent_at_ms
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The time at which a received message may be received again, and its history in this queue.
+
+    `base_count` is the part of `receive_count` from other queues. `received_at_ms` is the latest
+    receive (0: none), from which the 12 hours of visibility are counted. `group`, `clock_ms`,
+    `original_sequence` and `sent_at_ms` are the message's.
+    """
+
+    sequence: int
+    visible_at_ms: int
+    receive_count: int
+    base_count: int
+    first_received_at_ms: int
+    received_at_ms: int
+    group: bytes = b""
+    clock_ms: int = 0
+    original_sequence: int = 0
+    sent_at_ms: int = 0
+
+
+class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message in the outbox, as the other shard gets it. `queue_id` is that of the queue with
+    this ARN at the departure."""
+
+    origin: bytes
+    number: int
+    queue_id: int
+    arn: str
+    message: StoredMessage
