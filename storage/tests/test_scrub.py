@@ -296,21 +296,18 @@ async def test_threads_read_and_copy_while_the_loop_writes(folder: Path, tmp_pat
     rows = RocksRows(folder)
     made = tmp_path / "made"
     last = 1
+    wrote = asyncio.Event()
 
     async def write() -> None:
         nonlocal last
         while True:
             fill(rows, last + 1, 3)
             last += 1
+            wrote.set()
             await asyncio.sleep(0.001)
 
-    async def writes_go_on() -> None:
-        before = last
-        while last == before:
-            await asyncio.sleep(0)
-
     writing = asyncio.create_task(write())
-    await writes_go_on()
+    await wrote.wait()
     damages: list[ScrubDamage] = []
     pace = Pace(1 << 40, asyncio.get_running_loop().time)
     scrub = Scrub(
@@ -323,7 +320,8 @@ async def test_threads_read_and_copy_while_the_loop_writes(folder: Path, tmp_pat
 
     position = await asyncio.to_thread(make_checkpoint, rows, made)
     await scrub.scrub_once()
-    await writes_go_on()
+    wrote.clear()
+    await wrote.wait()
 
     writing.cancel()
     assert not damages
