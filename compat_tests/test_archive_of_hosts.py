@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
+from compat_tests import pages
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import HOSTS, ClusterProcess
-from sqs_api.commands.client import AdminClient, AdminRefused
-from sqs_api.commands.options import admin_client
 
 pytestmark = pytest.mark.slow
-_SEAL_S = 60.0
 
 
 @pytest.fixture
@@ -27,6 +25,7 @@ def lake(tmp_path: Path) -> Path:
 @pytest.fixture
 def cluster(tmp_path: Path, lake: Path) -> Iterator[ClusterProcess]:
     variables = {
+        "HOLDFAST_SHARDS": "1",
         "HOLDFAST_LAKE": str(lake),
         "HOLDFAST_ARCHIVE_SEAL_S": "3600",
         "HOLDFAST_SNAPSHOT_EVERY_S": "0",
@@ -36,14 +35,18 @@ def cluster(tmp_path: Path, lake: Path) -> Iterator[ClusterProcess]:
     process.close()
 
 
-def _admin(cluster: ClusterProcess, host: str) -> AdminClient:
-    return admin_client(None, cluster.data / host)
+def _shard(cluster: ClusterProcess, host: str, page: str, content: object = None) -> Any:
+    """What a page of the archive says of the one shard, asked of this host."""
+    url = cluster.parts.cluster().hosts[host]
+    status, answer = pages.ask(url, cluster.credentials, page, content)
+    assert status == 200, answer
+    (shard,) = answer["shards"]
+    return shard
 
 
 def _batch(cluster: ClusterProcess, host: str) -> int:
     """Bring what waits to the lake by asking this host."""
-    (shard,) = _admin(cluster, host).ask("POST", "archive/seal", {}, answer_s=_SEAL_S)["shards"]
-    return int(shard["batch"])
+    return int(_shard(cluster, host, "archive/seal", {})["batch"])
 
 
 def _archive(cluster: ClusterProcess, host: str, queue: str) -> None:
@@ -62,19 +65,8 @@ def _segments(lake: Path) -> dict[str, tuple[int, int]]:
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items()}
 
 
-def _leader(cluster: ClusterProcess, hosts: tuple[str, ...] = HOSTS) -> str:
-    for host in hosts:
-        try:
-            (shard,) = _admin(cluster, host).cluster()["shards"]
-        except AdminRefused:
-            continue
-        if shard["leader"] is not None:
-            return str(shard["leader"])
-    raise AssertionError("there is no leader")
-
-
 def _waiting(cluster: ClusterProcess, host: str) -> Any:
-    (shard,) = _admin(cluster, host).ask("GET", "archive")["shards"]
+    shard = _shard(cluster, host, "archive")
     return shard["source"], shard["sealed"], shard["messages"]
 
 
@@ -88,13 +80,13 @@ def test_any_host_is_asked_and_no_segment_is_written_twice(
     shown = [_waiting(cluster, host) for host in HOSTS]
     assert shown == [(shown[0][0], 1, 1)] * 3
 
-    killed = _leader(cluster)
+    killed = cluster.parts.leader()
     pid = cluster.parts.signal(killed, signal.SIGKILL)
     others = tuple(host for host in HOSTS if host != killed)
     _archive(cluster, others[0], "after")  # held until another host leads
     batches = [_batch(cluster, host) for host in others]
 
-    assert _leader(cluster, others) in others
+    assert cluster.parts.leader() in others
     assert batches == [2, 2]
     after = _segments(lake)
     assert len(after) == 2
