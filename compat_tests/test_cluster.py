@@ -187,5 +187,5 @@ def test_a_stop_ends_every_process_and_a_second_start_finds_everything(
     assert not (cluster.data / "running.json").exists()
     cluster.start(seconds=120)
     assert cluster.parts.cluster().hosts == before.hosts
-    assert client.call("ListQueues") == {"QueueUrls": [made]}
+    assert client.call("ListQueues", QueueNamePrefix="kept") == {"QueueUrls": [made]}
     client.close()

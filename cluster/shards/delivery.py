@@ -112,6 +112,9 @@ class Deliveries:
             except QueueError as error:
                 self._log.info("delivery_waits", source=pair[0], target=pair[1], reason=error.code)
                 is_done = None
+            except Exception:  # a bug, which must not keep the messages until the next departure
+                self._log.exception("delivery_failed", source=pair[0], target=pair[1])
+                is_done = None
             finally:
                 self._moving -= 1
                 if not self._moving:

@@ -167,13 +167,14 @@ class Shard(Observed):
     def _begin(self, *, is_older: bool) -> None:
         """Commit the events that a crash prevented.
 
-        An older store gets a new source: it would repeat batch numbers that the archive has.
+        An older store gets a new source: it would repeat batch numbers that the archive has. So may
+        the outbox repeat numbers that other shards know, without a sign of it unless each Entry is
+        synced: the next departure has a new origin.
         """
         self._loaded_at_ms = self._clock.now_ms()
         stamp = self._stamp(self._loaded_at_ms)
         archive = self._state.archive
-        if is_older:
-            self._state.outbox.origin = b""
+        self._state.outbox.origin = b""
         if self._archive is not None:
             archive.is_on = True
             archive.size_max, archive.retains = self._archive

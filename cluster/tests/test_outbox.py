@@ -382,6 +382,22 @@ def test_a_damaged_row_of_the_outbox_does_not_prevent_a_start(pair: ShardPair) -
     assert pair.read().arrivals == []
 
 
+def test_a_damaged_name_of_an_arrival_does_not_hold_up_the_others(pair: ShardPair) -> None:
+    pair.spend("a", "b")
+    pair.receive(pair.source)
+    page = pair.read()
+    pair.accept(page.arrivals)
+    store = pair.shards[1].store
+    key = next(key for key in store.rows if key[8:9] == ARRIVAL)
+    store.rows[key] = store.rows[key][:-1] + b"\1"
+
+    (healed,) = heal(store, {2: pair.group is not None})
+
+    assert healed.reason == "checksum does not match"
+    pair.restart(1)
+    assert len(pair.accept(page.arrivals)) == len(page.arrivals)
+
+
 def test_the_same_shard_has_no_outbox() -> None:
     pair = ShardPair()
     pair.letters = pair.queues.define(in_shard(0, pair.letters))

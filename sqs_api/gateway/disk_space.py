@@ -13,10 +13,16 @@ import structlog
 
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import ServiceUnavailable
-from visibility.contract.operations import Operation
+from visibility.contract.operations import MoveSelected, Operation, ResendMessage
 
 _DISK_SHORT = "The service has no space for more messages. Please try again."
-_TAKE_SPACE = frozenset(action.request for action in ACTIONS.values() if action.takes_space)
+_TAKE_SPACE = frozenset(
+    {
+        *(action.request for action in ACTIONS.values() if action.takes_space),
+        MoveSelected,
+        ResendMessage,
+    }
+)
 _ENOUGH_AGAIN = 1.1
 """Multiple of the reserve that must be free before sends are accepted again, to avoid flapping."""
 

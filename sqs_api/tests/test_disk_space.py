@@ -88,9 +88,12 @@ async def test_a_short_disk_refuses_what_takes_space_and_nothing_else() -> None:
         await service.call("SendMessage", QueueUrl=url, MessageBody="y")
 
 
-def test_an_operation_that_takes_space_is_refused_while_there_is_little(disk: Disk) -> None:
+@pytest.mark.parametrize("kind", [op.SendMessage, op.MoveSelected, op.ResendMessage])
+def test_an_operation_that_takes_space_is_refused_while_there_is_little(
+    disk: Disk, kind: type[op.Operation]
+) -> None:
     space = DiskSpace(Path("/"), 1000)
-    send, receive = op.SendMessage(), op.ReceiveMessage()
+    send, receive = kind(), op.ReceiveMessage()
 
     _seen(disk, space, 1000)
     assert (space.refusal(send), space.refusal(receive)) == (None, None)

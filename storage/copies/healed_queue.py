@@ -256,10 +256,9 @@ def _damage_of_archive(rows: RowReader) -> str | None:
 
 
 def _damage_of_outbox(rows: RowReader) -> str | None:
-    try:
-        StoredRows(rows).outbox()
-    except DamagedRecord as damage:
-        return damage.reason
+    for table in OUTBOX_TABLES:
+        for damage in look_through(rows, *table_range(THE_SHARD, table)).damages:
+            return damage.reason
     return None
 
 
