@@ -174,7 +174,7 @@ class Shard(Observed):
         self._loaded_at_ms = self._clock.now_ms()
         stamp = self._stamp(self._loaded_at_ms)
         archive = self._state.archive
-        self._state.outbox.origin = b""
+        self._state.outbox.renew_origin()
         if self._archive is not None:
             archive.is_on = True
             archive.size_max, archive.retains = self._archive

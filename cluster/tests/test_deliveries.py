@@ -21,6 +21,7 @@ async def test_each_start_has_a_new_origin() -> None:
 
     outbox = world.shard._state.outbox
     assert (outbox.origin, outbox.next_number) == (b"", 7)
+    assert outbox.floors(1) == [(b"of an earlier one", 7)], "the other shard is told to forget"
 
 
 @virtual

@@ -314,7 +314,7 @@ def test_an_origin_is_new_when_the_rows_came_back_shorter() -> None:
     pair.receive(pair.source)
     before = pair.read()
     pair.deliver()
-    pair.shards[0].state.outbox.origin = b""  # as `Shard` does
+    pair.shards[0].state.outbox.renew_origin()  # as `Shard` does
     pair.shards[0].state.outbox.next_number = 1
 
     pair.spend("b")

@@ -1,8 +1,8 @@
 """The outbox of a shard: messages that left their queue for one of another shard.
 
 A message is in the outbox from its departure until the other shard has it or has refused it. Its
-name is (origin, number): an origin is 16 random bytes, new when the shard's log comes back without
-Entries that others may know of, and numbers only rise.
+name is (origin, number): an origin is 16 random bytes, new at each start of a shard, since its log
+may have come back without Entries that others know of, and numbers only rise.
 """
 
 from __future__ import annotations
@@ -73,7 +73,14 @@ class Outbox:
         """Ascending by number."""
         self.size = 0
         self.origins: set[bytes] = set()
-        """The origins of all departures since the start; volatile."""
+        """Those of all departures since the start, and the one before; volatile."""
+
+    def renew_origin(self) -> None:
+        """Give the next departure a new origin. Names under the last one may still be remembered
+        elsewhere."""
+        if self.origin:
+            self.origins.add(self.origin)
+        self.origin = b""
 
     def add(self, number: int, departure: Departure) -> None:
         """Add a message behind the others."""
