@@ -8,7 +8,7 @@
 #   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
 #   make test                       check, then all tests but the long ones; those of the console need Debian's chromium
 #   make test-loaded                all tests but the long ones beside a load that occupies every processor
-#   make quick                      the packages' own tests, fewer random runs, no clients (a minute on two processors)
+#   make quick                      the packages' own tests, fewer random runs, no clients (under two minutes)
 #   make pythons                    the same on every Python from 3.11 to 3.14 that this machine has
 #   make check                      format, lint, types, import contracts, style
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
