@@ -167,14 +167,14 @@ class Shard(Observed):
     def _begin(self, *, is_older: bool) -> None:
         """Commit the events that a crash prevented.
 
-        An older store gets a new source: it would repeat batch numbers that the archive has. So may
-        the outbox repeat numbers that other shards know, without a sign of it unless each Entry is
-        synced: the next departure has a new origin.
+        An older store gets a new source and a new origin: it would repeat numbers of batches that
+        the archive has, and of messages that other shards know.
         """
         self._loaded_at_ms = self._clock.now_ms()
         stamp = self._stamp(self._loaded_at_ms)
         archive = self._state.archive
-        self._state.outbox.renew_origin()
+        if is_older:
+            self._state.outbox.renew_origin()
         if self._archive is not None:
             archive.is_on = True
             archive.size_max, archive.retains = self._archive

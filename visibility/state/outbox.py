@@ -1,8 +1,8 @@
 """The outbox of a shard: messages that left their queue for one of another shard.
 
 A message is in the outbox from its departure until the other shard has it or has refused it. Its
-name is (origin, number): an origin is 16 random bytes, new at each start of a shard, since its log
-may have come back without Entries that others know of, and numbers only rise.
+name is (origin, number): an origin is 16 random bytes, new when the shard's log comes back without
+Entries that others may know of, and numbers only rise.
 """
 
 from __future__ import annotations
