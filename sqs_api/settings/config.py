@@ -363,6 +363,8 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
     if settings.auth is AuthMode.OPEN and not _is_loopback(settings.host):
         raise ConfigRefused("auth: open mode listens on loopback only; use --host 127.0.0.1")
     _check_cluster(settings)
+    if shards_of(settings) > 1 and settings.durability is not Durability.FSYNC:
+        raise ConfigRefused("durability: must be fsync with several shards")
     return settings
 
 

@@ -291,6 +291,13 @@ def test_open_mode_is_refused_elsewhere(host: str) -> None:
     assert isinstance(load({"host": host}, None), Settings)
 
 
+def test_several_shards_need_each_entry_to_be_synced() -> None:
+    refusal = _refusal({"shards": 2, "durability": "os"})
+
+    assert refusal == "durability: must be fsync with several shards"
+    assert load({"shards": 2}, None).shards == 2
+
+
 def test_tls_needs_certificate_and_key() -> None:
     pair = {"tls_certificate": "c.pem", "tls_key": "k.pem"}
 
