@@ -65,12 +65,10 @@ class Deliveries:
         self._woken.add(pair)
         if pair not in self._pairs:
             task = self._pairs[pair] = asyncio.create_task(self._run(pair))
-            task.add_done_callback(lambda task: self._ended(pair, task))
+            task.add_done_callback(lambda _: self._ended(pair))
 
-    def _ended(self, pair: tuple[int, int], task: asyncio.Task[None]) -> None:
+    def _ended(self, pair: tuple[int, int]) -> None:
         del self._pairs[pair]
-        if not task.cancelled() and task.exception() is not None:
-            self._log.error("delivery_failed", pair=pair, exc_info=task.exception())
         if pair in self._woken and not self._is_stopping:
             self._begin(pair)
 

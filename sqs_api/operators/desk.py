@@ -13,7 +13,6 @@ from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.sealing import Sealer
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.readings import Readings
-from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
@@ -47,8 +46,7 @@ class Desk(NamedTuple):
     def check_space(self) -> None:
         """Raise ServiceUnavailable below the disk reserve."""
         if self.disk.is_short:
-            self.disk.refused += 1
-            raise ServiceUnavailable("The service has no space for more messages.")
+            raise self.disk.refuse()
 
 
 AnswerRoute = Callable[[Desk, Asked], Awaitable[Mapping[str, Any]]]
