@@ -4,13 +4,14 @@
     archive/archived                         the leader of the batch's shard
     usage                                    all hosts, added up
 
-A page of the leaders is answered 503 while a shard has none: half of an answer would be wrong.
+A page of the leaders is held while a shard has none or its leader does not answer, for a bounded
+time and then answered 503: half of an answer would be wrong.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -33,6 +34,12 @@ _WAIT_S = 5.0
 _SEAL_S = 600.0
 """Time for a leader to bring what waits to the lake."""
 
+_HOLD_S = 5.0
+"""Time for another host to lead."""
+
+_PAUSE_S = 0.1
+"""Between two attempts."""
+
 Merge = Callable[[Mapping[str, Any]], Any]
 """Merges the answers by host into one."""
 
@@ -43,6 +50,10 @@ class _NoAnswer(Exception):
     def __init__(self, page: web.Response) -> None:
         super().__init__(page.status)
         self.page = page
+
+
+class _NoLeader(_NoAnswer):
+    """A shard has no leader that answers, which changes when another host leads it."""
 
 
 class SharedPages:
@@ -95,11 +106,12 @@ class SharedPages:
             return await self._own[ACKNOWLEDGE_ARCHIVE](sent)  # says what is wrong
         if shard not in self._shards:
             return await self._own[ACKNOWLEDGE_ARCHIVE](sent)
-        try:
+
+        async def acknowledge() -> web.Response:
             said = await self._asked(self._leader(shard), ACKNOWLEDGE_ARCHIVE, sent, _SEAL_S)
-        except _NoAnswer as failed:
-            return failed.page
-        return _page(said)
+            return _page(said)
+
+        return await self._held(acknowledge)
 
     async def _read_usage(self, sent: AdminRequest) -> web.Response:
         hosts = [self._questions.host, *self._questions.peers]
@@ -119,19 +131,38 @@ class SharedPages:
     async def _of_leaders(
         self, action: str, sent: AdminRequest, merge: Merge, wait_s: float
     ) -> web.Response:
-        try:
-            hosts = sorted({self._leader(shard) for shard in self._shards})
-            asked = [self._asked(host, action, sent, wait_s) for host in hosts]
-            answers = await asyncio.gather(*asked)
-        except _NoAnswer as failed:
-            return failed.page
-        found = [msgspec.json.decode(said.body) for said in answers]
-        return web.json_response(merge(dict(zip(hosts, found, strict=True))))
+        async def ask() -> web.Response:
+            leaders = {shard: self._leader(shard) for shard in self._shards}
+            hosts = sorted(set(leaders.values()))
+            answers = await asyncio.gather(
+                *(self._asked(host, action, sent, wait_s) for host in hosts)
+            )
+            for shard, host in leaders.items():
+                if self._leader(shard) != host:
+                    raise _NoLeader(error_page(503, f"shard {shard} changes its leader; try again"))
+            found = [msgspec.json.decode(said.body) for said in answers]
+            return web.json_response(merge(dict(zip(hosts, found, strict=True))))
+
+        return await self._held(ask)
+
+    async def _held(self, ask: Callable[[], Awaitable[web.Response]]) -> web.Response:
+        """Ask until the leaders answer, or the time is over."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _HOLD_S
+        while True:
+            try:
+                return await ask()
+            except _NoLeader as failed:
+                if loop.time() >= until:
+                    return failed.page
+            except _NoAnswer as failed:
+                return failed.page
+            await asyncio.sleep(_PAUSE_S)
 
     async def _asked(self, host: str, action: str, sent: AdminRequest, wait_s: float) -> Said:
         said = await self._questions.ask(host, Question(action, sent.target, sent.body), wait_s)
         if said is None:
-            raise _NoAnswer(error_page(503, f"host {host} does not answer; try again"))
+            raise _NoLeader(error_page(503, f"host {host} does not answer; try again"))
         if said.status != 200:
             raise _NoAnswer(_page(said))
         return said
@@ -139,7 +170,7 @@ class SharedPages:
     def _leader(self, shard: int) -> str:
         leader = self._leaders.leader_of(shard)
         if leader is None:
-            raise _NoAnswer(error_page(503, f"no host leads shard {shard} now; try again"))
+            raise _NoLeader(error_page(503, f"no host leads shard {shard} now; try again"))
         return leader
 
     def _merge_shards(self, answers: Mapping[str, Any]) -> Any:

@@ -155,6 +155,33 @@ async def test_a_leader_that_cannot_be_reached_is_named() -> None:
 
 
 @virtual
+async def test_a_page_is_held_until_another_host_leads() -> None:
+    async with three_hosts() as world:
+        world.network.crash("b")
+        await asyncio.sleep(10)
+        loop = asyncio.get_running_loop()
+        loop.call_later(1, world.leaders.of.update, {1: None})
+        loop.call_later(2, world.leaders.of.update, {1: "c"})
+
+        asked = [world.hosts["a"].ask(action) for action in (READ_ARCHIVE, SEAL_ARCHIVE)]
+        answers = await asyncio.gather(*asked)
+
+        shards = [{"shard": 0, "by": "a"}, {"shard": 1, "by": "c"}]
+        assert answers == [(200, {"lake": "l", "shards": shards})] * 2
+
+
+@virtual
+async def test_an_answer_of_a_host_that_no_longer_leads_is_not_shown() -> None:
+    async with three_hosts() as world:
+        asyncio.get_running_loop().call_soon(world.leaders.of.update, {1: "c"})
+
+        status, said = await world.hosts["a"].ask(READ_ARCHIVE)
+
+        assert status == 200
+        assert said["shards"] == [{"shard": 0, "by": "a"}, {"shard": 1, "by": "c"}]
+
+
+@virtual
 async def test_usage_is_added_up_and_hosts_that_are_missing_are_named() -> None:
     async with three_hosts() as world:
         key = {"day": "target", "account": "1", "queue": ""}
