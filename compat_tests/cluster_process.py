@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess, command
+from compat_tests.pages import ask
 
 HOSTS = ("a", "b", "c")
 MEMBERS = ("etcd-1", "etcd-2", "etcd-3")
@@ -83,6 +85,24 @@ class ClusterFolder:
         be two at once. Members of etcd need seconds for connections that were cut."""
         for name in (*MEMBERS, *HOSTS):
             self.wait_until_ready(name)
+
+    def wait_until_healthy(self, credentials: Credentials) -> None:
+        """Wait until all hosts see no problem: every copy of a shard is sound and counts."""
+        found: dict[str, Any] = {}
+
+        def is_healthy() -> bool:
+            for host in HOSTS:
+                try:
+                    status, said = ask(self.cluster().hosts[host], credentials, "cluster")
+                except OSError as error:
+                    status, said = 0, str(error)
+                found[host] = said["problems"] if status == 200 else said
+            return not any(found.values())
+
+        try:
+            self._wait(is_healthy, "the cluster to be healthy")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {found}") from None
 
     def leader(self) -> str:
         """The host that leads the first shard; empty while none does, or etcd is away."""

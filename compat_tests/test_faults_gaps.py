@@ -60,4 +60,4 @@ def test_evidence_has_all_operations_on_the_queue_of_a_lost_message(tmp_path: Pa
     found = json.loads((tmp_path / "kept/evidence.json").read_text())
     assert [each["name"] for each in found["sends"]] == ["plain/0", "plain/1"]
     assert found["sends"][0]["ended"].endswith("Z")
-    assert (found["lost"], found["notes"]) == (["plain/1#id"], ["lost: plain/1"])
+    assert (found["messages"], found["notes"]) == (["plain/1"], ["lost: plain/1"])

@@ -2,9 +2,10 @@
 compat_tests.faults.cluster_faults --rounds 20`.
 
 Kills, stops longer than a lease, rolling restarts, the loss of etcd's leader, of all hosts at once,
-power losses (`--faults power`) and partitions. boto3 has its default retries: a call that fails in
-spite of them is a broken promise, like a message that is lost, comes back or is out of order. Shows
-for each fault the longest time without an acknowledged send.
+a flipped bit on one host, power losses and full disks (`--faults power,full`), and partitions.
+boto3 has its default retries: a call that fails in spite of them is a broken promise, like a
+message that is lost, comes back or is out of order. Shows for each fault the longest time without
+an acknowledged send.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compat_tests.cluster_process import HOSTS, MEMBERS, ClusterFolder, ClusterProcess
+from compat_tests.faults.damage import damage
+from compat_tests.faults.disk_faults import take_all_space
 from compat_tests.faults.drain import drain
 from compat_tests.faults.evidence import keep_folders, write_evidence
 from compat_tests.faults.gaps import Moment, table, told_of
 from compat_tests.faults.judge import judge
 from compat_tests.faults.lanes import KINDS, lanes
+from compat_tests.faults.live_bytes import APART, live_bytes
 from compat_tests.faults.loop_disk import LoopDisk
 from compat_tests.faults.loop_disk import why_not as why_no_disk
 from compat_tests.faults.partitions import Machines, machines, why_not
@@ -60,7 +64,7 @@ class Run(NamedTuple):
     machines: Machines | None
     """None where there are no namespaces."""
     disks: dict[str, LoopDisk] | None
-    """The disk of each host, whose power can be cut; None without the fault `power`."""
+    """The disk of each host; None without one of the faults DISK_FAULTS."""
     evidence: Path | None
     """A folder for the traces of a broken promise."""
 
@@ -105,6 +109,29 @@ def lose_power(run: Run) -> str:
             disk.unmount()
             disk.mount()
     return _wait(run, pids)
+
+
+def flip_a_bit(run: Run) -> str:
+    """Kill a host, flip a bit of its rows or its log, and let it start and heal."""
+    host = _drawn(run)
+    with run.parts.not_starting(run.cluster.pid):
+        pid = run.parts.signal(host, signal.SIGKILL)
+        wait_until_gone(pid)
+        spans = live_bytes(run.parts.data / host, is_closed=False)
+        kind = run.chance.choice(sorted(spans.keys() - APART))
+        damage(run.parts.data / host, spans, run.chance, kind, "flip")
+    _wait(run, {host: pid})
+    run.parts.wait_until_healthy(run.cluster.credentials)
+    return f"{host} ({kind})"
+
+
+def fill_disk(run: Run) -> str:
+    """Leave a host no byte of its disk for a while."""
+    assert run.disks is not None
+    host = _drawn(run)
+    take_all_space(run.disks[host].mounted_at, run.stop_s)
+    run.parts.wait_until_ready(host)
+    return host
 
 
 def kill_etcd_leader(run: Run) -> str:
@@ -185,14 +212,18 @@ FAULTS: dict[str, Strike] = {
     "etcd": kill_etcd_leader,
     "both": kill_host_and_etcd_leader,
     "roll": roll,
+    "flip": flip_a_bit,
     "all": kill_all,
     "power": lose_power,
+    "full": fill_disk,
 }
 CUTS: dict[str, Strike] = {
     "cut": cut_off,
     "cut-others": cut_from_others,
     "cut-one-way": cut_outgoing,
 }
+DISK_FAULTS = ("power", "full")
+"""They need a disk for each host, beside which there are no partitions."""
 OUTAGES = ("all", "power")
 """No host is there to answer."""
 
@@ -211,7 +242,8 @@ def strike_and_judge(
     lines = [f"{len(moments)} faults; {told(traffic.history, verdict)}"]
     lines += table(traffic.history, moments)
     if verdict.broken() and run.evidence is not None:
-        write_evidence(run.evidence, traffic.history, verdict.missing, verdict.broken())
+        names = verdict.missing + [each.name for each in verdict.violations]
+        write_evidence(run.evidence, traffic.history, names, verdict.broken())
     return Result("\n".join(lines), verdict.broken())
 
 
@@ -254,7 +286,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, interrupt)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        has_disks = "power" in options.faults and _can("power losses", why_no_disk(FILE_SYSTEM))
+        wants_disks = not {*DISK_FAULTS}.isdisjoint(options.faults)
+        has_disks = wants_disks and _can("faults of disks", why_no_disk(FILE_SYSTEM))
         disks = _disks(stack, folder) if has_disks else None
         has_machines = _can("partitions", _ON_DISKS if has_disks else why_not())
         made = stack.enter_context(machines()) if has_machines else None
@@ -285,7 +318,7 @@ def _options() -> argparse.Namespace:
     line.parser.add_argument(
         "--faults",
         type=lambda text: tuple(text.split(",")),
-        default=tuple(name for name in names if name != "power"),
+        default=tuple(name for name in names if name not in DISK_FAULTS),
         help=f"some of {','.join(names)}; rounds go through them in turn",
     )
     line.parser.add_argument("--evidence", type=Path, help="folder for traces of what was broken")
@@ -326,8 +359,8 @@ def _hosts(parts: ClusterFolder) -> tuple[str, ...]:
 def _is_possible(run: Run, fault: str) -> bool:
     if fault in CUTS:
         return run.machines is not None
-    if fault == "power":
-        return run.disks is not None and run.hosts == HOSTS
+    if fault in DISK_FAULTS and run.disks is None:
+        return False
     return fault not in OUTAGES or run.hosts == HOSTS
 
 

@@ -33,7 +33,7 @@ from compat_tests.node_process import NodeProcess
 BACK_SECONDS = 120.0  # time within which sends must be accepted again
 FULL_SECONDS = 1.5
 _SMALL_DISK = "size=192m"
-_SOME_PAGES = 1 << 16
+_SOME_PAGES, _MANY_PAGES = 1 << 16, 1 << 26
 _LIBFIU = Path("/usr/lib/fiu")
 _PRELOADED = ("fiu_run_preload.so", "fiu_posix_preload.so")
 _FAULTS = (
@@ -129,15 +129,21 @@ def small_disk() -> Iterator[tuple[Path, Path]]:
 
 
 def _fill_up(disk: Path, node: NodeProcess) -> None:
+    take_all_space(disk, FULL_SECONDS)
+
+
+def take_all_space(disk: Path, seconds: float) -> None:
     """Fill up the disk for a while."""
     ballast = disk / "ballast"
+    pages = _MANY_PAGES
     try:
-        with ballast.open("wb", buffering=0) as stream:
-            until = time.monotonic() + FULL_SECONDS
+        with ballast.open("wb") as stream:
+            until = time.monotonic() + seconds
             while time.monotonic() < until:
                 try:
-                    stream.write(bytes(_SOME_PAGES))
+                    os.posix_fallocate(stream.fileno(), os.fstat(stream.fileno()).st_size, pages)
                 except OSError:  # it is full
+                    pages = max(_SOME_PAGES, pages // 2)
                     time.sleep(0.01)  # takes the space that the service frees meanwhile, too
     finally:
         ballast.unlink()

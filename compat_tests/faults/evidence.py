@@ -1,5 +1,5 @@
-"""Evidence of a run that broke a promise: what the clients did to the lost messages and to their
-queues, beside the data folders and the logs of the hosts."""
+"""Evidence of a run that broke a promise: what the clients did to the messages concerned and to
+their queues, beside the data folders and the logs of the hosts."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ _TOLD_APART = "#"
 """Between the name of a message and the id of one of its copies, see `repeats.py`."""
 
 
-def write_evidence(folder: Path, history: History, lost: Iterable[str], notes: list[str]) -> None:
-    """Write `evidence.json`: every operation on a lost message, and on its queue as a whole."""
-    names = {name.partition(_TOLD_APART)[0] for name in lost}
+def write_evidence(
+    folder: Path, history: History, messages: Iterable[str], notes: list[str]
+) -> None:
+    """Write `evidence.json`: every operation on these messages, and on their queues as a whole."""
+    names = {name.partition(_TOLD_APART)[0] for name in messages}
     queues = {send.queue for send in history.sends if send.name in names}
     settled: list[Change | Delete] = [*history.changes, *history.deletes]
     found = {
         "notes": notes,
-        "drain_begun": wall(history.drain_begun) if lost else "",
+        "drain_begun": wall(history.drain_begun) if names else "",
         "queues": [each for each in history.queues.values() if each.name in queues],
         "removals": [each for each in history.removals if each.queue in queues],
         "restorations": [each for each in history.restorations if each.queue in queues],
         "sends": [each for each in history.sends if each.queue in queues],
         "deliveries": [each for each in history.deliveries if each.queue in queues],
         "settled": [each for each in settled if each.delivery.queue in queues],
-        "lost": sorted(lost),
+        "messages": sorted(names),
+        "unknown_receives": dict(history.unknown_receives),
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "evidence.json").write_text(json.dumps(_shown(found), indent=1))
