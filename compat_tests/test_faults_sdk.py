@@ -9,12 +9,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
 from compat_tests.benchmarks.wire import Endpoint, Refused
 from compat_tests.facade import Credentials
-from compat_tests.faults.caller import Letter, Received, caller
+from compat_tests.faults.caller import Caller, Letter, Received, Reply, caller
 from compat_tests.faults.drain import drain
 from compat_tests.faults.history import Delivery, History, Outcome, Queue, Removal
 from compat_tests.faults.run import endpoint_of
@@ -74,6 +75,23 @@ async def test_retries_are_counted() -> None:
 
     assert json.loads(answer) == {"QueueUrls": []}
     assert (connection.retries, server.asked) == (1, 2)
+
+
+@pytest.mark.parametrize(("seconds", "unknown"), [(1.2, 0), (3.0, 1)])
+async def test_an_empty_answer_after_a_failover_may_hide_a_receive(
+    seconds: float, unknown: int
+) -> None:
+    class Late(Caller):
+        async def call(self, action: str, expected: str | None = None, **members: Any) -> Reply:
+            return Reply(Outcome.DONE, {}, 10.0, 10.0 + seconds)
+
+    history = History()
+    endpoint = Endpoint("fake", "http://127.0.0.1:1", KEY, None, by_sdk=True)
+
+    received = await Late(endpoint, history).receive(Queue("q", "u"), 1)
+
+    assert received == []
+    assert history.unknown_receives["q"] == unknown
 
 
 async def test_a_call_that_fails_in_spite_of_them_is_an_error_of_the_service() -> None:
