@@ -85,11 +85,15 @@ def keys_of(said: Said) -> SigningKey:
     return SigningKey(made["AWS_ACCESS_KEY_ID"], made["AWS_SECRET_ACCESS_KEY"], "us-east-1")
 
 
-def add_user(data: Path, name: str, *actions: str, resource: str = "*") -> SigningKey:
-    """The key of a new user who may do this."""
-    statement = {"Effect": "Allow", "Action": list(actions), "Resource": resource}
+def add_user(
+    data: Path, name: str, *actions: str, resource: str = "*", but: str | None = None
+) -> SigningKey:
+    """The key of a new user who may do this, `but` not that."""
+    statements = [{"Effect": "Allow", "Action": list(actions), "Resource": resource}]
+    if but is not None:
+        statements.append({"Effect": "Deny", "Action": [but], "Resource": resource})
     policy = data.parent / f"{name}.json"
-    policy.write_text(json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+    policy.write_text(json.dumps({"Version": "2012-10-17", "Statement": statements}))
     assert run("users", "--data", data, "add", name).status == 0
     assert run("users", "--data", data, "put-policy", name, "p", policy).status == 0
     return keys_of(run("credentials", "--data", data, "add", "--user", name))

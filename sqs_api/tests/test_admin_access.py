@@ -18,10 +18,12 @@ from compat_tests.certificates import Authority
 from sqs_api.admin.access import AdminRequest
 from sqs_api.admin.actions import ADMIN_ACTIONS, PAGES, RESERVED, AdminPage
 from sqs_api.admin.service_note import ServiceNote, read_note
+from sqs_api.archiving.exporter import Exporter
 from sqs_api.http.origins import KnownHosts
 from sqs_api.http.server import loopback_of
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import Said, run
+from sqs_api.tests.operators import add_user, keys_of
 from sqs_api.tests.served import Served, page_request, serving
 from sqs_api.tests.serving import Answer
 
@@ -42,22 +44,19 @@ async def _ask_all(served: Served, **asked: Any) -> dict[str, Answer]:
     }
 
 
-def _keys_of(said: Said) -> SigningKey:
-    made = dict(line.removeprefix("export ").split("=", 1) for line in said.out.splitlines())
-    return SigningKey(made["AWS_ACCESS_KEY_ID"], made["AWS_SECRET_ACCESS_KEY"], "us-east-1")
+@pytest.fixture(autouse=True)
+def nothing_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process would write to the lake."""
 
+    async def run_nothing(exporter: Exporter, *, takes_snapshot: bool) -> None:
+        return
 
-def _add_user(data: Path, name: str, *statements: dict[str, Any]) -> SigningKey:
-    policy = data.parent / f"{name}.json"
-    policy.write_text(json.dumps({"Version": "2012-10-17", "Statement": list(statements)}))
-    assert run("users", "--data", data, "add", name).status == 0
-    assert run("users", "--data", data, "put-policy", name, "p", policy).status == 0
-    return _keys_of(run("credentials", "--data", data, "add", "--user", name))
+    monkeypatch.setattr(Exporter, "_run", run_nothing)
 
 
 @pytest.fixture
 def root(data: Path) -> SigningKey:
-    return _keys_of(run("credentials", "--data", data, "add"))
+    return keys_of(run("credentials", "--data", data, "add"))
 
 
 @pytest_asyncio.fixture
@@ -103,7 +102,7 @@ async def test_the_root_of_the_configured_account_is_answered(
 
 
 async def test_the_root_of_another_account_is_not(data: Path) -> None:
-    tenant = _keys_of(run("credentials", "--data", data, "add", "--account", "2" * 12))
+    tenant = keys_of(run("credentials", "--data", data, "add", "--account", "2" * 12))
     async with serving(data, auth=AuthMode.SIGV4, lake=str(data / "lake")) as served:
         answers = await _ask_all(served, key=tenant)
 
@@ -113,15 +112,11 @@ async def test_the_root_of_another_account_is_not(data: Path) -> None:
 
 
 async def test_a_user_may_do_what_a_policy_names_and_nothing_else(data: Path) -> None:
-    one = {"Effect": "Allow", "Action": ALLOWED, "Resource": "*"}
-    deny = {"Effect": "Deny", "Action": ALLOWED, "Resource": "*"}
-    all_ = {"Effect": "Allow", "Action": "holdfast:*", "Resource": "*"}
-    sqs = {"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}
     keys = {
-        "one": _add_user(data, "one", one),
-        "all": _add_user(data, "all", all_),
-        "but": _add_user(data, "but", all_, deny),
-        "sqs": _add_user(data, "sqs", sqs),
+        "one": add_user(data, "one", ALLOWED),
+        "all": add_user(data, "all", "holdfast:*"),
+        "but": add_user(data, "but", "holdfast:*", but=ALLOWED),
+        "sqs": add_user(data, "sqs", "sqs:*"),
     }
     async with serving(data, auth=AuthMode.SIGV4, lake=str(data / "lake")) as served:
         answers = {name: await _ask_all(served, key=key) for name, key in keys.items()}
@@ -350,8 +345,7 @@ def test_where_commands_on_this_machine_reach_the_service(host: str, loopback: s
 
 
 def test_policy_check_knows_the_actions_of_the_pages(data: Path) -> None:
-    one = {"Effect": "Allow", "Action": ALLOWED, "Resource": "*"}
-    _add_user(data, "one", one)
+    add_user(data, "one", ALLOWED)
     check = ("policy", "check", "--data", data, "--user", "one", "--action")
 
     allowed = run(*check, ALLOWED)

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from auth.signing import SigningKey
 from compat_tests.certificates import Authority
 from sqs_api.admin.service_note import read_note
 from sqs_api.http.limits import TimedOut
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import Said, run
+from sqs_api.tests.operators import add_user, keys_of
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import until
 
@@ -138,19 +138,9 @@ async def test_idle_connections_do_not_keep_commands_out(data: Path, tmp_path: P
 # -- backups ---------------------------------------------------------------------------------------
 
 
-def _key(said: Said) -> SigningKey:
-    made = dict(line.removeprefix("export ").split("=", 1) for line in said.out.splitlines())
-    return SigningKey(made["AWS_ACCESS_KEY_ID"], made["AWS_SECRET_ACCESS_KEY"], REGION)
-
-
 async def test_the_master_key_is_put_in_for_the_root_only(data: Path, tmp_path: Path) -> None:
-    policy = tmp_path / "policy.json"
-    allow = {"Effect": "Allow", "Action": "holdfast:Backup", "Resource": "*"}
-    policy.write_text(json.dumps({"Version": "2012-10-17", "Statement": [allow]}))
-    run("users", "--data", data, "add", "ann")
-    run("users", "--data", data, "put-policy", "ann", "backup", policy)
-    ann = _key(run("credentials", "--data", data, "add", "--user", "ann"))
-    root = _key(run("credentials", "--data", data, "add"))
+    ann = add_user(data, "ann", "holdfast:Backup")
+    root = keys_of(run("credentials", "--data", data, "add"))
     answers = []
     async with serving(data, auth=AuthMode.SIGV4) as served:
         for number, (key, has_key) in enumerate(((ann, True), (ann, False), (root, True))):

@@ -71,6 +71,7 @@ async def _acknowledge(served: Served, said: dict[str, Any]) -> tuple[int, Any]:
     return answer.status, answer.json
 
 
+@pytest.mark.slow  # a process reads the table
 async def test_what_the_table_has_is_forgotten(served: Served, lake: Path) -> None:
     said = await _archive(served, lake, 1)
 

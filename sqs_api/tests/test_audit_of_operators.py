@@ -69,6 +69,7 @@ async def test_what_is_asked_of_the_pages_is_noted_with_who_asked(
     assert "holdfast:ListDeletedQueues" not in {line["event"] for line in _lines(data)}
 
 
+@pytest.mark.slow  # a process exports to the lake
 async def test_what_jobs_ask_for_is_noted(data: Path, tmp_path: Path) -> None:
     async with serving(data, lake=str(tmp_path / "lake"), snapshot_every_s=0) as served:
         await served.ask_page("POST", "archive/seal", b"{}")

@@ -340,6 +340,7 @@ def test_service_that_cannot_start_ends_with_1_and_one_line(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_the_address_to_paste_is_one_that_this_machine_can_connect_to(tmp_path: Path) -> None:
     arguments = ("serve", "--host", "0.0.0.0", "--port", "0", "--data", tmp_path / "data")
     with _start(*arguments) as process:

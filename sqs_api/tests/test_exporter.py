@@ -99,6 +99,7 @@ async def test_an_export_ends_that_was_just_starting(
     assert [process.returncode for process in made] == [-15]
 
 
+@pytest.mark.slow  # a whole export
 async def test_an_export_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
     shard, scratch, key = tmp_path / "shard", tmp_path / "scratch", tmp_path / "key"
     with changing(shard) as changes:

@@ -14,6 +14,8 @@ from storage.rows.changes import Changes
 from storage.tests.durable_stores import Open
 from storage.tests.places import commit
 
+pytestmark = pytest.mark.slow  # RocksDB waits a second
+
 _FILES = 3
 _ROWS = 500
 _OPTIONS = StoreOptions(segment_bytes=1 << 20)

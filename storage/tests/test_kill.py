@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from storage.engines.opening import open_store
 from storage.rows.stored_rows import StoredRows
 from storage.tests.kill_writer import OPTIONS, QUEUE_ID, TURN_MESSAGES, body
@@ -27,6 +29,7 @@ def acknowledged_until_killed(folder: Path, lines: int) -> int:
     return int(whole[-1])
 
 
+@pytest.mark.slow
 async def test_every_acknowledged_row_is_there_after_a_kill(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     acknowledged = 0

@@ -64,6 +64,7 @@ def write_until_compacted(rows: Rdict) -> None:
         put(rows, range(1))
 
 
+@pytest.mark.slow  # RocksDB waits a second
 def test_compaction_of_a_damaged_block_ends_all_writes(damaged: Path) -> None:
     rows = Rdict(str(damaged), rocks_options())
 
@@ -76,6 +77,7 @@ def test_compaction_of_a_damaged_block_ends_all_writes(damaged: Path) -> None:
         rows.close()
 
 
+@pytest.mark.slow  # RocksDB waits a second
 def test_writes_go_on_where_damage_is_tolerated(damaged: Path) -> None:
     rows = Rdict(str(damaged), tolerant(rocks_options()))
 
@@ -123,6 +125,7 @@ def test_range_deletion_over_an_unreadable_stretch_makes_its_rows_absent(damaged
 # -- the store -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # RocksDB waits a second
 def test_store_that_met_a_damaged_block_goes_on_after_it_is_opened_again(damaged: Path) -> None:
     rows = RocksRows(damaged)
     with suppress(StoreFailed):  # raised if RocksDB compacts between two writes

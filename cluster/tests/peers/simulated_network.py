@@ -26,6 +26,7 @@ class SimulatedNetwork:
         self.names: dict[str, tuple[str, ...]] = {}
         """Names in a host's certificate where they are not its id."""
         self._cut: set[tuple[str, str]] = set()
+        self._mended = asyncio.Event()
 
     def of(self, host: str) -> HostNetwork:
         """The network as one host sees it."""
@@ -34,15 +35,22 @@ class SimulatedNetwork:
     def cut(self, sender: str, receiver: str) -> None:
         """Nothing gets from one host to the other, and neither learns of it."""
         self._cut.add((sender, receiver))
+        self._mended.clear()
 
     def mend(self) -> None:
         """All links work again."""
         self._cut.clear()
+        self._mended.set()
         for end in self.ends:
             end.deliver()
 
     def is_cut(self, sender: str, receiver: str) -> bool:
         return (sender, receiver) in self._cut
+
+    async def reached(self, host: str, peer: str) -> None:
+        """Wait until neither direction is cut."""
+        while self.is_cut(host, peer) or self.is_cut(peer, host):
+            await self._mended.wait()
 
     def open_ends(self, host: str, peer: str = "") -> list[End]:
         """Connections of a host, at its side."""
@@ -65,8 +73,7 @@ class HostNetwork:
 
     async def connect(self, peer: str, address: Address, protocol: asyncio.Protocol) -> None:
         network = self._network
-        while network.is_cut(self._host, peer) or network.is_cut(peer, self._host):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await network.reached(self._host, peer)
         await asyncio.sleep(network.delay_s)
         if address not in network.listening:
             raise ConnectionRefusedError("connection refused")

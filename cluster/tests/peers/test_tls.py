@@ -129,7 +129,7 @@ def test_two_hosts_speak_tls_1_3_and_know_each_other(
             await until(lambda: one.is_open(other) and other.is_open(one))
 
             assert await one.ask(other, b"x") == b"x"
-            large = bytes(range(256)) * (8 << 12)
+            large = bytes(range(256)) * (8 << 10)
             assert await other.ask(one, large) == large
             link = one.transport.link("b", Channel.REQUESTS)
             assert link is not None
@@ -246,22 +246,20 @@ def framed(kind: int, body: bytes) -> bytes:
 HELLO = encode(Hello((1,), "c1", "b", "a", "requests", {}))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        bytes(1000),
-        b"\xff" * 1000,
-        framed(Kind.HELLO, b"rubbish"),
-        framed(Kind.REQUEST, b"before the handshake"),
-        HEAD.pack(1 << 30, Kind.HELLO, 0),
-        framed(Kind.HELLO, HELLO) + HEAD.pack(SETTINGS.frame_max + 1, Kind.REQUEST, 1),
-        framed(Kind.HELLO, HELLO) + 2 * framed(Kind.REQUEST, b"x") + framed(77, b""),
-    ],
-    ids=["http", "zeros", "ones", "hello", "early", "large hello", "large", "unknown kind"],
+RUBBISH = (
+    b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    bytes(1000),
+    b"\xff" * 1000,
+    framed(Kind.HELLO, b"rubbish"),
+    framed(Kind.REQUEST, b"before the handshake"),
+    HEAD.pack(1 << 30, Kind.HELLO, 0),
+    framed(Kind.HELLO, HELLO) + HEAD.pack(SETTINGS.frame_max + 1, Kind.REQUEST, 1),
+    framed(Kind.HELLO, HELLO) + 2 * framed(Kind.REQUEST, b"x") + framed(77, b""),
 )
+
+
 def test_rubbish_from_a_peer_ends_the_connection_only(
-    tell: Callable[[Story], None], authority: Authority, data: bytes
+    tell: Callable[[Story], None], authority: Authority
 ) -> None:
     a, b = (authority.sign(name, hosts=[name]) for name in "ab")
 
@@ -269,9 +267,10 @@ def test_rubbish_from_a_peer_ends_the_connection_only(
         host, peer = Host("a", authority, a), Host("b", authority, b)
         async with started(host, peer):
             await until(lambda: peer.is_open(host))
-            async with stranger(host, authority, b) as (reader, writer):
-                writer.write(data)
-                await rest(reader)  # the connection ends
+            for rubbish in RUBBISH:
+                async with stranger(host, authority, b) as (reader, writer):
+                    writer.write(rubbish)
+                    await rest(reader)  # the connection ends
             # A stranger with a good certificate may have taken the peer's place for a while.
             while await peer.ask(host, b"x") != b"x":
                 await until(lambda: peer.is_open(host))

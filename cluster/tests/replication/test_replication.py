@@ -38,6 +38,7 @@ def test_a_seed_repeats_its_history() -> None:
     assert printed_digest("cluster.tests.replication.run") == simulate(3).digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plant", "found_in"), PLANTS, ids=[plant.__name__ for plant, _ in PLANTS])
 def test_a_planted_bug_is_found(
     plant: Plant, found_in: Shape | Story, monkeypatch: pytest.MonkeyPatch
