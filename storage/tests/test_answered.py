@@ -224,6 +224,26 @@ async def test_rows_beside_the_log_of_another_shard_are_refused(
         opened(tmp_path / "s")
 
 
+@pytest.mark.parametrize("other", ["t", ""], ids=["another log", "no log"])
+async def test_rows_without_their_log_are_opened_as_older_ones_if_a_loss_is_accepted(
+    opened: Opened, tmp_path: Path, other: str
+) -> None:
+    """The log may have had more than the rows: numbers above theirs were given already."""
+    for name in ("s", "t"):
+        store = opened(tmp_path / name)
+        await fill(store, 0, 10)
+        await store.close()
+    shutil.rmtree(log_folder(tmp_path / "s"))
+    if other:
+        log_folder(tmp_path / other).rename(log_folder(tmp_path / "s"))
+
+    again = opened(tmp_path / "s", accepts_loss=True)
+
+    assert again.came_back_shorter
+    await again.close()
+    assert not opened(tmp_path / "s").came_back_shorter
+
+
 def _cut(place: Written) -> None:
     content = place.file.read_bytes()
     place.file.write_bytes(content[: (place.begin + place.end) // 2])
