@@ -8,9 +8,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cluster.shards.delivery import Deliveries
+from sqs_api.node import NodeRefused
 from sqs_api.tests.commands import run
+from sqs_api.tests.operators import Operators
 from sqs_api.tests.served import Served, serving
+from storage.engines.durable import Durability
 from visibility.contract.operations import Operation
 
 _ARN = "arn:aws:sqs:us-east-1:000000000000:letters"
@@ -64,6 +69,68 @@ async def test_dead_letters_and_moves_cross_shards(tmp_path: Path) -> None:
         assert await served.count() == 2
         metrics = await served.ask_page("GET", "metrics")
         assert b'holdfast_outbox_messages{shard="1"} 0.0' in metrics.body
+
+
+@pytest.mark.parametrize("durability", [Durability.OS, Durability.MEMORY])
+async def test_a_folder_of_several_shards_is_not_served_without_syncs(
+    tmp_path: Path, durability: Durability
+) -> None:
+    async with serving(tmp_path / "data", shards=2):
+        pass
+
+    with pytest.raises(NodeRefused) as refused:
+        async with serving(tmp_path / "data", durability=durability):
+            pass
+
+    assert str(refused.value) == (
+        f"{tmp_path / 'data'} has 2 shards, and with durability {durability} a power loss may "
+        "cost messages between them: start with --durability fsync"
+    )
+
+
+async def test_messages_wait_at_their_source_while_the_destination_has_no_space(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path / "data", shards=2) as served:
+        await _make_queues(served)
+        await served.send("a")
+        disk = served.node.worker.disk
+        disk._reserve_bytes = 1 << 62
+        disk.look()
+
+        async def was_refused_again() -> bool:
+            await served.receive()
+            return disk.refused > 1
+
+        await _eventually(was_refused_again)
+        assert await served.count("letters") == 0
+        assert [report.outbox for report in served.node.worker.router.reports()] == [0, 1]
+        disk._reserve_bytes = 0
+        disk.look()
+
+        async def has_arrived() -> bool:
+            return await served.count("letters") == 1
+
+        await _eventually(has_arrived)
+
+
+async def test_a_copy_takes_the_place_of_a_message_of_another_shard(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data", shards=2) as served:
+        await _make_queues(served)
+        await served.send("a", "b", queue="letters")
+        copy = {"body": "edited", "to": "q", "replace": True}
+
+        sent = await Operators(served).done("queues/letters/messages/1/resend", copy)
+
+        async def has_arrived() -> bool:
+            return await served.count() == 1
+
+        await _eventually(has_arrived)
+        found = await Operators(served).seen("queues/q/messages")
+        assert [(each["body"], each["message_id"]) for each in found["messages"]] == [
+            ("edited", sent["message_id"])
+        ]
+        assert list(await served.receive("letters")) == ["b"]
 
 
 async def test_copies_of_a_folder_hold_what_is_between_shards(
