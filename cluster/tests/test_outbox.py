@@ -5,14 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from cluster.tests.driver import Driver
 from cluster.tests.shard_pair import ShardPair, in_shard
+from cluster.tests.world import FragileStore
 from storage.checks.damage import Finding, check_rows
 from storage.checks.readable_rows import ReadableRows
 from storage.copies.healed_queue import heal
 from storage.copies.salvaged_outbox import copy_outbox
 from storage.copies.salvaged_queue import QueueCopy, Target
 from storage.engines.memory import MemoryStore
-from storage.rows.keys import ARRIVAL, DEPARTURE
+from storage.rows.keys import ARRIVAL, DEPARTURE, message_key
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import MoveSelected, ResendMessage
 from visibility.rules.arrivals import TARGET_GONE
@@ -188,6 +190,37 @@ def test_a_task_whose_messages_are_refused_fails(pair: ShardPair) -> None:
     assert (task.status, task.moved, task.stayed) == ("FAILED", 0, 2)
     assert task.failure_reason == TARGET_GONE
     assert pair.receive(pair.letters) == ["a", "b"]
+
+
+def test_a_refused_message_returns_to_its_place_among_quarantined_ones(
+    pair: ShardPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FragileStore(auto_sync=True)
+    pair.shards[1] = Driver(pair.queues, store=store, seed=1)
+    pair.send("a", "b", "c", to=pair.letters)
+    request = prepared.start_move_task(pair.letters, pair.source)
+    request = msgspec.structs.replace(request, operation=MoveSelected(sequences=[2]))
+    pair.shards[1].submit(request)
+    store.unreadable = {message_key(2, 1), message_key(2, 3)}
+    monkeypatch.setattr(pair, "check", lambda: None)  # it reads all rows
+    pair.restart(1)
+    assert pair.receive(pair.letters) == []
+
+    del pair.queues.queues[pair.source.queue_id]
+    pair.deliver(1)
+
+    quarantined = pair.shards[1].state.queue(2).quarantined
+    if pair.group:  # its group is blocked
+        assert (quarantined.lost, quarantined.blocked) == (2, 1)
+        assert pair.counters(pair.letters) == NONE
+    else:
+        assert (quarantined.lost, pair.counters(pair.letters)) == (2, QueueCounters(1, 0, 0))
+        assert pair.receive(pair.letters) == ["b"]
+    store.unreadable = set()
+    monkeypatch.undo()
+    pair.check()
+    pair.restart(1)
+    pair.check()
 
 
 def test_a_full_outbox_holds_tasks_and_lets_dead_letters_be_received(

@@ -16,6 +16,7 @@ from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
+from visibility.rules.quarantine import uncovered
 from visibility.state.apply_outbox import returned_lease
 from visibility.state.events import THE_SHARD, Event, MoveTask, MoveTaskChanged
 from visibility.state.outbox import (
@@ -160,6 +161,7 @@ class _Clearing:
             events.append(DeparturesCleared(self._queue_id, self._now_ms, list(gone)))
         if back:
             events += self._failed_tasks(shard)
+            events += uncovered(shard.queue(self._queue_id), leases)
             messages = [each.message for each in back.values()]
             events.append(
                 DeparturesReturned(
