@@ -192,6 +192,37 @@ def test_a_task_whose_messages_are_refused_fails(pair: ShardPair) -> None:
     assert pair.receive(pair.letters) == ["a", "b"]
 
 
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_purge_of_its_source_leaves_a_task_its_numbers(pair: ShardPair, *, drops: bool) -> None:
+    pair.send("a", "b", to=pair.letters)
+    pair.shards[1].submit(prepared.start_move_task(pair.letters, pair.source))
+    successor = pair.shards[1].purge(pair.letters)
+    if drops:
+        pair.shards[1].drop(pair.letters)
+    pair.restart(1)
+    assert task_of(pair, successor).status == "RUNNING"
+
+    del pair.queues.queues[pair.source.queue_id]
+    pair.deliver(1)
+
+    task = task_of(pair, successor)
+    assert (task.status, task.moved, task.stayed) == ("FAILED", 0, 2)
+    assert pair.counters(successor) == NONE
+
+
+def test_a_task_ends_when_all_have_arrived_although_its_source_was_purged(pair: ShardPair) -> None:
+    pair.send("a", "b", to=pair.letters)
+    pair.shards[1].submit(prepared.start_move_task(pair.letters, pair.source))
+    successor = pair.shards[1].purge(pair.letters)
+    pair.pass_time(10)
+    assert task_of(pair, successor).status == "RUNNING"
+
+    pair.deliver(1)
+
+    task = task_of(pair, successor)
+    assert (task.status, task.moved, task.stayed) == ("COMPLETED", 2, 0)
+
+
 def test_a_refused_message_returns_to_its_place_among_quarantined_ones(
     pair: ShardPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
