@@ -5,16 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cluster.tests.driver import Driver
 from cluster.tests.shard_pair import ShardPair, in_shard
-from cluster.tests.world import FragileStore
-from storage.checks.damage import Finding, check_rows
-from storage.checks.readable_rows import ReadableRows
-from storage.copies.healed_queue import heal
-from storage.copies.salvaged_outbox import copy_outbox
-from storage.copies.salvaged_queue import QueueCopy, Target
-from storage.engines.memory import MemoryStore
-from storage.rows.keys import ARRIVAL, DEPARTURE, message_key
+from storage.rows.keys import ARRIVAL, DEPARTURE
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import MoveSelected, ResendMessage
 from visibility.rules.arrivals import TARGET_GONE
@@ -223,37 +215,6 @@ def test_a_task_ends_when_all_have_arrived_although_its_source_was_purged(pair: 
     assert (task.status, task.moved, task.stayed) == ("COMPLETED", 2, 0)
 
 
-def test_a_refused_message_returns_to_its_place_among_quarantined_ones(
-    pair: ShardPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = FragileStore(auto_sync=True)
-    pair.shards[1] = Driver(pair.queues, store=store, seed=1)
-    pair.send("a", "b", "c", to=pair.letters)
-    request = prepared.start_move_task(pair.letters, pair.source)
-    request = msgspec.structs.replace(request, operation=MoveSelected(sequences=[2]))
-    pair.shards[1].submit(request)
-    store.unreadable = {message_key(2, 1), message_key(2, 3)}
-    monkeypatch.setattr(pair, "check", lambda: None)  # it reads all rows
-    pair.restart(1)
-    assert pair.receive(pair.letters) == []
-
-    del pair.queues.queues[pair.source.queue_id]
-    pair.deliver(1)
-
-    quarantined = pair.shards[1].state.queue(2).quarantined
-    if pair.group:  # its group is blocked
-        assert (quarantined.lost, quarantined.blocked) == (2, 1)
-        assert pair.counters(pair.letters) == NONE
-    else:
-        assert (quarantined.lost, pair.counters(pair.letters)) == (2, QueueCounters(1, 0, 0))
-        assert pair.receive(pair.letters) == ["b"]
-    store.unreadable = set()
-    monkeypatch.undo()
-    pair.check()
-    pair.restart(1)
-    pair.check()
-
-
 def test_a_full_outbox_holds_tasks_and_lets_dead_letters_be_received(
     pair: ShardPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,63 +364,6 @@ def test_a_page_is_bounded(pair: ShardPair, monkeypatch: pytest.MonkeyPatch) -> 
     assert outbox_state.OUTBOX_MESSAGES_MAX == 2_000
     pair.deliver(1)
     assert pair.receive(pair.source) == ["a", "b", "c"]
-
-
-def test_a_salvage_keeps_outboxes_and_their_locks(pair: ShardPair) -> None:
-    pair.spend("a")
-    pair.send("b")
-    pair.receive(pair.source, 1)
-    page = pair.read()
-    for shard in pair.shards:
-        before = ReadableRows(shard.store)
-        copy = MemoryStore()
-        target = Target(lambda changes, copy=copy: copy.apply(changes))  # type: ignore[misc]
-        for queue_id in (1, 2):
-            QueueCopy(before, target, queue_id, fifo=pair.group is not None).run()
-        copy_outbox(before, target)
-        shard.store = copy
-    for number in (0, 1):
-        pair.restart(number)
-    pair.check()
-
-    assert pair.read().arrivals == page.arrivals
-    if pair.group:
-        assert pair.receive(pair.source) == []
-    pair.deliver()
-    if pair.group:
-        assert pair.receive(pair.source) == ["b"]
-    assert pair.receive(pair.letters) == ["a"]
-
-
-def test_a_damaged_row_of_the_outbox_does_not_prevent_a_start(pair: ShardPair) -> None:
-    pair.spend("a")
-    pair.receive(pair.source)
-    store = pair.shards[0].store
-    key = next(key for key in store.rows if key[8:9] == DEPARTURE)
-    store.rows[key] = store.rows[key][:-1] + b"\1"
-    assert [found.key for found in check_rows(store) if isinstance(found, Finding)] == [key]
-
-    (healed,) = heal(store, {1: pair.group is not None})
-
-    assert healed.reason == "checksum does not match"
-    pair.restart(0)
-    assert pair.read().arrivals == []
-
-
-def test_a_damaged_name_of_an_arrival_does_not_hold_up_the_others(pair: ShardPair) -> None:
-    pair.spend("a", "b")
-    pair.receive(pair.source)
-    page = pair.read()
-    pair.accept(page.arrivals)
-    store = pair.shards[1].store
-    key = next(key for key in store.rows if key[8:9] == ARRIVAL)
-    store.rows[key] = store.rows[key][:-1] + b"\1"
-
-    (healed,) = heal(store, {2: pair.group is not None})
-
-    assert healed.reason == "checksum does not match"
-    pair.restart(1)
-    assert len(pair.accept(page.arrivals)) == len(page.arrivals)
 
 
 def test_the_same_shard_has_no_outbox() -> None:

@@ -16,7 +16,10 @@ from sqs_api.tests.commands import run
 from sqs_api.tests.operators import Operators
 from sqs_api.tests.served import Served, serving
 from storage.engines.durable import Durability
+from storage.rows.keys import DEPARTURE, table_range
+from storage.tests.on_disk import changing, rows_of
 from visibility.contract.operations import Operation
+from visibility.state.events import THE_SHARD
 
 _ARN = "arn:aws:sqs:us-east-1:000000000000:letters"
 _PATIENCE_S = 20.0
@@ -164,6 +167,46 @@ async def test_copies_of_a_folder_hold_what_is_between_shards(
 
             await _eventually(has_arrived)
             assert list(await served.receive("letters")) == ["a"], folder
+
+
+async def test_a_lost_message_between_shards_is_counted_and_the_others_arrive(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    async def stays(self: Deliveries, pair: tuple[int, int]) -> bool | None:
+        return None
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Deliveries, "_deliver", stays)
+        async with serving(tmp_path / "data", shards=2) as served:
+            await _make_queues(served)
+            await served.send("a", "b")
+            await served.receive()
+            await served.receive()
+    with rows_of(tmp_path / "data" / "shard-1") as rows:
+        lost, _ = (key for key, _ in rows.scan(*table_range(THE_SHARD, DEPARTURE)))
+    with changing(tmp_path / "data" / "shard-1") as changes:
+        changes.put(lost, b"\x01rubbish")
+
+    verified = run("verify", tmp_path / "data")
+    assert verified.status == 1
+    assert (
+        "shard 1, queue 2 (q): 0 messages can be read, 1 missing (1 on the way to other shards)"
+        in verified.out
+    )
+    async with serving(tmp_path / "data") as served:
+
+        async def has_arrived() -> bool:
+            return await served.count("letters") == 1
+
+        await _eventually(has_arrived)
+        metrics = await served.ask_page("GET", "metrics")
+        assert [
+            line.split()[-1]
+            for line in metrics.body.decode().splitlines()
+            if line.startswith("holdfast_messages_quarantined") and 'queue="q"' in line
+        ] == ["1.0"]
+    verified = run("verify", tmp_path / "data")
+    assert "shard 1, queue 2 (q): 1 messages are quarantined" in verified.out
 
 
 async def test_a_backup_waits_for_what_is_between_shards(tmp_path: Path, monkeypatch: Any) -> None:

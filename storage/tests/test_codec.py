@@ -24,7 +24,7 @@ LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001
 MOVED_LEASE = Lease(300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000, 1_700_000_000_003)
 QUEUE = QueueRow(70_000, 12, 9, 0)
 FIFO_QUEUE = QueueRow(
-    70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001, 7, 60_000
+    70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001, 7, 60_000, 300
 )
 GROUP_ROW = GroupRow(3, 300, 70_000, 2)
 SENT = Remembered(1_700_000_000_000, MESSAGE_ID, 300)
@@ -64,6 +64,8 @@ ANSWERS = AnswersRow(
 ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
 """As written before leases knew when their message was sent."""
+OLD_QUEUE = "012eb396179cce000111700c090000000000c2000001"
+"""As written before queues counted their messages in the outbox."""
 OLD_TASK = (
     "0194c11f589dcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce000111"
     "70ce000111710000a752554e4e494e47c0c0"
@@ -109,11 +111,11 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "queue": (
         QUEUE,
-        "012eb396179cce000111700c090000000000c2000001",
+        "01bead6f3d9dce000111700c090000000000c200000100",
     ),
     "FIFO queue": (
         FIFO_QUEUE,
-        "014cd7e6a99cce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe5680107cdea60",
+        "01064709ff9dce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe5680107cdea60cd012c",
     ),
     "group": (
         GROUP_ROW,
@@ -216,6 +218,10 @@ def test_no_field_can_be_added_or_change_its_place_unseen(kind: type[msgspec.Str
 
 def test_a_lease_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
     assert decode_row(Lease, KEY, bytes.fromhex(OLD_LEASE)) == LEASE
+
+
+def test_a_queue_of_before_is_read_with_the_default_of_what_was_added() -> None:
+    assert decode_row(QueueRow, KEY, bytes.fromhex(OLD_QUEUE)) == QUEUE
 
 
 def test_a_task_of_before_is_read_with_the_default_of_what_was_added() -> None:

@@ -37,15 +37,21 @@ def add_departure(
 ) -> None:
     """Add a message to the outbox, and lock its group; `queue` is None if it is gone."""
     shard.outbox.add(number, departure)
-    if queue is not None and departure.locked:
+    if queue is None:
+        return
+    queue.departed += 1
+    if departure.locked:
         held = queue.in_flight_by_group.setdefault(departure.locked, set())
         held.add(departure.lease.sequence)
 
 
 def _remove_departure(shard: ShardState, queue: QueueState | None, number: int) -> Departure:
     departure = shard.outbox.remove(number)
-    held = None if queue is None else queue.in_flight_by_group.get(departure.locked)
-    if queue is not None and held is not None:
+    if queue is None:
+        return departure
+    queue.departed -= 1
+    held = queue.in_flight_by_group.get(departure.locked)
+    if held is not None:
         held.discard(departure.lease.sequence)
         if not held:
             del queue.in_flight_by_group[departure.locked]
