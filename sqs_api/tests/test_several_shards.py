@@ -94,7 +94,8 @@ async def test_a_folder_of_several_shards_is_not_served_without_syncs(
 async def test_messages_wait_at_their_source_while_the_destination_has_no_space(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path / "data", shards=2) as served:
+    lake = str(tmp_path / "lake")
+    async with serving(tmp_path / "data", shards=2, lake=lake, snapshot_every_s=0) as served:
         await _make_queues(served)
         await served.send("a")
         disk = served.node.worker.disk
@@ -107,7 +108,8 @@ async def test_messages_wait_at_their_source_while_the_destination_has_no_space(
 
         await _eventually(was_refused_again)
         assert await served.count("letters") == 0
-        assert [report.outbox for report in served.node.worker.router.reports()] == [0, 1]
+        waiting = (await served.ask_page("GET", "archive")).json["shards"]
+        assert [shard["outbox"] for shard in waiting] == [0, 1]
         disk._reserve_bytes = 0
         disk.look()
 
