@@ -14,6 +14,7 @@ import pytest
 from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation.cluster_planted import PLANTS, Plant, Story
 from cluster.tests.simulation.cluster_run import Shape, simulate
+from cluster.tests.simulation.outbox_planted import CLUSTER_PLANTS
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 2
 _AT_ONCE = 10
@@ -24,6 +25,8 @@ _SOONER = {
     "answer_when_deposed": 2,
     "keep_memory_when_deposed": 33,
     "say_not_decided_of_everything": 14,
+    "forget_names_at_a_failover": 7,
+    "deliver_before_the_commit": 10,
 }
 """Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
 
@@ -51,3 +54,13 @@ def test_a_planted_bug_is_found(
     else:
         with pytest.raises(AssertionError):
             found_in()
+
+
+@pytest.mark.parametrize("plant", CLUSTER_PLANTS, ids=[plant.__name__ for plant in CLUSTER_PLANTS])
+def test_a_planted_bug_between_shards_is_found(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    first = _SOONER.get(plant.__name__, 0)
+    assert any(simulate(first + n, Shape(shards=3)).findings for n in range(_UNTIL_FOUND))

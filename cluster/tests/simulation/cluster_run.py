@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from compat_tests.faults.judge import judge
 from storage.engines.durable import StoreOptions
 from storage.engines.memory import MemoryStore
 from storage.rows.keys import ARRIVAL, DEPARTURE
+from visibility.rules import dead_letters, move_tasks, outbox
 from visibility.state.invariants import check_shard
 
 STEPS = 12
@@ -46,6 +48,27 @@ class Shape(NamedTuple):
         return ("clock",) if self.shards > 1 else ()
 
 
+_STEP_MESSAGES = 10
+_STEPS_OF = (
+    (dead_letters, "MOVES_MAX"),
+    (move_tasks, "CHUNK_MESSAGES"),
+    (outbox, "PAGE_MESSAGES"),
+)
+"""Bounds of a decision, which must fit into an Entry of the simulation's small segments."""
+
+
+@contextmanager
+def _small_steps() -> Iterator[None]:
+    before = [(module, name, getattr(module, name)) for module, name in _STEPS_OF]
+    for module, name in _STEPS_OF:
+        setattr(module, name, _STEP_MESSAGES)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
 def simulate(seed: int, shape: Shape | None = None) -> Outcome:
     """Run one seed to its end; with a `shape` it is another history."""
     random = Random(seed)
@@ -63,7 +86,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         connect(clusters, Random(random.getrandbits(64)))
     loop = VirtualLoop()
     loop.set_exception_handler(reporter(machine.violations))
-    with watched_log(machine.violations):
+    with watched_log(machine.violations), _small_steps():
         try:
             simulation = ClusterSimulation(machine, clusters)
             define_queues(machine, simulation.history)
@@ -72,7 +95,8 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
                 for cluster in clusters
             ]
             chance = Random(random.getrandbits(64))
-            clients = work(simulation, chance, mixed_roles(chance), STEPS)
+            roles = mixed_roles(chance, crosses=shape.shards > 1)
+            clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
             try:
                 loop.run_until_complete(_live(simulation, faults, clients, seconds))
