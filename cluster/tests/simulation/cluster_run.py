@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -18,14 +17,13 @@ from cluster.tests.simulation.cluster_simulation import ClusterSimulation
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.queues import define_queues
 from cluster.tests.simulation.roles import mixed_roles, work
-from cluster.tests.simulation.run import Outcome, end_loop, reporter, told, watched_log
+from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_steps, told, watched_log
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
 from storage.engines.durable import StoreOptions
 from storage.engines.memory import MemoryStore
 from storage.rows.keys import ARRIVAL, DEPARTURE
-from visibility.rules import dead_letters, move_tasks, outbox
 from visibility.state.invariants import check_shard
 
 STEPS = 12
@@ -48,27 +46,6 @@ class Shape(NamedTuple):
         return ("clock",) if self.shards > 1 else ()
 
 
-_STEP_MESSAGES = 10
-_STEPS_OF = (
-    (dead_letters, "MOVES_MAX"),
-    (move_tasks, "CHUNK_MESSAGES"),
-    (outbox, "PAGE_MESSAGES"),
-)
-"""Bounds of a decision, which must fit into an Entry of the simulation's small segments."""
-
-
-@contextmanager
-def _small_steps() -> Iterator[None]:
-    before = [(module, name, getattr(module, name)) for module, name in _STEPS_OF]
-    for module, name in _STEPS_OF:
-        setattr(module, name, _STEP_MESSAGES)
-    try:
-        yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
-
-
 def simulate(seed: int, shape: Shape | None = None) -> Outcome:
     """Run one seed to its end; with a `shape` it is another history."""
     random = Random(seed)
@@ -86,7 +63,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         connect(clusters, Random(random.getrandbits(64)))
     loop = VirtualLoop()
     loop.set_exception_handler(reporter(machine.violations))
-    with watched_log(machine.violations), _small_steps():
+    with watched_log(machine.violations), small_steps():
         try:
             simulation = ClusterSimulation(machine, clusters)
             define_queues(machine, simulation.history)
