@@ -5,13 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from cluster.tests.driver import Driver
 from cluster.tests.shard_pair import ShardPair, in_shard
+from storage.log.entry import ENTRY_BYTES_MAX
+from storage.rows.codec import encode_row
 from storage.rows.keys import ARRIVAL, DEPARTURE
+from storage.rows.stored_rows import CHANGED_BYTES_MAX
+from visibility.content.sealing import AsStored
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import MoveSelected, ResendMessage
+from visibility.contract.stored_message import StoredMessage
 from visibility.rules.arrivals import TARGET_GONE
 from visibility.state import outbox as outbox_state
-from visibility.state.events import MoveTask
+from visibility.state.events import Event, MoveTask
+from visibility.state.outbox import MessagesDeparted
 from visibility.tests import prepared
 
 NONE = QueueCounters(0, 0, 0)
@@ -364,6 +371,32 @@ def test_a_page_is_bounded(pair: ShardPair, monkeypatch: pytest.MonkeyPatch) -> 
     assert outbox_state.OUTBOX_MESSAGES_MAX == 2_000
     pair.deliver(1)
     assert pair.receive(pair.source) == ["a", "b", "c"]
+
+
+class _SealsAnew(AsStored):
+    """Each destination has a key of its own."""
+
+    def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
+        return msgspec.structs.replace(message, data=b"!" + message.data)
+
+
+def test_what_departs_by_one_receive_fits_into_an_entry_beside_a_full_turn() -> None:
+    """A message that is sealed anew is in it twice."""
+    pair = ShardPair()
+    events: list[Event] = []
+    pair.shards[0] = Driver(pair.queues, sealing=_SealsAnew(), on_event=events.append)
+    half, whole = (1 << 20) // 2 - 1_000, (1 << 20) - 10
+    pair.send("x" * half, "y" * (half - 99), *["z"] * 50, "w" * whole)
+    while pair.receive(pair.source):
+        pass
+    pair.pass_time(6_000)
+    pair.receive(pair.source)
+
+    departed = [event for event in events if isinstance(event, MessagesDeparted)]
+
+    assert departed
+    for event in departed:
+        assert len(encode_row(event.departures)) + CHANGED_BYTES_MAX < ENTRY_BYTES_MAX
 
 
 def test_the_same_shard_has_no_outbox() -> None:
