@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.rows import keys
-from storage.rows.codec import AnswersRow, ArchiveRow, QueueRow, decode_row, encode_row
+from storage.rows.codec import (
+    AnswersRow,
+    ArchiveRow,
+    OutboxRow,
+    QueueRow,
+    decode_row,
+    encode_row,
+)
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import ArchivedMessage, GroupRow, MoveTask, Remembered, SealedBatch
+from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedRecord
 from visibility.state.short_answers import ShortFailures, ShortReceive, ShortSends
 
@@ -62,6 +70,10 @@ ANSWERS = AnswersRow(
     ],
 )
 ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
+DEPARTURE = Departure(
+    GROUP, 300, 5, MOVED_LEASE, MESSAGE, 2, 7, "arn:d", DEAD_LETTER, True, True, "task"
+)
+OUTBOX = OutboxRow(GROUP, 70_000)
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
 """As written before leases knew when their message was sent."""
 OLD_QUEUE = "012eb396179cce000111700c090000000000c2000001"
@@ -177,6 +189,22 @@ GOLDEN: dict[str, tuple[object, str]] = {
         "019302cd012c9192ce000111700292039193a130b5496e76616c696450617261"
         "6d6574657256616c7565a26e6f",
     ),
+    "departure": (
+        DEPARTURE,
+        "01805922829cc410000102030405060708090a0b0c0d0e0fcd012c059acd012c"
+        "0002010506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802"
+        "ce00011170cf0000018bcfe568039dd92430313233343536372d383961622d34"
+        "6465662d383132332d343536373839616263646566cf0000018bcfe5680005c4"
+        "0568656c6c6f00c00000c400000000000207a561726e3a649dd9243031323334"
+        "3536372d383961622d346465662d383132332d34353637383961626364656601"
+        "05c40568656c6c6f07b161726e3a6177733a7371733a723a303a710302c41000"
+        "0102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406c3c3a4"
+        "7461736b",
+    ),
+    "outbox": (
+        OUTBOX,
+        "010f6823a792c410000102030405060708090a0b0c0d0e0fce00011170",
+    ),
 }
 rows = pytest.mark.parametrize(("row", "golden"), GOLDEN.values(), ids=GOLDEN)
 KINDS = (
@@ -190,6 +218,8 @@ KINDS = (
     SealedBatch,
     ArchiveRow,
     AnswersRow,
+    Departure,
+    OutboxRow,
     int,
 )
 KEY = b"key"
