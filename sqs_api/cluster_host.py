@@ -104,7 +104,6 @@ class ClusterHost:
         leaders = self._root.below("leaders/")
         self.leaders = LeaderView(leaders, cluster.shards)
         await self.leaders.begin()
-        self.leaders.subscribe(self._note_leader)
         keys = ShardKeys(leaders, lease)
         self._opened.push_async_callback(keys.close)
         self._open_transport(cluster)
@@ -140,14 +139,11 @@ class ClusterHost:
         )
 
     def _leader_changed(self, shard: int) -> None:
-        if self.leaders.leader_of(shard) is None:
-            self.stores.key_freed(shard)
-
-    def _note_leader(self, shard: int) -> None:
         leader = self.leaders.leader_of(shard)
-        self._log.info(
-            "shard_has_leader" if leader else "shard_lost_leader", shard=shard, host=leader
-        )
+        name = "shard_lost_leader" if leader is None else "shard_has_leader"
+        self._log.info(name, shard=shard, host=leader)
+        if leader is None:
+            self.stores.key_freed(shard)
 
     async def _join(self, lease: HostLease, folders: Mapping[int, Path]) -> Cluster:
         member, data = self._member, self._settings.data

@@ -43,7 +43,7 @@ from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.settings.membership import member_settings
 from sqs_api.worker import MakeRouter, OwnStores, Stores, Worker
-from storage.engines.durable import StoreOptions
+from storage.engines.durable import Durability, StoreOptions
 from storage.engines.folder import FolderRefused, open_folder, renew_format
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.store import StoreFailed
@@ -77,6 +77,19 @@ class NodeRefused(Exception):
 
 def _nothing() -> None:
     """The default: nobody removes a single host."""
+
+
+def _refuse_unsynced(settings: Settings, shards: int) -> None:
+    """Refuse several shards without syncs. Raises FolderRefused.
+
+    A shard that came back without its last Entries would give numbers again that another one
+    remembers: it would take the messages for old ones.
+    """
+    if shards > 1 and settings.durability is not Durability.FSYNC:
+        raise FolderRefused(
+            f"{settings.data} has {shards} shards, and with durability {settings.durability} a "
+            "power loss may cost messages between them: start with --durability fsync"
+        )
 
 
 class Node:
@@ -162,6 +175,7 @@ class Node:
         settings, clock, entropy = self._settings, self._clock, self._entropy
         transport = Server(settings, clock.wall_s)
         folders = open_folder(settings.data, shards_of(settings))
+        _refuse_unsynced(settings, len(folders))
         refuse_if_in_use(settings.data, folders.values())
         renew_format(settings.data)
         archive = archive_limits(settings)
@@ -185,7 +199,7 @@ class Node:
             opened=self._opened,
         )
         await owner.open(sorted(folders))
-        make_router: MakeRouter = Router
+        make_router: MakeRouter = partial(Router, refusal=worker.disk.refusal)
         if self._host is not None:
             make_router = partial(self._host.route, owner.catalog, worker.disk)
         await worker.load(folders, owner.catalog, owner.keyring, archive, make_router)

@@ -280,7 +280,6 @@ class Worker:
             deletions,
             self.payloads,
             self.sealer,
-            self.disk,
             Readings(self.router, catalog, self._clock.monotonic_s),
             self._clock.wall_s,
             self._entropy.bits128,

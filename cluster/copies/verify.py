@@ -26,7 +26,7 @@ from cluster.copies.restore import difference
 from cluster.keys.sqlite_keyring import FILE_NAME as KEYRING_FILE
 from storage.checks.consistency import check_archive, check_outbox, check_queue
 from storage.checks.damage import Finding, check_rows
-from storage.checks.missing import count_missing
+from storage.checks.missing import count_missing, missing_departed
 from storage.checks.readable_rows import Damage, ReadableRows
 from storage.copies.checked_database import DatabaseDamaged, check_copy, check_database
 from storage.copies.files import files_below, hash_file
@@ -222,7 +222,8 @@ class FolderCheck:
         is readable."""
         rows = ReadableRows(view)
         for queue_id in sorted({*queue_ids, *self._known} - {THE_SHARD}):
-            if any(damage.touches(queue_id) for damage in damages):
+            is_touched = any(damage.touches(queue_id) for damage in damages)
+            if is_touched or missing_departed(rows, queue_id):
                 missing = count_missing(rows, queue_id, damages)
                 if missing:
                     yield f"shard {number}, {self._queue(queue_id)}: {missing}"

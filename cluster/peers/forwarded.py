@@ -8,7 +8,7 @@ It never forwards a request again: the sender looks for the leader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from struct import Struct
 
@@ -24,26 +24,20 @@ from cluster.peers.incoming import Call, Service
 from cluster.peers.leaders import Leaders, View
 from cluster.peers.retry import Refusal
 from cluster.shards.answers import NotDecided, returning
+from cluster.shards.router import RefusalOf, takes_all
 from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rules.archive import the_shard
 from visibility.rules.decided import NO_MESSAGES
 from visibility.state.events import THE_SHARD
 from visibility.state.waiters import Ticket
 
-RefusalOf = Callable[[Operation], QueueError | None]
-"""The answer to an operation that a leader cannot take now; None if it can."""
 REQUEST_HEAD = Struct(">II")
 ANSWER_HEAD = Struct(">Q")
 _SAME_QUEUE = ANSWER_HEAD.pack(0)
 _NOTHING = _SAME_QUEUE + encode_answer(NO_MESSAGES)
-
-
-def takes_all(operation: Operation) -> None:
-    """The default: a leader takes all operations."""
 
 
 class ForwardedRequests:

@@ -20,7 +20,7 @@ import structlog
 
 from cluster.messages import MessageUnreadable, encode_request
 from cluster.peers.breaker import Pause
-from cluster.peers.forwarded import REQUEST_HEAD, RefusalOf, decode_outcome, takes_all
+from cluster.peers.forwarded import REQUEST_HEAD, decode_outcome
 from cluster.peers.held import HeldRequests, Routed
 from cluster.peers.leaders import Leaders, View
 from cluster.peers.outcomes import Failure, NotSent, Outcome, Reason, Refused
@@ -30,7 +30,7 @@ from cluster.peers.settings import Channel, ForwardingSettings
 from cluster.peers.transport import Transport
 from cluster.shards.answers import NotDecided
 from cluster.shards.clock import Clock, Entropy
-from cluster.shards.router import Router
+from cluster.shards.router import RefusalOf, Router, takes_all
 from cluster.shards.shard import Shard
 from visibility.contract.errors import (
     InternalError,
@@ -66,9 +66,8 @@ class PeerRouter(Router):
         entropy: Entropy,
         refusal: RefusalOf = takes_all,
     ) -> None:
-        """`shards` are those of this host, whether it leads them or not; `refusal` is its answer to
-        what it cannot take now."""
-        super().__init__(shards)
+        """`shards` are those of this host, whether it leads them or not."""
+        super().__init__(shards, refusal)
         self.forwarded = 0
         """Requests that were sent to another host, each attempt."""
         self.given_up = 0
@@ -80,7 +79,6 @@ class PeerRouter(Router):
         self._settings = settings
         self._monotonic_s = clock.monotonic_s
         self._entropy = entropy
-        self._refusal = refusal
         self._held: dict[int, HeldRequests] = {}
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
@@ -181,6 +179,10 @@ class PeerRouter(Router):
         left_s = max(0, ceil(ticket.wait_ends_s - self._monotonic_s()))
         operation = msgspec.structs.replace(ticket.request.operation, wait_time_seconds=left_s)
         return msgspec.structs.replace(ticket.request, operation=operation)
+
+    def _submit_or_refuse(self, request: Request, on_answer: OnAnswer) -> None:
+        """See `Router`. Whoever leads the shard refuses."""
+        self.submit(request, on_answer)
 
     def cancel(self, ticket: Ticket) -> bool:
         """See `Router`. A poll at another host is answered all the same, empty."""

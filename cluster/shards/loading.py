@@ -13,6 +13,8 @@ import structlog
 from storage.copies.healed_queue import report_rebuilt
 from storage.engines.store import Store
 from storage.rows.codec import QueueRow
+from storage.rows.keys import queue_key
+from storage.rows.outbox_rows import DEPARTED_LOST
 from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.model import Definitions
@@ -36,6 +38,7 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
     O(queues + messages in flight + spans), however many messages wait.
     """
     last_stamp_ms = 0
+    departed: dict[int, int] = {}
     _load_archive(state.archive, rows)
     for place, (queue_id, row) in enumerate(rows.queues()):
         queue = _queue_state(queue_id, row)
@@ -45,9 +48,14 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
         leases = yield from _in_slices(rows.leases(queue_id))
         restore(state, queue, leases, list(rows.move_tasks(queue_id)))
         last_stamp_ms = max(last_stamp_ms, row.stamp_ms)
+        if row.departed:
+            departed[queue_id] = row.departed
         if place % SLICE_ROWS == 0:
             yield
     _load_outbox(state, rows)
+    for queue_id, messages in departed.items():
+        if state.queue(queue_id).departed < messages:
+            raise DamagedRecord(queue_key(queue_id), DEPARTED_LOST)
     return last_stamp_ms
 
 

@@ -12,15 +12,25 @@ from cluster.shards.report import QueueReport, ShardReport
 from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
 from visibility.state.waiters import OnAnswer, Ticket
+
+RefusalOf = Callable[[Operation], QueueError | None]
+"""The answer to an operation that a leader cannot take now; None if it can."""
+
+
+def takes_all(operation: Operation) -> None:
+    """The default: a leader takes all operations."""
 
 
 class Router:
     """Finds the shard of a request."""
 
-    def __init__(self, shards: Iterable[Shard]) -> None:
+    def __init__(self, shards: Iterable[Shard], refusal: RefusalOf = takes_all) -> None:
+        """`refusal` is this host's answer to what it cannot take now."""
         self.shards: Mapping[int, Shard] = {shard.number: shard for shard in shards}
+        self._refusal = refusal
 
     @property
     def ready(self) -> bool:
@@ -44,9 +54,18 @@ class Router:
         """
         return self.shards[request.queue.shard].submit(request, on_answer)
 
+    def _submit_or_refuse(self, request: Request, on_answer: OnAnswer) -> None:
+        """The gateway knows by itself what is refused, before it seals messages."""
+        refused = self._refusal(request.operation)
+        if refused is None:
+            self.submit(request, on_answer)
+        else:
+            on_answer(refused)
+
     async def ask(self, request: Request) -> Answer:
-        """Have a request decided and wait until its outcome is durable. Raises QueueError."""
-        return await _asked(self.submit, request)
+        """Have a request decided, unless it is refused, and wait until its outcome is durable.
+        Raises QueueError."""
+        return await _asked(self._submit_or_refuse, request)
 
     async def ask_here(self, request: Request) -> Answer:
         """The same, but never by another host: raises ServiceUnavailable if this one does not lead
@@ -90,7 +109,7 @@ class Router:
         return reports
 
 
-async def _asked(submit: Callable[[Request, OnAnswer], Ticket], request: Request) -> Answer:
+async def _asked(submit: Callable[[Request, OnAnswer], object], request: Request) -> Answer:
     future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
 
     def on_answer(answer: Answer | QueueError) -> None:

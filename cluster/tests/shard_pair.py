@@ -43,7 +43,9 @@ class ShardPair:
 
     # -- clients -----------------------------------------------------------------------------------
 
-    def send(self, *bodies: str, to: QueueDefinition | None = None, group: str = "") -> None:
+    def send(
+        self, *bodies: str, to: QueueDefinition | None = None, group: str | None = None
+    ) -> None:
         queue = to or self.source
         for body in bodies:
             self._of(queue).submit(prepared.send(queue, body, group=group or self.group))

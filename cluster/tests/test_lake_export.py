@@ -7,21 +7,26 @@ from typing import Any
 
 import msgspec
 import pytest
+from pyarrow import parquet
 
 from auth.envelope import BUILT_IN_KEY
 from cluster.copies.lake_export import ExportFailed, export
 from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.shards.clock import SystemClock, SystemEntropy
-from storage.copies.export_task import Export, Exported, ShardExport
+from storage.copies.export_task import Export, Exported, QueuePlace, ShardExport
 from storage.engines.rocks import RocksRows
-from storage.lake.archive_schema import FLOWS, QUEUE_AGE_LATEST
+from storage.lake.archive_schema import FLOWS, QUEUE_AGE_LATEST, SNAPSHOTS
 from storage.lake.table import Lake
 from storage.rows.archive_appliers import write_archive
 from storage.rows.codec import ArchiveRow, encode_row
-from storage.rows.keys import BATCH, row_key
+from storage.rows.keys import BATCH, DEPARTURE, row_key
 from storage.tests.on_disk import changing
+from visibility.contract.stored_message import StoredMessage
+from visibility.rules.leases import no_lease
 from visibility.state.events import THE_SHARD, SealedBatch
+from visibility.state.outbox import Departure
 
+_ARN = "arn:aws:sqs:us-east-1:000000000000:"
 FLOW: dict[str, Any] = {"from_at": 1_000, "until_at": 61_000, "queue": "q", "sent": 1}
 
 
@@ -48,6 +53,29 @@ def test_flows_are_written_once_all_else_is(tmp_path: Path) -> None:
     RocksRows(away).close()
     export(wanted(), lake, no_keyring)
     assert len(lake.list(FLOWS)) == 2
+
+
+def test_a_message_between_shards_is_counted_where_it_goes(tmp_path: Path) -> None:
+    message = StoredMessage("id", 1_000, 7, b"x", receive_count=3)
+    departures = [
+        Departure(b"o", 1, 5_000, no_lease(n, message), message, 1, 2, f"{_ARN}{name}", message)
+        for n, name in enumerate(("letters", "gone", "letters"))
+    ]
+    with changing(tmp_path / "shard") as changes:
+        for number, departure in enumerate(departures, 1):
+            changes.put(row_key(THE_SHARD, DEPARTURE, number), encode_row(departure))
+        changes.put(row_key(THE_SHARD, DEPARTURE, 3), b"\x01rubbish")
+    lake = Lake(str(tmp_path / "lake"))
+    places = {7: QueuePlace("000000000000", "us-east-1", "letters", False)}
+    shard = ShardExport(0, str(tmp_path / "shard"), "source")
+
+    done = export(Export(lake.url, [shard], [], 6_000, 6_000, places), lake, no_keyring)
+
+    (file,) = lake.list(SNAPSHOTS)
+    (row,) = parquet.read_table(tmp_path / "lake" / file.path).to_pylist()
+    assert done.shards[0].snapshot_rows == 1
+    assert (row["queue"], row["state"], row["receivable"]) == ("letters", "delayed", False)
+    assert (row["sent_at"].timestamp(), row["receive_count"], row["size"]) == (1.0, 3, 7)
 
 
 @pytest.mark.parametrize(

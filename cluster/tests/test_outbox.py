@@ -5,19 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from cluster.tests.driver import Driver
 from cluster.tests.shard_pair import ShardPair, in_shard
-from storage.checks.damage import Finding, check_rows
-from storage.checks.readable_rows import ReadableRows
-from storage.copies.healed_queue import heal
-from storage.copies.salvaged_outbox import copy_outbox
-from storage.copies.salvaged_queue import QueueCopy, Target
-from storage.engines.memory import MemoryStore
+from storage.log.entry import ENTRY_BYTES_MAX
+from storage.rows.codec import encode_row
 from storage.rows.keys import ARRIVAL, DEPARTURE
+from storage.rows.stored_rows import CHANGED_BYTES_MAX
+from visibility.content.sealing import AsStored
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import MoveSelected, ResendMessage
+from visibility.contract.stored_message import StoredMessage
 from visibility.rules.arrivals import TARGET_GONE
 from visibility.state import outbox as outbox_state
-from visibility.state.events import MoveTask
+from visibility.state.events import Event, MoveTask
+from visibility.state.outbox import MessagesDeparted
 from visibility.tests import prepared
 
 NONE = QueueCounters(0, 0, 0)
@@ -190,6 +191,37 @@ def test_a_task_whose_messages_are_refused_fails(pair: ShardPair) -> None:
     assert pair.receive(pair.letters) == ["a", "b"]
 
 
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_purge_of_its_source_leaves_a_task_its_numbers(pair: ShardPair, *, drops: bool) -> None:
+    pair.send("a", "b", to=pair.letters)
+    pair.shards[1].submit(prepared.start_move_task(pair.letters, pair.source))
+    successor = pair.shards[1].purge(pair.letters)
+    if drops:
+        pair.shards[1].drop(pair.letters)
+    pair.restart(1)
+    assert task_of(pair, successor).status == "RUNNING"
+
+    del pair.queues.queues[pair.source.queue_id]
+    pair.deliver(1)
+
+    task = task_of(pair, successor)
+    assert (task.status, task.moved, task.stayed) == ("FAILED", 0, 2)
+    assert pair.counters(successor) == NONE
+
+
+def test_a_task_ends_when_all_have_arrived_although_its_source_was_purged(pair: ShardPair) -> None:
+    pair.send("a", "b", to=pair.letters)
+    pair.shards[1].submit(prepared.start_move_task(pair.letters, pair.source))
+    successor = pair.shards[1].purge(pair.letters)
+    pair.pass_time(10)
+    assert task_of(pair, successor).status == "RUNNING"
+
+    pair.deliver(1)
+
+    task = task_of(pair, successor)
+    assert (task.status, task.moved, task.stayed) == ("COMPLETED", 2, 0)
+
+
 def test_a_full_outbox_holds_tasks_and_lets_dead_letters_be_received(
     pair: ShardPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,61 +373,30 @@ def test_a_page_is_bounded(pair: ShardPair, monkeypatch: pytest.MonkeyPatch) -> 
     assert pair.receive(pair.source) == ["a", "b", "c"]
 
 
-def test_a_salvage_keeps_outboxes_and_their_locks(pair: ShardPair) -> None:
-    pair.spend("a")
-    pair.send("b")
-    pair.receive(pair.source, 1)
-    page = pair.read()
-    for shard in pair.shards:
-        before = ReadableRows(shard.store)
-        copy = MemoryStore()
-        target = Target(lambda changes, copy=copy: copy.apply(changes))  # type: ignore[misc]
-        for queue_id in (1, 2):
-            QueueCopy(before, target, queue_id, fifo=pair.group is not None).run()
-        copy_outbox(before, target)
-        shard.store = copy
-    for number in (0, 1):
-        pair.restart(number)
-    pair.check()
+class _SealsAnew(AsStored):
+    """Each destination has a key of its own."""
 
-    assert pair.read().arrivals == page.arrivals
-    if pair.group:
-        assert pair.receive(pair.source) == []
-    pair.deliver()
-    if pair.group:
-        assert pair.receive(pair.source) == ["b"]
-    assert pair.receive(pair.letters) == ["a"]
+    def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
+        return msgspec.structs.replace(message, data=b"!" + message.data)
 
 
-def test_a_damaged_row_of_the_outbox_does_not_prevent_a_start(pair: ShardPair) -> None:
-    pair.spend("a")
+def test_what_departs_by_one_receive_fits_into_an_entry_beside_a_full_turn() -> None:
+    """A message that is sealed anew is in it twice."""
+    pair = ShardPair()
+    events: list[Event] = []
+    pair.shards[0] = Driver(pair.queues, sealing=_SealsAnew(), on_event=events.append)
+    half, whole = (1 << 20) // 2 - 1_000, (1 << 20) - 10
+    pair.send("x" * half, "y" * (half - 99), *["z"] * 50, "w" * whole)
+    while pair.receive(pair.source):
+        pass
+    pair.pass_time(6_000)
     pair.receive(pair.source)
-    store = pair.shards[0].store
-    key = next(key for key in store.rows if key[8:9] == DEPARTURE)
-    store.rows[key] = store.rows[key][:-1] + b"\1"
-    assert [found.key for found in check_rows(store) if isinstance(found, Finding)] == [key]
 
-    (healed,) = heal(store, {1: pair.group is not None})
+    departed = [event for event in events if isinstance(event, MessagesDeparted)]
 
-    assert healed.reason == "checksum does not match"
-    pair.restart(0)
-    assert pair.read().arrivals == []
-
-
-def test_a_damaged_name_of_an_arrival_does_not_hold_up_the_others(pair: ShardPair) -> None:
-    pair.spend("a", "b")
-    pair.receive(pair.source)
-    page = pair.read()
-    pair.accept(page.arrivals)
-    store = pair.shards[1].store
-    key = next(key for key in store.rows if key[8:9] == ARRIVAL)
-    store.rows[key] = store.rows[key][:-1] + b"\1"
-
-    (healed,) = heal(store, {2: pair.group is not None})
-
-    assert healed.reason == "checksum does not match"
-    pair.restart(1)
-    assert len(pair.accept(page.arrivals)) == len(page.arrivals)
+    assert departed
+    for event in departed:
+        assert len(encode_row(event.departures)) + CHANGED_BYTES_MAX < ENTRY_BYTES_MAX
 
 
 def test_the_same_shard_has_no_outbox() -> None:

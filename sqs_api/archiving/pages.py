@@ -47,6 +47,8 @@ class _Waiting:
     archived: int
     messages: int
     bytes: int
+    outbox: int
+    """Messages on their way to another shard, which archives them."""
 
 
 class ArchivePages:
@@ -118,6 +120,7 @@ def _waiting(router: Router) -> list[_Waiting]:
             report.archive.archived,
             report.archive.messages,
             report.archive.size,
+            report.outbox,
         )
         for report in router.reports()
     ]

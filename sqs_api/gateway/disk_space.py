@@ -1,6 +1,7 @@
 """The disk reserve: on a nearly full disk, sends are refused; receives and deletes work.
 
-In a cluster the disk of the host that leads the shard counts, so the router asks there.
+In a cluster the disk of the host that leads the shard counts, so the router asks there. A message
+of another shard waits at its source until there is space.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import structlog
 
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import ServiceUnavailable
-from visibility.contract.operations import MoveSelected, Operation, ResendMessage
+from visibility.contract.operations import AcceptMessages, MoveSelected, Operation, ResendMessage
 
 _DISK_SHORT = "The service has no space for more messages. Please try again."
 _TAKE_SPACE = frozenset(
@@ -25,6 +26,12 @@ _TAKE_SPACE = frozenset(
 )
 _ENOUGH_AGAIN = 1.1
 """Multiple of the reserve that must be free before sends are accepted again, to avoid flapping."""
+
+
+def _takes_space(operation: Operation) -> bool:
+    if type(operation) is AcceptMessages:  # one that only forgets gives some back
+        return bool(operation.arrivals)
+    return type(operation) in _TAKE_SPACE
 
 
 class DiskSpace:
@@ -58,9 +65,7 @@ class DiskSpace:
 
     def refusal(self, operation: Operation) -> ServiceUnavailable | None:
         """The answer to an operation that needs space while there is little; else None."""
-        if self.is_short and type(operation) in _TAKE_SPACE:
-            return self.refuse()
-        return None
+        return self.refuse() if self.is_short and _takes_space(operation) else None
 
     def look(self) -> None:
         """Read the free space: some microseconds."""

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from cluster.catalog.catalog import Catalog
 from cluster.shards.router import Router
 from sqs_api.admin.deletions import Deletions
-from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.sealing import Sealer
 from sqs_api.operators.asked import Asked
@@ -26,7 +25,6 @@ class Desk(NamedTuple):
     deletions: Deletions
     payloads: Payloads
     sealer: Sealer
-    disk: DiskSpace
     readings: Readings
     wall_s: Callable[[], float]
     bits128: Callable[[], int]
@@ -42,11 +40,6 @@ class Desk(NamedTuple):
         """Have the shard of a queue decide, on whichever host leads it. Raises QueueError."""
         request = Request(operation, queue, asked.caller, f"{self.bits128():032x}", **more)
         return await self.router.ask(request)
-
-    def check_space(self) -> None:
-        """Raise ServiceUnavailable below the disk reserve."""
-        if self.disk.is_short:
-            raise self.disk.refuse()
 
 
 AnswerRoute = Callable[[Desk, Asked], Awaitable[Mapping[str, Any]]]

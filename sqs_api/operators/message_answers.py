@@ -136,10 +136,6 @@ async def resend_message(desk: Desk, asked: Asked) -> Mapping[str, Any]:
     if not copy.replace:
         return await _send(desk, asked, target, copy)
     asked.check(DELETE_MESSAGES, queue.name)
-    if target.shard != queue.shard:
-        raise InvalidParameterValue(
-            "The queues are in different shards: send a copy, then delete the message."
-        )
     if copy.delay_s:
         raise InvalidParameterValue("A copy that replaces a message cannot be delayed.")
     parts = _contents(desk, asked, target, copy)
@@ -158,7 +154,6 @@ async def _send(
 
 def _contents(desk: Desk, asked: Asked, queue: QueueDefinition, message: _Message) -> Payload:
     """The content to store. Raises QueueError, AccessDenied."""
-    desk.check_space()
     operation = _operation(message, queue)
     ACTIONS["SendMessage"].check(operation)
     if not asked.is_trusted:  # also its key

@@ -84,7 +84,6 @@ async def plan_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
 async def start_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
     """Begin to move all messages, or the selected ones."""
     wanted = asked.content(_Redrive)
-    desk.check_space()
     ends = _ends(desk, asked, wanted)
     operation: Operation = _start(ends, wanted)
     if wanted.sequences is not None:

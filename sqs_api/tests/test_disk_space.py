@@ -13,6 +13,7 @@ from sqs_api.gateway.stalls import StallWatch
 from sqs_api.tests.serving import json_request, running
 from visibility.contract import operations as op
 from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.stored_message import Arrival, StoredMessage
 
 
 class Disk:
@@ -88,18 +89,30 @@ async def test_a_short_disk_refuses_what_takes_space_and_nothing_else() -> None:
         await service.call("SendMessage", QueueUrl=url, MessageBody="y")
 
 
-@pytest.mark.parametrize("kind", [op.SendMessage, op.MoveSelected, op.ResendMessage])
+_ARRIVAL = Arrival(b"origin", 1, 1, "arn", StoredMessage("id", 1, 1, b"a"))
+
+
+@pytest.mark.parametrize(
+    "takes",
+    [
+        op.SendMessage(),
+        op.MoveSelected(),
+        op.ResendMessage(),
+        op.AcceptMessages([_ARRIVAL], [(b"origin", 1)]),
+    ],
+    ids=lambda operation: type(operation).__name__,
+)
 def test_an_operation_that_takes_space_is_refused_while_there_is_little(
-    disk: Disk, kind: type[op.Operation]
+    disk: Disk, takes: op.Operation
 ) -> None:
     space = DiskSpace(Path("/"), 1000)
-    send, receive = kind(), op.ReceiveMessage()
+    others = [op.ReceiveMessage(), op.AcceptMessages([], [(b"origin", 2)])]
 
     _seen(disk, space, 1000)
-    assert (space.refusal(send), space.refusal(receive)) == (None, None)
+    assert [space.refusal(each) for each in (takes, *others)] == [None, None, None]
     _seen(disk, space, 1)
-    assert isinstance(space.refusal(send), ServiceUnavailable)
-    assert space.refusal(receive) is None
+    assert isinstance(space.refusal(takes), ServiceUnavailable)
+    assert [space.refusal(each) for each in others] == [None, None]
     assert space.refused == 1
 
 

@@ -255,6 +255,20 @@ async def test_an_edited_copy_is_sent_beside_or_instead(operators: Operators) ->
     assert set(await operators.served.receive("to")) == {"a2", "b2"}
 
 
+async def test_nothing_is_sent_while_the_disk_is_short(operators: Operators) -> None:
+    await operators.served.send("a")
+    disk = operators.served.node.worker.disk
+    disk._reserve_bytes = 1 << 62
+    disk.look()
+
+    for path in ("", "/1/resend"):
+        told = await operators.post(f"queues/q/messages{path}", {"body": "x"})
+
+        assert told.status == 503
+        assert "no space for more messages" in told.json["error"]
+    assert await bodies(operators) == ["a"]
+
+
 async def test_a_message_in_flight_is_not_replaced(operators: Operators) -> None:
     await operators.served.send("a")
     await operators.served.receive()

@@ -8,10 +8,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cluster.shards.delivery import Deliveries
+from sqs_api.node import NodeRefused
 from sqs_api.tests.commands import run
+from sqs_api.tests.operators import Operators
 from sqs_api.tests.served import Served, serving
+from storage.engines.durable import Durability
+from storage.rows.keys import DEPARTURE, table_range
+from storage.tests.on_disk import changing, rows_of
 from visibility.contract.operations import Operation
+from visibility.state.events import THE_SHARD
 
 _ARN = "arn:aws:sqs:us-east-1:000000000000:letters"
 _PATIENCE_S = 20.0
@@ -66,6 +74,70 @@ async def test_dead_letters_and_moves_cross_shards(tmp_path: Path) -> None:
         assert b'holdfast_outbox_messages{shard="1"} 0.0' in metrics.body
 
 
+@pytest.mark.parametrize("durability", [Durability.OS, Durability.MEMORY])
+async def test_a_folder_of_several_shards_is_not_served_without_syncs(
+    tmp_path: Path, durability: Durability
+) -> None:
+    async with serving(tmp_path / "data", shards=2):
+        pass
+
+    with pytest.raises(NodeRefused) as refused:
+        async with serving(tmp_path / "data", durability=durability):
+            pass
+
+    assert str(refused.value) == (
+        f"{tmp_path / 'data'} has 2 shards, and with durability {durability} a power loss may "
+        "cost messages between them: start with --durability fsync"
+    )
+
+
+async def test_messages_wait_at_their_source_while_the_destination_has_no_space(
+    tmp_path: Path,
+) -> None:
+    lake = str(tmp_path / "lake")
+    async with serving(tmp_path / "data", shards=2, lake=lake, snapshot_every_s=0) as served:
+        await _make_queues(served)
+        await served.send("a")
+        disk = served.node.worker.disk
+        disk._reserve_bytes = 1 << 62
+        disk.look()
+
+        async def was_refused_again() -> bool:
+            await served.receive()
+            return disk.refused > 1
+
+        await _eventually(was_refused_again)
+        assert await served.count("letters") == 0
+        waiting = (await served.ask_page("GET", "archive")).json["shards"]
+        assert [shard["outbox"] for shard in waiting] == [0, 1]
+        disk._reserve_bytes = 0
+        disk.look()
+
+        async def has_arrived() -> bool:
+            return await served.count("letters") == 1
+
+        await _eventually(has_arrived)
+
+
+async def test_a_copy_takes_the_place_of_a_message_of_another_shard(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data", shards=2) as served:
+        await _make_queues(served)
+        await served.send("a", "b", queue="letters")
+        copy = {"body": "edited", "to": "q", "replace": True}
+
+        sent = await Operators(served).done("queues/letters/messages/1/resend", copy)
+
+        async def has_arrived() -> bool:
+            return await served.count() == 1
+
+        await _eventually(has_arrived)
+        found = await Operators(served).seen("queues/q/messages")
+        assert [(each["body"], each["message_id"]) for each in found["messages"]] == [
+            ("edited", sent["message_id"])
+        ]
+        assert list(await served.receive("letters")) == ["b"]
+
+
 async def test_copies_of_a_folder_hold_what_is_between_shards(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -97,6 +169,46 @@ async def test_copies_of_a_folder_hold_what_is_between_shards(
 
             await _eventually(has_arrived)
             assert list(await served.receive("letters")) == ["a"], folder
+
+
+async def test_a_lost_message_between_shards_is_counted_and_the_others_arrive(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    async def stays(self: Deliveries, pair: tuple[int, int]) -> bool | None:
+        return None
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Deliveries, "_deliver", stays)
+        async with serving(tmp_path / "data", shards=2) as served:
+            await _make_queues(served)
+            await served.send("a", "b")
+            await served.receive()
+            await served.receive()
+    with rows_of(tmp_path / "data" / "shard-1") as rows:
+        lost, _ = (key for key, _ in rows.scan(*table_range(THE_SHARD, DEPARTURE)))
+    with changing(tmp_path / "data" / "shard-1") as changes:
+        changes.put(lost, b"\x01rubbish")
+
+    verified = run("verify", tmp_path / "data")
+    assert verified.status == 1
+    assert (
+        "shard 1, queue 2 (q): 0 messages can be read, 1 missing (1 on the way to other shards)"
+        in verified.out
+    )
+    async with serving(tmp_path / "data") as served:
+
+        async def has_arrived() -> bool:
+            return await served.count("letters") == 1
+
+        await _eventually(has_arrived)
+        metrics = await served.ask_page("GET", "metrics")
+        assert [
+            line.split()[-1]
+            for line in metrics.body.decode().splitlines()
+            if line.startswith("holdfast_messages_quarantined") and 'queue="q"' in line
+        ] == ["1.0"]
+    verified = run("verify", tmp_path / "data")
+    assert "shard 1, queue 2 (q): 1 messages are quarantined" in verified.out
 
 
 async def test_a_backup_waits_for_what_is_between_shards(tmp_path: Path, monkeypatch: Any) -> None:

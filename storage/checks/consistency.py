@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from storage.checks.damage import Finding
+from storage.checks.readable_rows import ReadableRows
 from storage.rows.codec import ArchiveRow, QueueRow, decode_row
 from storage.rows.keys import (
     ALIAS,
@@ -45,6 +46,7 @@ from storage.rows.outbox_rows import departures, outbox_row
 from storage.rows.overlay import RowReader
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import NOWHERE, THE_SHARD, GroupRow, Quarantined, SealedBatch
+from visibility.state.outbox import Departure
 from visibility.state.state import SPAN_BITS, is_passed_by
 
 _T = TypeVar("_T")
@@ -107,7 +109,7 @@ class _QueueCheck:
         self._leases: dict[int, Lease] = {}
         self._leased_by_group: dict[bytes, int] = {}
         """FIFO: the lowest sequence of each group that is in flight or in the outbox."""
-        self._messages = 0
+        self._messages = self._departed = 0
         self._wanted: Counter[bytes] = Counter()
         """Number of rows that other tables must have for messages, by table."""
         self._spans: Counter[int] = Counter()
@@ -125,19 +127,26 @@ class _QueueCheck:
             if lease.group:
                 first = self._leased_by_group.get(lease.group, sequence)
                 self._leased_by_group[lease.group] = min(first, sequence)
-        for _, departure in departures(self._rows):
-            if departure.queue_id == self._id and departure.locked:
-                sequence = departure.lease.sequence
-                first = self._leased_by_group.get(departure.locked, sequence)
-                self._leased_by_group[departure.locked] = min(first, sequence)
+        self._take_departed()
         records = (decode_row(Quarantined, k, v) for k, v in self._table(QUARANTINED))
         self._quarantined = {record.span: record for record in records}
         yield from self._check_messages()
         yield from self._check_counters()
+        yield from self._counted("messages on their way", self._row.departed, self._departed)
         yield from self._check_clocks()
         yield from self._check_aliases()
         yield from self._check_lines()
         yield from self._check_groups()
+
+    def _take_departed(self) -> None:
+        """Its readable messages in the outbox; a damaged one is found there."""
+        for _, departure in ReadableRows(self._rows).table(THE_SHARD, DEPARTURE, Departure):
+            if departure.queue_id == self._id:
+                self._departed += 1
+                if departure.locked:
+                    sequence = departure.lease.sequence
+                    first = self._leased_by_group.get(departure.locked, sequence)
+                    self._leased_by_group[departure.locked] = min(first, sequence)
 
     def _table(self, table: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._rows.scan(*table_range(self._id, table))

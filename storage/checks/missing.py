@@ -31,10 +31,14 @@ class Missing(NamedTuple):
     """False if more may be missing, as some counters cannot be read either."""
     too_many: int = 0
     """Messages in excess of the counters: they had been deleted."""
+    departed: int = 0
+    """Those of the missing ones that were on the way to other shards."""
 
     def __str__(self) -> str:
         least = "" if self.is_exact else "at least "
         parts = [f"{self.found} messages can be read, {least}{self.missing} missing"]
+        if self.departed:
+            parts[0] += f" ({self.departed} on the way to other shards)"
         if self.too_many:
             parts.append(f"{self.too_many} that had been deleted are there again")
         return "; ".join(parts)
@@ -47,7 +51,24 @@ def count_missing(
     rows: ReadableRows, queue_id: int, damages: list[Damage], gone: int = 0
 ) -> Missing:
     """Compare readable and quarantined messages with the counters. O(rows of the queue); holds its
-    leases in memory. `gone`: messages that are known to be lost."""
+    leases in memory. `gone`: messages in the queue that are known to be lost."""
+    own = rows.row(queue_key(queue_id), QueueRow)
+    stored = _missing_in(rows, queue_id, own, damages, gone)
+    departed = missing_departed(rows, queue_id)
+    return stored._replace(missing=stored.missing + departed, departed=departed)
+
+
+def missing_departed(rows: ReadableRows, queue_id: int) -> int:
+    """The messages on their way to other shards that a queue counts and the outbox does not
+    have."""
+    own = rows.row(queue_key(queue_id), QueueRow)
+    return max(0, own.departed - rows.departed[queue_id]) if own is not None else 0
+
+
+def _missing_in(
+    rows: ReadableRows, queue_id: int, own: QueueRow | None, damages: list[Damage], gone: int
+) -> Missing:
+    """Those of the messages that are stored in the queue."""
     known = sum(row.messages for _, row in rows.table(queue_id, QUARANTINED, Quarantined))
     leases = {lease.sequence for _, lease in rows.table(queue_id, LEASE, Lease)}
     in_flight, found = len(leases), 0
@@ -55,7 +76,6 @@ def count_missing(
         found += 1
         leases.discard(number_of(key))
     found += sum(1 for _ in rows.table(queue_id, DELAYED, StoredMessage))
-    own = rows.row(queue_key(queue_id), QueueRow)
     if own is not None and not _is_among(damages, *table_range(queue_id, SPAN)):
         counted = sum(count for _, count in rows.table(queue_id, SPAN, int)) + own.delayed + known
         return Missing(found, max(counted - found, 0), True, max(found - counted, 0))

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
 from storage.checks.damage import END, FIRST, UnreadableRows, check_row, walk_rows
-from storage.rows.codec import QueueRow
-from storage.rows.keys import LEASE, MESSAGE, SPAN, queue_key, queue_of, row_key, table_range
+from storage.rows.codec import OutboxRow, QueueRow
+from storage.rows.keys import (
+    DEPARTURE,
+    LEASE,
+    MESSAGE,
+    SPAN,
+    queue_key,
+    queue_of,
+    row_key,
+    table_range,
+)
+from storage.rows.outbox_rows import OUTBOX_KEY
 from storage.rows.overlay import RowReader
+from visibility.state.events import THE_SHARD
+from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedRecord
 
 _T = TypeVar("_T")
 
 
-_NUMBERED = (MESSAGE, LEASE, SPAN)
+_NUMBERED = (MESSAGE, LEASE, SPAN, DEPARTURE)
 """Tables with predictable keys."""
 _GUESSES = 100_000
 
@@ -38,12 +52,26 @@ class ReadableRows:
                 with suppress(DamagedRecord):
                     yield key, cast("_T", check_row(key, value))
 
+    @cached_property
+    def departed(self) -> Counter[int]:
+        """Messages in the outbox by the queue that they left."""
+        rows = self.table(THE_SHARD, DEPARTURE, Departure)
+        return Counter(departure.queue_id for _, departure in rows)
+
     def row(self, key: bytes, kind: type[_T]) -> _T | None:
         """One row; None if it is missing, damaged or without a value."""
         with suppress(DamagedRecord):
             value = self._rows.get(key)
             return None if value is None else cast("_T", check_row(key, value))
         return None
+
+    def _next_number(self, queue_id: int, table: bytes) -> int:
+        """The number behind those of a table, 0 if it is unknown."""
+        if table == DEPARTURE:
+            outbox = self.row(OUTBOX_KEY, OutboxRow)
+            return outbox.next_number if outbox is not None else 0
+        own = self.row(queue_key(queue_id), QueueRow)
+        return own.next_sequence if own is not None else 0
 
     def _guessed(self, stretch: UnreadableRows) -> Iterator[tuple[bytes, bytes]]:
         """Rows of a numbered table in a stretch that a scan cannot pass."""
@@ -54,8 +82,7 @@ class ReadableRows:
         if stretch.until.startswith(stretch.key[:9]):
             end = int.from_bytes(stretch.until[9:17].ljust(8, b"\0")) + 1
         else:
-            own = self.row(queue_key(queue_id), QueueRow)
-            end = own.next_sequence if own is not None else first + _GUESSES
+            end = self._next_number(queue_id, table) or first + _GUESSES
         for number in range(first, min(end, first + _GUESSES)):
             key = row_key(queue_id, table, number)
             if stretch.key <= key < stretch.until:

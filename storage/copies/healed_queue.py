@@ -31,6 +31,7 @@ from storage.rows.keys import (
     BLOCKED,
     CLOCK,
     DELAYED,
+    DEPARTURE,
     END_OF_QUEUES,
     GROUP,
     GROUP_LINE,
@@ -52,6 +53,7 @@ from storage.rows.keys import (
     row_key,
     table_range,
 )
+from storage.rows.outbox_rows import DEPARTED_LOST
 from storage.rows.overlay import RowReader
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.stored_message import Lease, StoredMessage
@@ -140,6 +142,11 @@ class Gone(NamedTuple):
             return None
         return "rows were in a damaged block"
 
+    def departures(self) -> int:
+        """The messages on their way to other shards that are known by name."""
+        begin, end = table_range(THE_SHARD, DEPARTURE)
+        return sum(begin <= key < end for key in self.keys)
+
     def messages(self, queue_id: int) -> int:
         """The messages of a queue that are known by name."""
         return sum((message_name(key) or (None,))[0] == queue_id for key in self.keys)
@@ -156,8 +163,10 @@ def heal(rows: Rows, known: Mapping[int, bool], gone: Gone = NOTHING_GONE) -> li
     readable rows.
     """
 
+    departed = ReadableRows(rows).departed
+
     def reason_of(rows: RowReader, queue_id: int) -> str | None:
-        return gone.reason(queue_id) or _damage_of(rows, queue_id)
+        return gone.reason(queue_id) or _damage_of(rows, queue_id, departed)
 
     def reason_of_archive(rows: RowReader) -> str | None:
         return gone.reason_of_archive() or _damage_of_archive(rows)
@@ -194,10 +203,11 @@ def _rebuilt(
     if reason is not None:
         _heal_archive(rows)
         healed.append(Healed(THE_SHARD, reason, None))
-    reason = _damage_of_outbox(rows)
-    if reason is not None:
+    attributed = sum(each.missing.departed for each in healed if each.missing is not None)
+    damage = _damage_of_outbox(rows, gone or NOTHING_GONE, attributed)
+    if damage is not None:
         _heal_outbox(rows)
-        healed.append(Healed(THE_SHARD, reason, None))
+        healed.append(damage)
     return healed
 
 
@@ -233,11 +243,15 @@ def _queue_ids(rows: RowReader) -> Iterator[int]:
         at = queue_range(queue_id)[1]
 
 
-def _damage_of(rows: RowReader, queue_id: int) -> str | None:
-    """The first damage that a start meets in the queue, None if there is none."""
+def _damage_of(rows: RowReader, queue_id: int, departed: Mapping[int, int]) -> str | None:
+    """The first damage that a start meets in the queue, None if there is none. `departed`: messages
+    in the outbox, by queue."""
     stored = StoredRows(rows)
     try:
-        if stored.queue_row(queue_id) is not None:
+        row = stored.queue_row(queue_id)
+        if row is not None:
+            if row.departed > departed[queue_id]:
+                return DEPARTED_LOST
             stored.quarantine(queue_id)
             for table in (stored.leases, stored.spans, stored.move_tasks):
                 for _ in table(queue_id):
@@ -255,15 +269,22 @@ def _damage_of_archive(rows: RowReader) -> str | None:
     return None
 
 
-def _damage_of_outbox(rows: RowReader) -> str | None:
-    for table in OUTBOX_TABLES:
-        for damage in look_through(rows, *table_range(THE_SHARD, table)).damages:
-            return damage.reason
-    return None
+def _damage_of_outbox(rows: RowReader, gone: Gone, attributed: int) -> Healed | None:
+    """The damage of the outbox, and its lost messages without those `attributed` to queues: the
+    others had left purged queues, which are dropped."""
+    tables = [look_through(rows, *table_range(THE_SHARD, table)) for table in OUTBOX_TABLES]
+    departures = tables[0]
+    lost = gone.departures() + len(departures.damages) - attributed
+    reason = next((damage.reason for table in tables for damage in table.damages), None)
+    if lost <= 0:
+        return None if reason is None else Healed(THE_SHARD, reason, None)
+    is_exact = all(damage.is_one_row for damage in departures.damages)
+    missing = Missing(departures.rows, lost, is_exact, departed=lost)
+    return Healed(THE_SHARD, reason or DEPARTED_LOST, missing)
 
 
 def _heal_outbox(rows: Rows) -> None:
-    """Keep what is readable. The group of a lost message goes on with its next message."""
+    """Keep what is readable."""
     derived = Changes()
     for table in OUTBOX_TABLES:
         derived.delete_range(*table_range(THE_SHARD, table))

@@ -263,6 +263,7 @@ class QueueCopy:
             delayed=self._delayed,
             listed=listed,
             aliases=self._aliases,
+            departed=self._rows.departed[self._id],
             remembered_ms=max(self._own.remembered_ms, self._remembered_ms),
             fifo=self._fifo,
         )

@@ -18,9 +18,12 @@ from storage.copies.export_task import QueuePlace
 from storage.lake.archive_schema import FLOW, FLOWS, SNAPSHOT, SNAPSHOTS, arrow_schema
 from storage.lake.table import Lake
 from storage.rows.codec import decode_row
-from storage.rows.keys import DELAYED, LEASE, MESSAGE, number_of, table_range
+from storage.rows.keys import DELAYED, DEPARTURE, LEASE, MESSAGE, number_of, table_range
 from storage.rows.overlay import RowReader
+from visibility.contract.naming import QueueArn, parse_arn
 from visibility.contract.stored_message import Lease
+from visibility.state.events import THE_SHARD
+from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedRecord
 
 _GROUP_ROWS = 131_072
@@ -58,7 +61,8 @@ def write_snapshot(
     shard: int,
     taken_at_ms: int,
 ) -> int:
-    """Write one row for each stored message of these queues; returns the number of rows.
+    """Write one row for each stored message of these queues, and for each in the outbox that goes
+    to one of them; returns the number of rows.
 
     Damaged messages are skipped. Raises LakeUnusable.
     """
@@ -69,11 +73,33 @@ def write_snapshot(
         lake.draft(path) as draft,
         parquet.ParquetWriter(draft, schema, compression="zstd", use_dictionary=_REPEATED) as file,
     ):
-        for queue_id, place in queues.items():
-            for group in _groups(_messages(rows, queue_id, place.fifo, taken_at_ms)):
+        for place, messages in _by_place(rows, queues, taken_at_ms):
+            for group in _groups(messages):
                 file.write_batch(_table(group, place, schema, taken_at_ms))
                 count += len(group)
     return count
+
+
+def _by_place(
+    rows: RowReader, queues: Mapping[int, QueuePlace], taken_at_ms: int
+) -> Iterator[tuple[QueuePlace, Iterator[_Seen]]]:
+    for queue_id, place in queues.items():
+        yield place, _messages(rows, queue_id, place.fifo, taken_at_ms)
+    on_their_way = _on_their_way(rows)
+    for place in queues.values():
+        arn = QueueArn(place.region, place.account, place.name)
+        if arn in on_their_way:
+            yield place, iter(on_their_way[arn])
+
+
+def _on_their_way(rows: RowReader) -> dict[QueueArn | None, list[_Seen]]:
+    """The messages in the outbox by destination: not receivable yet, like delayed ones."""
+    found: dict[QueueArn | None, list[_Seen]] = {}
+    for _, departure in _decoded(rows, THE_SHARD, DEPARTURE, Departure):
+        message = departure.arriving
+        seen = _Seen("delayed", False, message.sent_at_ms, message.receive_count, message.size)
+        found.setdefault(parse_arn(departure.target_arn), []).append(seen)
+    return found
 
 
 def write_flows(

@@ -133,6 +133,8 @@ class _Opening:
         """The Entry that the rows are as of; None if that row is damaged."""
         with suppress(DamagedRecord):
             self.applied = rows.applied()
+        self.lacks_log = False
+        """True if there are rows without the log that they belong to."""
 
     def read(self) -> Reading:
         """Read the log; losses must be accepted. Raises StoreFailed, OSError, LogMismatch."""
@@ -148,7 +150,8 @@ class _Opening:
         for warning in reading.warnings:
             self.log.warning("log_damaged", text=warning)
         has_rows = self.applied is not None and self.applied.index > 0
-        if has_rows and not reading.log_id and not accepts_loss:
+        self.lacks_log = has_rows and not reading.log_id
+        if self.lacks_log and not accepts_loss:
             raise StoreFailed(f"the log of {self.rows.folder} is missing: {folder}. {_WAYS_OUT}")
         self._refuse_loss(reading)
         return reading
@@ -202,7 +205,7 @@ def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
     if options.durability is Durability.FSYNC:
         note = AnsweredNote(disk, log_folder(rows.folder), opened.log_id)
     store = DurableStore(rows, opened, disk, note, options)
-    store.came_back_shorter = bool(reading.lost)
+    store.came_back_shorter = bool(reading.lost) or opening.lacks_log
     store.unflushed_rows = unflushed_rows
     opening.log.debug("store_opened", index=opened.last_index, term=opened.term)
     return store

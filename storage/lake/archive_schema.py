@@ -92,8 +92,9 @@ SNAPSHOT: Columns = {
     "receive_count": "int32",
     "size": "int64",
 }
-"""A message stored at `taken_at`. `state` is "visible", "in_flight" or "delayed"; `receivable` is
-false if no receive could have taken it, for example from a FIFO group with messages in flight."""
+"""A message stored at `taken_at`. `state` is "visible", "in_flight" or "delayed", which includes
+those on their way from another shard; `receivable` is false if no receive could have taken it, for
+example from a FIFO group with messages in flight."""
 
 FLOW: Columns = {
     "from_at": "instant",

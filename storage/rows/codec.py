@@ -46,6 +46,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stamp_ms: int = 0
     continues: int = 0
     first_sequence: int = 1
+    departed: int = 0
 
 
 class ArchiveRow(msgspec.Struct, frozen=True, array_like=True, gc=False):

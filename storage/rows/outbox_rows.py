@@ -21,6 +21,8 @@ from storage.rows.overlay import RowReader
 from visibility.state.events import THE_SHARD
 from visibility.state.outbox import Departure
 
+DEPARTED_LOST = "messages on their way to other shards are missing"
+"""The damage of a queue that counts more of them than there are."""
 OUTBOX_KEY = row_key(THE_SHARD, OUTBOX, 0)
 
 

@@ -108,6 +108,7 @@ class StoredRows:
             now_ms,
             queue.continues,
             queue.first_sequence,
+            queue.departed,
         )
         write_queue(
             self.changes,

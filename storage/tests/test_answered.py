@@ -210,18 +210,39 @@ async def test_older_rows_beside_a_log_that_has_the_rest_are_brought_up_to_date(
     assert not again.came_back_shorter
 
 
-async def test_rows_beside_the_log_of_another_shard_are_refused(
-    opened: Opened, tmp_path: Path
-) -> None:
+async def without_its_log(opened: Opened, tmp_path: Path, other: str) -> Path:
+    """A closed store with the log of another one in the place of its own, or with none."""
     for name in ("s", "t"):
         store = opened(tmp_path / name)
         await fill(store, 0, 10)
         await store.close()
     shutil.rmtree(log_folder(tmp_path / "s"))
-    log_folder(tmp_path / "t").rename(log_folder(tmp_path / "s"))
+    if other:
+        log_folder(tmp_path / other).rename(log_folder(tmp_path / "s"))
+    return tmp_path / "s"
+
+
+async def test_rows_beside_the_log_of_another_shard_are_refused(
+    opened: Opened, tmp_path: Path
+) -> None:
+    folder = await without_its_log(opened, tmp_path, "t")
 
     with pytest.raises(StoreFailed, match="the rows have another Entry 10 than the log"):
-        opened(tmp_path / "s")
+        opened(folder)
+
+
+@pytest.mark.parametrize("other", ["t", ""], ids=["another log", "no log"])
+async def test_rows_without_their_log_are_opened_as_older_ones_if_a_loss_is_accepted(
+    opened: Opened, tmp_path: Path, other: str
+) -> None:
+    """The log may have had more than the rows: numbers above theirs were given already."""
+    folder = await without_its_log(opened, tmp_path, other)
+
+    again = opened(folder, accepts_loss=True)
+
+    assert again.came_back_shorter
+    await again.close()
+    assert not opened(folder).came_back_shorter
 
 
 def _cut(place: Written) -> None:

@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.rows import keys
-from storage.rows.codec import AnswersRow, ArchiveRow, QueueRow, decode_row, encode_row
+from storage.rows.codec import (
+    AnswersRow,
+    ArchiveRow,
+    OutboxRow,
+    QueueRow,
+    decode_row,
+    encode_row,
+)
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import ArchivedMessage, GroupRow, MoveTask, Remembered, SealedBatch
+from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedRecord
 from visibility.state.short_answers import ShortFailures, ShortReceive, ShortSends
 
@@ -24,7 +32,7 @@ LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001
 MOVED_LEASE = Lease(300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000, 1_700_000_000_003)
 QUEUE = QueueRow(70_000, 12, 9, 0)
 FIFO_QUEUE = QueueRow(
-    70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001, 7, 60_000
+    70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001, 7, 60_000, 300
 )
 GROUP_ROW = GroupRow(3, 300, 70_000, 2)
 SENT = Remembered(1_700_000_000_000, MESSAGE_ID, 300)
@@ -62,8 +70,14 @@ ANSWERS = AnswersRow(
     ],
 )
 ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
+DEPARTURE = Departure(
+    GROUP, 300, 5, MOVED_LEASE, MESSAGE, 2, 7, "arn:d", DEAD_LETTER, True, True, "task"
+)
+OUTBOX = OutboxRow(GROUP, 70_000)
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
 """As written before leases knew when their message was sent."""
+OLD_QUEUE = "012eb396179cce000111700c090000000000c2000001"
+"""As written before queues counted their messages in the outbox."""
 OLD_TASK = (
     "0194c11f589dcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce000111"
     "70ce000111710000a752554e4e494e47c0c0"
@@ -109,11 +123,11 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "queue": (
         QUEUE,
-        "012eb396179cce000111700c090000000000c2000001",
+        "01bead6f3d9dce000111700c090000000000c200000100",
     ),
     "FIFO queue": (
         FIFO_QUEUE,
-        "014cd7e6a99cce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe5680107cdea60",
+        "01064709ff9dce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe5680107cdea60cd012c",
     ),
     "group": (
         GROUP_ROW,
@@ -175,6 +189,22 @@ GOLDEN: dict[str, tuple[object, str]] = {
         "019302cd012c9192ce000111700292039193a130b5496e76616c696450617261"
         "6d6574657256616c7565a26e6f",
     ),
+    "departure": (
+        DEPARTURE,
+        "01805922829cc410000102030405060708090a0b0c0d0e0fcd012c059acd012c"
+        "0002010506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802"
+        "ce00011170cf0000018bcfe568039dd92430313233343536372d383961622d34"
+        "6465662d383132332d343536373839616263646566cf0000018bcfe5680005c4"
+        "0568656c6c6f00c00000c400000000000207a561726e3a649dd9243031323334"
+        "3536372d383961622d346465662d383132332d34353637383961626364656601"
+        "05c40568656c6c6f07b161726e3a6177733a7371733a723a303a710302c41000"
+        "0102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406c3c3a4"
+        "7461736b",
+    ),
+    "outbox": (
+        OUTBOX,
+        "010f6823a792c410000102030405060708090a0b0c0d0e0fce00011170",
+    ),
 }
 rows = pytest.mark.parametrize(("row", "golden"), GOLDEN.values(), ids=GOLDEN)
 KINDS = (
@@ -188,6 +218,8 @@ KINDS = (
     SealedBatch,
     ArchiveRow,
     AnswersRow,
+    Departure,
+    OutboxRow,
     int,
 )
 KEY = b"key"
@@ -216,6 +248,10 @@ def test_no_field_can_be_added_or_change_its_place_unseen(kind: type[msgspec.Str
 
 def test_a_lease_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
     assert decode_row(Lease, KEY, bytes.fromhex(OLD_LEASE)) == LEASE
+
+
+def test_a_queue_of_before_is_read_with_the_default_of_what_was_added() -> None:
+    assert decode_row(QueueRow, KEY, bytes.fromhex(OLD_QUEUE)) == QUEUE
 
 
 def test_a_task_of_before_is_read_with_the_default_of_what_was_added() -> None:

@@ -24,8 +24,9 @@ from visibility.state.state import ShardState
 
 MOVES_MAX = 100
 """Moves in one decision, so that a queue full of spent messages cannot hold the shard."""
-_BYTES_MAX = 2 << 20
-"""Bytes of content moved in one decision, for the same reason; one more message may exceed it."""
+_BYTES_MAX = 3 << 19
+"""Bytes of content moved in one decision, for the same reason; one more message may exceed it, and
+is there twice if it departs under another key."""
 
 
 def receives_allowed(shard: ShardState, queue: QueueDefinition) -> int | None:

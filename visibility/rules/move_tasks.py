@@ -261,8 +261,7 @@ class _Moving:
     def _are_under_way(self) -> bool:
         """True while the task's messages are on their way to other shards, which may refuse
         them."""
-        outbox, number = self._shard.outbox, self._task.number
-        return bool(self._departures) or outbox.has_of_task(self._queue.queue_id, number)
+        return bool(self._departures) or self._shard.outbox.has_of_task(self._task.task_id)
 
     def _waiting(self, cursor: int) -> tuple[tuple[Event, ...], int | None]:
         """The last step but for the end of the task, which follows when the outbox is cleared."""
@@ -362,7 +361,7 @@ class _Moving:
                 self._freed[message.group] = None
         if target.shard != self._definition.shard:
             arriving = self._as_new(sealed, message.group)
-            self._departures.add(lease, message, target, arriving, self._task.number)
+            self._departures.add(lease, message, target, arriving, self._task.task_id)
             return
         book = self._book(target)
         to = book.allocate()

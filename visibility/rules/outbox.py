@@ -8,6 +8,8 @@ returns the message to its place if the other shard refused it.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from visibility.contract.model import QueueDefinition, Request
@@ -16,6 +18,7 @@ from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
+from visibility.rules.quarantine import uncovered
 from visibility.state.apply_outbox import returned_lease
 from visibility.state.events import THE_SHARD, Event, MoveTask, MoveTaskChanged
 from visibility.state.outbox import (
@@ -70,7 +73,7 @@ class Departures:
         message: StoredMessage,
         target: QueueDefinition,
         arriving: StoredMessage,
-        task: int = 0,
+        task: str = "",
     ) -> None:
         """Have a message depart; `arriving` is how its destination gets it."""
         resealed = arriving.data is not message.data
@@ -147,7 +150,8 @@ class _Clearing:
     def events(self, shard: ShardState) -> tuple[Event, ...]:
         """The unlocked groups, then the messages that are gone and those that come back."""
         if self._queue_id not in shard.queues:  # it was dropped meanwhile
-            return (DeparturesCleared(THE_SHARD, self._now_ms, list(self.settled)),)
+            cleared = DeparturesCleared(THE_SHARD, self._now_ms, list(self.settled))
+            return (*self._failed_tasks(shard), cleared)
         gone = {number: each for number, (each, reason) in self.settled.items() if not reason}
         back = {number: each for number, (each, reason) in self.settled.items() if reason}
         leases = [returned_lease(each.lease, self._now_ms) for each in back.values()]
@@ -160,6 +164,7 @@ class _Clearing:
             events.append(DeparturesCleared(self._queue_id, self._now_ms, list(gone)))
         if back:
             events += self._failed_tasks(shard)
+            events += uncovered(shard.queue(self._queue_id), leases)
             messages = [each.message for each in back.values()]
             events.append(
                 DeparturesReturned(
@@ -169,16 +174,27 @@ class _Clearing:
         return tuple(events)
 
     def _failed_tasks(self, shard: ShardState) -> list[Event]:
-        """The move tasks of the returned messages, with their numbers."""
-        tasks = shard.queue(self._queue_id).tasks
-        changed: dict[int, MoveTask] = {}
-        for departure, reason in self.settled.values():
-            task = changed.get(departure.task) or tasks.get(departure.task)
-            if reason and task is not None:
-                changed[task.number] = msgspec.structs.replace(
-                    task,
-                    moved=task.moved - 1,
-                    stayed=task.stayed + 1,
-                    failure_reason=task.failure_reason or reason,
-                )
-        return [MoveTaskChanged(self._queue_id, task) for task in changed.values()]
+        """The move tasks of the returned messages, with their numbers. After a purge a task belongs
+        to the queue's successor."""
+        failed = [(each.task, reason) for each, reason in self.settled.values() if reason]
+        counts = Counter(task_id for task_id, _ in failed if task_id)
+        if not counts:
+            return []
+        reasons = dict(reversed(failed))
+        return [
+            MoveTaskChanged(
+                queue.queue_id, _with_returned(task, counts[task.task_id], reasons[task.task_id])
+            )
+            for queue in shard.queues.values()
+            for task in queue.tasks.values()
+            if task.task_id in counts
+        ]
+
+
+def _with_returned(task: MoveTask, messages: int, reason: str) -> MoveTask:
+    return msgspec.structs.replace(
+        task,
+        moved=task.moved - messages,
+        stayed=task.stayed + messages,
+        failure_reason=task.failure_reason or reason,
+    )

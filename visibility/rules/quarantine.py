@@ -28,7 +28,7 @@ from visibility.state.events import (
 )
 from visibility.state.rows import DamagedPlace, DamagedRecord, MessagesMissing
 from visibility.state.stamp import Stamp
-from visibility.state.state import SPAN_BITS, QueueState, ShardState
+from visibility.state.state import SPAN_BITS, QueueState, ShardState, is_passed_by
 
 NO_ROWS: Mapping[bytes, GroupRow] = MappingProxyType({})
 _ROWS_MAX = 100_000
@@ -230,6 +230,37 @@ def _recounted(state: ShardState, queue: QueueState, group: bytes) -> tuple[Even
     if queue.fifo:
         book.settle(group, (), [])
     return book.events()
+
+
+# -- messages that return --------------------------------------------------------------------------
+
+
+def uncovered(queue: QueueState, leases: list[Lease]) -> tuple[Event, ...]:
+    """The event after which reads do not skip these places any more: messages return to them.
+
+    They lay between unreadable ones, without a row, while their span was surveyed.
+    """
+    records: dict[int, Quarantined] = {}
+    for lease in leases:
+        span, sequence = lease.sequence >> SPAN_BITS, lease.sequence
+        record = records.get(span) or queue.quarantined.spans.get(span)
+        if record is not None and is_passed_by(record, sequence):
+            damaged = [each for each in record.damaged if each != sequence]
+            parts = [
+                part for first, until in record.gaps for part in _without(first, until, sequence)
+            ]
+            records[span] = replace(record, damaged=damaged, gaps=parts)
+    if not records:
+        return ()
+    return (MessagesQuarantined(queue.queue_id, list(records.values()), [], []),)
+
+
+def _without(first: int, until: int, sequence: int) -> list[tuple[int, int]]:
+    """The parts of a stretch before and behind a sequence."""
+    if not first <= sequence < until:
+        return [(first, until)]
+    parts = [(first, sequence), (sequence + 1, until)]
+    return [(begin, end) for begin, end in parts if begin < end]
 
 
 # -- the end ---------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from visibility.contract.stored_message import Lease, StoredMessage
@@ -35,37 +37,41 @@ def add_departure(
 ) -> None:
     """Add a message to the outbox, and lock its group; `queue` is None if it is gone."""
     shard.outbox.add(number, departure)
-    if queue is not None and departure.locked:
+    if queue is None:
+        return
+    queue.departed += 1
+    if departure.locked:
         held = queue.in_flight_by_group.setdefault(departure.locked, set())
         held.add(departure.lease.sequence)
 
 
-def _remove_departure(shard: ShardState, queue: QueueState | None, number: int) -> None:
+def _remove_departure(shard: ShardState, queue: QueueState | None, number: int) -> Departure:
     departure = shard.outbox.remove(number)
-    held = None if queue is None else queue.in_flight_by_group.get(departure.locked)
-    if queue is not None and held is not None:
+    if queue is None:
+        return departure
+    queue.departed -= 1
+    held = queue.in_flight_by_group.get(departure.locked)
+    if held is not None:
         held.discard(departure.lease.sequence)
         if not held:
             del queue.in_flight_by_group[departure.locked]
+    return departure
 
 
 def departures_cleared(shard: ShardState, event: DeparturesCleared) -> None:
     """Forget messages that other shards have."""
     queue = shard.queues.get(event.queue_id)
-    for number in event.numbers:
-        _remove_departure(shard, queue, number)
-    if queue is not None:
-        _go_on(shard, queue, event.cleared_at_ms)
+    gone = [_remove_departure(shard, queue, number) for number in event.numbers]
+    _go_on(shard, queue, gone, event.cleared_at_ms)
 
 
 def departures_returned(shard: ShardState, event: DeparturesReturned) -> None:
     """Put messages back into their places."""
     queue = shard.queue(event.queue_id)
-    for number in event.numbers:
-        _remove_departure(shard, queue, number)
+    back = [_remove_departure(shard, queue, number) for number in event.numbers]
     for lease, message in zip(event.leases, event.messages, strict=True):
         _put_back(shard, queue, lease, message, event)
-    _go_on(shard, queue, event.returned_at_ms)
+    _go_on(shard, queue, back, event.returned_at_ms)
 
 
 def _put_back(
@@ -87,10 +93,16 @@ def _put_back(
     shard.plan_pulse(queue, event.returned_at_ms)
 
 
-def _go_on(shard: ShardState, queue: QueueState, at_ms: int) -> None:
-    """Let a move task that waited for these messages continue."""
-    if any(task.is_active for task in queue.tasks.values()):
-        shard.plan_pulse(queue, at_ms)
+def _go_on(
+    shard: ShardState, queue: QueueState | None, settled: list[Departure], at_ms: int
+) -> None:
+    """Let move tasks continue that waited for these messages or for room; after a purge they belong
+    to another queue."""
+    some: Iterable[QueueState] = () if queue is None else (queue,)
+    queues = shard.queues.values() if any(each.task for each in settled) else some
+    for each in queues:
+        if any(task.is_active for task in each.tasks.values()):
+            shard.plan_pulse(each, at_ms)
 
 
 def messages_arrived(shard: ShardState, event: MessagesArrived) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Set
 from types import MappingProxyType
 
@@ -12,12 +13,14 @@ from visibility.state.window import held_bytes
 def check_shard(shard: ShardState) -> None:
     """Assert every invariant of the shard. O(messages in memory)."""
     locked: dict[int, dict[bytes, set[int]]] = {}
+    departed = Counter(each.queue_id for each in shard.outbox.departures.values())
     for departure in shard.outbox.departures.values():
         if departure.locked:
             groups = locked.setdefault(departure.queue_id, {})
             groups.setdefault(departure.locked, set()).add(departure.lease.sequence)
     for queue in shard.queues.values():
         check_queue(queue, locked.get(queue.queue_id, {}))
+        assert queue.departed == departed[queue.queue_id], repr(queue)
     outbox = shard.outbox
     assert list(outbox.departures) == sorted(outbox.departures), "the outbox ascends"
     assert outbox.size == sum(departure.size for departure in outbox.departures.values())

@@ -26,7 +26,7 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `lease` and `message` are those of its place, to which it returns if it is refused; `arriving`
     is the message at its destination, without its content unless `resealed`. `fifo` locks its
-    group meanwhile; `task` is the number of the move task that moves it, 0 for none.
+    group meanwhile; `task` is the id of the move task that moves it, empty for none.
     """
 
     origin: bytes
@@ -40,7 +40,7 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     arriving: StoredMessage
     resealed: bool = False
     fifo: bool = False
-    task: int = 0
+    task: str = ""
 
     @property
     def size(self) -> int:
@@ -109,12 +109,9 @@ class Outbox:
         """When the oldest message departed, 0 for none."""
         return next((each.departed_at_ms for each in self.departures.values()), 0)
 
-    def has_of_task(self, queue_id: int, task: int) -> bool:
-        """True if messages of a move task are under way."""
-        return any(
-            departure.task == task and departure.queue_id == queue_id
-            for departure in self.departures.values()
-        )
+    def has_of_task(self, task: str) -> bool:
+        """True if messages of the move task with this id are under way."""
+        return any(departure.task == task for departure in self.departures.values())
 
 
 # -- events ----------------------------------------------------------------------------------------

@@ -122,6 +122,7 @@ class QueueState:
         "counts",
         "delayed",
         "delayed_after",
+        "departed",
         "entries",
         "expired_leases",
         "fairness",
@@ -177,6 +178,8 @@ class QueueState:
         """The messages that cannot be served."""
         self.in_flight = 0
         self.delayed = 0
+        self.departed = 0
+        """Messages of this queue in the outbox; they are in no other count."""
         self.continues = 0
         """The purged queue that this one succeeds, 0 for none."""
         self.first_sequence = 1

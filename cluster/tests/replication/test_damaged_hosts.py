@@ -11,8 +11,10 @@ from cluster.replication.replacement import Ways
 from cluster.shards.report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
+from cluster.tests.shard_pair import in_shard
 from storage.copies.replaced_rows import Replaced
-from storage.rows.keys import message_key, queue_key
+from storage.rows.keys import DEPARTURE, message_key, queue_key, row_key
+from visibility.state.events import THE_SHARD
 from visibility.tests import prepared
 
 _LONG_S = 120.0
@@ -108,8 +110,39 @@ async def test_a_host_with_damaged_rows_does_not_lead_and_fetches_others(
     leader = await cluster.leader()
     await sent(cluster, leader, "a")
     await cluster.alike()
+    await _fetches_others(cluster, leader, queue_key(1), RUBBISH)
+
+    assert bodies(await received(cluster, await cluster.leader())) == ["a"]
+
+
+@staged
+async def test_a_host_that_lacks_a_message_of_the_outbox_fetches_the_rows_of_another(
+    cluster: ShardCluster,
+) -> None:
+    letters = in_shard(1, prepared.queue_named("letters", 3))
+    source = prepared.queue_named("s", 2, dead_letters_to=letters, VisibilityTimeout="0")
+    for queue in (letters, source):
+        cluster.queues.define(queue)
+    leader = await cluster.leader()
+    await cluster.answer(leader, prepared.send(source, "a"))
+    for target in (None, letters):
+        await cluster.answer(leader, prepared.receive(source, dead_letter_queue=target))
+    await cluster.alike()
+    await _fetches_others(cluster, leader, row_key(THE_SHARD, DEPARTURE, 1), None)
+
+    assert (await cluster.leader()).shard.report().outbox == 1
+
+
+async def _fetches_others(
+    cluster: ShardCluster, leader: ShardHost, key: bytes, damage: bytes | None
+) -> None:
+    """Damage a row of a follower, or lose it; only this host can lead, and it heals."""
     damaged, _ = (host for host in cluster.hosts.values() if host is not leader)
-    sound, damaged.rows[queue_key(1)] = damaged.rows[queue_key(1)], b"\x01rubbish"
+    sound, damaged.rows[key] = damaged.rows[key], damage or b""
+    if damage is None:
+        assert damaged.process is not None
+        assert damaged.process.rows is not None
+        damaged.process.rows._keys.remove(key)
     fetching = asyncio.Event()
 
     async def fetch() -> Replaced:
@@ -129,7 +162,6 @@ async def test_a_host_with_damaged_rows_does_not_lead_and_fetches_others(
     cluster.heal()
     await asyncio.sleep(30)
     assert cluster.leading() is None, "no majority counts"
-    damaged.rows[queue_key(1)] = sound  # as if it had fetched them
+    damaged.rows[key] = sound  # as if it had fetched them
     damaged.crash(is_power_loss=False)
     damaged.start()
-    assert bodies(await received(cluster, await cluster.leader())) == ["a"]

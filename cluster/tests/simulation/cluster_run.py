@@ -17,7 +17,7 @@ from cluster.tests.simulation.cluster_simulation import ClusterSimulation
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.queues import define_queues
 from cluster.tests.simulation.roles import mixed_roles, work
-from cluster.tests.simulation.run import Outcome, end_loop, reporter, told, watched_log
+from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_steps, told, watched_log
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
@@ -63,7 +63,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         connect(clusters, Random(random.getrandbits(64)))
     loop = VirtualLoop()
     loop.set_exception_handler(reporter(machine.violations))
-    with watched_log(machine.violations):
+    with watched_log(machine.violations), small_steps():
         try:
             simulation = ClusterSimulation(machine, clusters)
             define_queues(machine, simulation.history)
@@ -72,7 +72,8 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
                 for cluster in clusters
             ]
             chance = Random(random.getrandbits(64))
-            clients = work(simulation, chance, mixed_roles(chance), STEPS)
+            roles = mixed_roles(chance, crosses=shape.shards > 1)
+            clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
             try:
                 loop.run_until_complete(_live(simulation, faults, clients, seconds))

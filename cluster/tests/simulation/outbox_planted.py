@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import pytest
 
 from cluster.shards.delivery import Deliveries
 from cluster.shards.shard import Shard
+from storage.engines.store import Store
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.model import Request
 from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
@@ -17,7 +19,12 @@ from visibility.rules.decided import Decided, Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.outbox import decide_read_outbox
 from visibility.state.events import Event
-from visibility.state.outbox import Outbox
+from visibility.state.outbox import (
+    ArrivalsForgotten,
+    ArrivalsRefused,
+    MessagesArrived,
+    Outbox,
+)
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 
@@ -120,6 +127,48 @@ def clear_without_delivery(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Deliveries, "_deliver", deliver)
 
 
+# -- of a cluster ----------------------------------------------------------------------------------
+
+
+def forget_names_at_a_failover(patch: pytest.MonkeyPatch) -> None:
+    """A new leader knows neither the messages that came to its predecessor nor their floors."""
+    record = StoredRows.record
+    own: WeakKeyDictionary[StoredRows, dict[object, object]] = WeakKeyDictionary()
+
+    def note(self: StoredRows, event: Event) -> None:
+        known = own.setdefault(self, {})
+        if isinstance(event, MessagesArrived):
+            known |= {(origin, number): "" for origin, number, *_ in event.arrivals}
+        elif isinstance(event, ArrivalsRefused):
+            known |= {(origin, number): reason for origin, number, reason in event.refusals}
+        elif isinstance(event, ArrivalsForgotten):
+            known |= dict(event.floors)
+        record(self, event)
+
+    patch.setattr(StoredRows, "record", note)
+    patch.setattr(StoredRows, "arrival", lambda self, *name: own.get(self, {}).get(name))
+    patch.setattr(
+        StoredRows, "arrivals_floor", lambda self, origin: own.get(self, {}).get(origin, 0)
+    )
+
+
+def drop_the_outbox_at_adoption(patch: pytest.MonkeyPatch) -> None:
+    """A new leader goes on with an empty outbox; what was in it stays in no queue."""
+    load = Shard._load
+
+    async def load_without(self: Shard, store: Store, highest_queue_id: int | None = None) -> None:
+        await load(self, store, highest_queue_id)
+        outbox = self._state.outbox
+        for number in list(outbox.departures):
+            departure = outbox.remove(number)
+            queue = self._state.queues.get(departure.queue_id)
+            if queue is not None:
+                queue.departed -= 1
+                queue.in_flight_by_group.pop(departure.locked, None)
+
+    patch.setattr(Shard, "_load", load_without)
+
+
 PLANTS: tuple[Plant, ...] = (
     deliver_before_the_commit,
     forget_before_the_clear,
@@ -127,5 +176,12 @@ PLANTS: tuple[Plant, ...] = (
     forget_what_is_under_way,
     clear_without_delivery,
 )
+CLUSTER_PLANTS: tuple[Plant, ...] = (
+    forget_names_at_a_failover,
+    drop_the_outbox_at_adoption,
+    deliver_before_the_commit,
+    clear_without_delivery,
+)
+"""Those that the simulator of a cluster must find."""
 UNLOCKING: tuple[Plant, ...] = (unlock_at_the_departure, unlock_at_the_delivery)
 """Clients of a simulation cannot tell these from what SQS may do; a story shows them."""

@@ -14,6 +14,8 @@ from cluster.tests.simulation.simulation import Simulation
 
 _PAUSES_S = (0.0, 0.0, 0.001, 0.005, 0.05, 0.5, 2.0)
 _HELD_MAX = 20
+_TOO_MANY = 3
+"""Receives after which a message of a failing queue is a dead letter."""
 _ALIKE_CLIENTS = 8
 _ALIKE_PAUSE_S_MAX = 0.01
 
@@ -95,6 +97,32 @@ async def spend(client: Client, steps: int) -> None:
         await _pause(client)
 
 
+async def cross(client: Client, steps: int) -> None:
+    """Send what becomes a dead letter, let it, and move dead letters: between shards."""
+    places: dict[str, int] = {}
+    given_up = 0
+    for _ in range(steps):
+        choice = client.random.random()
+        if choice < 0.2:
+            bodies = [client.new_body() for _ in range(client.random.choice((1, 3, 10)))]
+            await client.send(queues.FAILING, bodies)
+        elif choice < 0.4:
+            group = f"{client.name}{client.random.randrange(2)}.{given_up}"
+            place = await client.send_in_order(queues.FAILING_FIFO, group, places.get(group, 1))
+            given_up += place is None
+            places[group] = place or 1
+        elif choice < 0.8:
+            queue = client.random.choice((queues.FAILING, queues.FAILING_FIFO))
+            for _ in range(_TOO_MANY):
+                await client.receive(queue, 10, timeout_s=0)
+        elif choice < 0.9:
+            target = client.random.choice((None, queues.RESCUED))
+            await client.move_all(queues.LETTERS, target)
+        else:
+            await client.move_all(queues.LETTERS_FIFO, None)
+        await _pause(client)
+
+
 async def administer(client: Client, steps: int) -> None:
     """Purge queues and move dead letters."""
     for _ in range(max(1, steps // 4)):
@@ -127,9 +155,9 @@ async def send_alike(client: Client, steps: int) -> None:
 _ROLES: tuple[Role, ...] = (send_to_standard, send_to_fifo, consume, consume)
 
 
-def mixed_roles(random: Random) -> list[Role]:
-    """Clients that do all kinds of work."""
-    roles = list(_ROLES)
+def mixed_roles(random: Random, *, crosses: bool = False) -> list[Role]:
+    """Clients that do all kinds of work; `crosses`: much of it makes messages change the shard."""
+    roles = [*_ROLES, cross, cross] if crosses else list(_ROLES)
     if random.random() < 0.5:
         roles.append(random.choice((send_to_standard, send_to_fifo, consume)))
     if random.random() < 0.5:

@@ -22,6 +22,7 @@ from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.model import QueueCounters
+from visibility.rules import dead_letters, move_tasks, outbox
 
 STEPS = 20
 """Steps of each client."""
@@ -32,6 +33,13 @@ _BUGS = ("append_failed", "turn_failed", "decision_failed", "pulse_failed", "ans
 _WHATEVER_IS_LOST = ("wrong message", "wrong counters")
 """Rules that hold even when Entries were lost."""
 _PATIENCE_S = 100_000.0
+_STEP_MESSAGES = 10
+_STEPS_OF = (
+    (dead_letters, "MOVES_MAX"),
+    (move_tasks, "CHUNK_MESSAGES"),
+    (outbox, "PAGE_MESSAGES"),
+)
+"""Bounds of a decision, which must fit into an Entry of the simulation's small segments."""
 
 
 class Shape(NamedTuple):
@@ -74,13 +82,14 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
     machine.flips = shape.flips
     loop = VirtualLoop()
     loop.set_exception_handler(reporter(machine.violations))
-    with watched_log(machine.violations):
+    with watched_log(machine.violations), small_steps():
         try:
             simulation = Simulation(machine)
             define_queues(machine, simulation.history)
             faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
             chance = Random(random.getrandbits(64))
-            roles = alike_roles() if shape.is_alike else mixed_roles(chance)
+            crosses = shape.shards > 1
+            roles = alike_roles() if shape.is_alike else mixed_roles(chance, crosses=crosses)
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)
@@ -172,6 +181,19 @@ def told(error: BaseException) -> str:
         else f" ({place.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{place.tb_lineno})"
     )
     return f"{type(error).__name__}{where}: {error}"
+
+
+@contextmanager
+def small_steps() -> Iterator[None]:
+    """Bound decisions as the segments are."""
+    before = [(module, name, getattr(module, name)) for module, name in _STEPS_OF]
+    for module, name, value in before:
+        setattr(module, name, min(value, _STEP_MESSAGES))
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
 
 
 @contextmanager
