@@ -43,6 +43,8 @@ class Cluster(msgspec.Struct, frozen=True):
     cluster_id: str
     log_ids: tuple[bytes, ...]
     """Of each shard's log."""
+    restored: str = ""
+    """The backup that its founders were restored from; empty if they began without messages."""
 
     @property
     def shards(self) -> int:
@@ -65,6 +67,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """Of each shard, as of its last start."""
     is_drained: bool = False
     """It is to lead nothing."""
+    restored: str = ""
+    """The backup that its folder was restored from, empty if from none."""
 
     @property
     def address(self) -> Address:
@@ -85,6 +89,8 @@ class Identity(msgspec.Struct, frozen=True):
     host_id: str
     cluster_id: str = ""
     """Empty before it is a member."""
+    restored: str = ""
+    """The backup that the folder was restored from, empty if from none."""
 
 
 class Members(NamedTuple):
@@ -126,9 +132,17 @@ def read_members(records: Mapping[str, bytes]) -> Members:
 
 
 def check_cluster(members: Members, identity: Identity) -> None:
-    """Raises MembershipRefused if the data folder is of another cluster."""
+    """Raises MembershipRefused if the data folder is of another cluster, or restored from a backup
+    that the cluster was not founded on."""
     found = members.cluster.cluster_id if members.cluster is not None else ""
-    if not identity.cluster_id or identity.cluster_id == found:
+    if not identity.cluster_id:
+        if members.cluster is not None and identity.restored not in ("", members.cluster.restored):
+            raise MembershipRefused(
+                f"the data folder was restored from backup {identity.restored}, and there is "
+                f"a cluster {found} already: found another one, or join with an empty folder"
+            )
+        return
+    if identity.cluster_id == found:
         return
     if found:
         raise MembershipRefused(
@@ -164,6 +178,15 @@ def check_host(members: Members, me: Host) -> None:
                 f"host {name} was started for {len(other.replica_ids)} shards, "
                 f"this one for {len(me.replica_ids)}"
             )
+        if other.restored != me.restored:
+            raise MembershipRefused(
+                f"host {name} was started on {_content(other)}, this one on {_content(me)}: "
+                "restore one backup on each founding host"
+            )
+
+
+def _content(host: Host) -> str:
+    return f"the restored backup {host.restored}" if host.restored else "a new folder"
 
 
 def _listed(names: Iterable[str]) -> str:

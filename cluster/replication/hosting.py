@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -213,6 +213,10 @@ class ReplicatedStores:
     def of(self, number: int) -> ReplicatedStore:
         """The store that the shard uses now."""
         return self._opened[number]
+
+    def opened(self) -> Mapping[int, ReplicatedStore]:
+        """The stores of this host by shard."""
+        return self._opened
 
     def replicas(self) -> dict[int, Replica]:
         """The replicas of this host by shard."""
