@@ -1,4 +1,5 @@
-"""A cluster's backup, made under traffic across its shards and restored as a new cluster."""
+"""A cluster's backup, made under traffic across its shards and restored as a new cluster, whose
+hosts then go over to a later version, one by one."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import json
 import os
 import shutil
 import socket
-import subprocess
+import sys
 import threading
 import tomllib
 from collections import Counter
@@ -14,13 +15,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from compat_tests.clients.boto3_client import connect
 from compat_tests.cluster_process import HOSTS, ClusterProcess
-from compat_tests.facade import Credentials, eventually
+from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess, run_command
 
 pytestmark = [
@@ -135,33 +136,80 @@ class Restored:
         self._peers = {
             name: f"127.0.0.1:{port}" for name, port in zip(HOSTS, ports(3), strict=True)
         }
+        self._nodes: dict[str, Host] = {}
 
     def data(self, name: str) -> Path:
         """The data folder of a host."""
         return self._folder / name
 
-    def node(self, name: str, *, of: str = "again") -> NodeProcess:
+    def node(self, name: str, *, cluster: str = "again") -> Host:
         """The process of a host, in the cluster of that name."""
         old = tomllib.loads((self._cluster.data / f"{name}.toml").read_text())
-        given = {
-            "etcd": old["etcd"],
-            "cluster": of,
-            "host-name": name,
-            "cluster-hosts": old["cluster_hosts"],
-            "peer-address": self._peers[name],
-            "peer-ca": old["peer_ca"],
-            "peer-certificate": old["peer_certificate"],
-            "peer-key": old["peer_key"],
-            "master-key-file": old["master_key_file"],
-        }
-        options = [word for flag, value in given.items() for word in (f"--{flag}", value)]
-        return NodeProcess(
+        shared = ("etcd", "cluster_hosts", "peer_ca", "peer_certificate", "peer_key")
+        given = {each.replace("_", "-"): old[each] for each in (*shared, "master_key_file")}
+        given |= {"cluster": cluster, "host-name": name, "peer-address": self._peers[name]}
+        return Host(
             self._folder / f"{name}.log",
-            *options,
+            *(word for flag, value in given.items() for word in (f"--{flag}", value)),
             data=self.data(name),
             credentials=self._cluster.credentials,
             variables={"HOLDFAST_AWS_WAITS": "off"},
         )
+
+    def start(self) -> None:
+        """Found the cluster: that takes all of them."""
+        self._nodes = {name: self.node(name) for name in HOSTS}
+        with ThreadPoolExecutor(len(HOSTS)) as pool:
+            list(pool.map(lambda node: node.start(seconds=120), self._nodes.values()))
+
+    def restart(self, name: str, *, newest_format: int, has_new_disk: bool = False) -> None:
+        """Start a host anew, as a version that reads formats up to this one."""
+        node = self._nodes[name]
+        node.stop()
+        if has_new_disk:
+            shutil.rmtree(self.data(name))
+        node.newest_format = newest_format
+        node.start(seconds=120)
+
+    def client(self, name: str) -> Any:
+        """A client of a host."""
+        url, credentials = self._nodes[name].url, self._cluster.credentials
+        return connect(url, credentials, retries={"total_max_attempts": 5})
+
+    def are_whole(self) -> bool:
+        """True if every shard has three copies that count, and nothing is wrong."""
+        asked = ("cluster", "status", "--data", str(self.data("c")), "--json")
+        done = run_command(*asked)
+        shards = json.loads(done.stdout)["shards"] if done.returncode == 0 else []
+        return bool(shards) and all(len(shard["voters"]) == 3 for shard in shards)
+
+    def close(self) -> None:
+        """End all processes."""
+        for node in self._nodes.values():
+            node.close()
+
+
+_OF_VERSION = """
+import sys
+import storage.log
+from storage.log import entry
+
+storage.log.NEWEST_FORMAT = entry.NEWEST_FORMAT = int(sys.argv.pop(1))
+from sqs_api.__main__ import main
+
+main()
+"""
+
+
+class Host(NodeProcess):
+    """A host of a version that reads formats up to a given one."""
+
+    newest_format = 1
+
+    def _command_line(self) -> list[str]:
+        words = super()._command_line()
+        serving = words[words.index("serve") :]
+        return [sys.executable, "-EP", "-c", _OF_VERSION, str(self.newest_format), *serving]
 
 
 def ports(count: int) -> list[int]:
@@ -172,59 +220,80 @@ def ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def test_a_backup_made_under_traffic_has_each_message_once(
-    cluster: ClusterProcess, tmp_path: Path
-) -> None:
+class Story(NamedTuple):
+    """A backup that was restored, and the hosts that run on it."""
+
+    before: set[str]
+    """Bodies that were acknowledged before the backup began."""
+    sent_during: int
+    hosts: Restored
+
+
+@pytest.fixture(scope="module")
+def story(cluster: ClusterProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    folder = tmp_path_factory.mktemp("restored")
     traffic = Traffic(cluster)
     before = traffic.prepare()
-    target = tmp_path / "backup"
+    target = folder / "backup"
     hosts = cluster.parts.cluster().hosts
     with traffic.running():
         eventually(lambda: traffic.crossed > 50)
-        done = run_command("backup", str(target), "--url", hosts["b"], variables=cluster.exports())
-    assert done.returncode == 0, done.stderr
-    assert f"{2 * PAIRS} queues" in done.stdout
-    assert run_command("verify", str(target)).returncode == 0
-    assert json.loads((target / "backup.json").read_text())["backup"]["cluster"] == "holdfast"
-    restored = Restored(cluster, tmp_path / "restored")
+        said("backup", target, "--url", hosts["b"], variables=cluster.exports())
+    assert f"{2 * PAIRS} queues" in said("verify", target)
+    restored = Restored(cluster, folder)
     for name in HOSTS:
-        made = run_command("restore", str(target), "--data", str(restored.data(name)))
-        assert made.returncode == 0, made.stderr
-    assert "on each founding host" in made.stdout
-    assert run_command("verify", str(restored.data("a"))).returncode == 0
-
+        text = said("restore", target, "--data", restored.data(name))
+        assert "on each founding host of a new cluster" in text
     _assert_refused_elsewhere(restored)
-    nodes = {name: restored.node(name) for name in HOSTS}
-    with ThreadPoolExecutor(len(nodes)) as pool:
-        list(pool.map(lambda node: node.start(seconds=120), nodes.values()))
-    try:
-        found = drained(nodes["a"].url, cluster.credentials, before)
-
-        assert {body: found[body] for body in before} == dict.fromkeys(before, 1)
-        during = {body: times for body, times in found.items() if body not in before}
-        assert set(during.values()) <= {1}
-        assert during.keys() <= {f"during {number}" for number in range(traffic.sent)}
-        assert not (restored.data("a") / "records.json").exists()
-        _assert_a_new_disk_is_filled(nodes, restored, cluster.credentials)
-    finally:
-        for node in nodes.values():
-            node.close()
+    restored.start()
+    yield Story(before, traffic.sent, restored)
+    restored.close()
 
 
-def _assert_refused_elsewhere(restored: Restored) -> None:
-    """On a restored folder only a new cluster may begin."""
-    data = restored.data("a")
-    alone = run_command("serve", "--port", "0", "--data", str(data))
-    assert alone.returncode == 1
-    assert "belongs to a host of a cluster" in alone.stderr
-    with pytest.raises(AssertionError, match="did not start") as joined:
-        restored.node("a", of="holdfast").start()
-    assert "was restored from backup" in str(joined.value)
+def said(*words: object, variables: dict[str, str] | None = None) -> str:
+    """What a command prints that does its work."""
+    done = run_command(*map(str, words), variables=variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
-def drained(url: str, credentials: Credentials, awaited: set[str]) -> Counter[str]:
+def test_each_message_of_a_backup_made_under_traffic_is_there_once(story: Story) -> None:
+    found = drained(story.hosts.client("a"), story.before)
+
+    assert {body: found[body] for body in story.before} == dict.fromkeys(story.before, 1)
+    during = {body: times for body, times in found.items() if body not in story.before}
+    assert set(during.values()) <= {1}
+    assert during.keys() <= {f"during {number}" for number in range(story.sent_during)}
+    assert not (story.hosts.data("a") / "records.json").exists()
+
+
+def test_hosts_of_two_versions_are_one_cluster_until_the_formats_are_raised(story: Story) -> None:
+    """The later one begins with an empty disk, and gets rows that no log reaches back to."""
+    hosts = story.hosts
+    hosts.restart("c", newest_format=2, has_new_disk=True)
+    eventually(hosts.are_whole)
+    url = hosts.client("a").create_queue(QueueName="later")["QueueUrl"]
+    for name in HOSTS:
+        hosts.client(name).send_message(QueueUrl=url, MessageBody="mixed")
+    refused = run_command("cluster", "upgrade", "--data", str(hosts.data("c")))
+    assert refused.returncode == 2
+    assert "the cluster writes formats 1, the newest that a, b can read" in refused.stderr
+
+    for name in ("a", "b"):
+        hosts.restart(name, newest_format=2)
+        eventually(hosts.are_whole)
+    text = said("cluster", "upgrade", "--data", hosts.data("a"))
+
+    assert text == "the cluster writes formats 2\n"
+    for name in HOSTS:
+        hosts.client(name).send_message(QueueUrl=url, MessageBody="upgraded")
+    with pytest.raises(AssertionError, match="the cluster writes formats 2, and this version"):
+        hosts.restart("c", newest_format=1)
+    assert drained(hosts.client("a"), {"upgraded"}) == {"mixed": 3, "upgraded": 3}
+
+
+def drained(client: Any, awaited: set[str]) -> Counter[str]:
     """How often each body is delivered, until those are there and nothing else arrives."""
-    client = connect(url, credentials, retries={"total_max_attempts": 5})
     queues = client.list_queues()["QueueUrls"]
     found: Counter[str] = Counter()
 
@@ -249,24 +318,12 @@ def drained(url: str, credentials: Credentials, awaited: set[str]) -> Counter[st
     return found
 
 
-def _assert_a_new_disk_is_filled(
-    nodes: dict[str, NodeProcess], restored: Restored, credentials: Credentials
-) -> None:
-    """A host with an empty folder gets the restored rows, which no log reaches back to."""
-    client = connect(nodes["a"].url, credentials, retries={"total_max_attempts": 5})
-    url = client.create_queue(QueueName="later")["QueueUrl"]
-    client.send_message(QueueUrl=url, MessageBody="later")
-    nodes["c"].stop()
-    shutil.rmtree(restored.data("c"))
-    nodes["c"].start(seconds=120)
-
-    def is_well() -> bool:
-        asked = ("cluster", "status", "--data", str(restored.data("a")), "--json")
-        said: subprocess.CompletedProcess[str] = run_command(*asked)
-        shards = json.loads(said.stdout)["shards"] if said.stdout else []
-        return said.returncode == 0 and all(len(shard["voters"]) == 3 for shard in shards)
-
-    eventually(is_well)
-    again = connect(nodes["c"].url, credentials, retries={"total_max_attempts": 5})
-    (message,) = again.receive_message(QueueUrl=url, WaitTimeSeconds=5)["Messages"]
-    assert message["Body"] == "later"
+def _assert_refused_elsewhere(restored: Restored) -> None:
+    """On a restored folder only a new cluster may begin."""
+    data = restored.data("a")
+    alone = run_command("serve", "--port", "0", "--data", str(data))
+    assert alone.returncode == 1
+    assert "belongs to a host of a cluster" in alone.stderr
+    with pytest.raises(AssertionError, match="did not start") as joined:
+        restored.node("a", cluster="holdfast").start()
+    assert "was restored from backup" in str(joined.value)

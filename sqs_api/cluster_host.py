@@ -53,6 +53,7 @@ from sqs_api.settings.config import Settings
 from sqs_api.settings.coordination import coordination_of
 from sqs_api.settings.membership import MemberSettings, open_network
 from storage.engines.durable import StoreOptions
+from storage.log import NEWEST_FORMAT
 
 _PEERS = PeerSettings()
 _CERTIFICATES_CHECK_S = 5.0
@@ -125,6 +126,7 @@ class ClusterHost:
             checkpoints=CheckpointTraffic(
                 self._transport, monotonic_s=self._clock.monotonic_s, entropy=self._entropy
             ),
+            written_as=lambda: self.membership.shown.formats,
         )
         self.leaders.subscribe(self._leader_changed)
         self._balance = LeaderBalance(
@@ -163,6 +165,7 @@ class ClusterHost:
             version=metadata.version("holdfast"),
             founders=member.founders,
             shards=len(folders),
+            formats=NEWEST_FORMAT,
         )
         self.membership = Membership(
             me,

@@ -43,6 +43,7 @@ from cluster.members.restored import put_back
 from cluster.peers.hello import is_host_id
 from cluster.peers.network import Address
 from cluster.shards.clock import Entropy
+from storage.log import OLDEST_FORMAT
 
 _PAUSE_S = 0.3
 """Pause between two looks at the records while the host is not a member yet."""
@@ -63,6 +64,8 @@ class Me(NamedTuple):
     founders: tuple[str, ...]
     shards: int
     """Of a new cluster."""
+    formats: int = OLDEST_FORMAT
+    """The newest that this version reads."""
 
 
 class Membership:
@@ -185,6 +188,7 @@ class Membership:
             founders=me.founders,
             replica_ids=tuple(self._replica_ids(cluster.shards if cluster else me.shards)),
             restored=self._identity.restored,
+            formats=me.formats,
         )
 
     async def _register(self) -> bool:
@@ -281,6 +285,9 @@ class Membership:
         was_member = self._is_member()
         self._shown = members
         self._show_peers(peers)
+        if members.formats > self._me.formats:
+            self._log.error("formats_too_new", formats=members.formats, known=self._me.formats)
+            self.on_removed()
         if was_member and not self._is_member():
             self._log.error("no_member_any_more")
             self.on_removed()

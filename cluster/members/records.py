@@ -4,6 +4,7 @@ members/cluster          the cluster: its id, the logs of its shards; written on
 members/hosts/NAME       a host, from its first start until it is removed
 members/alive/NAME       a host that runs now, bound to its lease
 members/removed/NAME     the id of a host that was removed
+members/formats          the formats that all hosts read, and leaders write: see `Members.formats`
 leaders/term/SHARD       the first term of each shard, written with the cluster
 """
 
@@ -18,9 +19,11 @@ from cluster.coordination.coordination import RECORDS_MAX, Transaction
 from cluster.members.shard_keys import term_key
 from cluster.peers.network import Address
 from cluster.replication.leadership import TermRecord
+from storage.log import OLDEST_FORMAT
 
 MEMBERS, LEADERS = "members/", "leaders/"
 CLUSTER, HOSTS, ALIVE, REMOVED = "cluster", "hosts/", "alive/", "removed/"
+FORMATS = "formats"
 SHARDS_MAX = RECORDS_MAX - 20
 """All first terms are written by one transaction."""
 
@@ -69,6 +72,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """It is to lead nothing."""
     restored: str = ""
     """The backup that its folder was restored from, empty if from none."""
+    formats: int = OLDEST_FORMAT
+    """The newest formats that it reads."""
 
     @property
     def address(self) -> Address:
@@ -101,6 +106,10 @@ class Members(NamedTuple):
     alive: Mapping[str, Alive]
     removed: Mapping[str, str]
     """Ids of removed hosts by name."""
+    formats: int = OLDEST_FORMAT
+    """The newest formats that leaders write: of Entries, and of what these and etcd's records
+    hold. An operator raises it once all hosts read them (`operations.py`), and no host that does
+    not may join any more."""
 
     def peers_of(self, name: str) -> dict[str, Address]:
         """Addresses of the other hosts. Raises ValueError."""
@@ -125,7 +134,10 @@ def read_members(records: Mapping[str, bytes]) -> Members:
 
     found = records.get(CLUSTER)
     cluster = None if found is None else msgspec.json.decode(found, type=Cluster)
-    return Members(cluster, below(HOSTS, Host), below(ALIVE, Alive), below(REMOVED, str))
+    formats = OLDEST_FORMAT
+    if FORMATS in records:
+        formats = msgspec.json.decode(records[FORMATS], type=int)
+    return Members(cluster, below(HOSTS, Host), below(ALIVE, Alive), below(REMOVED, str), formats)
 
 
 # -- registering -----------------------------------------------------------------------------------
@@ -155,10 +167,16 @@ def check_cluster(members: Members, identity: Identity) -> None:
 
 
 def check_host(members: Members, me: Host) -> None:
-    """Raises MembershipRefused if this host was removed, or told of other founding hosts."""
+    """Raises MembershipRefused if this host was removed, cannot read what the others write, or was
+    told of other founding hosts."""
     if members.removed.get(me.name) == me.host_id:
         raise MembershipRefused(
             f"host {me.name} was removed from the cluster; it may join anew with an empty folder"
+        )
+    if me.formats < members.formats:
+        raise MembershipRefused(
+            f"the cluster writes formats {members.formats}, and this version of holdfast knows "
+            f"{me.formats}: install a later one"
         )
     if members.cluster is not None:
         return
@@ -210,6 +228,9 @@ def registration(members: Members, me: Host, revisions: Mapping[str, int]) -> Tr
     }
     if me.name in members.removed:
         changes[REMOVED + me.name] = None
+    if members.cluster is not None and (known is None or known.formats != me.formats):
+        # Writes what it was checked against: the formats cannot be raised past it meanwhile.
+        changes[FORMATS] = msgspec.json.encode(members.formats)
     return Transaction({key: revisions.get(key, 0) for key in changes}, changes)
 
 
