@@ -126,7 +126,7 @@ class BackupDraft:
         with _named_errors(f"cannot copy {self._data}"):
             for _ in range(times):
                 for store in stores:
-                    self._pause()
+                    self.check()
                     store.flush()
 
     def take(self, checkpoints: Mapping[str, Callable[[Path], None]]) -> None:
@@ -191,15 +191,16 @@ class BackupDraft:
         here, there = self._draft / name, self._target / name
         if self._draft == self._target:
             sync_file(there)
-            return CopiedFile(name, *hash_file(there, self._pause))
+            return CopiedFile(name, *hash_file(there, self.check))
         there.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
-        return CopiedFile(name, *copy_file(here, there, self._pause))
+        return CopiedFile(name, *copy_file(here, there, self.check))
 
     def stop(self) -> None:
         """Have `finish` end soon, with BackupRefused. For any thread."""
         self._stopped.set()
 
-    def _pause(self) -> None:
+    def check(self) -> None:
+        """Raise BackupRefused after `stop`."""
         if self._stopped.is_set():
             raise BackupRefused("the service stops")
 

@@ -23,9 +23,11 @@ from cluster.keys.shared_identities import PREFIX as IDENTITIES
 from cluster.keys.shared_key_records import DATA, block_of
 from cluster.keys.shared_key_records import PREFIX as KEYRING
 from storage.copies.files import write_file
+from storage.log import OLDEST_FORMAT
 
 RECORDS_FILE = "records.json"
-COPIED = (CATALOG, IDENTITIES, KEYRING)
+FORMATS_KEY = "members/formats"
+COPIED = (CATALOG, IDENTITIES, KEYRING, FORMATS_KEY)
 """Prefixes of the records that are copied: hosts, leaders and terms are the cluster's own."""
 
 
@@ -81,6 +83,11 @@ def catalog_in(folder: Path) -> list[Record]:
         for key, value in found
         if key.startswith(CATALOG)
     ]
+
+
+def formats_in(folder: Path) -> int:
+    """The newest formats that the rows may have. Raises OSError, CatalogUnreadable."""
+    return int(read_copied(folder).get(FORMATS_KEY, b"%d" % OLDEST_FORMAT))
 
 
 class DataKeys:

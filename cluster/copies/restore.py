@@ -17,7 +17,7 @@ import msgspec
 
 from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.copies.backup import queue_ids
-from cluster.copies.records import catalog_in
+from cluster.copies.records import catalog_in, formats_in
 from cluster.members.folder import save_identity
 from cluster.members.records import Identity
 from cluster.shards.clock import SystemEntropy
@@ -27,7 +27,7 @@ from storage.copies.second_copy import renew_copy
 from storage.engines.folder import is_unused, write_format
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
-from storage.log import Position
+from storage.log import NEWEST_FORMAT, Position
 from storage.rows.archive_appliers import write_archive
 from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow, encode_row
@@ -102,6 +102,11 @@ def _restore(backup: Path, data: Path, manifest: Manifest) -> None:
     findings = [finding for finding in copies if finding is not None]
     if findings:
         raise BackupDamaged(findings)
+    if manifest.cluster and (formats := formats_in(data)) > NEWEST_FORMAT:
+        raise BackupRefused(
+            f"{backup} is of a cluster that writes formats {formats}; this version of holdfast "
+            f"knows {NEWEST_FORMAT}"
+        )
     for database in data.glob("*.sqlite"):
         renew_copy(database)
     skip_sequences(data, manifest)

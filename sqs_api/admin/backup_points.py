@@ -99,6 +99,7 @@ class ClusterPoint:
         names = {number: name for number, (name, _) in stores.items()}
         tries = _TRIES
         while True:
+            draft.check()
             try:
                 return await self._try(draft, names)
             except _Disturbed as disturbed:

@@ -94,6 +94,9 @@ class World:
         self.on_copy()
         return {f"shard-{n}": CopiedRows(self.copied[n], 10 + n) for n in self.copied}
 
+    def check(self) -> None:
+        """The service does not stop."""
+
     def put_records(self, records: dict[str, bytes]) -> None:
         self.put = records
 

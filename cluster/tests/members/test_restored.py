@@ -62,11 +62,21 @@ async def test_the_records_are_there_when_the_cluster_is() -> None:
     await world.close()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@virtual
+async def test_the_formats_of_the_backup_are_those_of_the_cluster() -> None:
+    world = RestoredWorld({**RECORDS, "members/formats": b"2"})
+
+    await asyncio.gather(*[world.join(name, formats=2).join() for name in FOUNDERS])
+
+    assert (await world.host("d", formats=1).refused()).startswith("the cluster writes formats 2")
+    await world.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_all_records_are_written_through_losses(seed: int) -> None:
     @virtual
     async def run() -> None:
-        records = {f"catalog/queues/1/r/q{number}": b"x" * 9_000 for number in range(300)}
+        records = {f"catalog/queues/1/r/q{number}": b"x" * 9_000 for number in range(130)}
         world = RestoredWorld(records, seed)
         memberships = [world.join(name) for name in FOUNDERS]
         for wire in world.wires:
