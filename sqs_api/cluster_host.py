@@ -16,7 +16,9 @@ from pathlib import Path
 import structlog
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.coordination.etcd_coordination import EtcdCoordination
+from cluster.copies.records import RECORDS_FILE, read_copied
 from cluster.members.balancing import LeaderBalance
 from cluster.members.folder import open_identity, save_identity
 from cluster.members.host_lease import HostLease
@@ -38,10 +40,12 @@ from cluster.replication.hosting import ReplicatedStores, replica_id_of
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from sqs_api.admin.backup_points import ClusterPoint
 from sqs_api.admin.cluster_metrics import ClusterMetrics
 from sqs_api.admin.cluster_pages import cluster_answers
 from sqs_api.admin.pages import Answer
 from sqs_api.admin.shared_pages import SharedPages
+from sqs_api.admin.still import HoldStill, Still
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.periodic import Periodic
@@ -49,6 +53,7 @@ from sqs_api.settings.config import Settings
 from sqs_api.settings.coordination import coordination_of
 from sqs_api.settings.membership import MemberSettings, open_network
 from storage.engines.durable import StoreOptions
+from storage.log import NEWEST_FORMAT
 
 _PEERS = PeerSettings()
 _CERTIFICATES_CHECK_S = 5.0
@@ -87,6 +92,7 @@ class ClusterHost:
         self._balance: LeaderBalance
         self._status: StatusPage
         self._questions: Questions
+        self._still: Still
 
     # -- join --------------------------------------------------------------------------------------
 
@@ -119,6 +125,7 @@ class ClusterHost:
             checkpoints=CheckpointTraffic(
                 self._transport, monotonic_s=self._clock.monotonic_s, entropy=self._entropy
             ),
+            written_as=lambda: self.membership.shown.formats,
         )
         self.leaders.subscribe(self._leader_changed)
         self._balance = LeaderBalance(
@@ -154,6 +161,7 @@ class ClusterHost:
             version=metadata.version("holdfast"),
             founders=member.founders,
             shards=len(folders),
+            formats=NEWEST_FORMAT,
         )
         self.membership = Membership(
             me,
@@ -164,10 +172,13 @@ class ClusterHost:
             entropy=self._entropy,
             save=partial(save_identity, data),
             replica_ids=partial(self._replica_ids, folders),
+            restored_records=partial(_restored_records, data),
         )
         self.membership.on_removed = self._on_removed
         self._opened.push_async_callback(self.membership.close)
-        return await self.membership.join()
+        cluster = await self.membership.join()
+        (data / RECORDS_FILE).unlink(missing_ok=True)  # they lie in etcd
+        return cluster
 
     def _replica_ids(self, folders: Mapping[int, Path], shards: int) -> list[str]:
         if shards != len(folders):
@@ -242,7 +253,24 @@ class ClusterHost:
         """Hand over what this host leads, for a bounded time: it is about to stop."""
         await self._balance.leave()
 
+    def backup_point(self, hold_still: HoldStill, router: Router) -> ClusterPoint:
+        """The point of a backup that this host makes; it also holds still for those of others."""
+        self._still = Still(hold_still, self.stores.opened, router.leads)
+        self._opened.push_async_callback(self._still.stop)
+        return ClusterPoint(
+            self._member.cluster, self._questions, self._root, self.stores.opened, self._entropy
+        )
+
     def answers(self, own: Mapping[str, Answer]) -> dict[str, Answer]:
         """The administrative pages, by action; `own` are those of this host alone."""
         pages = SharedPages(self._questions, self.leaders, self.stores.replicas())
+        own = {**own, **self._still.answers()}
         return {**pages.share(own), **cluster_answers(self._status, self._members)}
+
+
+def _restored_records(data: Path) -> Mapping[str, bytes]:
+    """Raises MembershipRefused."""
+    try:
+        return read_copied(data)
+    except (OSError, CatalogUnreadable) as error:
+        raise MembershipRefused(f"restore the backup again: {error}") from error

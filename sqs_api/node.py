@@ -29,6 +29,7 @@ from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.shards.router import Router
 from cluster.shards.shard import CatalogOlder
 from sqs_api.admin.admission import AdminSide
+from sqs_api.admin.backup_points import BackupPoint, OwnPoint, hold_still
 from sqs_api.admin.cluster_pages import NO_CLUSTER
 from sqs_api.admin.pages import Answer
 from sqs_api.archiving.service import LakeRefused, archive_limits
@@ -203,9 +204,11 @@ class Node:
         if self._host is not None:
             make_router = partial(self._host.route, owner.catalog, worker.disk)
         await worker.load(folders, owner.catalog, owner.keyring, archive, make_router)
-        owner.serve(
-            worker.router, worker.queue_watch, folders, stores.of, worker.disk, worker.deliveries
-        )
+        still = partial(hold_still, worker.deliveries, owner.catalog)
+        point: BackupPoint = OwnPoint(still)
+        if self._host is not None:
+            point = self._host.backup_point(still, worker.router)
+        owner.serve(worker.router, worker.queue_watch, folders, stores.of, worker.disk, point)
 
     async def _stores(self, folders: Mapping[int, Path], sync_s: Histogram) -> Stores:
         """The stores of a single host, or of a member of the cluster that this host joins."""

@@ -25,10 +25,10 @@ from cluster.copies.backup import remove_leftovers
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from cluster.shards.clock import Clock, Entropy
-from cluster.shards.delivery import Deliveries
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from sqs_api.admin.admission import admin_answers
+from sqs_api.admin.backup_points import BackupPoint
 from sqs_api.admin.backups import Backups
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.pages import Answer
@@ -156,9 +156,10 @@ class Owner:
         folders: Mapping[int, Path],
         store_of: Callable[[int], FlushedRows],
         disk: DiskSpace,
-        deliveries: Deliveries,
+        point: BackupPoint,
     ) -> None:
-        """Make what works on shards; `store_of` gives the store that a shard uses now."""
+        """Make what works on shards; `store_of` gives the store that a shard uses now, `point` is
+        that of a backup."""
         settings = self._settings
         self._disk = disk
         self._router = router
@@ -172,12 +173,10 @@ class Owner:
         self.backups = Backups(
             settings.data,
             folders,
-            catalog=self.catalog,
+            point=point,
             store_of=store_of,
             clock=self._clock,
             version=metadata.version("holdfast"),
-            is_of_cluster=settings.etcd is not None,
-            paused=deliveries.paused,
         )
         self.lake = None
         if settings.lake is not None:

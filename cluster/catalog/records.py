@@ -16,6 +16,8 @@ from visibility.contract.model import QueueDefinition
 QueueName = tuple[str, str, str]
 """(account, region, name)."""
 
+PREFIX = "catalog/"
+"""Prefix of all these records among those of a cluster."""
 QUEUES, DELETED, FREED = "queues/", "deleted/", "freed/"
 LAST_ID = "ids/queue"
 

@@ -60,7 +60,8 @@ T = TypeVar("T")
 
 PAGE = 500
 """Records of one answer: some megabytes even if all carry the longest policies."""
-_WRITERS = b".writers/"
+WRITERS = ".writers/"
+_WRITERS = WRITERS.encode()
 _LEASE_ID_BITS = 63
 
 
@@ -102,7 +103,7 @@ class EtcdCoordination:
 
     def _set_prefix(self, prefix: str) -> None:
         self._prefix = prefix.encode()
-        self._writer = f"{prefix}{_WRITERS.decode()}{self._name}/".encode()
+        self._writer = f"{prefix}{WRITERS}{self._name}/".encode()
         self._free_slots: list[Slot] = []
         self._slots = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -112,7 +113,7 @@ class EtcdCoordination:
         """The records whose keys begin with this, over the same connections. It may be closed by
         itself, and is closed with this one.
 
-        This one should not read or watch all records: below its prefix are then other writers.
+        This one should not watch all records, and shows the keys of those writers among them.
         """
         part = copy(self)
         part._set_prefix(self._prefix.decode() + folder)

@@ -13,13 +13,17 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from cluster.catalog.record_codec import CatalogUnreadable, stored_queues
 from cluster.catalog.records import DELETED, QUEUES
-from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
+from cluster.catalog.sqlite_coordination import CATALOG_FILE
+from cluster.coordination.coordination import Record
+from cluster.copies.records import catalog_in, write_copied
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
+from cluster.members.folder import MEMBER_FILE
 from storage.copies.files import (
     FOLDER_MODE,
     copy_file,
@@ -29,6 +33,7 @@ from storage.copies.files import (
     sync_folders,
 )
 from storage.copies.manifest import (
+    CLUSTER_FORMAT,
     MANIFEST_FORMAT,
     BackupRefused,
     CopiedFile,
@@ -37,11 +42,13 @@ from storage.copies.manifest import (
 )
 from storage.copies.second_copy import copy_sound, first_of, is_there
 from storage.engines.flushed_rows import FlushedRows
-from storage.engines.folder import FolderRefused, check_folder, open_folder
+from storage.engines.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.opening import open_replayed
-from storage.engines.rocks import RocksRows
+from storage.engines.rocks import RocksRows, applied_of
+from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
+from storage.log import Position
 from storage.rows.keys import FORMAT_VERSION
 from storage.rows.stored_rows import StoredRows
 from visibility.state.rows import DamagedRecord
@@ -55,14 +62,25 @@ def remove_leftovers(data: Path) -> None:
     shutil.rmtree(data / _DRAFT, ignore_errors=True)
 
 
+class CopiedRows(NamedTuple):
+    """A copied shard: its last Entry, and the latest time at which a row was written."""
+
+    position: Position
+    last_stamp_ms: int
+
+
 class BackupDraft:
     """A backup under way: `take`, `finish`; or `discard`. Only `stop` may be called from a second
     thread."""
 
-    def __init__(self, data: Path, target: Path, *, with_master_key: bool) -> None:
-        """Make `target`, an absolute path that must not exist or be empty. Raises BackupRefused."""
+    def __init__(
+        self, data: Path, target: Path, *, with_master_key: bool, cluster: str = ""
+    ) -> None:
+        """Make `target`, an absolute path that must not exist or be empty. `cluster` is the name of
+        the cluster of which this is a host. Raises BackupRefused."""
         self._data = data.absolute()
         self._target = target
+        self._cluster = cluster
         self._with_master_key = with_master_key
         self._stopped = threading.Event()
         with _named_errors(f"cannot make a backup at {target}"):
@@ -83,6 +101,10 @@ class BackupDraft:
             raise BackupRefused(f"{target} is not a folder")
         if target.exists() and any(target.iterdir()):
             raise BackupRefused(f"{target} is not empty")
+        if self._cluster:
+            if self._with_master_key:
+                raise BackupRefused("a cluster's hosts are given their master key: copy that one")
+            return
         if not is_there(self._data / CATALOG_FILE):
             raise BackupRefused(f"{self._data} has no {CATALOG_FILE}")
         if self._with_master_key and not (self._data / MASTER_KEY_FILE).is_file():
@@ -93,7 +115,7 @@ class BackupDraft:
         meanwhile."""
         probe = target / "probe"
         try:
-            os.link(next(self._data.glob(f"{CATALOG_FILE}*")), probe)
+            os.link(next(self._data.glob(f"{FORMAT_FILE}*")), probe)
         except OSError:
             return False
         probe.unlink()
@@ -104,7 +126,7 @@ class BackupDraft:
         with _named_errors(f"cannot copy {self._data}"):
             for _ in range(times):
                 for store in stores:
-                    self._pause()
+                    self.check()
                     store.flush()
 
     def take(self, checkpoints: Mapping[str, Callable[[Path], None]]) -> None:
@@ -112,14 +134,32 @@ class BackupDraft:
 
         `checkpoints` make the folders of those names. Raises BackupRefused.
         """
+        self.take_rows(checkpoints)
         with _named_errors(f"cannot copy {self._data}"):
-            for name, checkpoint in checkpoints.items():
-                checkpoint(self._draft / name)
-                (self._draft / name).chmod(FOLDER_MODE)
             for database in databases_of(self._data):
                 copy_sound(database, self._draft / database.name)
             if self._with_master_key:
                 copy_file(self._data / MASTER_KEY_FILE, self._draft / MASTER_KEY_FILE)
+
+    def take_rows(self, checkpoints: Mapping[str, Callable[[Path], None]]) -> dict[str, CopiedRows]:
+        """Make the checkpoints in the folders of those names, in place of earlier ones. Raises
+        BackupRefused."""
+        rows: dict[str, CopiedRows] = {}
+        with _named_errors(f"cannot copy {self._data}"):
+            for name, checkpoint in checkpoints.items():
+                folder = self._draft / name
+                if folder.exists():
+                    shutil.rmtree(folder)
+                checkpoint(folder)
+                folder.chmod(FOLDER_MODE)
+            for name in checkpoints if self._cluster else ():
+                rows[name] = _look_at(self._draft / name)
+        return rows
+
+    def put_records(self, records: Mapping[str, bytes]) -> None:
+        """Add the records of a cluster, as of after the checkpoints. Raises BackupRefused."""
+        with _named_errors(f"cannot make a backup at {self._target}"):
+            write_copied(self._draft, records)
 
     def finish(
         self, shards: Mapping[int, str], *, version: str, made_at_ms: int, last_stamp_ms: int
@@ -127,12 +167,11 @@ class BackupDraft:
         """Move everything to its place and onto the disk, and declare it a backup. Takes minutes
         for many GiB. Raises BackupRefused."""
         with _named_errors(f"cannot make a backup at {self._target}"):
-            with closing(sqlite3.connect(self._draft / CATALOG_FILE)) as catalog:
-                queues, deleted_queues = count_queues(catalog)
+            queues, deleted_queues = _count_queues(catalog_in(self._draft))
             files = [self._finished(name) for name in files_below(self._draft)]
             sync_folders(self._target)
             manifest = Manifest(
-                format=MANIFEST_FORMAT,
+                format=CLUSTER_FORMAT if self._cluster else MANIFEST_FORMAT,
                 holdfast=version,
                 data_format=FORMAT_VERSION,
                 made_at_ms=made_at_ms,
@@ -142,6 +181,7 @@ class BackupDraft:
                 has_master_key=self._with_master_key,
                 files=files,
                 deleted_queues=deleted_queues,
+                cluster=self._cluster,
             )
             write_manifest(self._target, manifest)
         remove_leftovers(self._data)
@@ -151,15 +191,16 @@ class BackupDraft:
         here, there = self._draft / name, self._target / name
         if self._draft == self._target:
             sync_file(there)
-            return CopiedFile(name, *hash_file(there, self._pause))
+            return CopiedFile(name, *hash_file(there, self.check))
         there.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
-        return CopiedFile(name, *copy_file(here, there, self._pause))
+        return CopiedFile(name, *copy_file(here, there, self.check))
 
     def stop(self) -> None:
         """Have `finish` end soon, with BackupRefused. For any thread."""
         self._stopped.set()
 
-    def _pause(self) -> None:
+    def check(self) -> None:
+        """Raise BackupRefused after `stop`."""
         if self._stopped.is_set():
             raise BackupRefused("the service stops")
 
@@ -181,6 +222,11 @@ def back_up_closed(
     BackupRefused."""
     try:
         check_folder(data)
+        if (data / MEMBER_FILE).exists():
+            raise BackupRefused(
+                f"{data} belongs to a host of a cluster, of which only a running host makes a "
+                "backup: name one by --url"
+            )
         shards = open_folder(data)
         refuse_if_in_use(data, shards.values())
     except FolderRefused as error:
@@ -211,6 +257,16 @@ def back_up_closed(
             store.close()
 
 
+def _look_at(folder: Path) -> CopiedRows:
+    """Raises StoreFailed, DamagedRecord."""
+    view = RocksView(folder)
+    try:
+        stamps = [row.stamp_ms for _, row in StoredRows(view).queues()]
+        return CopiedRows(applied_of(view), max(stamps, default=0))
+    finally:
+        view.close()
+
+
 def databases_of(data: Path) -> list[Path]:
     """The SQLite databases of a data folder, the catalog first, including those with only a second
     copy left."""
@@ -218,18 +274,17 @@ def databases_of(data: Path) -> list[Path]:
     return sorted(files, key=lambda file: (file.name != CATALOG_FILE, file.name))
 
 
-def queue_ids(catalog: sqlite3.Connection) -> dict[int, list[int]]:
-    """The ids of each shard's usable and restorable queues. Raises sqlite3.Error,
-    CatalogUnreadable."""
+def queue_ids(catalog: Iterable[Record]) -> dict[int, list[int]]:
+    """The ids of each shard's usable and restorable queues. Raises CatalogUnreadable."""
     found: dict[int, list[int]] = {}
-    for queue in stored_queues(read_records(catalog).records):
+    for queue in stored_queues(catalog):
         found.setdefault(queue.shard, []).append(queue.queue_id)
     return found
 
 
-def count_queues(catalog: sqlite3.Connection) -> tuple[int, int]:
-    """The numbers of queues in use and of deleted ones. Raises sqlite3.Error."""
-    keys = [record.key for record in read_records(catalog).records]
+def _count_queues(catalog: Iterable[Record]) -> tuple[int, int]:
+    """The numbers of queues in use and of deleted ones."""
+    keys = [record.key for record in catalog]
     return sum(key.startswith(QUEUES) for key in keys), sum(key.startswith(DELETED) for key in keys)
 
 

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from cluster.catalog.record_codec import CatalogUnreadable
-from cluster.catalog.sqlite_coordination import CATALOG_FILE
 from cluster.copies.backup import queue_ids
+from cluster.copies.records import catalog_in, formats_in
+from cluster.members.folder import save_identity
+from cluster.members.records import Identity
+from cluster.shards.clock import SystemEntropy
 from storage.copies.files import FOLDER_MODE, copy_file, sync_folders
 from storage.copies.manifest import BackupRefused, CopiedFile, Manifest, read_manifest
 from storage.copies.second_copy import renew_copy
 from storage.engines.folder import is_unused, write_format
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
+from storage.log import NEWEST_FORMAT, Position
 from storage.rows.archive_appliers import write_archive
 from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow, encode_row
@@ -37,6 +41,7 @@ SEQUENCES_SKIPPED = 1 << 40
 Sixteen million nested restores fit into a sequence."""
 
 
+_HOST_ID_BYTES = 16
 _READABLE_FORMATS = (3, FORMAT_VERSION)
 """A checkpoint of format 3 holds the same rows: only the log differs."""
 
@@ -97,9 +102,17 @@ def _restore(backup: Path, data: Path, manifest: Manifest) -> None:
     findings = [finding for finding in copies if finding is not None]
     if findings:
         raise BackupDamaged(findings)
+    if manifest.cluster and (formats := formats_in(data)) > NEWEST_FORMAT:
+        raise BackupRefused(
+            f"{backup} is of a cluster that writes formats {formats}; this version of holdfast "
+            f"knows {NEWEST_FORMAT}"
+        )
     for database in data.glob("*.sqlite"):
         renew_copy(database)
     skip_sequences(data, manifest)
+    if manifest.cluster:
+        host_id = SystemEntropy().secret(_HOST_ID_BYTES).hex()
+        save_identity(data, Identity(host_id, restored=manifest.backup_id))
     sync_folders(data)
     write_format(data, manifest.shards)
 
@@ -128,8 +141,8 @@ def skip_sequences(data: Path, manifest: Manifest) -> None:
     sealed after the backup, and messages that depart for other shards, differ from its own later
     ones. Raises sqlite3.Error, StoreFailed, DamagedRecord, CatalogUnreadable.
     """
-    with closing(sqlite3.connect(data / CATALOG_FILE)) as catalog:
-        known = queue_ids(catalog)
+    known = queue_ids(catalog_in(data))
+    applied = _first_position(manifest) if manifest.cluster else None
     for number, name in manifest.shards.items():
         store = RocksRows(data / name)
         changes = Changes()
@@ -148,10 +161,16 @@ def skip_sequences(data: Path, manifest: Manifest) -> None:
                 )
                 changes.put(queue_key(queue_id), encode_row(skipped))
             changes.delete(APPLIED_KEY)  # the log begins again
-            store.write(changes.ops)
+            store.write(changes.ops, applied)
             store.flush()
         finally:
             store.close()
+
+
+def _first_position(manifest: Manifest) -> Position:
+    """The Entry that restored rows of a cluster are as of: the same on each of its hosts, and none
+    that another log has. A host without these rows is behind it, and fetches them."""
+    return Position(0, 1, int(manifest.backup_id[:8], 16))
 
 
 def empty_folder(data: Path) -> None:

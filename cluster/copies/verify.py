@@ -8,7 +8,7 @@ byte is checked.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,9 @@ from cluster.catalog.record_codec import (
 )
 from cluster.catalog.records import LAST_ID
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
+from cluster.coordination.coordination import Record
 from cluster.copies.backup import databases_of
+from cluster.copies.records import RECORDS_FILE, DataKeys, catalog_in, read_copied
 from cluster.copies.restore import difference
 from cluster.keys.sqlite_keyring import FILE_NAME as KEYRING_FILE
 from storage.checks.consistency import check_archive, check_outbox, check_queue
@@ -65,7 +67,7 @@ class FolderCheck:
         self._known: dict[int, KnownQueue] = {}
         self._highest: int | None = None
         """The last issued queue id; None if the catalog cannot be read."""
-        self._data_keys: set[int] | None = None
+        self._data_keys: Container[int] | None = None
         """The numbers of all data keys of messages; None if they cannot be read."""
         self.files = self.shards = self.rows = 0
         self.queues = self.deleted_queues = 0
@@ -93,6 +95,8 @@ class FolderCheck:
                     yield from (f"shard {number}: {each}" for each in views[number].log_findings())
             for database in databases_of(self._folder):
                 yield from self._check_database(database)
+            if (self._folder / RECORDS_FILE).exists():
+                yield from self._check_records()
             for number, view in views.items():
                 self.shards += 1
                 yield from self._check_shard(number, view)
@@ -141,39 +145,47 @@ class FolderCheck:
                 if state and copy.state and state.changes < copy.state.changes:
                     yield f"{file.name}: it is older than its second copy"
                 if file.name == CATALOG_FILE:
-                    yield from self._read_catalog(database)
+                    yield from self._read_catalog(CATALOG_FILE, read_records(database).records)
                 if file.name == KEYRING_FILE:
                     numbers = database.execute("SELECT number FROM data_keys")
                     self._data_keys = {number for (number,) in numbers}
         except (sqlite3.Error, OSError) as error:
             yield f"{file.name}: it cannot be read: {error}"
 
+    def _check_records(self) -> Iterator[str]:
+        """Check the records of a cluster's backup, or of a folder restored from it."""
+        try:
+            self._data_keys = DataKeys(read_copied(self._folder))
+            yield from self._read_catalog(RECORDS_FILE, catalog_in(self._folder))
+        except (CatalogUnreadable, OSError) as error:
+            yield f"{RECORDS_FILE}: {error}"
+
     def _check_copy(self, file: Path) -> Found:
         """Checked before the database itself, which is never behind in a folder in use."""
         return look(copy_of(file), check_copy, _open_unchanged)
 
-    def _read_catalog(self, database: sqlite3.Connection) -> Iterator[str]:
-        for record in read_records(database).records:
+    def _read_catalog(self, file: str, records: Iterable[Record]) -> Iterator[str]:
+        for record in records:
             try:
                 entry = stored_entry(record.key, record.value)
             except CatalogUnreadable as error:
-                yield f"{CATALOG_FILE}: {error}"
+                yield f"{file}: {error}"
                 continue
             if record.key == LAST_ID and isinstance(entry, int):
                 self._highest = entry
             if isinstance(entry, StoredQueue):
                 self.queues += 1
-                yield from self._check_definition(record.key, entry)
+                yield from self._check_definition(file, record.key, entry)
             elif isinstance(entry, StoredTombstone):
                 self.deleted_queues += 1
-                yield from self._check_definition(record.key, entry.queue)
+                yield from self._check_definition(file, record.key, entry.queue)
         self._highest = self._highest or 0
 
-    def _check_definition(self, key: str, queue: StoredQueue) -> Iterator[str]:
+    def _check_definition(self, file: str, key: str, queue: StoredQueue) -> Iterator[str]:
         fifo = queue.attributes.get("FifoQueue") == "true"
         self._known[queue.queue_id] = KnownQueue(queue.shard, queue.name, fifo)
         if queue.shard not in self._shard_folders():
-            yield f"{CATALOG_FILE}: {key}: there is no shard {queue.shard}"
+            yield f"{file}: {key}: there is no shard {queue.shard}"
 
     # -- rows --------------------------------------------------------------------------------------
 

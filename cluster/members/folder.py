@@ -7,8 +7,10 @@ from pathlib import Path
 
 import msgspec
 
+from cluster.catalog.sqlite_coordination import CATALOG_FILE
 from cluster.members.records import Identity, MembershipRefused
 from cluster.shards.clock import Entropy
+from storage.copies.second_copy import is_there
 
 MEMBER_FILE = "member.json"
 _ID_BYTES = 16
@@ -21,6 +23,11 @@ def open_identity(folder: Path, entropy: Entropy) -> Identity:
     try:
         return msgspec.json.decode(file.read_bytes(), type=Identity)
     except FileNotFoundError:
+        if is_there(folder / CATALOG_FILE):
+            raise MembershipRefused(
+                f"{folder} is of a single host: a cluster begins with empty folders, or with those "
+                "restored from a cluster's backup"
+            ) from None
         identity = Identity(entropy.secret(_ID_BYTES).hex())
         save_identity(folder, identity)
         return identity

@@ -39,9 +39,11 @@ from cluster.members.records import (
     read_members,
     registration,
 )
+from cluster.members.restored import put_back
 from cluster.peers.hello import is_host_id
 from cluster.peers.network import Address
 from cluster.shards.clock import Entropy
+from storage.log import OLDEST_FORMAT
 
 _PAUSE_S = 0.3
 """Pause between two looks at the records while the host is not a member yet."""
@@ -62,6 +64,8 @@ class Me(NamedTuple):
     founders: tuple[str, ...]
     shards: int
     """Of a new cluster."""
+    formats: int = OLDEST_FORMAT
+    """The newest that this version reads."""
 
 
 class Membership:
@@ -78,10 +82,12 @@ class Membership:
         entropy: Entropy,
         save: Callable[[Identity], None],
         replica_ids: Callable[[int], Sequence[str]],
+        restored_records: Callable[[], Mapping[str, bytes]] = dict,
     ) -> None:
         """`root` has all records of the cluster, `records` those below `members/`. `save` keeps the
         identity in the data folder; `replica_ids` gives the ids in the folders of that many
-        shards. Raises ValueError for a peer address that is none."""
+        shards, `restored_records` those of the backup that the folder was restored from, or raises
+        MembershipRefused. Raises ValueError for a peer address that is none."""
         assert is_host_id(me.name)
         parse_address(me.peer_address)
         self.name = me.name
@@ -95,6 +101,7 @@ class Membership:
         self._entropy = entropy
         self._save = save
         self._replica_ids = replica_ids
+        self._restored_records = restored_records
         self._values: dict[str, bytes] = {}
         self._revisions: dict[str, int] = {}
         self._shown = Members(None, {}, {}, {})
@@ -180,6 +187,8 @@ class Membership:
             version=me.version,
             founders=me.founders,
             replica_ids=tuple(self._replica_ids(cluster.shards if cluster else me.shards)),
+            restored=self._identity.restored,
+            formats=me.formats,
         )
 
     async def _register(self) -> bool:
@@ -195,17 +204,31 @@ class Membership:
         return isinstance(outcome, Done)
 
     async def _found(self) -> None:
-        """Found the cluster, unless another host does."""
+        """Found the cluster, unless another host does. Raises MembershipRefused."""
+        restored = self._identity.restored
+        if restored and not await self._put_back():
+            return
         log_ids = tuple(self._entropy.secret(_LOG_ID_BYTES) for _ in range(self._me.shards))
-        cluster = Cluster(self._entropy.secret(_LOG_ID_BYTES).hex(), log_ids)
+        cluster = Cluster(self._entropy.secret(_LOG_ID_BYTES).hex(), log_ids, restored)
         transaction = founding(self._shown, self._host(), cluster, self._revisions)
         outcome = await self._root.commit(transaction)
         if isinstance(outcome, Done):
             self._log.info("cluster_founded", cluster_id=cluster.cluster_id)
 
+    async def _put_back(self) -> bool:
+        """Write the queues, users and keys of the restored backup; False if it has to be tried
+        again. Raises MembershipRefused."""
+        there = await self._root.read_all()
+        if isinstance(there, Unavailable):
+            return False
+        for transaction in put_back(self._restored_records(), there):
+            if not isinstance(await self._root.commit(transaction), Done):
+                return False
+        return True
+
     async def _joined(self, cluster: Cluster, found: Snapshot) -> None:
         if self._identity.cluster_id != cluster.cluster_id:
-            self._identity = Identity(self._identity.host_id, cluster.cluster_id)
+            self._identity = msgspec.structs.replace(self._identity, cluster_id=cluster.cluster_id)
             self._save(self._identity)
         self._cluster = cluster
         self._lease.on_gone.append(self._announce)
@@ -262,6 +285,9 @@ class Membership:
         was_member = self._is_member()
         self._shown = members
         self._show_peers(peers)
+        if members.formats > self._me.formats:
+            self._log.error("formats_too_new", formats=members.formats, known=self._me.formats)
+            self.on_removed()
         if was_member and not self._is_member():
             self._log.error("no_member_any_more")
             self.on_removed()

@@ -14,7 +14,15 @@ from cluster.coordination.coordination import (
     Transaction,
     Unavailable,
 )
-from cluster.members.records import HOSTS, REMOVED, Members, MembershipRefused, read_members
+from cluster.members.records import (
+    FORMATS,
+    HOSTS,
+    REMOVED,
+    Host,
+    Members,
+    MembershipRefused,
+    read_members,
+)
 
 _TRIES = 5
 """Attempts while others change the same record."""
@@ -24,10 +32,10 @@ async def set_drained(records: Coordination, name: str, *, is_drained: bool) -> 
     """Mark a host as one that leads nothing, or take the mark away. Raises MembershipRefused."""
 
     def changes(members: Members) -> dict[str, bytes | None]:
-        host = msgspec.structs.replace(members.hosts[name], is_drained=is_drained)
+        host = msgspec.structs.replace(_host(members, name), is_drained=is_drained)
         return {HOSTS + name: msgspec.json.encode(host)}
 
-    await _change(records, name, changes)
+    await _change(records, changes)
 
 
 async def remove(records: Coordination, name: str) -> None:
@@ -35,32 +43,57 @@ async def remove(records: Coordination, name: str) -> None:
     MembershipRefused."""
 
     def changes(members: Members) -> dict[str, bytes | None]:
-        host = members.hosts[name]
+        host = _host(members, name)
         if name in members.alive and not host.is_drained:
             raise MembershipRefused(f"host {name} is running: drain it first, or stop it")
         if len(members.hosts) == 1:
             raise MembershipRefused(f"host {name} is the last one")
         return {HOSTS + name: None, REMOVED + name: msgspec.json.encode(host.host_id)}
 
-    await _change(records, name, changes)
+    await _change(records, changes)
+
+
+async def raise_formats(records: Coordination) -> int:
+    """Have leaders write the newest formats that all hosts read, whether or not they run. Returns
+    them. Raises MembershipRefused."""
+
+    def changes(members: Members) -> dict[str, bytes | None]:
+        newest = min(host.formats for host in members.hosts.values())
+        if newest <= members.formats:
+            old = [name for name, host in members.hosts.items() if host.formats <= members.formats]
+            raise MembershipRefused(
+                f"the cluster writes formats {members.formats}, the newest that "
+                f"{', '.join(sorted(old))} can read"
+            )
+        return {FORMATS: msgspec.json.encode(newest)}
+
+    found = await _change(records, changes)
+    return int(msgspec.json.decode(found[FORMATS] or b""))
 
 
 async def _change(
-    records: Coordination, name: str, changes: Callable[[Members], dict[str, bytes | None]]
-) -> None:
+    records: Coordination, changes: Callable[[Members], dict[str, bytes | None]]
+) -> dict[str, bytes | None]:
+    """Change members as they are now, and return what was written. Raises MembershipRefused."""
     for _ in range(_TRIES):
         found = await records.read_all()
         if isinstance(found, Unavailable):
             raise MembershipRefused(found.reason)
         members = read_members({record.key: record.value for record in found.records})
-        if name not in members.hosts:
-            raise MembershipRefused(f"there is no host {name}")
         revisions = {record.key: record.revision for record in found.records}
-        conditions = {HOSTS + name: revisions[HOSTS + name]}
-        outcome = await records.commit(Transaction(conditions, changes(members)))
+        changed = changes(members)
+        depends = [key for key in revisions if key.startswith(HOSTS)]
+        conditions = {key: revisions.get(key, 0) for key in (*depends, FORMATS)}
+        outcome = await records.commit(Transaction(conditions, changed))
         if isinstance(outcome, Done):
-            return
+            return changed
         assert not isinstance(outcome, LeaseLost), "no lease was named"
         if not isinstance(outcome, Conflict):
             raise MembershipRefused(outcome.reason)
-    raise MembershipRefused(f"host {name} is changing all the time: try again")
+    raise MembershipRefused("hosts are changing all the time: try again")
+
+
+def _host(members: Members, name: str) -> Host:
+    if name not in members.hosts:
+        raise MembershipRefused(f"there is no host {name}")
+    return members.hosts[name]

@@ -4,6 +4,7 @@ members/cluster          the cluster: its id, the logs of its shards; written on
 members/hosts/NAME       a host, from its first start until it is removed
 members/alive/NAME       a host that runs now, bound to its lease
 members/removed/NAME     the id of a host that was removed
+members/formats          the formats that all hosts read, and leaders write: see `Members.formats`
 leaders/term/SHARD       the first term of each shard, written with the cluster
 """
 
@@ -18,9 +19,11 @@ from cluster.coordination.coordination import RECORDS_MAX, Transaction
 from cluster.members.shard_keys import term_key
 from cluster.peers.network import Address
 from cluster.replication.leadership import TermRecord
+from storage.log import OLDEST_FORMAT
 
 MEMBERS, LEADERS = "members/", "leaders/"
 CLUSTER, HOSTS, ALIVE, REMOVED = "cluster", "hosts/", "alive/", "removed/"
+FORMATS = "formats"
 SHARDS_MAX = RECORDS_MAX - 20
 """All first terms are written by one transaction."""
 
@@ -43,6 +46,8 @@ class Cluster(msgspec.Struct, frozen=True):
     cluster_id: str
     log_ids: tuple[bytes, ...]
     """Of each shard's log."""
+    restored: str = ""
+    """The backup that its founders were restored from; empty if they began without messages."""
 
     @property
     def shards(self) -> int:
@@ -65,6 +70,10 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """Of each shard, as of its last start."""
     is_drained: bool = False
     """It is to lead nothing."""
+    restored: str = ""
+    """The backup that its folder was restored from, empty if from none."""
+    formats: int = OLDEST_FORMAT
+    """The newest formats that it reads."""
 
     @property
     def address(self) -> Address:
@@ -85,6 +94,8 @@ class Identity(msgspec.Struct, frozen=True):
     host_id: str
     cluster_id: str = ""
     """Empty before it is a member."""
+    restored: str = ""
+    """The backup that the folder was restored from, empty if from none."""
 
 
 class Members(NamedTuple):
@@ -95,6 +106,10 @@ class Members(NamedTuple):
     alive: Mapping[str, Alive]
     removed: Mapping[str, str]
     """Ids of removed hosts by name."""
+    formats: int = OLDEST_FORMAT
+    """The newest formats that leaders write: of Entries, and of what these and etcd's records
+    hold. An operator raises it once all hosts read them (`operations.py`), and no host that does
+    not may join any more."""
 
     def peers_of(self, name: str) -> dict[str, Address]:
         """Addresses of the other hosts. Raises ValueError."""
@@ -119,16 +134,27 @@ def read_members(records: Mapping[str, bytes]) -> Members:
 
     found = records.get(CLUSTER)
     cluster = None if found is None else msgspec.json.decode(found, type=Cluster)
-    return Members(cluster, below(HOSTS, Host), below(ALIVE, Alive), below(REMOVED, str))
+    formats = OLDEST_FORMAT
+    if FORMATS in records:
+        formats = msgspec.json.decode(records[FORMATS], type=int)
+    return Members(cluster, below(HOSTS, Host), below(ALIVE, Alive), below(REMOVED, str), formats)
 
 
 # -- registering -----------------------------------------------------------------------------------
 
 
 def check_cluster(members: Members, identity: Identity) -> None:
-    """Raises MembershipRefused if the data folder is of another cluster."""
+    """Raises MembershipRefused if the data folder is of another cluster, or restored from a backup
+    that the cluster was not founded on."""
     found = members.cluster.cluster_id if members.cluster is not None else ""
-    if not identity.cluster_id or identity.cluster_id == found:
+    if not identity.cluster_id:
+        if members.cluster is not None and identity.restored not in ("", members.cluster.restored):
+            raise MembershipRefused(
+                f"the data folder was restored from backup {identity.restored}, and there is "
+                f"a cluster {found} already: found another one, or join with an empty folder"
+            )
+        return
+    if identity.cluster_id == found:
         return
     if found:
         raise MembershipRefused(
@@ -141,10 +167,16 @@ def check_cluster(members: Members, identity: Identity) -> None:
 
 
 def check_host(members: Members, me: Host) -> None:
-    """Raises MembershipRefused if this host was removed, or told of other founding hosts."""
+    """Raises MembershipRefused if this host was removed, cannot read what the others write, or was
+    told of other founding hosts."""
     if members.removed.get(me.name) == me.host_id:
         raise MembershipRefused(
             f"host {me.name} was removed from the cluster; it may join anew with an empty folder"
+        )
+    if me.formats < members.formats:
+        raise MembershipRefused(
+            f"the cluster writes formats {members.formats}, and this version of holdfast knows "
+            f"{me.formats}: install a later one"
         )
     if members.cluster is not None:
         return
@@ -164,6 +196,15 @@ def check_host(members: Members, me: Host) -> None:
                 f"host {name} was started for {len(other.replica_ids)} shards, "
                 f"this one for {len(me.replica_ids)}"
             )
+        if other.restored != me.restored:
+            raise MembershipRefused(
+                f"host {name} was started on {_content(other)}, this one on {_content(me)}: "
+                "restore one backup on each founding host"
+            )
+
+
+def _content(host: Host) -> str:
+    return f"the restored backup {host.restored}" if host.restored else "a new folder"
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -187,6 +228,9 @@ def registration(members: Members, me: Host, revisions: Mapping[str, int]) -> Tr
     }
     if me.name in members.removed:
         changes[REMOVED + me.name] = None
+    if members.cluster is not None and (known is None or known.formats != me.formats):
+        # Writes what it was checked against: the formats cannot be raised past it meanwhile.
+        changes[FORMATS] = msgspec.json.encode(members.formats)
     return Transaction({key: revisions.get(key, 0) for key in changes}, changes)
 
 

@@ -15,6 +15,7 @@ from cluster.peers.incoming import Call, Service
 from cluster.peers.settings import Channel
 from cluster.peers.transport import Transport
 from cluster.replication.report import ReplicaReport
+from storage.log import OLDEST_FORMAT
 
 _WAIT_S = 1.0
 """Time for the answers of the other hosts."""
@@ -36,6 +37,8 @@ class HostStatus(msgspec.Struct, frozen=True):
     is_reached: bool
     """The host that was asked has its answer, or is the host itself."""
     is_drained: bool
+    formats: int = OLDEST_FORMAT
+    """The newest that it reads."""
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
@@ -89,6 +92,8 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     etcd: list[EtcdStatus]
     problems: list[str]
     """Reasons why the cluster needs an operator, one line each; see `problems_of`."""
+    formats: int = OLDEST_FORMAT
+    """The newest that leaders write."""
 
 
 Reports = dict[int, ReplicaReport]
@@ -140,6 +145,7 @@ class StatusPage:
                     is_alive=name in members.alive,
                     is_reached=name in reports,
                     is_drained=host.is_drained,
+                    formats=host.formats,
                 )
                 for name, host in sorted(members.hosts.items())
             ],
@@ -149,6 +155,7 @@ class StatusPage:
             ],
             etcd=[_etcd_status(member) for member in etcd],
             problems=[],
+            formats=members.formats,
         )
         return msgspec.structs.replace(status, problems=problems_of(status))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -32,7 +32,7 @@ from storage.copies.replaced_rows import (
 from storage.engines.durable import Durability, RowStore, StoreOptions, log_folder
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
-from storage.log import Disk, LogMismatch, Promise, PromiseFile, SystemDisk
+from storage.log import OLDEST_FORMAT, Disk, LogMismatch, Promise, PromiseFile, SystemDisk
 from visibility.state.rows import DamagedRecord
 
 OnMessage = Callable[[str, bytes], None]
@@ -113,9 +113,12 @@ class ReplicatedStores:
         entropy: Entropy,
         timing: Timing | None = None,
         checkpoints: CheckpointTraffic | None = None,
+        written_as: Callable[[], int] = lambda: OLDEST_FORMAT,
     ) -> None:
         """`peers` are the names of the other hosts as of now; they may change. Without
-        `checkpoints`, a host that no log reaches back to stays behind."""
+        `checkpoints`, a host that no log reaches back to stays behind. `written_as` is the format
+        of Entries that all members read."""
+        self._written_as = written_as
         assert options.durability is Durability.FSYNC, "peers count on what is synced"
         self._host = host
         self._messages = messages
@@ -166,6 +169,7 @@ class ReplicatedStores:
                 new_replica_id=partial(new_replica_id, self._entropy),
                 flushed=lambda: store.flushed,
                 segment_bytes=self._options.segment_bytes,
+                written_as=self._written_as,
             )
             await self._options.in_thread(partial(journal.open, rows_replaced=rows_replaced))
         except BaseException as error:
@@ -213,6 +217,10 @@ class ReplicatedStores:
     def of(self, number: int) -> ReplicatedStore:
         """The store that the shard uses now."""
         return self._opened[number]
+
+    def opened(self) -> Mapping[int, ReplicatedStore]:
+        """The stores of this host by shard."""
+        return self._opened
 
     def replicas(self) -> dict[int, Replica]:
         """The replicas of this host by shard."""

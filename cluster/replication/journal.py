@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from storage.log import (
+    OLDEST_FORMAT,
     SEGMENT_BYTES,
     Answered,
     AnsweredNote,
@@ -66,8 +67,11 @@ class Journal:
         new_replica_id: Callable[[], str],
         flushed: Callable[[], Position],
         segment_bytes: int = SEGMENT_BYTES,
+        written_as: Callable[[], int] = lambda: OLDEST_FORMAT,
     ) -> None:
-        """`flushed` gives what the rows have durably; it is called on any thread."""
+        """`flushed` gives what the rows have durably; it is called on any thread. `written_as` is
+        the format of Entries that all members read."""
+        self._written_as = written_as
         self.log_id = log_id
         self.is_open = False
         self.damage = ""
@@ -228,7 +232,9 @@ class Journal:
 
     def append(self, body: bytes, queue_ids: Sequence[int], *, term: int, committed: int) -> bytes:
         """Write an Entry of the leader. Raises as `Log.append` does."""
-        return self.log.append_own(body, queue_ids, term=term, committed=committed)
+        return self.log.append_own(
+            body, queue_ids, term=term, committed=committed, written_as=self._written_as()
+        )
 
     def place(self, previous: Position, records: list[bytes]) -> Matched | Misfit | Diverged:
         """Write the Entries of another's log that this one lacks. Raises LogFailed, LogFull,

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.copies.backup import back_up_closed
+from cluster.copies.backup import BackupDraft, back_up_closed
+from cluster.members.folder import save_identity
+from cluster.members.records import Identity
 from storage.copies.manifest import BackupRefused
 from storage.engines.folder import open_folder
 from storage.tests.on_disk import note_more
@@ -24,3 +26,16 @@ def test_a_folder_that_came_back_shorter_is_not_backed_up_and_stays_known_as_suc
             back_up_closed(
                 tmp_path / "data", tmp_path / "b", version="0", made_at_ms=0, with_master_key=False
             )
+
+
+def test_a_host_of_a_cluster_is_not_copied_alone(tmp_path: Path) -> None:
+    data, target = tmp_path / "data", tmp_path / "backup"
+    open_folder(data)
+    save_identity(data, Identity("a"))
+
+    with pytest.raises(BackupRefused, match="belongs to a host of a cluster, of which only a runn"):
+        back_up_closed(data, target, version="1", made_at_ms=0, with_master_key=False)
+    with pytest.raises(BackupRefused, match="a cluster's hosts are given their master key"):
+        BackupDraft(data, target, with_master_key=True, cluster="holdfast")
+
+    assert not target.exists()

@@ -23,6 +23,7 @@ READ_USAGE = "holdfast:ReadUsage"
 READ_CLUSTER = "holdfast:ReadCluster"
 DRAIN_HOST = "holdfast:DrainHost"
 REMOVE_HOST = "holdfast:RemoveHost"
+RAISE_FORMATS = "holdfast:RaiseFormats"
 
 
 class AdminPage(NamedTuple):
@@ -56,6 +57,7 @@ PAGES = (
     AdminPage(READ_CLUSTER, "GET", "cluster"),
     AdminPage(DRAIN_HOST, "POST", "cluster/drain", root_only=True),
     AdminPage(REMOVE_HOST, "POST", "cluster/remove", root_only=True),
+    AdminPage(RAISE_FORMATS, "POST", "cluster/formats", root_only=True),
 )
 ADMIN_ACTIONS = frozenset(page.action for page in PAGES)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import structlog
 
-from cluster.catalog.catalog import Catalog
 from cluster.copies.backup import BackupDraft
 from cluster.shards.clock import Clock
+from sqs_api.admin.backup_points import BackupPoint
 from storage.copies.manifest import BackupRefused, Manifest
 from storage.engines.flushed_rows import FlushedRows
 
@@ -28,20 +27,15 @@ class Backups:
         data: Path,
         shards: Mapping[int, Path],
         *,
-        catalog: Catalog,
+        point: BackupPoint,
         store_of: Callable[[int], FlushedRows],
         clock: Clock,
         version: str,
-        is_of_cluster: bool = False,
-        paused: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
-        """`store_of` gives the store that a shard uses now; while `paused`, no message goes from
-        shard to shard."""
-        self._paused = paused
-        self._is_of_cluster = is_of_cluster
+        """`store_of` gives the store that a shard uses now."""
         self._data = data
         self._shards = shards
-        self._catalog = catalog
+        self._point = point
         self._store_of = store_of
         self._clock = clock
         self._version = version
@@ -60,10 +54,6 @@ class Backups:
 
         Raises BackupRefused, with nothing left there.
         """
-        if self._is_of_cluster:
-            raise BackupRefused(
-                "a host of a cluster cannot be backed up: queues, users and keys lie in etcd"
-            )
         if self.is_running or self._is_stopping:
             raise BackupRefused("another backup is being made, or the service stops")
         self._task = asyncio.create_task(self._make(target, with_master_key))
@@ -83,7 +73,11 @@ class Backups:
 
     async def _write(self, target: Path, with_master_key: bool) -> Manifest:
         draft = self._draft = await asyncio.to_thread(
-            BackupDraft, self._data, target, with_master_key=with_master_key
+            BackupDraft,
+            self._data,
+            target,
+            with_master_key=with_master_key,
+            cluster=self._point.cluster,
         )
         if self._is_stopping:  # it could not be stopped while it was made
             draft.stop()
@@ -91,17 +85,14 @@ class Backups:
             stores = {number: self._store_of(number) for number in self._shards}
             await asyncio.to_thread(draft.flush, list(stores.values()), _FLUSHES)
             made_at_ms = int(self._clock.wall_s() * 1000)
-            async with self._paused(), self._catalog.unchanging():
-                checkpoints = {
-                    self._shards[n].name: store.checkpoint for n, store in stores.items()
-                }
-                await asyncio.to_thread(draft.take, checkpoints)
+            named = {number: (self._shards[number].name, store) for number, store in stores.items()}
+            last_stamp_ms = await self._point.copy(draft, named)
             return await asyncio.to_thread(
                 draft.finish,
                 {number: folder.name for number, folder in self._shards.items()},
                 version=self._version,
                 made_at_ms=made_at_ms,
-                last_stamp_ms=self._clock.now_ms(),
+                last_stamp_ms=max(last_stamp_ms, self._clock.now_ms()),
             )
         except BaseException:
             await asyncio.to_thread(draft.discard)

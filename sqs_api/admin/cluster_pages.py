@@ -3,6 +3,7 @@
 GET  /_holdfast/cluster           its hosts and shards, see `cluster/members/status.py`
 POST /_holdfast/cluster/drain     {"host", "drained"}: the host is to lead nothing, or may again
 POST /_holdfast/cluster/remove    {"host"}: its copies do not count any more
+POST /_holdfast/cluster/formats   write the newest formats that all hosts read: {"formats"}
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import msgspec
 from aiohttp import web
 
 from cluster.coordination.coordination import Coordination
-from cluster.members.operations import remove, set_drained
+from cluster.members.operations import raise_formats, remove, set_drained
 from cluster.members.records import MembershipRefused
 from cluster.members.status import StatusPage
 from sqs_api.admin.access import AdminRequest
-from sqs_api.admin.actions import DRAIN_HOST, READ_CLUSTER, REMOVE_HOST
+from sqs_api.admin.actions import DRAIN_HOST, RAISE_FORMATS, READ_CLUSTER, REMOVE_HOST
 from sqs_api.admin.pages import Answer, error_page
 
 
@@ -36,7 +37,7 @@ async def _no_cluster(sent: AdminRequest) -> web.Response:
 
 
 NO_CLUSTER: Mapping[str, Answer] = dict.fromkeys(
-    (READ_CLUSTER, DRAIN_HOST, REMOVE_HOST), _no_cluster
+    (READ_CLUSTER, DRAIN_HOST, REMOVE_HOST, RAISE_FORMATS), _no_cluster
 )
 """The answers of a single host."""
 
@@ -47,6 +48,7 @@ def cluster_answers(status: StatusPage, members: Coordination) -> dict[str, Answ
         READ_CLUSTER: partial(_show, status),
         DRAIN_HOST: partial(_drain, members),
         REMOVE_HOST: partial(_remove, members),
+        RAISE_FORMATS: partial(_raise_formats, members),
     }
 
 
@@ -69,6 +71,13 @@ async def _remove(members: Coordination, sent: AdminRequest) -> web.Response:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return error_page(400, f"not a request to remove a host: {error}")
     return await _done(remove(members, asked.host))
+
+
+async def _raise_formats(members: Coordination, sent: AdminRequest) -> web.Response:
+    try:
+        return web.json_response({"formats": await raise_formats(members)})
+    except MembershipRefused as refusal:
+        return error_page(409, str(refusal))
 
 
 async def _done(work: Awaitable[None]) -> web.Response:

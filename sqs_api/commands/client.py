@@ -100,6 +100,10 @@ class AdminClient:
         """Take a host out of the cluster."""
         self.ask("POST", "cluster/remove", {"host": host})
 
+    def raise_formats(self) -> int:
+        """Have the cluster write the newest formats that all hosts read, and return them."""
+        return int(self._members(self.ask("POST", "cluster/formats"), "formats")["formats"])
+
     def make_backup(self, target: str, *, with_master_key: bool) -> dict[str, Any]:
         """Have the service write a backup to an absolute path on its machine; returns `queues`,
         `deleted_queues`, `files`, `bytes`. Has no time limit."""

@@ -1,4 +1,5 @@
-"""`holdfast cluster status`, `drain`, `undrain` and `remove`, which ask a running host."""
+"""`holdfast cluster status`, `drain`, `undrain`, `remove` and `upgrade`, which ask a running
+host."""
 
 from __future__ import annotations
 
@@ -44,6 +45,8 @@ def _show(found: dict[str, Any]) -> None:
     show_table(("shard", "term", "host", "role", "entries behind"), lines)
     click.echo()
     show_table(("etcd", "version", "role", "database", "alarms"), map(_etcd_line, found["etcd"]))
+    if found.get("formats", 1) < min(host.get("formats", 1) for host in found["hosts"]):
+        click.echo("all hosts read newer formats: `holdfast cluster upgrade` has them written")
     for problem in found["problems"]:
         click.echo(f"problem: {problem}")
 
@@ -129,3 +132,20 @@ def remove(host: str, url: str | None, data: Path | None) -> None:
         admin_client(url, data).remove_host(host)
     except AdminRefused as error:
         raise Refused(str(error)) from error
+
+
+@click.command()
+@URL
+@DATA
+def upgrade(url: str | None, data: Path | None) -> None:
+    """Have the cluster write the newest formats that all hosts read, after a rolling upgrade.
+
+    From then on no host of an earlier version can be started.
+    """
+    from sqs_api.commands.client import AdminRefused
+
+    try:
+        formats = admin_client(url, data).raise_formats()
+    except AdminRefused as error:
+        raise Refused(str(error)) from error
+    click.echo(f"the cluster writes formats {formats}")

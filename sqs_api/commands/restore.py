@@ -21,7 +21,8 @@ _DAMAGED = 1
     help="Folder to make; it must not exist or be empty.",
 )
 def restore(backup: Path, data: Path) -> None:
-    """Make a data folder as it was when BACKUP was made, to start the service on.
+    """Make a data folder as it was when BACKUP was made, to start the service on. A cluster's
+    backup becomes a new cluster: restore it on each of its founding hosts.
 
     Every file is checked on the way. Messages that were deleted after the backup are there again,
     those sent after it are not. A damaged backup is named, file by file, and ends with status 1.
@@ -42,7 +43,12 @@ def restore(backup: Path, data: Path) -> None:
         sys.exit(_DAMAGED)
     queues = shown_queues(made.queues, made.deleted_queues)
     click.echo(f"{data}: {queues}, {len(made.files)} files, {made.size / 1e6:.1f} MB")
-    if not made.has_master_key:
+    if made.cluster:
+        click.echo(
+            "Restore it on each founding host of a new cluster, then start them with the master "
+            f"key of cluster {made.cluster} and an etcd without records of the new one."
+        )
+    elif not made.has_master_key:
         click.echo(
             f"The backup has no {MASTER_KEY_FILE}: the service needs the one it was made with."
         )

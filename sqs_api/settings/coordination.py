@@ -6,6 +6,7 @@ import asyncio
 
 from pydantic import SecretStr
 
+from cluster.catalog.records import PREFIX
 from cluster.coordination.coordination import Snapshot, Unavailable
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.coordination.etcd_wire import HttpWire
@@ -15,8 +16,7 @@ from sqs_api.settings.config import Settings
 from sqs_api.settings.membership import MemberSettings, etcd_context, member_settings
 
 _ROOT = "holdfast"
-CATALOG_PREFIX = "catalog/"
-"""Prefix of the queues among the cluster's records."""
+CATALOG_PREFIX = PREFIX
 
 
 def settings_of_member(settings: Settings) -> dict[str, str]:

@@ -229,7 +229,7 @@ def test_verify_names_a_database_that_is_older_than_its_second_copy(closed: Path
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"format": 2}, "has format 2"),
+        ({"format": 3}, "has format 3"),
         ({"data_format": 1}, "of data format 1"),
         ({"files": [CopiedFile("../x", 1, "")]}, "outside of the backup: ../x"),
         ({"files": [CopiedFile("/x", 1, "")]}, "outside of the backup: /x"),

@@ -3,6 +3,7 @@
     BACKUP/backup.json      this
     BACKUP/...              the rest as in a data folder (storage/engines/folder.py), with each
                             SQLite database in one file
+    BACKUP/records.json     of a cluster: queues, users and keys (cluster/copies/records.py)
 
 There is no format.json, so no service starts on a backup and changes it. The text has exactly one
 form and contains its own hash, so that no byte of it can change unnoticed.
@@ -20,6 +21,9 @@ from storage.engines.folder import sync_folder
 
 MANIFEST_FILE = "backup.json"
 MANIFEST_FORMAT = 1
+CLUSTER_FORMAT = 2
+"""Format of a cluster's backup, which versions that do not know it refuse."""
+_FORMATS = {MANIFEST_FORMAT, CLUSTER_FORMAT}
 
 
 class BackupRefused(Exception):
@@ -39,7 +43,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `data_format` is that of the data folder; `last_stamp_ms`: no row was written later; `queues`
     are usable, `deleted_queues` restorable (until 0.1 they were among `queues`); `has_master_key`:
-    True if this backup alone suffices to decrypt.
+    True if this backup alone suffices to decrypt; `cluster` is the name of the cluster that was
+    copied, empty for a single host.
     """
 
     format: int
@@ -52,6 +57,12 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     has_master_key: bool
     files: list[CopiedFile]
     deleted_queues: int = 0
+    cluster: str = ""
+
+    @property
+    def backup_id(self) -> str:
+        """The same for equal backups only."""
+        return sha256(_text(self)).hexdigest()[:32]
 
     @property
     def size(self) -> int:
@@ -90,12 +101,13 @@ def read_manifest(backup: Path) -> Manifest:
         manifest = msgspec.json.decode(text, type=_Signed).backup
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BackupRefused(f"{file} is damaged or of another version: {error}") from error
-    if text != _text(manifest):
-        raise BackupRefused(f"{file} is damaged: it is not what was written")
-    if manifest.format != MANIFEST_FORMAT:
+    if manifest.format not in _FORMATS:
         raise BackupRefused(
             f"{file} has format {manifest.format}; this version of holdfast knows {MANIFEST_FORMAT}"
+            f" and {CLUSTER_FORMAT}"
         )
+    if text != _text(manifest):
+        raise BackupRefused(f"{file} is damaged: it is not what was written")
     for copied in manifest.files:
         path = PurePosixPath(copied.path)
         if path.is_absolute() or ".." in path.parts:

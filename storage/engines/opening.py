@@ -26,6 +26,7 @@ from storage.log import (
     AnsweredNote,
     Disk,
     LogMismatch,
+    NewerFormat,
     NoteDamaged,
     Position,
     Reading,
@@ -93,6 +94,8 @@ def _closing(rows: RowStore, disk: Disk) -> Iterator[None]:
         if isinstance(error, LogMismatch | OSError | msgspec.MsgspecError):
             is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
             way_out = "Free some space" if is_full else _WAYS_OUT
+            if isinstance(error, NewerFormat):
+                way_out = "Start a version that knows it: this one was started in its place"
             raise StoreFailed(f"cannot open {rows.folder}: {error}. {way_out}") from error
         raise
 

@@ -2,7 +2,15 @@
 
 from storage.log.answered import Answered, AnsweredNote, NoteDamaged, read_answered
 from storage.log.disk import Disk, SystemDisk
-from storage.log.entry import BEGINNING, ENTRY_BYTES_MAX, Entry, Position
+from storage.log.entry import (
+    BEGINNING,
+    ENTRY_BYTES_MAX,
+    NEWEST_FORMAT,
+    OLDEST_FORMAT,
+    Entry,
+    NewerFormat,
+    Position,
+)
 from storage.log.log import EntryTooLarge, Log, LogFailed, LogFull
 from storage.log.opening import open_log, open_replica_log
 from storage.log.promise import Promise, PromiseFile
@@ -13,6 +21,8 @@ from storage.log.segments import SEGMENT_BYTES
 __all__ = [
     "BEGINNING",
     "ENTRY_BYTES_MAX",
+    "NEWEST_FORMAT",
+    "OLDEST_FORMAT",
     "SEGMENT_BYTES",
     "Answered",
     "AnsweredNote",
@@ -24,6 +34,7 @@ __all__ = [
     "LogFull",
     "LogMismatch",
     "Lost",
+    "NewerFormat",
     "NotNext",
     "NoteDamaged",
     "Position",

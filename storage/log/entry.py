@@ -14,7 +14,9 @@ covers the head. The second covers head and body and is the Entry's checksum. Bo
 CRC-32 of the log's id, so no record of another log fits. Records begin at multiples of 8, so a
 search for the magic finds the record after a damaged one.
 
-To change the layout: raise the version and keep reading the older one.
+To change the layout, the body or a row's codec: raise `NEWEST_FORMAT` and keep reading the older
+ones. A cluster writes the newest only once all of its hosts read it. A version that does not know a
+record's format refuses the log, and never takes the record for a torn one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ ENTRY_BYTES_MAX = 8 << 20
 """Size limit of a record: a Turn stops at 4 MiB of changes, one request brings at most 1 MiB."""
 QUEUE_IDS_MAX = 0xFFFF
 
-_VERSION = 1
+OLDEST_FORMAT = NEWEST_FORMAT = 1
+"""Formats of Entries that this version reads. A single host writes the newest."""
 _HEAD = ">4sHHIIQQQ"
 _FIXED = Struct(_HEAD)
 _CHECKSUM = Struct(">I")
@@ -50,6 +53,10 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
 BEGINNING = Position(0, 0, 0)
 """Before the first Entry."""
+
+
+class NewerFormat(OSError):
+    """An intact record of a later version of holdfast, which cannot be read here."""
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -74,6 +81,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     size: int
     """Bytes of the whole record."""
+    format: int
 
     @property
     def position(self) -> Position:
@@ -108,11 +116,13 @@ def encode_entry(
     index: int,
     previous: int,
     synced: int,
+    written_as: int = NEWEST_FORMAT,
 ) -> tuple[bytes, int]:
-    """The record and the Entry's checksum. `seed` is the CRC-32 of the log's id."""
+    """The record and the Entry's checksum. `seed` is the CRC-32 of the log's id, `written_as` the
+    format."""
     ids = len(queue_ids)
     head = _head_of(ids).pack(
-        MAGIC, _VERSION, ids, len(body), previous, term, index, synced, *queue_ids
+        MAGIC, written_as, ids, len(body), previous, term, index, synced, *queue_ids
     )
     head_checksum = crc32(head, seed)
     checksum = crc32(body, head_checksum)
@@ -127,7 +137,8 @@ def record_bytes(body_bytes: int, queue_ids: int) -> int:
 
 
 def read_entry(data: bytes, offset: int, seed: int) -> Entry | Misfit:
-    """The Entry whose record begins at `offset`, or the reason why there is none."""
+    """The Entry whose record begins at `offset`, or the reason why there is none. Raises
+    NewerFormat."""
     if offset + _BODY_AT > len(data):
         return Misfit("the segment ends")
     magic, version, ids, body_bytes, previous, term, index, synced = _FIXED.unpack_from(
@@ -142,7 +153,11 @@ def read_entry(data: bytes, offset: int, seed: int) -> Entry | Misfit:
     head_checksum = crc32(data[offset:head_end], seed)
     if head_checksum != _CHECKSUM.unpack_from(data, head_end)[0]:
         return Misfit("the head's checksum does not match")
-    if version != _VERSION:
+    if version > NEWEST_FORMAT:
+        raise NewerFormat(
+            f"Entry {index} has format {version}; this version of holdfast knows {NEWEST_FORMAT}"
+        )
+    if version < OLDEST_FORMAT:
         return Misfit(f"the record has format {version}")
     queue_ids = _ids_of(ids).unpack_from(data, offset + _FIXED.size)
     size = record_bytes(body_bytes, ids)
@@ -155,7 +170,7 @@ def read_entry(data: bytes, offset: int, seed: int) -> Entry | Misfit:
     if checksum != _CHECKSUM.unpack_from(data, body_end)[0]:
         reason = "the record's checksum does not match"
         return Misfit(reason, Head(term, index, queue_ids, size))
-    return Entry(term, index, checksum, previous, synced, queue_ids, body, size)
+    return Entry(term, index, checksum, previous, synced, queue_ids, body, size, version)
 
 
 def next_magic(data: bytes, offset: int) -> int:

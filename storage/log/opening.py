@@ -203,6 +203,7 @@ class _Copy:
             index=entry.index,
             previous=entry.previous,
             synced=entry.synced,
+            written_as=entry.format,
         )
         assert checksum == entry.checksum
         self._disk.pwrite(self.segments[-1].handle, record, self.offset)

@@ -19,6 +19,7 @@ from storage.log.entry import (
     QUEUE_IDS_MAX,
     Entry,
     Misfit,
+    NewerFormat,
     Position,
     encode_entry,
     next_magic,
@@ -109,9 +110,9 @@ class ReplicaLog(Log):
     # -- writing -----------------------------------------------------------------------------------
 
     def append_own(
-        self, body: bytes, queue_ids: Sequence[int], *, term: int, committed: int
+        self, body: bytes, queue_ids: Sequence[int], *, term: int, committed: int, written_as: int
     ) -> bytes:
-        """Write the leader's next Entry, not yet durable; returns its record.
+        """Write the leader's next Entry in a format, not yet durable; returns its record.
 
         Blocks only if no spare segment is ready. Raises as `append` does.
         """
@@ -125,6 +126,7 @@ class ReplicaLog(Log):
             index=self.last_index + 1,
             previous=self.last_checksum,
             synced=committed,
+            written_as=written_as,
         )
         self._write(record, term, checksum)
         return record
@@ -140,8 +142,12 @@ class ReplicaLog(Log):
         return entry
 
     def decode(self, record: bytes) -> Entry:
-        """The Entry of a record that a peer sent. Raises NotNext if it is none of this log."""
-        entry = read_entry(record, 0, self._seed)
+        """The Entry of a record that a peer sent. Raises NotNext if it is none of this log, or
+        cannot be read by this version."""
+        try:
+            entry = read_entry(record, 0, self._seed)
+        except NewerFormat as error:
+            raise NotNext(str(error)) from error
         if isinstance(entry, Misfit):
             raise NotNext(entry.reason)
         return entry

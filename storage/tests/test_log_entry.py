@@ -32,7 +32,9 @@ def test_an_entry_is_read_as_it_was_written() -> None:
             assert len(record) % ALIGNMENT == 0
             for data, offset in ((record, 0), (bytes(16) + record + b"rubbish", 16)):
                 entry = read_entry(data, offset, SEED)
-                assert entry == Entry(3, 9, checksum, 0xFFFFFFFF, 8, queue_ids, body, len(record))
+                assert entry == Entry(
+                    3, 9, checksum, 0xFFFFFFFF, 8, queue_ids, body, len(record), 1
+                )
 
 
 def test_a_record_that_is_cut_anywhere_is_none() -> None:

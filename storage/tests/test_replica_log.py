@@ -70,7 +70,7 @@ async def test_entries_of_several_terms_are_kept_byte_for_byte() -> None:
     sent = records(1, [b"a" * 3000, b"b" * 3000], term=3, previous=0)
     sent += records(3, [b"c" * 3000], term=7, previous=log.decode(sent[1]).checksum)
     entries = await taken(log, sent)
-    sent.append(log.append_own(b"own", [4], term=9, committed=2))
+    sent.append(log.append_own(b"own", [4], term=9, committed=2, written_as=1))
 
     assert await synced(log) is None
     assert await got(log, 1) == sent

@@ -65,6 +65,7 @@ class Host:
         folder: str,
         founders: tuple[str, ...] = FOUNDERS,
         shards: int = SHARDS,
+        formats: int = 1,
     ) -> None:
         self.name = name
         self.root = world.all.host(world.wire(), name=name)
@@ -74,7 +75,7 @@ class Host:
         self.heard: list[Mapping[str, Address]] = []
         identity = world.folders.setdefault(folder, Identity(f"id-{folder}"))
         self.membership = Membership(
-            Me(name, f"{name}.test:7000", "1.0", founders, shards),
+            Me(name, f"{name}.test:7000", "1.0", founders, shards, formats),
             identity,
             root=self.root,
             records=self.records,

@@ -368,6 +368,17 @@ def test_a_folder_keeps_its_identity(tmp_path: Path) -> None:
         open_identity(tmp_path, SystemEntropy())
 
 
+@pytest.mark.parametrize("file", ["catalog.sqlite", "catalog.sqlite.copy"])
+def test_a_single_host_s_folder_begins_no_cluster(tmp_path: Path, file: str) -> None:
+    """Its rows would be those of queues that the cluster does not know."""
+    (tmp_path / file).touch()
+
+    with pytest.raises(MembershipRefused, match="is of a single host: a cluster begins with empty"):
+        open_identity(tmp_path, SystemEntropy())
+
+    assert not (tmp_path / MEMBER_FILE).exists()
+
+
 def test_an_address_is_host_and_port() -> None:
     assert parse_address("a.test:7000") == Address("a.test", 7000)
     assert parse_address("[::1]:7000") == Address("::1", 7000)

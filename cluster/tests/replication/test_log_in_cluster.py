@@ -9,6 +9,7 @@ import pytest
 from cluster.replication import NotServing, Role
 from cluster.replication.messages import Append, Heartbeat, Message
 from cluster.tests.replication.stage import Stage, last_index, role_of, staged
+from storage.log import entry
 
 
 @staged
@@ -253,3 +254,23 @@ async def test_a_log_that_lost_committed_entries_while_it_ran_is_replaced(stage:
     assert last_index(host) < start < replica.commit
     await stage.settled()
     assert stage.checkpoints == 1
+
+
+@staged
+async def test_entries_of_a_later_version_wait_until_a_majority_reads_them(stage: Stage) -> None:
+    """Rule 33: a host that does not know their format neither takes nor damages anything."""
+    leader = await stage.leader()
+    await stage.sent(leader)
+    before = {host: last_index(host) for host in stage.others(leader)}
+    assert leader.replica is not None
+    leader.replica.journal._written_as = lambda: 2
+
+    assert not await stage.sent(leader)
+
+    for host, last in before.items():
+        assert last_index(host) == last
+        assert host.replica is not None
+        assert host.replica.replica_id in host.replica.journal.promise.voters, "it still counts"
+    with pytest.MonkeyPatch.context() as later:
+        later.setattr(entry, "NEWEST_FORMAT", 2)  # all hosts have the later version now
+        await stage.settled()

@@ -1,0 +1,329 @@
+"""A cluster's backup, made under traffic across its shards and restored as a new cluster, whose
+hosts then go over to a later version, one by one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import threading
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from compat_tests.clients.boto3_client import connect
+from compat_tests.cluster_process import HOSTS, ClusterProcess
+from compat_tests.facade import eventually
+from compat_tests.node_process import NodeProcess, run_command
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "COMPAT_ENDPOINT" in os.environ, reason="aimed at a service that this suite did not start"
+    ),
+]
+PAIRS = 3
+"""Sources, each with a dead-letter queue in the shard behind its own."""
+MESSAGES = 200
+"""Sent to each source before the backup begins."""
+EMPTY_S = 2
+"""A queue that is empty for so long is left for the others."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    folder = tmp_path_factory.mktemp("cluster")
+    variables = {"HOLDFAST_AWS_WAITS": "off"}
+    process = ClusterProcess(folder, variables=variables).start(seconds=120)
+    yield process
+    process.close()
+
+
+class Traffic:
+    """Messages go to dead-letter queues and back, across shards, and further ones are sent."""
+
+    def __init__(self, cluster: ClusterProcess) -> None:
+        self._urls = list(cluster.parts.cluster().hosts.values())
+        self._credentials = cluster.credentials
+        self._stopped = threading.Event()
+        self.crossed = 0
+        """Messages that were received from a dead-letter queue."""
+        self.sent = 0
+
+    def client(self, number: int = 0) -> Any:
+        """A client of one of the hosts."""
+        url = self._urls[number % len(self._urls)]
+        return connect(url, self._credentials, retries={"total_max_attempts": 5})
+
+    def prepare(self) -> set[str]:
+        """Make the queues and fill them. Returns the bodies."""
+        client = self.client()
+        arns: dict[str, str] = {}
+        for number in range(PAIRS):
+            made = client.create_queue(QueueName=f"dead-{number}")["QueueUrl"]
+            found = client.get_queue_attributes(QueueUrl=made, AttributeNames=["QueueArn"])
+            arns[f"dead-{number}"] = found["Attributes"]["QueueArn"]
+        for number in range(PAIRS):
+            dead = arns[f"dead-{(number + 1) % PAIRS}"]
+            policy = json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": 1})
+            client.create_queue(QueueName=f"source-{number}", Attributes={"RedrivePolicy": policy})
+        bodies = [f"before {number}" for number in range(PAIRS * MESSAGES)]
+        for begin in range(0, len(bodies), 10):
+            self._send(client, f"source-{begin % PAIRS}", bodies[begin : begin + 10])
+        return set(bodies)
+
+    def _send(self, client: Any, queue: str, bodies: list[str]) -> None:
+        url = client.get_queue_url(QueueName=queue)["QueueUrl"]
+        entries = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(bodies)]
+        assert not client.send_message_batch(QueueUrl=url, Entries=entries).get("Failed")
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The traffic runs meanwhile."""
+        works: list[Callable[[], None]] = [self._send_more]
+        for number in range(PAIRS):
+            works += [lambda n=number: self._fail(n), lambda n=number: self._move_back(n)]  # type: ignore[misc]
+        with ThreadPoolExecutor(len(works)) as pool:
+            running = [pool.submit(work) for work in works]
+            try:
+                yield
+            finally:
+                self._stopped.set()
+                for each in running:
+                    each.result()
+
+    def _send_more(self) -> None:
+        client = self.client(1)
+        while not self._stopped.wait(0.02):
+            body = f"during {self.sent}"
+            self.sent += 1
+            self._send(client, f"source-{self.sent % PAIRS}", [body])
+
+    def _fail(self, number: int) -> None:
+        """Receive and give back: the next receive sends them to the dead-letter queue."""
+        client = self.client(number)
+        url = client.get_queue_url(QueueName=f"source-{number}")["QueueUrl"]
+        while not self._stopped.is_set():
+            client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
+
+    def _move_back(self, number: int) -> None:
+        client = self.client(number)
+        url = client.get_queue_url(QueueName=f"dead-{number}")["QueueUrl"]
+        arn = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+        while not self._stopped.wait(0.1):
+            seen = client.receive_message(
+                QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0
+            ).get("Messages", ())
+            self.crossed += len(seen)
+            with suppress(client.exceptions.ClientError):  # the last task still runs
+                client.start_message_move_task(SourceArn=arn["Attributes"]["QueueArn"])
+
+
+class Restored:
+    """Hosts of a new cluster beside the old one's etcd."""
+
+    def __init__(self, cluster: ClusterProcess, folder: Path) -> None:
+        self._cluster = cluster
+        self._folder = folder
+        self._peers = {
+            name: f"127.0.0.1:{port}" for name, port in zip(HOSTS, ports(3), strict=True)
+        }
+        self._nodes: dict[str, Host] = {}
+
+    def data(self, name: str) -> Path:
+        """The data folder of a host."""
+        return self._folder / name
+
+    def node(self, name: str, *, cluster: str = "again") -> Host:
+        """The process of a host, in the cluster of that name."""
+        old = tomllib.loads((self._cluster.data / f"{name}.toml").read_text())
+        shared = ("etcd", "cluster_hosts", "peer_ca", "peer_certificate", "peer_key")
+        given = {each.replace("_", "-"): old[each] for each in (*shared, "master_key_file")}
+        given |= {"cluster": cluster, "host-name": name, "peer-address": self._peers[name]}
+        return Host(
+            self._folder / f"{name}.log",
+            *(word for flag, value in given.items() for word in (f"--{flag}", value)),
+            data=self.data(name),
+            credentials=self._cluster.credentials,
+            variables={"HOLDFAST_AWS_WAITS": "off"},
+        )
+
+    def start(self) -> None:
+        """Found the cluster: that takes all of them."""
+        self._nodes = {name: self.node(name) for name in HOSTS}
+        with ThreadPoolExecutor(len(HOSTS)) as pool:
+            list(pool.map(lambda node: node.start(seconds=120), self._nodes.values()))
+
+    def restart(self, name: str, *, newest_format: int, has_new_disk: bool = False) -> None:
+        """Start a host anew, as a version that reads formats up to this one."""
+        node = self._nodes[name]
+        node.stop()
+        if has_new_disk:
+            shutil.rmtree(self.data(name))
+        node.newest_format = newest_format
+        node.start(seconds=120)
+
+    def client(self, name: str) -> Any:
+        """A client of a host."""
+        url, credentials = self._nodes[name].url, self._cluster.credentials
+        return connect(url, credentials, retries={"total_max_attempts": 5})
+
+    def are_whole(self) -> bool:
+        """True if every shard has three copies that count, and nothing is wrong."""
+        asked = ("cluster", "status", "--data", str(self.data("c")), "--json")
+        done = run_command(*asked)
+        shards = json.loads(done.stdout)["shards"] if done.returncode == 0 else []
+        return bool(shards) and all(len(shard["voters"]) == 3 for shard in shards)
+
+    def close(self) -> None:
+        """End all processes."""
+        for node in self._nodes.values():
+            node.close()
+
+
+_OF_VERSION = """
+import sys
+import storage.log
+from storage.log import entry
+
+storage.log.NEWEST_FORMAT = entry.NEWEST_FORMAT = int(sys.argv.pop(1))
+from sqs_api.__main__ import main
+
+main()
+"""
+
+
+class Host(NodeProcess):
+    """A host of a version that reads formats up to a given one."""
+
+    newest_format = 1
+
+    def _command_line(self) -> list[str]:
+        words = super()._command_line()
+        serving = words[words.index("serve") :]
+        return [sys.executable, "-EP", "-c", _OF_VERSION, str(self.newest_format), *serving]
+
+
+def ports(count: int) -> list[int]:
+    with ExitStack() as opened:
+        sockets = [
+            opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [each.getsockname()[1] for each in sockets]
+
+
+class Story(NamedTuple):
+    """A backup that was restored, and the hosts that run on it."""
+
+    before: set[str]
+    """Bodies that were acknowledged before the backup began."""
+    sent_during: int
+    hosts: Restored
+
+
+@pytest.fixture(scope="module")
+def story(cluster: ClusterProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    folder = tmp_path_factory.mktemp("restored")
+    traffic = Traffic(cluster)
+    before = traffic.prepare()
+    target = folder / "backup"
+    hosts = cluster.parts.cluster().hosts
+    with traffic.running():
+        eventually(lambda: traffic.crossed > 50)
+        said("backup", target, "--url", hosts["b"], variables=cluster.exports())
+    assert f"{2 * PAIRS} queues" in said("verify", target)
+    restored = Restored(cluster, folder)
+    for name in HOSTS:
+        text = said("restore", target, "--data", restored.data(name))
+        assert "on each founding host of a new cluster" in text
+    _assert_refused_elsewhere(restored)
+    restored.start()
+    yield Story(before, traffic.sent, restored)
+    restored.close()
+
+
+def said(*words: object, variables: dict[str, str] | None = None) -> str:
+    """What a command prints that does its work."""
+    done = run_command(*map(str, words), variables=variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_each_message_of_a_backup_made_under_traffic_is_there_once(story: Story) -> None:
+    found = drained(story.hosts.client("a"), story.before)
+
+    assert {body: found[body] for body in story.before} == dict.fromkeys(story.before, 1)
+    during = {body: times for body, times in found.items() if body not in story.before}
+    assert set(during.values()) <= {1}
+    assert during.keys() <= {f"during {number}" for number in range(story.sent_during)}
+    assert not (story.hosts.data("a") / "records.json").exists()
+
+
+def test_hosts_of_two_versions_are_one_cluster_until_the_formats_are_raised(story: Story) -> None:
+    """The later one begins with an empty disk, and gets rows that no log reaches back to."""
+    hosts = story.hosts
+    hosts.restart("c", newest_format=2, has_new_disk=True)
+    eventually(hosts.are_whole)
+    url = hosts.client("a").create_queue(QueueName="later")["QueueUrl"]
+    for name in HOSTS:
+        hosts.client(name).send_message(QueueUrl=url, MessageBody="mixed")
+    refused = run_command("cluster", "upgrade", "--data", str(hosts.data("c")))
+    assert refused.returncode == 2
+    assert "the cluster writes formats 1, the newest that a, b can read" in refused.stderr
+
+    for name in ("a", "b"):
+        hosts.restart(name, newest_format=2)
+        eventually(hosts.are_whole)
+    text = said("cluster", "upgrade", "--data", hosts.data("a"))
+
+    assert text == "the cluster writes formats 2\n"
+    for name in HOSTS:
+        hosts.client(name).send_message(QueueUrl=url, MessageBody="upgraded")
+    with pytest.raises(AssertionError, match="the cluster writes formats 2, and this version"):
+        hosts.restart("c", newest_format=1)
+    assert drained(hosts.client("a"), {"upgraded"}) == {"mixed": 3, "upgraded": 3}
+
+
+def drained(client: Any, awaited: set[str]) -> Counter[str]:
+    """How often each body is delivered, until those are there and nothing else arrives."""
+    queues = client.list_queues()["QueueUrls"]
+    found: Counter[str] = Counter()
+
+    def drain(queue: str) -> None:
+        while messages := client.receive_message(
+            QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=EMPTY_S
+        ).get("Messages"):
+            found.update(message["Body"] for message in messages)
+            entries = [
+                {"Id": str(n), "ReceiptHandle": message["ReceiptHandle"]}
+                for n, message in enumerate(messages)
+            ]
+            assert not client.delete_message_batch(QueueUrl=queue, Entries=entries).get("Failed")
+
+    def drain_all() -> bool:
+        with ThreadPoolExecutor(len(queues)) as pool:
+            list(pool.map(drain, queues))
+        return found.keys() >= awaited
+
+    eventually(drain_all)
+    drain_all()
+    return found
+
+
+def _assert_refused_elsewhere(restored: Restored) -> None:
+    """On a restored folder only a new cluster may begin."""
+    data = restored.data("a")
+    alone = run_command("serve", "--port", "0", "--data", str(data))
+    assert alone.returncode == 1
+    assert "belongs to a host of a cluster" in alone.stderr
+    with pytest.raises(AssertionError, match="did not start") as joined:
+        restored.node("a", cluster="holdfast").start()
+    assert "was restored from backup" in str(joined.value)
