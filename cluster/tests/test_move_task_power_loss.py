@@ -10,7 +10,7 @@ from storage.engines.memory import MemoryStore
 from storage.rows.codec import decode_row
 from storage.rows.keys import MESSAGE
 from visibility.contract.stored_message import StoredMessage
-from visibility.rules import move_tasks
+from visibility.rules import move_steps
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -33,7 +33,7 @@ class Halting(MemoryStore):
 def test_power_loss_at_every_commit_of_a_task_loses_and_doubles_nothing(
     suffix: str, destination: str | None, stays: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(move_tasks, "CHUNK_MESSAGES", 3)
+    monkeypatch.setattr(move_steps, "CHUNK_MESSAGES", 3)
     dead = prepared.queue_named("dead" + suffix, 1)
     one = prepared.queue_named("one" + suffix, 2, dead_letters_to=dead)
     other = prepared.queue_named("other" + suffix, 3)

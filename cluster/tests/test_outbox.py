@@ -14,10 +14,10 @@ from storage.copies.salvaged_queue import QueueCopy, Target
 from storage.engines.memory import MemoryStore
 from storage.rows.keys import ARRIVAL, DEPARTURE
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
+from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import MoveSelected, ResendMessage
 from visibility.rules.arrivals import TARGET_GONE
 from visibility.state import outbox as outbox_state
-from visibility.state.events import MoveTask
 from visibility.tests import prepared
 
 NONE = QueueCounters(0, 0, 0)

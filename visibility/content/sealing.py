@@ -1,6 +1,6 @@
 """Sealing of sent and of moving messages; `sqs_api/gateway/sealing.py` has the keys.
 
-The engine sees only ciphertext. A message that changes its place within its queue keeps its seal.
+The engine stores only ciphertext. A message that changes its place within its queue keeps its seal.
 """
 
 from __future__ import annotations
@@ -52,6 +52,14 @@ class Sealing(Protocol):
         KmsNotFound, KmsDisabled, SealingFailed.
         """
 
+    def opened(self, message: StoredMessage, queue: QueueDefinition) -> bytes | None:
+        """The content of a message of this queue, to compare it with a filter; None if it is
+        damaged.
+
+        Raises KmsAccessDenied for a message under an account's key that is not the queue's, since
+        only the right to use that one was checked; and KmsDisabled, SealingFailed.
+        """
+
 
 class AsStored:
     """Sealing of a service whose queues do not encrypt."""
@@ -68,3 +76,7 @@ class AsStored:
     def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
         """The same message."""
         return message
+
+    def opened(self, message: StoredMessage, queue: QueueDefinition) -> bytes | None:
+        """The message's content."""
+        return message.data
