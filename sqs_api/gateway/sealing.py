@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -130,14 +130,16 @@ class Sealer:
         key = current.key
         return msgspec.structs.replace(message, data=key.seal(data), sealed=key.number)
 
-    def opened(self, message: StoredMessage, queue: QueueDefinition) -> bytes | None:
+    def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
         """See `visibility.content.sealing.Sealing`."""
-        reference = queue.settings.encryption
 
         def admit(named: NamedKey) -> None:
-            own = None if reference is None else self._keyring.find(reference, queue.account)
-            if own is None or own.key_id != named.key_id:
-                raise KmsAccessDenied(f"{named.key_id} is not the key of the queue.")
+            for queue in queues:
+                reference = queue.settings.encryption
+                own = reference and self._keyring.find(reference, queue.account)
+                if own and own.key_id == named.key_id:
+                    return
+            raise KmsAccessDenied(f"{named.key_id} is not the key of the queue.")
 
         try:
             return self.open(message, admit)

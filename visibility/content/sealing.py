@@ -5,6 +5,7 @@ The engine stores only ciphertext. A message that changes its place within its q
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from visibility.contract.model import QueueDefinition
@@ -52,12 +53,11 @@ class Sealing(Protocol):
         KmsNotFound, KmsDisabled, SealingFailed.
         """
 
-    def opened(self, message: StoredMessage, queue: QueueDefinition) -> bytes | None:
-        """The content of a message of this queue, to compare it with a filter; None if it is
-        damaged.
+    def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
+        """The content of a message, to compare it with a filter; None if it is damaged.
 
-        Raises KmsAccessDenied for a message under an account's key that is not the queue's, since
-        only the right to use that one was checked; and KmsDisabled, SealingFailed.
+        Raises KmsAccessDenied for a message under an account's key that is none of these queues',
+        since only the right to use those was checked; and KmsDisabled, SealingFailed.
         """
 
 
@@ -77,6 +77,6 @@ class AsStored:
         """The same message."""
         return message
 
-    def opened(self, message: StoredMessage, queue: QueueDefinition) -> bytes | None:
+    def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
         """The message's content."""
         return message.data

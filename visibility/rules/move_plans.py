@@ -8,7 +8,7 @@ from visibility.contract.operations import PlanMove
 from visibility.contract.outcomes import MovePlan, Planned
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
-from visibility.rules.move_steps import is_match, target_of
+from visibility.rules.move_steps import Search, target_of
 from visibility.rules.selected import is_hidden, selected
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
@@ -103,10 +103,10 @@ class _Planning:
             return IN_FLIGHT
         source, wanted, to = self._request.queue, self._wanted.filter, self._request.destination
         try:
-            if wanted is not None and not is_match(
-                self._shard, self._queue, source, wanted, sequence, message
-            ):
-                return None
+            if wanted is not None:
+                search = Search(self._shard, source, wanted, self._request.targets)
+                if not search.matches(sequence, message):
+                    return None
         except QueueError as refusal:
             return refusal.code
         arn = None if to is None else to.arn

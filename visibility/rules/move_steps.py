@@ -10,6 +10,7 @@ with every step, so it continues after a restart and moves nothing twice.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 import msgspec
 
@@ -148,7 +149,8 @@ class _Moving:
         if wanted is None:
             return True
         try:
-            return is_match(self._shard, self._queue, self._definition, wanted, sequence, message)
+            search = Search(self._shard, self._definition, wanted, self._task.targets)
+            return search.matches(sequence, message)
         except QueueError as refusal:
             self._stay(refusal.code)
             return False
@@ -313,27 +315,37 @@ class _Moving:
         return book
 
 
-def is_match(
-    shard: ShardState,
-    queue: QueueState,
-    definition: QueueDefinition,
-    wanted: MessageFilter,
-    sequence: int,
-    message: StoredMessage,
-) -> bool:
-    """True if a message matches. Raises QueueError if it cannot be opened, DamagedRecord."""
-    lease = lease_of(queue, sequence, message)
-    if message.group and definition.settings.fifo and sequence not in queue.entries:
-        lease = history_of(shard.rows, queue, sequence, message) or lease
-    if not matches_outside(wanted, message, lease.receive_count):
-        return False
-    if not wanted.opens:
-        return True
-    data = shard.sealing.opened(message, definition)
-    if data is None:
-        raise InternalError
-    _, body, extras = unpack(data)
-    return matches_inside(wanted, body, extras)
+class Search(NamedTuple):
+    """A filter, for messages of one queue. Their content is opened with the keys of the queue and
+    of those `targets` (None: all queues) that they came from."""
+
+    shard: ShardState
+    definition: QueueDefinition
+    filter: MessageFilter
+    targets: Collection[str] | None
+
+    def matches(self, sequence: int, message: StoredMessage) -> bool:
+        """True if a message matches. Raises QueueError if it cannot be opened, DamagedRecord."""
+        shard, queue = self.shard, self.shard.queue(self.definition.queue_id)
+        lease = lease_of(queue, sequence, message)
+        if message.group and queue.fifo and sequence not in queue.entries:
+            lease = history_of(shard.rows, queue, sequence, message) or lease
+        if not matches_outside(self.filter, message, lease.receive_count):
+            return False
+        if not self.filter.opens:
+            return True
+        data = shard.sealing.opened(message, self._key_owners(message))
+        if data is None:
+            raise InternalError
+        _, body, extras = unpack(data)
+        return matches_inside(self.filter, body, extras)
+
+    def _key_owners(self, message: StoredMessage) -> list[QueueDefinition]:
+        arn = message.dead_letter_source_arn
+        if arn is None or (self.targets is not None and arn not in self.targets):
+            return [self.definition]
+        source = self.shard.definitions.queue_of_arn(arn)
+        return [self.definition] if source is None else [self.definition, source]
 
 
 def target_of(

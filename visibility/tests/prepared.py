@@ -115,8 +115,8 @@ class Keys:
             raise KmsDisabled("disabled")
         return msgspec.structs.replace(message, sealed=message.sealed + 1)
 
-    def opened(self, message: StoredMessage, queue: QueueDefinition) -> bytes | None:
-        self.check(queue)
+    def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
+        self.check(queues[0])
         return message.data
 
 

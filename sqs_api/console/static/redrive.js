@@ -90,7 +90,7 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
   }
 
   function progress(redrive) {
-    if (!redrive.handle) return null;
+    if (!redrive.is_active) return null;
     const cancel = async () => {
       try {
         const answer = await post(ofQueue(name, "/redrives/cancel"), { handle: redrive.handle });
