@@ -95,6 +95,8 @@ class QueueReading(msgspec.Struct, frozen=True):
     moved_out: int
     task: results.ListMessageMoveTasksResultEntry | None = None
     """The latest move task."""
+    paused: str = ""
+    """The reason for which that one waits."""
 
 
 class QueuesRead(msgspec.Struct, frozen=True):
