@@ -154,6 +154,15 @@ def test_a_filter_walks_in_bounded_steps_and_survives_a_restart(
     assert (service.task.status, service.task.moved) == ("COMPLETED", 3)
 
 
+def test_a_host_that_knows_no_filters_would_move_nothing() -> None:
+    service = Service()
+    service.let_die(*BODIES)
+    service.ask(MoveSelected(filter=MessageFilter(json="kind=b"), pace=Pace(canary=1)))
+    (stored,) = service.driver.state.queue(1).tasks.values()
+
+    assert stored.selected == []
+
+
 def test_a_plan_counts_what_a_filter_chooses_and_what_would_go_wrong(service: Service) -> None:
     service.let_die(*BODIES)
     large = BODIES[1][:-1] + f', "fill": "{"x" * 1100}"}}'

@@ -3,7 +3,8 @@ compat_tests.faults.kill9_redrive --messages 100000 --rounds 10`.
 
 A tenth as many messages do not match the filter. The kills are spread over the redrive, each at a
 random moment. Nothing may be lost, nothing moved twice, and the redrive's own counts must be right.
-With `--undo` the whole redrive is undone afterwards, under as many kills.
+With `--undo` the whole redrive is undone afterwards, under as many kills. With `--cluster` they hit
+hosts of a cluster of three.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -21,10 +23,15 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
 from compat_tests.clients.boto3_client import connect
-from compat_tests.facade import Credentials
+from compat_tests.cluster_process import ClusterProcess
 from compat_tests.faults.run import say, status
 from compat_tests.node_process import NodeProcess
 
@@ -41,9 +48,14 @@ class Redrive:
     """One service, its queues, and the redrive."""
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
-        shards = ("--shards", str(options.shards)) if options.shards > 1 else ()
         variables = {"HOLDFAST_AWS_WAITS": "off"}
-        self._node = NodeProcess(folder, "--auth", "open", *shards, variables=variables).start()
+        self._node: NodeProcess
+        if options.cluster:
+            self._node = ClusterProcess(folder, variables=variables).start(seconds=120)
+        else:
+            shards = ("--shards", str(options.shards)) if options.shards > 1 else ()
+            self._node = NodeProcess(folder, *shards, variables=variables).start()
+        self._key = self._node.credentials
         self._random = random.Random(options.seed)
         self.wanted = options.messages
         self.others = options.messages // 10
@@ -56,7 +68,18 @@ class Redrive:
 
     def _client(self) -> Any:
         retries = {"total_max_attempts": 8}
-        return connect(self._node.url, Credentials("AKIAOPEN", "x", "us-east-1"), retries=retries)
+        return connect(self._node.url, self._key, retries=retries)
+
+    def _kill(self) -> None:
+        """Kill the service, or a host of the cluster, and have it started again."""
+        if isinstance(self._node, ClusterProcess):
+            parts = self._node.parts
+            host = self._random.choice(parts.hosts_behind_the_endpoint())
+            parts.wait_for_another(host, parts.signal(host, signal.SIGKILL))
+            parts.wait_until_ready(host)
+        else:
+            self._node.kill()
+            self._node.start()
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -109,9 +132,20 @@ class Redrive:
         queue, _, rest = path.partition(" ")
         address = f"{self._node.url}/_holdfast/api/queues/{queue}/redrives{rest}"
         headers = {"content-type": "application/json", "x-holdfast-nonce": str(uuid.uuid4())}
-        body = None if content is None else json.dumps(content).encode()
-        with urlopen(Request(address, body, headers), timeout=60) as answer:
-            return json.load(answer)
+        method, body = ("GET", b"") if content is None else ("POST", json.dumps(content).encode())
+        for last in (False, False, False, True):
+            request = AWSRequest(method, address, headers, body)
+            key = Credentials(self._key.access_key_id, self._key.secret_access_key)
+            SigV4Auth(key, "sqs", self._key.region).add_auth(request)
+            sent = Request(address, body or None, dict(request.headers))
+            try:
+                with urlopen(sent, timeout=60) as answer:
+                    return json.load(answer)
+            except (HTTPError, URLError) as error:  # a host of a cluster is away for a moment
+                if last or content is not None or getattr(error, "code", 503) != 503:
+                    raise
+                time.sleep(1.0)
+        return None
 
     def run(self) -> None:
         """Move the messages under kills, and check the counts."""
@@ -155,8 +189,7 @@ class Redrive:
             assert time.monotonic() < latest_at_s + _STUCK_S, f"stuck at {task}"
             if killed < self.kills and latest >= self.wanted * killed // (self.kills + 1):
                 time.sleep(self._random.uniform(0, _LATEST_KILL_S))
-                self._node.kill()
-                self._node.start()
+                self._kill()
                 killed += 1
                 say(f"kill {killed} after at least {latest} messages")
 
@@ -196,7 +229,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="kill -9 during a redrive")
     parser.add_argument("--messages", type=int, default=100_000, help="that match the filter")
     parser.add_argument("--rounds", type=int, default=10, help="kills during the redrive")
-    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--shards", type=int, default=1, help="of the single host")
+    parser.add_argument("--cluster", action="store_true", help="kill hosts of a cluster of three")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     parser.add_argument("--undo", action="store_true", help="also undo all of it, under kills")
     options = parser.parse_args()

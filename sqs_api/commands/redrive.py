@@ -250,5 +250,5 @@ cancel = _control(
     "cancel", "Cancel the running redrive of QUEUE; what has moved stays moved.", of_active=True
 )
 undo = _control(
-    "undo", "Return to QUEUE what a redrive moved and nobody has received.", of_active=False
+    "undo", "Return to QUEUE what a redrive moved and was not received.", of_active=False
 )

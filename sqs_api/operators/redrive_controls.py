@@ -1,7 +1,7 @@
 """Controls of a redrive: pause, resume, cancel, undo.
 
-An undo is one more move task in each queue that got messages: it returns those that nobody has
-received as dead letters, chosen by the beginning of their ids.
+An undo is one more move task in each queue that got messages: it returns unreceived ones as dead
+letters, chosen by the beginning of their ids.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def _change(desk: Desk, asked: Asked, change: str) -> Mapping[str, Any]:
 
 
 async def undo_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
-    """Bring back what nobody has received; a redrive that runs is cancelled first."""
+    """Bring back what was not received; a redrive that runs is cancelled first."""
     queue, handle = _named(asked)
     task_id = decode_handle(handle).task_id
     asked.check(SEND, queue.name)

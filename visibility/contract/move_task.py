@@ -59,7 +59,8 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     ones. `stayed` messages could not be moved, the first of them for `failure_reason`: then the
     task fails at its end. If there are `targets` (ARNs), messages go to those only.
 
-    With a `filter`, `looked_at` messages were compared with it. The rate counts from
+    With a `filter`, `looked_at` messages were compared with it; `selected` is empty then, so that a
+    host of a version before filters moves none instead of all. The rate counts from
     `paced_from_ms` (0: the start), when `paced_moved` messages had moved. `came_back` moved
     messages are in the queue again; arrivals below `watched` were looked at. `sources` are the
     ARNs that moved messages came from as dead letters, see `moved_ids.py`. A task that `undoes`
@@ -95,6 +96,11 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     sources: list[str] = []
     undoes: str = ""
     undone_at_ms: int = 0
+
+    @property
+    def picked(self) -> list[int] | None:
+        """The selected sequences; None if the walk goes over all."""
+        return self.selected if self.filter is None else None
 
     @property
     def is_active(self) -> bool:

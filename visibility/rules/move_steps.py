@@ -173,7 +173,7 @@ class _Moving:
 
     def _cursor_at(self, sequence: int) -> int:
         """The cursor before a message of the page."""
-        selected = self._task.selected
+        selected = self._task.picked
         return sequence if selected is None else selected.index(sequence)
 
     def _stay(self, reason: str) -> None:
@@ -214,9 +214,9 @@ class _Moving:
     def _page(self, allowed: int) -> tuple[list[tuple[int, StoredMessage]], int, bool]:
         """The next messages, the cursor after them, and True if they are the last."""
         task = self._task
-        if task.selected is not None:
-            found, cursor = self._selected(task.selected, allowed)
-            return found, cursor, cursor == len(task.selected)
+        if task.picked is not None:
+            found, cursor = self._selected(task.picked, allowed)
+            return found, cursor, cursor == len(task.picked)
         page = self._shard.rows.line(
             self._queue.queue_id,
             max(task.cursor, self._queue.floor),

@@ -95,7 +95,7 @@ def _start(
         to_move=queue.visible if chosen is None else len(chosen),
         until_sequence=queue.next_sequence,
         cursor=queue.floor if chosen is None else 0,
-        selected=chosen,
+        selected=chosen if wanted.filter is None else [],
         targets=None if request.targets is None else list(request.targets),
         filter=wanted.filter,
         pace=wanted.pace,

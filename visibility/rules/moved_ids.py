@@ -4,7 +4,7 @@
     message  1b9d6bcd-bbfd-4002-8c1e-5a0f0c6e7d21      of the third source in `MoveTask.sources`
 
 So a message tells which redrive it belongs to, without a field or a row of its own: the task finds
-those that come back, and an undo those that nobody has received, with their sources.
+those that come back, and an undo those that were not received, with their sources.
 """
 
 from __future__ import annotations

@@ -46,12 +46,18 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
     try {
       const show = (sums, isUnfinished) => fill(dryRun, planTable(sums, isUnfinished));
       const sums = await planned(name, wanted(), show);
-      fill(dryRun, planTable(sums, false), same());
+      fill(dryRun, planTable(sums, false), hint(), same());
       start.disabled = sums.messages === 0;
     } catch (error) {
       fill(dryRun);
       fail(error);
     }
+  }
+
+  function hint() {
+    const { stop_after: stops, rate, canary } = wanted();
+    return stops && !rate && !canary && el("p", { class: "notice warning" },
+      "Without a rate or a canary all have moved before one can come back.");
   }
 
   function same() {

@@ -99,7 +99,9 @@ export class Redrives {
       [statusText(redrive), undone && `, undone: ${count(undone.moved)} returned`],
       `${count(moved)} of ${count(redrive.to_move)}`,
       count(redrive.stayed),
-      count(redrive.came_back),
+      moved > 0
+        ? link(count(redrive.came_back), this.cameBack(redrive), { title: "Those that are here" })
+        : "",
       redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
       what.filter(Boolean).join("; "),
       redrive.started_by.replace(/^.*:/, "") || "unsigned",
@@ -108,7 +110,7 @@ export class Redrives {
   }
 
   async undo(redrive) {
-    const text = `Of ${count(redrive.moved)} moved messages, those that nobody has received return to `
+    const text = `Of ${count(redrive.moved)} moved messages, those that were not received return to `
       + `${this.queue.name}. The others stay where they are.`;
     if (await confirmed("Undo the redrive?", text, "Return them")) await this.control(redrive, "undo");
   }
