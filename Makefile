@@ -13,6 +13,7 @@
 #   make check                      format, lint, types, import contracts, style
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
 #   make kill9-archive ROUNDS=20    the same for the archive: the service and its jobs are killed (minutes)
+#   make kill9-redrive KILLS=10      kill -9 during one redrive of 100,000 messages: none lost, none twice, counts right
 #   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
 #   make damage ROUNDS=300          flip bits and cut files of closed and killed folders, then start on it (minutes)
 #   make disk-faults ROUNDS=30      a disk that is full or fails under load; needs root, libfiu (minutes)
@@ -33,6 +34,8 @@ PYTHON ?=
 UV ?= uv
 ARGS ?=
 ROUNDS ?= 50
+KILLS ?= 10
+MESSAGES ?= 100000
 FUZZ ?= 200000
 COUNT ?= 1000000
 MINUTES ?= 20
@@ -64,7 +67,7 @@ AIOBOTO3_LOCK := requirements-aioboto3.lock
 CELERY_LOCK := requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: serve cluster cluster-test cluster-faults jobs test test-loaded quick quick-alone pythons check format kill9 kill9-archive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-jobs size retention lock clean
+.PHONY: serve cluster cluster-test cluster-faults jobs test test-loaded quick quick-alone pythons check format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-jobs size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
@@ -133,6 +136,9 @@ damage: $(VENV)/.dev
 
 disk-faults: $(VENV)/.dev
 	$(FAULT)disk_faults --rounds $(ROUNDS) $(FAULT_ARGS)
+
+kill9-redrive: $(VENV)/.dev
+	$(FAULT)kill9_redrive --messages $(MESSAGES) --rounds $(KILLS) $(ARGS)
 
 soak: $(VENV)/.dev
 	$(FAULT)soak --minutes $(MINUTES) $(FAULT_ARGS)

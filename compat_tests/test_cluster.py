@@ -110,6 +110,9 @@ def test_operators_see_and_repair_at_any_host(cluster: ClusterProcess) -> None:
         assert said(cluster, host, "redrive", "plan", "dead", *chosen)["refused"] == {}
         moved = said(cluster, host, "redrive", "start", "dead", *chosen, "--wait")
         assert (moved["status"], moved["moved"]) == ("COMPLETED", 1)
+    histories = [said(cluster, host, "redrive", "list", "dead") for host in HOSTS]
+    assert len(histories[0]) == 3
+    assert histories == [histories[0]] * 3
 
 
 def said(cluster: ClusterProcess, host: str, *arguments: str) -> Any:

@@ -22,8 +22,9 @@ from storage.rows.keys import (
     queue_of,
 )
 from storage.rows.outbox_rows import departures
+from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import THE_SHARD, GroupRow, MoveTask, Quarantined
+from visibility.state.events import THE_SHARD, GroupRow, Quarantined
 from visibility.state.state import QueueState, ShardState
 
 _KEPT_WHEN_EMPTY = (QUEUE, MOVE_TASK, REMEMBERED, BLOCKED)

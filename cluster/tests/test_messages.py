@@ -76,6 +76,7 @@ OTHERS = [
     outcomes.Deliveries,
     outcomes.BrowsedPage,
     outcomes.MovePlan,
+    outcomes.MoveTasks,
     outcomes.SelectedDeleted,
     outcomes.QueuesRead,
     outcomes.Progress,

@@ -20,10 +20,13 @@ from storage.engines.memory import MemoryStore
 from storage.rows.keys import DELAYED, MESSAGE
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Receipt, Request
+from visibility.contract.move_task import MessageFilter, MoveTask, Pace
 from visibility.contract.operations import (
     CancelMessageMoveTask,
+    ChangeMoveTask,
     ListMessageMoveTasks,
     MoveSelected,
+    Operation,
 )
 from visibility.contract.results import (
     CancelMessageMoveTaskResult,
@@ -32,7 +35,7 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import StoredMessage
-from visibility.rules import move_tasks, task_handles
+from visibility.rules import move_steps, task_handles
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 
@@ -58,7 +61,7 @@ class MoveTasks(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(move_tasks, "CHUNK_MESSAGES", CHUNK)
+        self.patch.setattr(move_steps, "CHUNK_MESSAGES", CHUNK)
         self.store = MemoryStore(auto_sync=False)
         self.known = KnownQueues()
         self.sealing = prepared.Keys()
@@ -187,6 +190,35 @@ class MoveTasks(RuleBasedStateMachine):
         self.driver.submit(Request(operation, self.queue(DEAD_ID), prepared.CALLER, "request"))
         assert self.listed()[0].approximate_number_of_messages_to_move == len(set(sequences))
 
+    @rule(canary=st.integers(0, 5), stop_after=st.integers(0, 3), rate=st.sampled_from((0, 3)))
+    def move_with_care(self, canary: int, stop_after: int, rate: int) -> None:
+        """Nothing is compared with a model: the invariants are that nothing is lost or doubled."""
+        pace = Pace(2 if rate else 0, canary, stop_after)
+        wanted = MessageFilter(received_min=1)
+        operation = MoveSelected(rate=rate, pace=pace, filter=wanted)
+        self.driver.submit(Request(operation, self.queue(DEAD_ID), prepared.CALLER, "request"))
+
+    @rule(change=st.sampled_from(("pause", "resume", "undo")))
+    def change(self, change: str) -> None:
+        task = self.latest()
+        if task is None or (change != "undo" and task.status != "RUNNING"):
+            return
+        operation: Operation = ChangeMoveTask(task_handles.encode_handle(task), change)
+        self.driver.submit(prepared.prepared(self.queue(DEAD_ID), operation))
+        if change == "undo":
+            wanted = MessageFilter(message_id=task.task_id[:13], received_max=0)
+            operation = MoveSelected(filter=wanted, undoes=task.task_id, sources=task.sources)
+            dead = self.queue(DEAD_ID)
+            for queue_id in (ONE_ID, TWO_ID, OTHER_ID):
+                request = Request(
+                    operation, self.queue(queue_id), prepared.CALLER, "request", destination=dead
+                )
+                self.driver.submit(request)
+
+    def latest(self) -> MoveTask | None:
+        tasks = self.driver.state.queue(DEAD_ID).tasks
+        return tasks[max(tasks)] if tasks else None
+
     @rule(refuses=st.sampled_from(("", "", "some", "all")))
     def switch_keys(self, refuses: str) -> None:
         self.sealing.refuses = refuses
@@ -213,6 +245,9 @@ class MoveTasks(RuleBasedStateMachine):
         before = self.listed()[:1]
         self.driver.pass_time(ms)
         self.now_ms += ms
+        task = self.latest()
+        if task is not None and (task.paced_from_ms or task.paused or task.filter):
+            return
         if before and before[0].status == "RUNNING":
             now = self.listed()[0]
             rate = now.max_number_of_messages_per_second

@@ -13,11 +13,12 @@ from storage.rows.keys import ARRIVAL, DEPARTURE
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
 from visibility.content.sealing import AsStored
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
+from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import MoveSelected, ResendMessage
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.arrivals import TARGET_GONE
 from visibility.state import outbox as outbox_state
-from visibility.state.events import Event, MoveTask
+from visibility.state.events import Event
 from visibility.state.outbox import MessagesDeparted
 from visibility.tests import prepared
 

@@ -125,6 +125,7 @@ def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
         op.ReadCounters,
         op.ReadQueues,
         op.PlanMove,
+        op.ReadMoveTasks,
         op.BrowseMessages,
         op.ListMessageMoveTasks,
         op.ContinueQueue,

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from sqs_api.commands.filtering import filtered
 from sqs_api.commands.operators import QUEUE, SEQUENCES, Service, asks, part, show_json
 from sqs_api.commands.options import Refused
 from sqs_api.commands.tables import instant, number, plain, show_table
@@ -24,21 +25,13 @@ def messages() -> None:
 @messages.command()
 @QUEUE
 @click.option("--state", type=click.Choice(["all", "visible", "in flight", "delayed"]))
-@click.option("--id", "id_", help="The message's id.")
-@click.option("--group", help="The message group's id.")
-@click.option("--source", help="The queue that a dead letter came from.")
-@click.option("--received-min", type=int, help="Received this often at least.")
-@click.option("--text", help="A part of the body.")
-@click.option("--attribute", help="NAME or NAME=VALUE of a message attribute.")
-@click.option("--field", help="PATH or PATH=VALUE of a JSON body, such as items[0].sku=A1.")
+@filtered
 @click.option("--limit", type=click.IntRange(1, 100), default=50, show_default=True)
 @click.option("--token", help="Go on where the last page ended.")
 @asks
-def browse(
-    service: Service, *, queue: str, id_: str | None, field: str | None, as_json: bool, **given: Any
-) -> None:
+def browse(service: Service, *, queue: str, as_json: bool, **given: Any) -> None:
     """List messages of QUEUE that match, without receiving them."""
-    page = service.get(f"queues/{part(queue)}/messages", id=id_, json=field, **given)
+    page = service.get(f"queues/{part(queue)}/messages", **given)
     if as_json:
         show_json(page)
         return

@@ -1,154 +1,254 @@
-"""`holdfast redrive`: move dead letters, all or selected ones, after a dry run."""
+"""`holdfast redrive`: move dead letters, all, selected or filtered ones, after a dry run."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from time import sleep
 from typing import Any
 
 import click
 
+from sqs_api.commands.filtering import filtered, taken_from
 from sqs_api.commands.operators import QUEUE, Service, asks, part, show_json
 from sqs_api.commands.options import Refused
-from sqs_api.commands.tables import instant, number, show_table
+from sqs_api.commands.tables import instant, number, plain, show_table
 
 _TO = click.option("--to", "destination", help="Queue that gets them [each message's own source].")
 _SEQUENCE = click.option(
     "--sequence", "sequences", type=int, multiple=True, help="One of the selected messages."
 )
+_RATE = click.option("--rate", type=click.IntRange(1, 500), help="Messages a second.")
+_ID = click.option("--redrive", "id_", help="The beginning of its id [the latest].")
 _LOOK_S = 0.5
+_COUNTS = ("messages", "bytes", "too_large")
 
 
 @click.group()
 def redrive() -> None:
-    """Plan, start, list and cancel redrives of dead letters."""
+    """Plan, start, watch, pause and undo redrives of dead letters."""
+
+
+# -- plan ------------------------------------------------------------------------------------------
 
 
 @redrive.command()
 @QUEUE
 @_SEQUENCE
+@filtered
 @_TO
+@_RATE
 @asks
-def plan(
-    service: Service,
-    *,
-    queue: str,
-    sequences: tuple[int, ...],
-    destination: str | None,
-    as_json: bool,
-) -> None:
-    """Show how many messages would move where, and which would stay, without moving any."""
-    path = f"queues/{part(queue)}/redrives/plan"
-    content = {"sequences": list(sequences) or None, "destination": destination}
-    targets: dict[str, dict[str, int]] = {}
-    refused: dict[str, int] = {}
-    at: int | None = 0
-    while at is not None:
-        step = service.post(path, {**content, "from_sequence": at})
-        for arn, planned in step["targets"].items():
-            known = targets.setdefault(arn, {"messages": 0, "bytes": 0})
-            for name in known:
-                known[name] += planned[name]
-        for reason, messages in step["refused"].items():
-            refused[reason] = refused.get(reason, 0) + messages
-        at = step["next"]
+def plan(service: Service, *, queue: str, as_json: bool, **given: Any) -> None:
+    """Show how many messages would move where, and which would stay, without moving any.
+
+    Without options that choose messages, it is about all.
+    """
+    planned = _plan(service, queue, _wanted(given))
     if as_json:
-        show_json({"targets": targets, "refused": refused})
+        show_json(planned)
         return
     lines = [
-        (arn.rpartition(":")[2], str(each["messages"]), str(each["bytes"]), "")
-        for arn, each in targets.items()
+        (arn.rpartition(":")[2], *(str(each[name]) for name in _COUNTS[:2]), _warning(each))
+        for arn, each in planned["targets"].items()
     ]
-    lines += [("(stay)", str(messages), "", reason) for reason, messages in refused.items()]
-    show_table(("to", "messages", "bytes", "reason"), lines)
+    lines += [
+        ("(stay)", str(messages), "", reason) for reason, messages in planned["refused"].items()
+    ]
+    show_table(("to", "messages", "bytes", "note"), lines)
+    for name, text in (
+        ("passed", "do not match and stay"),
+        ("expiring", "expire before their turn"),
+        ("overtaking", "leave earlier messages of their group behind"),
+    ):
+        if planned[name]:
+            click.echo(f"{planned[name]} {text}")
+
+
+def _plan(service: Service, queue: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The sums of all steps of a plan."""
+    sums: dict[str, Any] = {"targets": {}, "refused": {}}
+    sums |= dict.fromkeys(("passed", "expiring", "overtaking"), 0)
+    at: int | None = 0
+    moved = 0
+    while at is not None:
+        content = {**wanted, "from_sequence": at, "planned": moved}
+        step = service.post(f"queues/{part(queue)}/redrives/plan", content)
+        for arn, more in step["targets"].items():
+            known = sums["targets"].setdefault(arn, {**more, **dict.fromkeys(_COUNTS, 0)})
+            for name in _COUNTS:
+                known[name] += more[name]
+            moved += more["messages"]
+        for reason, messages in step["refused"].items():
+            sums["refused"][reason] = sums["refused"].get(reason, 0) + messages
+        for name in ("passed", "expiring", "overtaking"):
+            sums[name] += step[name]
+        at = step["next"]
+    return sums
+
+
+def _warning(target: Mapping[str, Any]) -> str:
+    notes = []
+    if target["too_large"]:
+        notes.append(f"{target['too_large']} above its MaximumMessageSize")
+    if target["returns_after"] is None:
+        notes.append("those that fail again do not come back here")
+    return ", ".join(notes)
+
+
+def _wanted(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a redrive, as the API takes them."""
+    conditions, sequences = taken_from(given), given.pop("sequences")
+    if conditions and sequences:
+        raise Refused("choose messages with --sequence or with a filter, not both")
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if sequences:
+        wanted["sequences"] = list(sequences)
+    if conditions:
+        wanted["filter"] = conditions
+    return wanted
+
+
+# -- start -----------------------------------------------------------------------------------------
 
 
 @redrive.command()
 @QUEUE
 @click.option("--all", "takes_all", is_flag=True, help="All messages of QUEUE.")
 @_SEQUENCE
+@filtered
 @_TO
-@click.option("--rate", type=click.IntRange(1, 500), help="Messages a second.")
-@click.option("--wait", is_flag=True, help="Show the progress until it ends.")
+@_RATE
+@click.option("--ramp", "ramp_s", type=int, help="Seconds in which the rate rises to --rate.")
+@click.option("--canary", type=int, help="Pause after this many messages.")
+@click.option("--stop-after", type=int, help="Pause when this many have come back to QUEUE.")
+@click.option("--reason", help="The reason, for the history.")
+@click.option("--wait", is_flag=True, help="Show the progress until it ends or pauses.")
 @asks
 def start(
-    service: Service,
-    *,
-    queue: str,
-    takes_all: bool,
-    sequences: tuple[int, ...],
-    destination: str | None,
-    rate: int | None,
-    wait: bool,
-    as_json: bool,
+    service: Service, *, queue: str, takes_all: bool, wait: bool, as_json: bool, **given: Any
 ) -> None:
-    """Begin to move the messages of QUEUE to their sources, or to another queue."""
-    if takes_all == bool(sequences):
-        raise Refused("name messages with --sequence, or all of them with --all")
-    content = {"sequences": list(sequences) or None, "destination": destination, "rate": rate}
-    answer = service.post(f"queues/{part(queue)}/redrives", content)
+    """Begin to move messages of QUEUE to their sources, or to another queue."""
+    wanted = _wanted(given)
+    if takes_all == bool(wanted.keys() & {"sequences", "filter"}):
+        raise Refused("name messages with --sequence or a filter, or all of them with --all")
+    answer = service.post(f"queues/{part(queue)}/redrives", wanted)
     if wait:
         answer = {**_watch(service, queue), "handle": answer["handle"]}
     if as_json:
         show_json(answer)
     elif wait:
-        click.echo(f"{answer['status']}: moved {answer['moved']} of {answer['to_move']}")
+        click.echo(_outcome(answer, queue))
     else:
         click.echo(f"started; cancel it with: holdfast redrive cancel {queue}")
 
 
+def _outcome(task: Mapping[str, Any], queue: str) -> str:
+    if task["paused"]:
+        return (
+            f"paused ({task['paused']}): moved {task['moved']}, came back {task['came_back']}; "
+            f"go on with: holdfast redrive resume {queue}"
+        )
+    of = "" if task["filter"] else f" of {task['to_move']}"
+    return f"{task['status']}: moved {task['moved']}{of}"
+
+
 def _watch(service: Service, queue: str) -> dict[str, Any]:
-    """The latest redrive, once it has ended."""
+    """The latest redrive, once it has ended or pauses."""
     latest = _latest(service, queue)
     with click.progressbar(length=latest["to_move"] or 1, label=queue, file=sys.stderr) as bar:
-        while latest["status"] in ("RUNNING", "CANCELLING"):
-            bar.update(latest["moved"] - bar.pos)
+        while True:
+            done = latest["looked_at"] if latest["filter"] else latest["moved"]
+            bar.update(done - bar.pos)
+            if latest["paused"] or not latest["is_active"]:
+                return latest
             sleep(_LOOK_S)
             latest = _latest(service, queue)
-        bar.update(latest["moved"] - bar.pos)
-    return latest
 
 
 def _latest(service: Service, queue: str) -> dict[str, Any]:
-    latest: dict[str, Any] = service.get(f"queues/{part(queue)}/redrives")["redrives"][0]
+    latest: dict[str, Any] = service.get(f"queues/{part(queue)}/redrives", limit=1)["redrives"][0]
     return latest
+
+
+# -- list and control ------------------------------------------------------------------------------
 
 
 @redrive.command("list")
 @QUEUE
+@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True)
+@click.option("--before", type=int, help="Those with lower numbers.")
 @asks
-def list_redrives(service: Service, *, queue: str, as_json: bool) -> None:
+def list_redrives(service: Service, *, queue: str, as_json: bool, **given: Any) -> None:
     """List the latest redrives of QUEUE, newest first; also those that other clients started."""
-    found = service.get(f"queues/{part(queue)}/redrives")["redrives"]
+    found = service.get(f"queues/{part(queue)}/redrives", **given)["redrives"]
     if as_json:
         show_json(found)
         return
-    lines = [
-        (
-            instant(task["started_at_ms"]),
-            task["status"],
-            f"{number(task['moved'])} of {number(task['to_move'])}",
-            (task["destination_arn"] or "each to its source").rpartition(":")[2],
-            str(task["rate"] or ""),
-            task["failure"] or "",
-        )
-        for task in found
-    ]
-    show_table(("started", "status", "moved", "to", "rate", "failure"), lines)
+    head = ("started", "redrive", "status", "moved", "back", "to", "rate", "by", "note")
+    show_table(head, map(_line, found))
 
 
-@redrive.command()
-@QUEUE
-@asks
-def cancel(service: Service, *, queue: str, as_json: bool) -> None:
-    """Cancel the running redrive of QUEUE."""
-    found = service.get(f"queues/{part(queue)}/redrives")["redrives"]
-    running = [task for task in found if task["handle"]]
-    if not running:
-        raise Refused(f"no redrive of {queue} is running")
-    path = f"queues/{part(queue)}/redrives/cancel"
-    answer = service.post(path, {"handle": running[0]["handle"]})
-    if as_json:
-        show_json(answer)
-    else:
-        click.echo(f"cancelled after {answer['moved']} messages")
+def _line(task: Mapping[str, Any]) -> tuple[str, ...]:
+    filters = [f"{name}={value}" for name, value in (task["filter"] or {}).items()]
+    notes = [task["reason"], *filters, task["failure"] or ""]
+    if task["undone"]:
+        notes.append(f"undone: {task['undone']['moved']} returned")
+    if task["undoes"]:
+        notes.append(f"undo of {task['undoes'][:8]}")
+    return (
+        instant(task["started_at_ms"]),
+        task["id"][:8],
+        f"PAUSED ({task['paused']})" if task["paused"] else task["status"],
+        f"{number(task['moved'])} of {number(task['to_move'])}",
+        number(task["came_back"]),
+        (task["destination_arn"] or "each to its source").rpartition(":")[2],
+        str(task["rate"] or ""),
+        task["started_by"].rpartition(":")[2],
+        plain(", ".join(filter(None, notes)), 100),
+    )
+
+
+def _control(change: str, text: str, *, of_active: bool) -> Callable[..., None]:
+    """A command that changes one redrive; `text` is its help."""
+
+    @redrive.command(change, help=text)
+    @QUEUE
+    @_ID
+    @asks
+    def control(service: Service, *, queue: str, id_: str | None, as_json: bool) -> None:
+        task = _named(service, queue, id_, of_active=of_active)
+        answer = service.post(f"queues/{part(queue)}/redrives/{change}", {"handle": task["handle"]})
+        if as_json:
+            show_json(answer)
+        elif change == "cancel":
+            click.echo(f"cancelled after {answer['moved']} messages")
+        elif change == "undo":
+            click.echo(f"undo begun in {', '.join(answer['begun']) or 'no queue'}")
+            for name, reason in answer["refused"].items():
+                click.echo(f"not in {name}: {reason}")
+        else:
+            click.echo(f"{change}d after {task['moved']} messages")
+
+    return control
+
+
+def _named(service: Service, queue: str, id_: str | None, *, of_active: bool) -> Mapping[str, Any]:
+    """The redrive whose id begins so, by default the latest. Raises Refused."""
+    found = service.get(f"queues/{part(queue)}/redrives", limit=100)["redrives"]
+    for task in found:
+        if task["id"].startswith(id_ or "") and (task["is_active"] or not of_active):
+            named: Mapping[str, Any] = task
+            return named
+    running = " is running" if of_active else ""
+    raise Refused(f"no redrive {id_} of {queue}" if id_ else f"no redrive of {queue}{running}")
+
+
+pause = _control("pause", "Let the running redrive of QUEUE wait.", of_active=True)
+resume = _control("resume", "Let a paused redrive of QUEUE go on.", of_active=True)
+cancel = _control(
+    "cancel", "Cancel the running redrive of QUEUE; what has moved stays moved.", of_active=True
+)
+undo = _control(
+    "undo", "Return to QUEUE what a redrive moved and was not received.", of_active=False
+)

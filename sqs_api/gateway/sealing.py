@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -22,7 +22,7 @@ from cluster.keys.key_owners import NamedKey, key_place
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.shards.clock import Clock
 from visibility.content.sealing import SealingFailed
-from visibility.contract.errors import KmsDisabled, KmsNotFound, ServiceUnavailable
+from visibility.contract.errors import KmsAccessDenied, KmsDisabled, KmsNotFound, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import StoredMessage
 
@@ -129,6 +129,22 @@ class Sealer:
             return message
         key = current.key
         return msgspec.structs.replace(message, data=key.seal(data), sealed=key.number)
+
+    def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
+        """See `visibility.content.sealing.Sealing`."""
+
+        def admit(named: NamedKey) -> None:
+            for queue in queues:
+                reference = queue.settings.encryption
+                own = reference and self._keyring.find(reference, queue.account)
+                if own and own.key_id == named.key_id:
+                    return
+            raise KmsAccessDenied(f"{named.key_id} is not the key of the queue.")
+
+        try:
+            return self.open(message, admit)
+        except (sqlite3.Error, ServiceUnavailable) as error:
+            raise SealingFailed(str(error)) from error
 
     def _stays(self, message: StoredMessage, wanted: NamedKey) -> bool:
         """True for a message under this key or any key of an account: sealed anew, it could be read

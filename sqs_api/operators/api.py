@@ -23,7 +23,7 @@ from sqs_api.admin.access import AdminAccess, AdminRequest
 from sqs_api.admin.pages import read_body
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
-from sqs_api.operators import message_answers, queue_answers, redrive_answers
+from sqs_api.operators import message_answers, queue_answers, redrive_answers, redrive_controls
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import AnswerRoute, Desk
 from sqs_api.operators.routes import READ_BODIES, Route, routes_at
@@ -60,7 +60,10 @@ ANSWERS: dict[str, AnswerRoute] = {
     "plan redrive": redrive_answers.plan_redrive,
     "start redrive": redrive_answers.start_redrive,
     "list redrives": redrive_answers.list_redrives,
-    "cancel redrive": redrive_answers.cancel_redrive,
+    "pause redrive": redrive_controls.pause_redrive,
+    "resume redrive": redrive_controls.resume_redrive,
+    "undo redrive": redrive_controls.undo_redrive,
+    "cancel redrive": redrive_controls.cancel_redrive,
 }
 _STATUSES: dict[type[Exception], int] = {
     QueueDoesNotExist: 404,

@@ -87,6 +87,13 @@ class Asked:
                 action, self.arn(name), self.account, self.caller, self.sent, self.sent.headers
             )
 
+    def check_on(self, action: str, queue: QueueDefinition) -> None:
+        """Raise AccessDenied unless the caller may do this to the queue, whosever it is."""
+        if not self.is_trusted:
+            self.access.check_action(
+                action, queue.arn, queue.account, self.caller, self.sent, self.sent.headers
+            )
+
     def may(self, action: str, name: str) -> bool:
         """True if `check` lets the caller pass."""
         return self.is_trusted or self.access.allows_action(

@@ -14,10 +14,11 @@ import msgspec
 from sqs_api.gateway.sealing import Admit
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.search import Search
 from sqs_api.operators.shown_messages import Opened, opened
+from visibility.content.filters import matches_inside, matches_outside
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
+from visibility.contract.move_task import MessageFilter
 from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import Browsed, BrowsedPage
 
@@ -61,7 +62,7 @@ class Scan:
         queue: QueueDefinition,
         *,
         state: str,
-        search: Search,
+        search: MessageFilter,
         admit: Admit | None,
     ) -> None:
         self._desk = desk
@@ -93,7 +94,7 @@ class Scan:
         """Scan a step; returns the position after it."""
         phases = PHASES[self._state]
         is_delayed = phases[at.phase]
-        plain = not self._search and self._state in ("all", "delayed")
+        plain = self._search == MessageFilter() and self._state in ("all", "delayed")
         wanted = min(limit - len(self._found), _STEP_MESSAGES) if plain else _STEP_MESSAGES
         page = await self._desk.ask(
             self._asked,
@@ -117,8 +118,12 @@ class Scan:
         self._bytes += len(found.message.data)
         if self._state not in ("all", found.state):
             return
+        stored, lease = found.message, found.lease
+        received = stored.receive_count if lease is None else lease.receive_count
+        if not matches_outside(self._search, stored, received):
+            return
         message = opened(self._desk.sealer, found, self._admit)
-        if self._search.matches(message):
+        if matches_inside(self._search, message.body or "", message.extras):
             self._found.append(message)
 
 

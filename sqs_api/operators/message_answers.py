@@ -12,8 +12,8 @@ from sqs_api.gateway.payload import PAYLOADS, Payload
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.browsing import PHASES, Scan, read_token, write_token
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.routes import BROWSE_MESSAGES, DELETE_MESSAGES, READ_BODIES, SEND
-from sqs_api.operators.search import Search
+from sqs_api.operators.filters import check_reading, filter_of, may_read, shown_filter
+from sqs_api.operators.routes import BROWSE_MESSAGES, DELETE_MESSAGES, SEND
 from sqs_api.operators.shown_messages import opened, shown_message
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
@@ -37,17 +37,15 @@ async def browse_messages(desk: Desk, asked: Asked) -> Mapping[str, Any]:
     """A page of messages that match, without receiving them; long bodies are cut."""
     queue = asked.queue(asked.parts[0])
     state = asked.one_of("state", tuple(PHASES))
-    search, reads = _search(asked), _may_read(asked, queue)
-    if search.reads_bodies and not reads:
-        asked.check(READ_BODIES, queue.name)
-        raise ResourceNotFound("The key of the queue's messages is not yours to use.")
+    search, reads = filter_of(asked, desk.now_ms), may_read(asked, queue)
+    check_reading(asked, queue, search)
     limit = asked.number("limit", 50, 1, _PAGE_MAX)
     scan = Scan(desk, asked, queue, state=state, search=search, admit=_admit(asked, queue, reads))
     scanned = await scan.run(read_token(asked.text("token"), state), limit)
     if reads:
         asked.bodies_read = [each.found.message.message_id for each in scanned.messages]
-    if search:
-        asked.noted["search"] = msgspec.to_builtins(search)
+    if shown := shown_filter(search):
+        asked.noted["search"] = shown
     return {
         "messages": [
             shown_message(queue, message, with_body=reads, body_max=_PREVIEW_CHARACTERS)
@@ -66,29 +64,11 @@ async def show_message(desk: Desk, asked: Asked) -> Mapping[str, Any]:
     assert isinstance(page, BrowsedPage)
     if not page.messages or page.messages[0].sequence != sequence:
         raise ResourceNotFound("The message is not in the queue any more.")
-    reads = _may_read(asked, queue)
+    reads = may_read(asked, queue)
     message = opened(desk.sealer, page.messages[0], _admit(asked, queue, reads))
     if reads:
         asked.bodies_read = [message.found.message.message_id]
     return shown_message(queue, message, with_body=reads)
-
-
-def _search(asked: Asked) -> Search:
-    search = Search(
-        message_id=asked.text("id"),
-        group=asked.text("group"),
-        source=asked.text("source"),
-        received_min=asked.number("received_min", 0, 0, 1_000_000),
-        text=asked.text("text"),
-        attribute=asked.text("attribute"),
-        json=asked.text("json"),
-    )
-    search.check()
-    return search
-
-
-def _may_read(asked: Asked, queue: QueueDefinition) -> bool:
-    return asked.may(READ_BODIES, queue.name) and asked.may_open(queue)
 
 
 def _admit(asked: Asked, queue: QueueDefinition, reads: bool) -> Any:

@@ -202,7 +202,7 @@ def shown_queue(
         },
         "sources": of_it[:_SOURCES_SHOWN],
         "sources_total": len(of_it),
-        "task": None if reading is None or reading.task is None else shown_task(reading.task),
+        "task": reading and reading.task and _shown_task(reading.task, reading.paused),
     }
 
 
@@ -210,11 +210,12 @@ def _age_s(desk: Desk, since_ms: int) -> float | None:
     return max(0, desk.now_ms - since_ms) / 1000 if since_ms else None
 
 
-def shown_task(task: ListMessageMoveTasksResultEntry) -> dict[str, Any]:
+def _shown_task(task: ListMessageMoveTasksResultEntry, paused: str) -> dict[str, Any]:
     """A redrive as JSON."""
     return {
         "handle": task.task_handle,
         "status": task.status,
+        "paused": paused or None,
         "source_arn": task.source_arn,
         "destination_arn": task.destination_arn,
         "rate": task.max_number_of_messages_per_second,

@@ -1,149 +1,259 @@
-"""Answers about redrives: plan, start, list, cancel.
+"""Answers about redrives: plan, start, list. `redrive_controls.py` has the rest.
 
 A redrive is a message move task, so those that `aws sqs start-message-move-task` began are listed
-and cancelled here, and the reverse.
+and controlled here, and the reverse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.queue_answers import shown_task
+from sqs_api.operators.filters import GivenFilter, check_reading, shown_filter
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue
-from visibility.contract.limits import MOVE_TASK_RESULTS
+from visibility.contract.limits import MOVE_RATE
 from visibility.contract.model import QueueDefinition
+from visibility.contract.move_task import MessageFilter, MoveTask, Pace
 from visibility.contract.operations import (
-    CancelMessageMoveTask,
-    ListMessageMoveTasks,
     MoveSelected,
     Operation,
     PlanMove,
+    ReadMoveTasks,
     StartMessageMoveTask,
 )
-from visibility.contract.outcomes import MovePlan
-from visibility.contract.results import (
-    CancelMessageMoveTaskResult,
-    ListMessageMoveTasksResult,
-    StartMessageMoveTaskResult,
-)
-from visibility.rules.move_tasks import check_start
-from visibility.rules.task_handles import decode_handle
+from visibility.contract.outcomes import MovePlan, MoveTasks, Planned
+from visibility.contract.results import StartMessageMoveTaskResult
+from visibility.rules.move_tasks import READ_MAX, check_start
+from visibility.rules.task_handles import encode_handle
 
 _PLAN_STEPS_MAX = 20
 """Steps of one request: 20,000 messages."""
+_LISTED = 25
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+_Rate = Annotated[int, msgspec.Meta(ge=MOVE_RATE.low, le=MOVE_RATE.high)]
+_Seconds = Annotated[int, msgspec.Meta(ge=0, le=86_400)]
 
 
-class _Redrive(msgspec.Struct, forbid_unknown_fields=True):
+class GivenRedrive(msgspec.Struct, forbid_unknown_fields=True):
+    """A redrive as an operator asks for it, or for its plan."""
+
     sequences: list[int] | None = None
-    """The selected messages; None for all."""
+    """The selected messages; None for all, or those that match."""
+    filter: GivenFilter | None = None
     destination: str | None = None
     """Name of the queue that gets them; None for each message's own source."""
-    rate: int | None = None
+    rate: _Rate | None = None
     """Messages a second."""
+    ramp_s: _Seconds = 0
+    canary: _Count = 0
+    stop_after: _Count = 0
+    reason: str = ""
     from_sequence: int = 0
     """Of a plan: where the last answer ended."""
+    planned: _Count = 0
+    """Of a plan: messages that earlier answers planned."""
+
+    @property
+    def pace(self) -> Pace:
+        """The limits beyond the rate."""
+        return Pace(self.ramp_s, self.canary, self.stop_after)
 
 
 class _Ends(NamedTuple):
-    """The queues of a redrive; `targets` are the sources to which the caller may send, None for
-    all."""
+    """The queues of a redrive and its filter; `targets` are the sources to which the caller may
+    send, None for all."""
 
     source: QueueDefinition
     destination: QueueDefinition | None
     targets: tuple[str, ...] | None
+    filter: MessageFilter | None
 
 
 async def plan_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
     """Messages and bytes by target, and those that would stay with the reason; `next` goes on."""
-    wanted = asked.content(_Redrive)
+    wanted = asked.content(GivenRedrive)
     ends = _ends(desk, asked, wanted)
-    targets: dict[str, dict[str, int]] = {}
+    targets: dict[str, Planned] = {}
     refused: dict[str, int] = {}
+    counts = dict.fromkeys(("passed", "expiring", "overtaking"), 0)
     at: int | None = wanted.from_sequence
+    planned, groups = wanted.planned, list[bytes]()
     for _ in range(_PLAN_STEPS_MAX):
-        plan = await _ask(desk, asked, PlanMove(wanted.sequences, at or 0), ends)
+        operation = PlanMove(
+            wanted.sequences, at or 0, ends.filter, wanted.rate or 0, planned, groups
+        )
+        plan = await _ask(desk, asked, operation, ends)
         assert isinstance(plan, MovePlan)
-        for arn, planned in plan.targets.items():
-            sums = targets.setdefault(arn, {"messages": 0, "bytes": 0})
-            sums["messages"] += planned.messages
-            sums["bytes"] += planned.size
+        for arn, more in plan.targets.items():
+            targets[arn] = _sum(targets.get(arn), more)
+            planned += more.messages
         for reason, messages in plan.refused.items():
             refused[reason] = refused.get(reason, 0) + messages
-        at = plan.next_sequence
+        for name in counts:
+            counts[name] += getattr(plan, name)
+        at, groups = plan.next_sequence, plan.groups
         if at is None:
             break
-    return {"targets": targets, "refused": refused, "next": at}
+    shown = {arn: _shown_target(desk, ends.source, arn, each) for arn, each in targets.items()}
+    return {"targets": shown, "refused": refused, **counts, "next": at}
+
+
+def _sum(known: Planned | None, more: Planned) -> Planned:
+    if known is None:
+        return more
+    return Planned(
+        known.messages + more.messages, known.size + more.size, known.too_large + more.too_large
+    )
+
+
+def _shown_target(
+    desk: Desk, source: QueueDefinition, arn: str, planned: Planned
+) -> dict[str, Any]:
+    """A target as JSON. `returns_after`: receives after which a message that fails there is back;
+    null if it never is, since the redrive policy names another queue or is not allowed."""
+    target = desk.catalog.queue_of_arn(arn)
+    policy = None if target is None else target.settings.redrive_policy
+    back = None if target is None else desk.catalog.dead_letter_queue(target)
+    returns = policy is not None and back is not None and back.queue_id == source.queue_id
+    return {
+        "messages": planned.messages,
+        "bytes": planned.size,
+        "too_large": planned.too_large,
+        "returns_after": policy.max_receive_count if policy and returns else None,
+    }
 
 
 async def start_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
-    """Begin to move all messages, or the selected ones."""
-    wanted = asked.content(_Redrive)
+    """Begin to move all messages, the selected ones, or those that match."""
+    wanted = asked.content(GivenRedrive)
     ends = _ends(desk, asked, wanted)
-    operation: Operation = _start(ends, wanted)
-    if wanted.sequences is not None:
-        operation = MoveSelected(wanted.sequences, wanted.rate or 0)
+    operation = MoveSelected(
+        wanted.sequences, wanted.rate or 0, ends.filter, wanted.pace, wanted.reason
+    )
     answer = await _ask(desk, asked, operation, ends)
     assert isinstance(answer, StartMessageMoveTaskResult)
     return {"handle": answer.task_handle}
 
 
-async def list_redrives(desk: Desk, asked: Asked) -> Mapping[str, Any]:
-    """The latest redrives of a queue, newest first."""
-    queue = asked.queue(asked.parts[0])
-    operation = ListMessageMoveTasks(queue.arn, MOVE_TASK_RESULTS.high)
-    answer = await desk.ask(asked, operation, queue)
-    assert isinstance(answer, ListMessageMoveTasksResult)
-    return {"redrives": [shown_task(task) for task in answer.results or ()]}
-
-
-class _Cancelled(msgspec.Struct, forbid_unknown_fields=True):
-    handle: str
-
-
-async def cancel_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
-    """Stop a redrive; the messages that it moved stay where they are."""
-    queue, handle = asked.queue(asked.parts[0]), asked.content(_Cancelled).handle
-    if decode_handle(handle).source_arn != queue.arn:
-        raise InvalidParameterValue("The handle is that of another queue's redrive.")
-    answer = await desk.ask(asked, CancelMessageMoveTask(handle), queue)
-    assert isinstance(answer, CancelMessageMoveTaskResult)
-    return {"moved": answer.approximate_number_of_messages_moved}
-
-
-def _ends(desk: Desk, asked: Asked, wanted: _Redrive) -> _Ends:
+def _ends(desk: Desk, asked: Asked, wanted: GivenRedrive) -> _Ends:
     """The queues of a redrive that the caller may do. Raises QueueError, AccessDenied."""
     source = asked.queue(asked.parts[0])
     destination = None if wanted.destination is None else asked.queue(wanted.destination)
+    chosen = None if wanted.filter is None else wanted.filter.at(desk.now_ms)
+    _note(asked, wanted, destination, chosen)
+    if chosen is not None and wanted.sequences is not None:
+        raise InvalidParameterValue("Give sequences or a filter, not both.")
+    sources = desk.catalog.dead_letter_sources(source)
+    refusal = check_start(source, destination, is_dead_letter_queue=bool(sources))
+    if refusal is not None:
+        raise refusal
+    if chosen is not None:
+        check_reading(asked, source, chosen, sources)
+    destination_arn = None if destination is None else destination.arn
+    operation = StartMessageMoveTask(source.arn, destination_arn, wanted.rate)
+    ACTIONS["StartMessageMoveTask"].check(operation)
+    if asked.is_trusted:
+        return _Ends(source, destination, None, chosen)
+    asked.access.check_move(operation, asked.caller, asked.sent, asked.sent.headers)
+    # Only these were checked: meanwhile, a message's source may name another dead-letter queue.
+    return _Ends(source, destination, tuple(queue.arn for queue in sources), chosen)
+
+
+def _note(
+    asked: Asked,
+    wanted: GivenRedrive,
+    destination: QueueDefinition | None,
+    chosen: MessageFilter | None,
+) -> None:
+    """Note for the audit log what is asked for."""
     asked.noted |= {
         "messages": "all" if wanted.sequences is None else wanted.sequences,
         "destination": None if destination is None else destination.arn,
         "rate": wanted.rate,
     }
-    sources = desk.catalog.dead_letter_sources(source)
-    refusal = check_start(source, destination, is_dead_letter_queue=bool(sources))
-    if refusal is not None:
-        raise refusal
-    operation = _start(_Ends(source, destination, None), wanted)
-    ACTIONS["StartMessageMoveTask"].check(operation)
-    if asked.is_trusted:
-        return _Ends(source, destination, None)
-    asked.access.check_move(operation, asked.caller, asked.sent, asked.sent.headers)
-    # Only these were checked: meanwhile, a message's source may name another dead-letter queue.
-    return _Ends(source, destination, tuple(queue.arn for queue in sources))
-
-
-def _start(ends: _Ends, wanted: _Redrive) -> StartMessageMoveTask:
-    destination_arn = None if ends.destination is None else ends.destination.arn
-    return StartMessageMoveTask(ends.source.arn, destination_arn, wanted.rate)
+    if chosen is not None:
+        asked.noted |= {"messages": "filtered", "filter": shown_filter(chosen)}
+    if wanted.reason:
+        asked.noted["reason"] = wanted.reason
 
 
 async def _ask(desk: Desk, asked: Asked, operation: Operation, ends: _Ends) -> object:
     return await desk.ask(
         asked, operation, ends.source, destination=ends.destination, targets=ends.targets
     )
+
+
+# -- the history -----------------------------------------------------------------------------------
+
+
+async def list_redrives(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+    """A page of a queue's redrives, newest first; `next` is the number before which it goes on."""
+    queue = asked.queue(asked.parts[0])
+    limit = asked.number("limit", _LISTED, 1, READ_MAX)
+    tasks = await tasks_of(desk, asked, queue, asked.number("before", 0, 0, 1 << 52), limit)
+    undone = await _undone(desk, asked, [task for task in tasks if task.undone_at_ms])
+    return {
+        "redrives": [{**_shown(task), "undone": undone.get(task.task_id)} for task in tasks],
+        "next": tasks[-1].number if len(tasks) == limit and tasks[-1].number > 1 else None,
+    }
+
+
+async def tasks_of(
+    desk: Desk, asked: Asked, queue: QueueDefinition, before: int = 0, limit: int = READ_MAX
+) -> list[MoveTask]:
+    """The move tasks of a queue, newest first."""
+    answer = await desk.ask(asked, ReadMoveTasks(before, limit), queue)
+    assert isinstance(answer, MoveTasks)
+    return answer.tasks
+
+
+def targets_of(task: MoveTask) -> list[str]:
+    """ARNs of the queues to which a task moved messages."""
+    return task.sources if task.destination_arn is None else [task.destination_arn]
+
+
+async def _undone(desk: Desk, asked: Asked, tasks: list[MoveTask]) -> dict[str, dict[str, Any]]:
+    """By the id of an undone task, what its undo has brought back."""
+    found = {task.task_id: {"moved": 0, "is_running": False} for task in tasks}
+    for arn in dict.fromkeys(arn for task in tasks for arn in targets_of(task)):
+        target = desk.catalog.queue_of_arn(arn)
+        for other in [] if target is None else await tasks_of(desk, asked, target):
+            if other.undoes in found:
+                sums = found[other.undoes]
+                sums["moved"] += other.moved
+                sums["is_running"] = sums["is_running"] or other.is_active
+    return found
+
+
+def _shown(task: MoveTask) -> dict[str, Any]:
+    """A redrive as JSON."""
+    return {
+        "number": task.number,
+        "id": task.task_id,
+        "handle": encode_handle(task),
+        "status": task.status,
+        "is_active": task.is_active,
+        "paused": task.paused or None,
+        "source_arn": task.source_arn,
+        "destination_arn": task.destination_arn,
+        "filter": None if task.filter is None else shown_filter(task.filter),
+        "rate": task.rate or None,
+        **{name: getattr(task.pace, name) for name in Pace.__struct_fields__},
+        "to_move": task.to_move,
+        "looked_at": task.looked_at,
+        "moved": task.moved,
+        "stayed": task.stayed,
+        "came_back": task.came_back,
+        "failure": task.failure_reason,
+        "started_by": task.started_by,
+        "reason": task.note,
+        "started_at_ms": task.started_at_ms,
+        "ended_at_ms": task.ended_at_ms,
+        "undoes": task.undoes or None,
+        "undone_at_ms": task.undone_at_ms,
+    }

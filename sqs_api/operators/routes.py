@@ -70,6 +70,9 @@ ROUTES = (
     Route("plan redrive", "POST", "queues/{queue}/redrives/plan", REDRIVE_MESSAGES),
     Route("start redrive", "POST", "queues/{queue}/redrives", REDRIVE_MESSAGES),
     Route("list redrives", "GET", "queues/{queue}/redrives", GET_QUEUE),
+    Route("pause redrive", "POST", "queues/{queue}/redrives/pause", REDRIVE_MESSAGES),
+    Route("resume redrive", "POST", "queues/{queue}/redrives/resume", REDRIVE_MESSAGES),
+    Route("undo redrive", "POST", "queues/{queue}/redrives/undo", REDRIVE_MESSAGES),
     Route("cancel redrive", "POST", "queues/{queue}/redrives/cancel", REDRIVE_MESSAGES),
 )
 

@@ -15,6 +15,7 @@ from sqs_api.commands.tables import plain, span
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.operators import make_dead_letters
 from sqs_api.tests.served import Served, serving
+from sqs_api.tests.serving import settled
 
 
 @pytest_asyncio.fixture
@@ -87,10 +88,40 @@ async def test_a_redrive_is_planned_started_listed_and_cancelled(served: Served)
     listed = await say(served, "redrive", "list", "dead")
 
     assert plan.out.splitlines()[1].split()[:2] == ["source", "3"]
-    assert unclear == Said(2, "", "name messages with --sequence, or all of them with --all")
+    assert (unclear.status, unclear.out) == (2, "")
+    assert unclear.err == "name messages with --sequence or a filter, or all of them with --all"
     assert waited.out.endswith("COMPLETED: moved 1 of 1\n")
     assert "cancelled after " in cancelled.out
-    assert [line.split()[2] for line in listed.out.splitlines()[-2:]] == ["CANCELLED", "COMPLETED"]
+    assert [line.split()[3] for line in listed.out.splitlines()[-2:]] == ["CANCELLED", "COMPLETED"]
+
+
+async def test_a_filtered_redrive_is_planned_watched_resumed_and_undone(served: Served) -> None:
+    plan = await say(served, "redrive", "plan", "dead", "--text", "RED", "--to", "source")
+    both = await say(served, "redrive", "start", "dead", "--text", "a", "--sequence", "1")
+    care = ("--canary", "1", "--stop-after", "1", "--reason", "fixed", "--wait")
+    paused = await say(served, "redrive", "start", "dead", "--received-min", "1", *care)
+    listed = await say(served, "redrive", "list", "dead")
+    resumed = await say(served, "redrive", "resume", "dead")
+    (task,) = await told(served, "redrive", "list", "dead")
+    undone = await say(served, "redrive", "undo", "dead", "--redrive", task["id"][:8])
+    idle = await say(served, "redrive", "pause", "dead")
+    unknown = await say(served, "redrive", "undo", "dead", "--redrive", "zz")
+
+    assert plan.out.splitlines()[1].split() == ["source", "1", "8"]
+    assert plan.out.endswith("2 do not match and stay\n")
+    assert both.err == "choose messages with --sequence or with a filter, not both"
+    assert paused.out.endswith(
+        "paused (canary): moved 1, came back 0; go on with: holdfast redrive resume dead\n"
+    )
+    assert "PAUSED (canary)" in listed.out
+    assert "fixed, received_min=1" in listed.out
+    assert resumed.out.endswith("resumed after 1 messages\n")
+    assert (task["filter"], task["stop_after"]) == ({"received_min": 1}, 1)
+    assert undone.out.endswith("undo begun in source\n")
+    assert (idle.err, unknown.err) == ("no redrive of dead is running", "no redrive zz of dead")
+    while (await told(served, "redrive", "list", "source"))[0]["is_active"]:
+        await settled()
+    assert await served.count("dead") == 3
 
 
 async def test_refusals_are_one_line(served: Served) -> None:

@@ -47,11 +47,18 @@ async def test_a_plan_tells_targets_and_refusals_and_moves_nothing(operators: Op
     )
 
     assert own == {
-        "targets": {f"{ARN}source": {"messages": 3, "bytes": 6}},
+        "targets": {
+            f"{ARN}source": {"messages": 3, "bytes": 6, "too_large": 0, "returns_after": 1}
+        },
         "refused": {"CouldNotDetermineMessageSource": 1},
+        "passed": 0,
+        "expiring": 0,
+        "overtaking": 0,
         "next": None,
     }
-    assert other["targets"] == {f"{ARN}other": {"messages": 2, "bytes": 4}}
+    assert other["targets"] == {
+        f"{ARN}other": {"messages": 2, "bytes": 4, "too_large": 0, "returns_after": None}
+    }
     assert other["refused"] == {"MessageGone": 1}
     assert await operators.served.count("dead") == 4
 

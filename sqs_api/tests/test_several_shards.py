@@ -138,6 +138,39 @@ async def test_a_copy_takes_the_place_of_a_message_of_another_shard(tmp_path: Pa
         assert list(await served.receive("letters")) == ["b"]
 
 
+async def test_a_filtered_redrive_crosses_shards_and_is_undone(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data", shards=2) as served:
+        await _make_queues(served)
+        operators = Operators(served)
+        await served.send('{"n": 1}', '{"n": 2}', '{"n": 3}')
+        await served.receive()
+
+        async def have_arrived() -> bool:
+            await served.receive()
+            return await served.count("letters") == 3
+
+        await _eventually(have_arrived)
+        wanted = {"filter": {"json": "n=2"}, "canary": 1}
+        started = await operators.done("queues/letters/redrives", wanted)
+
+        async def has_moved() -> bool:
+            return await served.count() == 1
+
+        await _eventually(has_moved)
+        assert await served.count("letters") == 2
+        undone = await operators.done("queues/letters/redrives/undo", started)
+        assert undone == {"begun": ["q"], "refused": {}}
+
+        async def is_back() -> bool:
+            return await served.count("letters") == 3
+
+        await _eventually(is_back)
+        page = await operators.seen("queues/letters/messages", json="n=2")
+        assert [each["source_arn"] for each in page["messages"]] == [_ARN.replace("letters", "q")]
+        (redrive,) = (await operators.seen("queues/letters/redrives"))["redrives"]
+        assert redrive["undone"]["moved"] == 1
+
+
 async def test_copies_of_a_folder_hold_what_is_between_shards(
     tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -44,12 +44,12 @@ from storage.rows.keys import (
     queue_of,
 )
 from storage.rows.overlay import RowReader
+from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     ArchivedMessage,
     GroupRow,
-    MoveTask,
     Quarantined,
     Remembered,
     SealedBatch,

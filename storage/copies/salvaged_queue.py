@@ -35,8 +35,9 @@ from storage.rows.keys import (
     queue_key,
     row_key,
 )
+from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import THE_SHARD, GroupRow, MoveTask, Remembered
+from visibility.state.events import THE_SHARD, GroupRow, Remembered
 from visibility.state.outbox import Departure
 from visibility.state.state import SPAN_BITS
 

@@ -50,6 +50,7 @@ from storage.rows.keys import (
 from storage.rows.messages_past_damage import survey_messages, walk_messages
 from storage.rows.overlay import Overlay, RowReader
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
+from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.archive_state import ArchiveState
 from visibility.state.events import (
@@ -57,7 +58,6 @@ from visibility.state.events import (
     THE_SHARD,
     Event,
     GroupRow,
-    MoveTask,
     Quarantined,
     Remembered,
     SealedBatch,

@@ -31,6 +31,7 @@ from storage.rows.keys import (
     row_key,
 )
 from storage.tests.places import Place, commit, everything, message
+from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
@@ -53,7 +54,6 @@ from visibility.state.events import (
     MessagesReceived,
     MessagesSent,
     Move,
-    MoveTask,
     MoveTaskChanged,
     QueueContinued,
     QueueDropped,

@@ -16,8 +16,9 @@ from storage.rows.codec import (
     decode_row,
     encode_row,
 )
+from visibility.contract.move_task import MessageFilter, MoveTask, Pace
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import ArchivedMessage, GroupRow, MoveTask, Remembered, SealedBatch
+from visibility.state.events import ArchivedMessage, GroupRow, Remembered, SealedBatch
 from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedRecord
 from visibility.state.short_answers import ShortFailures, ShortReceive, ShortSends
@@ -54,6 +55,20 @@ ENDED_TASK = MoveTask(
     [7, 300],
     2,
     ["arn:t"],
+    MessageFilter("id", "g", "s", 1, 2, 3, 4, "text", "name=value", "a.b=c"),
+    Pace(60, 10, 5),
+    "canary",
+    7,
+    2,
+    80,
+    1,
+    301,
+    "arn:u",
+    "fixed",
+    9,
+    ["arn:s"],
+    "other",
+    10,
 )
 COUNT = 4_096
 ARCHIVED = ArchivedMessage("arn:q", "expired", 1_700_000_000_000, 300, 2, 5, MESSAGE)
@@ -83,6 +98,12 @@ OLD_TASK = (
     "70ce000111710000a752554e4e494e47c0c0"
 )
 """The form before move tasks counted messages that stayed."""
+TASK_WITHOUT_A_FILTER = (
+    "01f64e663d"
+    "9fcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce000111"
+    "70ce000111710000a752554e4e494e47c0c000c0"
+)
+"""The form before filters, paces and undos."""
 OLD_MESSAGE = (
     "01"
     "b9f8e718"
@@ -147,16 +168,20 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "task": (
         TASK,
         "01"
-        "f64e663d"
-        "9fcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce000111"
-        "70ce000111710000a752554e4e494e47c0c000c0",
+        "c723c14c"
+        "dc001dcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce00"
+        "011170ce000111710000a752554e4e494e47c0c000c0c093000000a000000000"
+        "00a0a00090a000",
     ),
     "ended task": (
         ENDED_TASK,
         "01"
-        "5c2c5d4b"
-        "9f01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641494c"
-        "4544ad6e6f20737563682071756575659207cd012c0291a561726e3a74",
+        "0bfc9ec4"
+        "dc001d01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641"
+        "494c4544ad6e6f20737563682071756575659207cd012c0291a561726e3a749a"
+        "a26964a167a17301020304a474657874aa6e616d653d76616c7565a5612e623d"
+        "63933c0a05a663616e61727907025001cd012da561726e3a75a5666978656409"
+        "91a561726e3a73a56f746865720a",
     ),
     "count": (
         COUNT,
@@ -256,6 +281,7 @@ def test_a_queue_of_before_is_read_with_the_default_of_what_was_added() -> None:
 
 def test_a_task_of_before_is_read_with_the_default_of_what_was_added() -> None:
     assert decode_row(MoveTask, KEY, bytes.fromhex(OLD_TASK)) == TASK
+    assert decode_row(MoveTask, KEY, bytes.fromhex(TASK_WITHOUT_A_FILTER)) == TASK
 
 
 def test_a_message_of_before_is_read_with_the_defaults_of_what_was_added() -> None:

@@ -29,6 +29,7 @@ from storage.rows.keys import (
 )
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import Place, changes_of, commit, message
+from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
@@ -36,7 +37,6 @@ from visibility.state.events import (
     MessagesDeleted,
     MessagesReceived,
     MessagesSent,
-    MoveTask,
     MoveTaskChanged,
     VisibilityChanged,
 )

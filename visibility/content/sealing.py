@@ -1,10 +1,11 @@
 """Sealing of sent and of moving messages; `sqs_api/gateway/sealing.py` has the keys.
 
-The engine sees only ciphertext. A message that changes its place within its queue keeps its seal.
+The engine stores only ciphertext. A message that changes its place within its queue keeps its seal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from visibility.contract.model import QueueDefinition
@@ -52,6 +53,13 @@ class Sealing(Protocol):
         KmsNotFound, KmsDisabled, SealingFailed.
         """
 
+    def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
+        """The content of a message, to compare it with a filter; None if it is damaged.
+
+        Raises KmsAccessDenied for a message under an account's key that is none of these queues',
+        since only the right to use those was checked; and KmsDisabled, SealingFailed.
+        """
+
 
 class AsStored:
     """Sealing of a service whose queues do not encrypt."""
@@ -68,3 +76,7 @@ class AsStored:
     def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
         """The same message."""
         return message
+
+    def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
+        """The message's content."""
+        return message.data

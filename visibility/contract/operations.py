@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
+from visibility.contract.move_task import MessageFilter, Pace
 from visibility.contract.stored_message import Arrival
 
 _IRREGULAR_MEMBERS = {
@@ -374,25 +375,55 @@ class BrowseMessages(Operation, frozen=True):
 
 
 class MoveSelected(Operation, frozen=True):
-    """Begin a move task for the messages with these sequences; answers as StartMessageMoveTask.
+    """Begin a move task for the messages with these sequences, those that match a filter, or all;
+    answers as StartMessageMoveTask.
 
     They move to the request's `destination`, or each to its own source; `rate` is in messages a
-    second, 0 for no limit.
+    second, 0 for no limit. `note` is the operator's reason. A task that `undoes` another returns
+    messages as dead letters, which came from that one's `sources`.
     """
 
-    sequences: list[int] = []
+    sequences: list[int] | None = None
     rate: int = 0
+    filter: MessageFilter | None = None
+    pace: Pace = Pace()
+    note: str = ""
+    undoes: str = ""
+    sources: list[str] = []
+
+
+class ChangeMoveTask(Operation, frozen=True):
+    """Pause or resume the move task of this handle, or note that it is undone; answers None."""
+
+    task_handle: str = ""
+    change: str = "pause"
+    """"pause", "resume" or "undo"."""
+
+
+class ReadMoveTasks(Operation, frozen=True):
+    """Read move tasks with all that is known of them; answers `outcomes.MoveTasks`.
+
+    They are those with a number below `before` (0: all), newest first.
+    """
+
+    before: int = 0
+    limit: int = 50
 
 
 class PlanMove(Operation, frozen=True):
     """Tell what a move task would do; answers `outcomes.MovePlan`.
 
     With `sequences` it is about these messages, otherwise about one bounded step of all messages,
-    from `from_sequence` on.
+    from `from_sequence` on, or of those that match a filter. Earlier steps planned `planned`
+    messages, which take their time at this rate, and left messages of `groups` in their places.
     """
 
     sequences: list[int] | None = None
     from_sequence: int = 0
+    filter: MessageFilter | None = None
+    rate: int = 0
+    planned: int = 0
+    groups: list[bytes] = []
 
 
 class DeleteSelected(Operation, frozen=True):

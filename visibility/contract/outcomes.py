@@ -7,6 +7,7 @@ import msgspec
 from visibility.contract import results
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters
+from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
 
 
@@ -35,6 +36,8 @@ class Planned(msgspec.Struct, frozen=True):
 
     messages: int
     size: int
+    too_large: int = 0
+    """Those above the queue's MaximumMessageSize; they move all the same."""
 
 
 class MovePlan(msgspec.Struct, frozen=True):
@@ -46,6 +49,21 @@ class MovePlan(msgspec.Struct, frozen=True):
     """Messages that would stay, by the code of the reason."""
     next_sequence: int | None = None
     """Start of the next step, None after the last."""
+    passed: int = 0
+    """Messages that do not match the filter."""
+    expiring: int = 0
+    """Messages whose retention ends before their turn comes."""
+    overtaking: int = 0
+    """FIFO: messages that leave earlier ones of their group behind."""
+    groups: list[bytes] = []
+    """FIFO: groups with messages that stay, of this step and those before it; see
+    `operations.PlanMove`."""
+
+
+class MoveTasks(msgspec.Struct, frozen=True):
+    """Move tasks of one queue, newest first."""
+
+    tasks: list[MoveTask]
 
 
 class SelectedDeleted(msgspec.Struct, frozen=True):
@@ -77,6 +95,8 @@ class QueueReading(msgspec.Struct, frozen=True):
     moved_out: int
     task: results.ListMessageMoveTasksResultEntry | None = None
     """The latest move task."""
+    paused: str = ""
+    """The reason for which that one waits."""
 
 
 class QueuesRead(msgspec.Struct, frozen=True):
@@ -136,6 +156,7 @@ Answer = (
     | QueueCounters
     | BrowsedPage
     | MovePlan
+    | MoveTasks
     | SelectedDeleted
     | QueuesRead
     | Progress

@@ -6,10 +6,11 @@ messages by the end of their delay), which a message keeps while it stays in its
 
 from __future__ import annotations
 
-from visibility.contract.model import Request
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import Browsed, BrowsedPage
 from visibility.rules.decided import Outcome
+from visibility.rules.leases import history_of
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 
@@ -26,7 +27,7 @@ def decide_browse_messages(shard: ShardState, request: Request, stamp: Stamp) ->
     after = operation.after or (0, 0)
     if operation.delayed:
         return _delayed(shard, queue, after, limit), ()
-    return _present(shard, queue, after[1] + 1, limit), ()
+    return _present(shard, request.queue, queue, after[1] + 1, limit), ()
 
 
 def _delayed(
@@ -39,7 +40,9 @@ def _delayed(
     return BrowsedPage(found, page[-1][:2] if page else None)
 
 
-def _present(shard: ShardState, queue: QueueState, first: int, limit: int) -> BrowsedPage:
+def _present(
+    shard: ShardState, definition: QueueDefinition, queue: QueueState, first: int, limit: int
+) -> BrowsedPage:
     page = shard.rows.line(
         queue.queue_id,
         max(first, queue.floor),
@@ -53,7 +56,9 @@ def _present(shard: ShardState, queue: QueueState, first: int, limit: int) -> Br
     for sequence, message in page.messages:
         entry = queue.entries.get(sequence)
         if entry is None:
-            found.append(Browsed(sequence, "visible", message, None, 0))
+            fifo = definition.settings.fifo
+            lease = history_of(shard.rows, queue, sequence, message) if fifo else None
+            found.append(Browsed(sequence, "visible", message, lease, 0))
         elif entry.hidden:
             due_ms = entry.lease.visible_at_ms
             found.append(Browsed(sequence, "in flight", message, entry.lease, due_ms))

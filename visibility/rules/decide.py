@@ -16,6 +16,7 @@ from visibility.contract.operations import (
     CancelMessageMoveTask,
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
+    ChangeMoveTask,
     ClearOutbox,
     CloseQueue,
     ContinueQueue,
@@ -29,6 +30,7 @@ from visibility.contract.operations import (
     PlanMove,
     QueueChanged,
     ReadCounters,
+    ReadMoveTasks,
     ReadOutbox,
     ReadQueues,
     ReceiveMessage,
@@ -60,8 +62,10 @@ from visibility.rules.kept_queues import (
 from visibility.rules.move_plans import decide_plan_move
 from visibility.rules.move_tasks import (
     decide_cancel_message_move_task,
+    decide_change_move_task,
     decide_list_message_move_tasks,
     decide_move_selected,
+    decide_read_move_tasks,
     decide_start_message_move_task,
 )
 from visibility.rules.outbox import decide_clear_outbox, decide_read_outbox
@@ -101,6 +105,8 @@ DECIDE: dict[type[Operation], Decide] = {
     BrowseMessages: decide_browse_messages,
     MoveSelected: decide_move_selected,
     PlanMove: decide_plan_move,
+    ChangeMoveTask: decide_change_move_task,
+    ReadMoveTasks: decide_read_move_tasks,
     DeleteSelected: decide_delete_selected,
     ResendMessage: decide_resend_message,
     SealArchive: decide_seal_archive,

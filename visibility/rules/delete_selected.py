@@ -9,7 +9,7 @@ from visibility.rules.archive import hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of
-from visibility.rules.move_tasks import is_hidden, selected
+from visibility.rules.selected import is_hidden, selected
 from visibility.state.events import Event, MessagesDeleted
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from visibility.contract.model import Request
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import PlanMove
 from visibility.contract.outcomes import MovePlan, Planned
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
-from visibility.rules.move_tasks import is_hidden, selected, target_of
+from visibility.rules.move_steps import Search, target_of
+from visibility.rules.selected import is_hidden, selected
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 
@@ -15,6 +17,10 @@ IN_FLIGHT = "InFlight"
 GONE = "MessageGone"
 _STEP_MESSAGES = 1000
 _STEP_BYTES = 4 << 20
+_FILTERED_BYTES = 1 << 20
+_GROUPS_MAX = 10_000
+"""Groups with messages that stay, which a plan carries from step to step."""
+_NOTHING = Planned(0, 0)
 
 
 def decide_plan_move(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -22,44 +28,99 @@ def decide_plan_move(shard: ShardState, request: Request, stamp: Stamp) -> Outco
     operation = request.operation
     assert isinstance(operation, PlanMove)
     queue = shard.queue(request.queue.queue_id)
+    planning = _Planning(shard, queue, request, operation, stamp)
     if operation.sequences is not None:
         chosen = selected(operation.sequences)
         found = shard.rows.unless_quarantined(queue, chosen)
-        return _plan(shard, request, queue, found, gone=len(chosen) - len(found)), ()
+        planning.refuse(GONE, len(chosen) - len(found))
+        return planning.plan(found, None), ()
     first = max(operation.from_sequence, queue.floor)
     page = shard.rows.line(
         queue.queue_id,
         first,
         max(queue.next_sequence, first),
         messages=_STEP_MESSAGES,
-        size=_STEP_BYTES,
+        size=_STEP_BYTES if operation.filter is None else _FILTERED_BYTES,
         quarantined=queue.quarantined,
         spans=queue.spans,
     )
-    return _plan(shard, request, queue, page.messages, page.next_sequence), ()
+    return planning.plan(page.messages, page.next_sequence), ()
 
 
-def _plan(
-    shard: ShardState,
-    request: Request,
-    queue: QueueState,
-    messages: list[tuple[int, StoredMessage]],
-    next_sequence: int | None = None,
-    gone: int = 0,
-) -> MovePlan:
-    destination_arn = None if request.destination is None else request.destination.arn
-    targets: dict[str, Planned] = {}
-    refused = {GONE: gone} if gone else {}
-    for sequence, message in messages:
-        target = target_of(shard, request.queue, destination_arn, request.targets, message)
-        if is_hidden(queue, sequence):
-            target = IN_FLIGHT
-        if isinstance(target, str):
-            refused[target] = refused.get(target, 0) + 1
-        else:
-            known = targets.get(target.arn, _NOTHING)
-            targets[target.arn] = Planned(known.messages + 1, known.size + message.size)
-    return MovePlan(targets, refused, next_sequence)
+class _Planning:
+    """One step of a plan."""
 
+    def __init__(
+        self,
+        shard: ShardState,
+        queue: QueueState,
+        request: Request,
+        wanted: PlanMove,
+        stamp: Stamp,
+    ) -> None:
+        self._shard = shard
+        self._queue = queue
+        self._request = request
+        self._wanted = wanted
+        self._now_ms = stamp.now_ms
+        self._targets: dict[str, Planned] = {}
+        self._refused: dict[str, int] = {}
+        self._groups = dict.fromkeys(wanted.groups)
+        self._planned = wanted.planned
+        self._passed = self._expiring = self._overtaking = 0
 
-_NOTHING = Planned(0, 0)
+    def refuse(self, reason: str, messages: int = 1) -> None:
+        """Count messages that stay."""
+        if messages:
+            self._refused[reason] = self._refused.get(reason, 0) + messages
+
+    def plan(self, found: list[tuple[int, StoredMessage]], next_sequence: int | None) -> MovePlan:
+        """The plan for these messages."""
+        for sequence, message in found:
+            target = self._target(sequence, message)
+            if isinstance(target, QueueDefinition):
+                self._add(message, target)
+                continue
+            if target is None:
+                self._passed += 1
+            else:
+                self.refuse(target)
+            if self._request.queue.settings.fifo and len(self._groups) < _GROUPS_MAX:
+                self._groups[message.group] = None
+        return MovePlan(
+            self._targets,
+            self._refused,
+            next_sequence,
+            self._passed,
+            self._expiring,
+            self._overtaking,
+            list(self._groups),
+        )
+
+    def _target(self, sequence: int, message: StoredMessage) -> QueueDefinition | str | None:
+        """Where a message would go, or why it stays; None if the filter does not choose it."""
+        if is_hidden(self._queue, sequence):
+            return IN_FLIGHT
+        source, wanted, to = self._request.queue, self._wanted.filter, self._request.destination
+        try:
+            if wanted is not None:
+                search = Search(self._shard, source, wanted, self._request.targets)
+                if not search.matches(sequence, message):
+                    return None
+        except QueueError as refusal:
+            return refusal.code
+        arn = None if to is None else to.arn
+        return target_of(self._shard, source, arn, self._request.targets, message)
+
+    def _add(self, message: StoredMessage, target: QueueDefinition) -> None:
+        known = self._targets.get(target.arn, _NOTHING)
+        is_too_large = message.size > target.settings.maximum_message_size
+        self._targets[target.arn] = Planned(
+            known.messages + 1, known.size + message.size, known.too_large + is_too_large
+        )
+        rate = self._wanted.rate
+        moves_at_ms = self._now_ms + (self._planned * 1000 // rate if rate else 0)
+        retention_ms = self._request.queue.settings.retention_ms
+        self._expiring += message.retained_from_ms + retention_ms <= moves_at_ms
+        self._overtaking += message.group in self._groups
+        self._planned += 1

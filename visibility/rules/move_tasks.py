@@ -1,64 +1,49 @@
-"""Message move tasks: decisions to start, cancel and list, and the step that moves.
+"""Message move tasks: decisions to start, change, cancel and list. `move_steps.py` moves.
 
-A task walks over the sequences that its queue had at its start, in order, and skips messages in
-flight. A message that cannot be moved stays, and the task fails once all others have moved; it
-fails at once if its destination cannot be used. A moved message is a new one at its destination:
-new id, new time, no receives. The task is a row written with every step, so it continues after a
-restart and moves nothing twice.
+A redrive of an operator is such a task, with more than `aws` can ask for: selected or filtered
+messages, a pace, a pause, an undo. All of them are listed together. The latest tasks that ended
+stay in their rows as a history.
 Source: API reference (2023), recorded statuses and errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import msgspec
 
-from visibility.contract.errors import (
-    InternalError,
-    InvalidParameterValue,
-    QueueError,
-    ResourceNotFound,
-)
+from visibility.content.filters import check_filter
+from visibility.contract.errors import InvalidParameterValue, QueueError, ResourceNotFound
 from visibility.contract.limits import (
-    MOVE_SELECTED_MAX,
     MOVE_TASK_RESULTS,
-    MOVE_TASK_SECONDS_MAX,
     MOVE_TASKS_PER_ACCOUNT_MAX,
 )
 from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.move_task import BY_OPERATOR, MoveTask
 from visibility.contract.operations import (
     CancelMessageMoveTask,
+    ChangeMoveTask,
     ListMessageMoveTasks,
     MoveSelected,
+    ReadMoveTasks,
     StartMessageMoveTask,
 )
+from visibility.contract.outcomes import MoveTasks
 from visibility.contract.results import (
     CancelMessageMoveTaskResult,
     ListMessageMoveTasksResult,
     ListMessageMoveTasksResultEntry,
     StartMessageMoveTaskResult,
 )
-from visibility.contract.stored_message import StoredMessage
-from visibility.rules.arrivals import TARGET_GONE
 from visibility.rules.decided import Outcome
-from visibility.rules.groups import GroupBook
-from visibility.rules.leases import no_lease
-from visibility.rules.outbox import Departures
+from visibility.rules.selected import selected
 from visibility.rules.task_handles import decode_handle, encode_handle
-from visibility.state.events import Event, MessagesMoved, Move, MoveTask, MoveTaskChanged
+from visibility.state.events import MoveTaskChanged
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 
-CHUNK_MESSAGES = 100
-_CHUNK_BYTES = 2 << 20
-_ENDED_KEPT = 10
-_TASK_MS_MAX = MOVE_TASK_SECONDS_MAX * 1000
-_SOURCE_UNKNOWN = "CouldNotDetermineMessageSource"
-_DENIED = "AccessDenied"
-_TOO_LONG = "TaskTimedOut"
-_NO_ROOM_AGAIN_MS = 1_000
-"""Pause of a task while the outbox is full with messages of others."""
+ENDED_KEPT = 200
+"""Tasks of a queue that stay listed after their end; AWS shows the last ten."""
+READ_MAX = 100
+_NOTE_MAX = 500
 
 
 def decide_start_message_move_task(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -66,26 +51,20 @@ def decide_start_message_move_task(shard: ShardState, request: Request, stamp: S
     operation = request.operation
     assert isinstance(operation, StartMessageMoveTask)
     rate = operation.max_number_of_messages_per_second or 0
-    return _start(shard, request, stamp, operation.destination_arn, rate, None)
+    return _start(shard, request, stamp, operation.destination_arn, MoveSelected(rate=rate))
 
 
 def decide_move_selected(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """Begin a task for the named messages. Raises InvalidParameterValue."""
+    """Begin a task for the named messages, or for those that match. Raises
+    InvalidParameterValue."""
     operation = request.operation
     assert isinstance(operation, MoveSelected)
     destination_arn = None if request.destination is None else request.destination.arn
-    chosen = selected(operation.sequences)
-    return _start(shard, request, stamp, destination_arn, operation.rate, chosen)
-
-
-def selected(sequences: Collection[int]) -> list[int]:
-    """The sequences in order, each once. Raises InvalidParameterValue if they are too many."""
-    chosen = sorted(set(sequences))
-    if len(chosen) > MOVE_SELECTED_MAX:
-        raise InvalidParameterValue(
-            f"A move task takes up to {MOVE_SELECTED_MAX} selected messages, not {len(chosen)}."
-        )
-    return chosen
+    if operation.filter is not None:
+        check_filter(operation.filter)
+    if operation.pace.ramp_s and not operation.rate:
+        raise InvalidParameterValue("A ramp needs a rate, up to which it rises.")
+    return _start(shard, request, stamp, destination_arn, operation)
 
 
 def _start(
@@ -93,11 +72,10 @@ def _start(
     request: Request,
     stamp: Stamp,
     destination_arn: str | None,
-    rate: int,
-    selected: list[int] | None,
+    wanted: MoveSelected,
 ) -> Outcome:
     queue = shard.queue(request.queue.queue_id)
-    if any(task.is_active for task in queue.tasks.values()):
+    if queue.active_task is not None:
         raise InvalidParameterValue(
             "There is already a task running. "
             "Only one active task is allowed for a source queue arn at a given time."
@@ -106,20 +84,28 @@ def _start(
         raise InvalidParameterValue(
             f"The maximum number of active tasks of an account is {MOVE_TASKS_PER_ACCOUNT_MAX}."
         )
+    chosen = None if wanted.sequences is None else selected(wanted.sequences)
     task = MoveTask(
         number=max(queue.tasks, default=0) + 1,
         task_id=stamp.message_id(),
         source_arn=request.queue.arn,
         destination_arn=destination_arn,
-        rate=rate,
+        rate=wanted.rate,
         started_at_ms=stamp.now_ms,
-        to_move=queue.visible if selected is None else len(selected),
+        to_move=queue.visible if chosen is None else len(chosen),
         until_sequence=queue.next_sequence,
-        cursor=queue.floor if selected is None else 0,
-        selected=selected,
+        cursor=queue.floor if chosen is None else 0,
+        selected=chosen if wanted.filter is None else [],
         targets=None if request.targets is None else list(request.targets),
+        filter=wanted.filter,
+        pace=wanted.pace,
+        watched=queue.next_sequence,
+        started_by=request.caller.arn,
+        note=wanted.note[:_NOTE_MAX],
+        sources=list(wanted.sources),
+        undoes=wanted.undoes,
     )
-    forgotten = task.number - _ENDED_KEPT if len(queue.tasks) >= _ENDED_KEPT else 0
+    forgotten = min(queue.tasks) if len(queue.tasks) >= ENDED_KEPT else 0
     changed = MoveTaskChanged(queue.queue_id, task, forgotten)
     return StartMessageMoveTaskResult(encode_handle(task)), (changed,)
 
@@ -127,7 +113,7 @@ def _start(
 def _active_tasks(shard: ShardState, account: str) -> int:
     active = 0
     for queue in shard.queues.values():
-        if queue.tasks and any(task.is_active for task in queue.tasks.values()):
+        if queue.tasks and queue.active_task is not None:
             definition = shard.definitions.queue_of_id(queue.queue_id)
             active += definition is not None and definition.account == account
     return active
@@ -138,15 +124,61 @@ def decide_cancel_message_move_task(shard: ShardState, request: Request, stamp: 
     operation = request.operation
     assert isinstance(operation, CancelMessageMoveTask)
     queue = shard.queue(request.queue.queue_id)
-    task_id = decode_handle(operation.task_handle or "").task_id
+    task = _task_of(queue, operation.task_handle)
+    if task.status != "RUNNING":
+        raise InvalidParameterValue("Only active tasks can be cancelled.")
+    cancelling = msgspec.structs.replace(task, status="CANCELLING")
+    result = CancelMessageMoveTaskResult(task.moved)
+    return result, (MoveTaskChanged(queue.queue_id, cancelling),)
+
+
+def _task_of(queue: QueueState, handle: str | None) -> MoveTask:
+    """The task that a handle names. Raises InvalidParameterValue, ResourceNotFound."""
+    task_id = decode_handle(handle or "").task_id
     for task in queue.tasks.values():
         if task.task_id == task_id:
-            if task.status != "RUNNING":
-                raise InvalidParameterValue("Only active tasks can be cancelled.")
-            cancelling = msgspec.structs.replace(task, status="CANCELLING")
-            result = CancelMessageMoveTaskResult(task.moved)
-            return result, (MoveTaskChanged(queue.queue_id, cancelling),)
+            return task
     raise ResourceNotFound("Task does not exist.")
+
+
+def decide_change_move_task(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Pause, resume, or note an undo, which ends a running task.
+
+    Raises InvalidParameterValue, ResourceNotFound.
+    """
+    operation = request.operation
+    assert isinstance(operation, ChangeMoveTask)
+    queue = shard.queue(request.queue.queue_id)
+    task = _task_of(queue, operation.task_handle)
+    if operation.change == "undo":
+        status = "CANCELLING" if task.is_active else task.status
+        changed = msgspec.structs.replace(task, status=status, undone_at_ms=stamp.now_ms)
+    elif task.status != "RUNNING":
+        raise InvalidParameterValue(f"Only active tasks can be {operation.change}d.")
+    elif operation.change == "pause":
+        changed = msgspec.structs.replace(task, paused=task.paused or BY_OPERATOR)
+    else:
+        changed = _resumed(task, stamp.now_ms)
+    if changed == task:
+        return None, ()
+    return None, (MoveTaskChanged(queue.queue_id, changed),)
+
+
+def _resumed(task: MoveTask, now_ms: int) -> MoveTask:
+    if not task.paused:
+        return task
+    return msgspec.structs.replace(task, paused="", paced_from_ms=now_ms, paced_moved=task.moved)
+
+
+def decide_read_move_tasks(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """A page of tasks, newest first, without the messages they selected."""
+    operation = request.operation
+    assert isinstance(operation, ReadMoveTasks)
+    tasks = shard.queue(request.queue.queue_id).tasks
+    limit = max(1, min(operation.limit, READ_MAX))
+    numbers = [number for number in tasks if not operation.before or number < operation.before]
+    page = [tasks[number] for number in sorted(numbers, reverse=True)[:limit]]
+    return MoveTasks([msgspec.structs.replace(task, selected=None) for task in page]), ()
 
 
 def decide_list_message_move_tasks(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -172,258 +204,6 @@ def shown_task(task: MoveTask) -> ListMessageMoveTasksResultEntry:
         failure_reason=task.failure_reason if task.status == "FAILED" else None,
         started_timestamp=task.started_at_ms,
     )
-
-
-# -- the step of a pulse ---------------------------------------------------------------------------
-
-
-def advance_move_tasks(
-    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
-) -> tuple[tuple[Event, ...], int | None]:
-    """Move the messages that the active task may move now; see `pulse.Step`."""
-    task = next((task for task in queue.tasks.values() if task.is_active), None)
-    if task is None:
-        return (), None
-    now_ms = stamp.now_ms
-    if task.status == "CANCELLING":
-        return _ended(queue, task, "CANCELLED"), None
-    if now_ms - task.started_at_ms > _TASK_MS_MAX:
-        return _ended(queue, task, "FAILED", _TOO_LONG), None
-    allowed = CHUNK_MESSAGES
-    if task.rate:
-        allowed = min(allowed, (now_ms - task.started_at_ms) * task.rate // 1000 + 1 - task.moved)
-        if allowed <= 0:
-            return (), task.started_at_ms + -(-task.moved * 1000 // task.rate)
-    return _Moving(shard, queue, definition, stamp, task).step(allowed)
-
-
-def _ended(
-    queue: QueueState, task: MoveTask, status: str, reason: str | None = None
-) -> tuple[Event, ...]:
-    ended = msgspec.structs.replace(task, status=status, failure_reason=reason, selected=None)
-    return (MoveTaskChanged(queue.queue_id, ended),)
-
-
-class _Moving:
-    """One step of one task."""
-
-    def __init__(
-        self,
-        shard: ShardState,
-        queue: QueueState,
-        definition: QueueDefinition,
-        stamp: Stamp,
-        task: MoveTask,
-    ) -> None:
-        self._shard = shard
-        self._queue = queue
-        self._definition = definition
-        self._stamp = stamp
-        self._task = task
-        self._books: dict[int, GroupBook] = {}
-        self._moves: list[Move] = []
-        self._departures = Departures(shard, definition, stamp)
-        self._freed: dict[bytes, None] = {}
-        self._stayed = 0
-        self._reason = task.failure_reason
-
-    def step(self, allowed: int) -> tuple[tuple[Event, ...], int | None]:
-        """Move up to `allowed` messages. Raises DamagedRecord."""
-        found, cursor, is_last = self._page(allowed)
-        for sequence, message in found:
-            is_blocked = message.group in self._queue.quarantined.groups
-            if is_blocked or is_hidden(self._queue, sequence):
-                continue
-            target = target_of(
-                self._shard,
-                self._definition,
-                self._task.destination_arn,
-                self._task.targets,
-                message,
-            )
-            if not isinstance(target, str):
-                if target.shard != self._definition.shard:
-                    if not self._departures.has_room:
-                        return self._events(self._cursor_at(sequence), is_last=False)
-                elif target.queue_id not in self._books and not self._shard.is_ready(
-                    target.queue_id
-                ):
-                    return (), self._stamp.now_ms + 1
-                self._move(sequence, message, target)
-                continue
-            self._stay(target)
-            if self._task.destination_arn is not None:
-                return self._events(cursor, is_last=True)  # no other can be moved either
-        if is_last and self._are_under_way():
-            return self._waiting(cursor)
-        return self._events(cursor, is_last=is_last)
-
-    def _are_under_way(self) -> bool:
-        """True while the task's messages are on their way to other shards, which may refuse
-        them."""
-        return bool(self._departures) or self._shard.outbox.has_of_task(self._task.task_id)
-
-    def _waiting(self, cursor: int) -> tuple[tuple[Event, ...], int | None]:
-        """The last step but for the end of the task, which follows when the outbox is cleared."""
-        if cursor == self._task.cursor and not (self._moved or self._stayed):
-            return (), None
-        return self._events(cursor, is_last=False)[0], None
-
-    @property
-    def _moved(self) -> int:
-        return len(self._moves) + len(self._departures)
-
-    def _cursor_at(self, sequence: int) -> int:
-        """The cursor before a message of the page."""
-        selected = self._task.selected
-        return sequence if selected is None else selected.index(sequence)
-
-    def _stay(self, reason: str) -> None:
-        self._stayed += 1
-        self._reason = self._reason or reason
-
-    def _events(self, cursor: int, *, is_last: bool) -> tuple[tuple[Event, ...], int | None]:
-        task = msgspec.structs.replace(
-            self._task,
-            moved=self._task.moved + self._moved,
-            cursor=cursor,
-            failure_reason=self._reason,
-            stayed=self._task.stayed + self._stayed,
-        )
-        for group in self._freed:
-            self._book(self._definition).settle(group, (), [])
-        events: list[Event] = []
-        for book in self._books.values():
-            events += book.events()
-        if self._moves:
-            events.append(MessagesMoved(self._queue.queue_id, self._stamp.now_ms, self._moves))
-        events += self._departures.events()
-        if is_last:
-            status = "COMPLETED" if self._reason is None else "FAILED"
-            return (*events, *_ended(self._queue, task, status, self._reason)), None
-        if task == self._task:  # the outbox has no room
-            return (), self._stamp.now_ms + _NO_ROOM_AGAIN_MS
-        changed = MoveTaskChanged(self._queue.queue_id, task)
-        wait_ms = task.started_at_ms + -(-task.moved * 1000 // task.rate) if task.rate else 0
-        return (*events, changed), max(self._stamp.now_ms, wait_ms)
-
-    def _page(self, allowed: int) -> tuple[list[tuple[int, StoredMessage]], int, bool]:
-        """The next messages, the cursor after them, and True if they are the last."""
-        task = self._task
-        if task.selected is not None:
-            found, cursor = self._selected(task.selected, allowed)
-            return found, cursor, cursor == len(task.selected)
-        page = self._shard.rows.line(
-            self._queue.queue_id,
-            max(task.cursor, self._queue.floor),
-            task.until_sequence,
-            messages=allowed,
-            size=_CHUNK_BYTES,
-            quarantined=self._queue.quarantined,
-            spans=self._queue.spans,
-        )
-        cursor = page.next_sequence or task.until_sequence
-        return page.messages, cursor, page.next_sequence is None
-
-    def _selected(
-        self, selected: list[int], allowed: int
-    ) -> tuple[list[tuple[int, StoredMessage]], int]:
-        found: list[tuple[int, StoredMessage]] = []
-        cursor, size = self._task.cursor, 0
-        for sequence in selected[cursor : cursor + allowed]:
-            if size >= _CHUNK_BYTES:
-                break
-            cursor += 1
-            page = self._shard.rows.unless_quarantined(self._queue, [sequence])
-            found += page
-            size += sum(len(message.data) for _, message in page)
-        return found, cursor
-
-    def _move(self, sequence: int, message: StoredMessage, target: QueueDefinition) -> None:
-        there = self._shard.queues.get(target.queue_id)
-        if there is not None and message.group in there.quarantined.groups:
-            self._stay(InternalError.code)
-            return
-        try:
-            sealed = self._shard.sealing.sealed_for(message, target)
-        except QueueError as refusal:
-            self._stay(refusal.code)
-            return
-        entry = self._queue.entries.get(sequence)
-        lease = no_lease(sequence, message) if entry is None else entry.lease
-        if entry is None and message.group:
-            book = self._book(self._definition)
-            if target.shard == self._definition.shard:
-                book.leave(message.group, sequence)
-            else:
-                book.depart(message.group, sequence)
-            if self._definition.settings.fifo:
-                self._freed[message.group] = None
-        if target.shard != self._definition.shard:
-            arriving = self._as_new(sealed, message.group)
-            self._departures.add(lease, message, target, arriving, self._task.task_id)
-            return
-        book = self._book(target)
-        to = book.allocate()
-        group = book.group_of(message.group)
-        if group:
-            book.arrive(group, to)
-        moved = self._as_new(sealed, group)
-        self._moves.append(Move(lease, -1, target.queue_id, to, moved, sealed is not message))
-
-    def _as_new(self, message: StoredMessage, group: bytes) -> StoredMessage:
-        return msgspec.structs.replace(
-            message,
-            message_id=self._stamp.message_id(),
-            sent_at_ms=self._stamp.now_ms,
-            dead_letter_source_arn=None,
-            receive_count=0,
-            first_received_at_ms=0,
-            group=group,
-            clock_ms=0,
-            original_sequence=0,
-            received_here=0,
-        )
-
-    def _book(self, definition: QueueDefinition) -> GroupBook:
-        book = self._books.get(definition.queue_id)
-        if book is None:
-            queue = self._shard.queue(definition.queue_id)
-            book = GroupBook(self._shard, queue, fifo=definition.settings.fifo)
-            self._books[definition.queue_id] = book
-        return book
-
-
-def is_hidden(queue: QueueState, sequence: int) -> bool:
-    """True for a message in flight."""
-    entry = queue.entries.get(sequence)
-    return entry is not None and entry.hidden
-
-
-def target_of(
-    shard: ShardState,
-    source: QueueDefinition,
-    destination_arn: str | None,
-    targets: Collection[str] | None,
-    message: StoredMessage,
-) -> QueueDefinition | str:
-    """A message's destination, or the reason why it has none.
-
-    Without a given destination, only one of `targets` is allowed unless that is None.
-    """
-    arn = destination_arn or message.dead_letter_source_arn
-    if arn is None:
-        return _SOURCE_UNKNOWN
-    if destination_arn is None and targets is not None and arn not in targets:
-        return _DENIED
-    target = shard.definitions.queue_of_arn(arn)
-    if target is None or target.settings.fifo != source.settings.fifo:
-        return TARGET_GONE
-    try:
-        shard.sealing.check(target)
-    except QueueError as refusal:
-        return refusal.code
-    return target
 
 
 def check_start(

@@ -13,6 +13,7 @@ from collections import Counter
 import msgspec
 
 from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import ClearOutbox, ReadOutbox
 from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
@@ -20,7 +21,7 @@ from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.quarantine import uncovered
 from visibility.state.apply_outbox import returned_lease
-from visibility.state.events import THE_SHARD, Event, MoveTask, MoveTaskChanged
+from visibility.state.events import THE_SHARD, Event, MoveTaskChanged
 from visibility.state.outbox import (
     OUTBOX_BYTES_MAX,
     OUTBOX_MESSAGES_MAX,

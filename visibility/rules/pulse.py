@@ -21,7 +21,7 @@ from visibility.rules.archive import EXPIRED, hand_over, takes_expired
 from visibility.rules.dead_letters import receives_allowed
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of, no_lease
-from visibility.rules.move_tasks import advance_move_tasks
+from visibility.rules.move_steps import advance_move_tasks
 from visibility.rules.quarantine import end_quarantine
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,

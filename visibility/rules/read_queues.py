@@ -46,6 +46,7 @@ def _read(shard: ShardState, queue: QueueState) -> QueueReading:
         counts.moved_in,
         counts.moved_out,
         None if latest is None else shown_task(queue.tasks[latest]),
+        "" if latest is None else queue.tasks[latest].paused,
     )
 
 

@@ -31,6 +31,7 @@ from visibility.contract.operations import (
     CancelMessageMoveTask,
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
+    ChangeMoveTask,
     DeleteMessage,
     DeleteMessageBatch,
     DeleteSelected,
@@ -392,6 +393,7 @@ MEMORABLE: dict[type[Operation], Memorable] = {
     ChangeMessageVisibilityBatch: Memorable(_short_batch, (ShortFailures,), _change_batch_again),
     StartMessageMoveTask: _START,
     MoveSelected: _START,
+    ChangeMoveTask: _NOTHING,
     DeleteSelected: Memorable(_short_selected, (int,), _selected_again),
     CancelMessageMoveTask: Memorable(_short_cancel, (int,), _cancel_again),
 }

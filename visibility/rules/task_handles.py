@@ -7,7 +7,7 @@ import base64
 import msgspec
 
 from visibility.contract.errors import InvalidParameterValue
-from visibility.state.events import MoveTask
+from visibility.contract.move_task import MoveTask
 
 
 class TaskHandle(msgspec.Struct, frozen=True):

@@ -5,9 +5,9 @@ Nothing here is an event.
 
 from __future__ import annotations
 
+from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease
 from visibility.state.counts import Counts
-from visibility.state.events import MoveTask
 from visibility.state.in_flight import hide, show
 from visibility.state.state import QueueState, ShardState
 from visibility.state.waiters import Ticket

@@ -14,6 +14,7 @@ from itertools import count
 
 import msgspec
 
+from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 
 
@@ -64,36 +65,6 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     target_sequence: int
     message: StoredMessage
     resealed: bool = False
-
-
-class MoveTask(msgspec.Struct, frozen=True, array_like=True):
-    """A message move task. `rate` is in messages a second (0: as fast as possible).
-
-    The walk goes over the sequences from `cursor` to before `until_sequence`, or over `selected`
-    ones. `stayed` messages could not be moved, the first of them for `failure_reason`: then the
-    task fails at its end. If there are `targets` (ARNs), messages go to those only.
-    """
-
-    number: int
-    task_id: str
-    source_arn: str
-    destination_arn: str | None
-    rate: int
-    started_at_ms: int
-    to_move: int
-    until_sequence: int
-    cursor: int = 0
-    moved: int = 0
-    status: str = "RUNNING"
-    failure_reason: str | None = None
-    selected: list[int] | None = None
-    stayed: int = 0
-    targets: list[str] | None = None
-
-    @property
-    def is_active(self) -> bool:
-        """True while the task has work to do."""
-        return self.status in ("RUNNING", "CANCELLING")
 
 
 class ArchivedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):

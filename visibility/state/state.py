@@ -17,11 +17,12 @@ import msgspec
 
 from visibility.content.sealing import AsStored, Sealing
 from visibility.contract.model import Definitions, QueueCounters
+from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.archive_state import ArchiveState
 from visibility.state.counts import Counts
 from visibility.state.deadlines import DeadlineHeap
-from visibility.state.events import NOWHERE, GroupRow, MoveTask, Quarantined
+from visibility.state.events import NOWHERE, GroupRow, Quarantined
 from visibility.state.fairness import Fairness
 from visibility.state.outbox import Outbox
 from visibility.state.ready_groups import ReadyGroups
@@ -203,7 +204,7 @@ class QueueState:
         self.forgotten_ms = 0
         """Ids remembered before this time were forgotten; volatile."""
         self.tasks: dict[int, MoveTask] = {}
-        """Move tasks by number, oldest first: the active one and the last ones that ended."""
+        """Move tasks by number, oldest first: the last ones that ended, then the active one."""
         self.delayed_after = (0, 0)
         """No delayed message has this (due_ms, sequence) or a lower one, so that no read starts at
         deleted rows; volatile."""
@@ -238,6 +239,12 @@ class QueueState:
     def backlog(self) -> int:
         """Number of a standard queue's untouched messages that are on disk only."""
         return self.waiting - len(self.window)
+
+    @property
+    def active_task(self) -> MoveTask | None:
+        """The move task that has work to do: no other than the latest one."""
+        latest = next(reversed(self.tasks.values()), None)
+        return latest if latest is not None and latest.is_active else None
 
     @property
     def floor(self) -> int:

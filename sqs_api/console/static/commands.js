@@ -37,13 +37,22 @@ export function send(queue, message) {
   return aws("send-message", ...options);
 }
 
-const SEARCHES = { json: "--field", received_min: "--received-min" };
+const FILTERS = {
+  json: "--field",
+  received_min: "--received-min",
+  received_max: "--received-max",
+  older_s: "--older",
+  newer_s: "--newer",
+};
+
+function filtered(conditions) {
+  return Object.entries(conditions ?? {})
+    .filter(([option, value]) => value !== "" && !(option === "state" && value === "all"))
+    .map(([option, value]) => `${FILTERS[option] ?? `--${option}`} ${quoted(String(value))}`);
+}
 
 export function browse(name, search) {
-  const options = Object.entries(search)
-    .filter(([option, value]) => value && !(option === "state" && value === "all"))
-    .map(([option, value]) => `${SEARCHES[option] ?? `--${option}`} ${quoted(value)}`);
-  return holdfast(`messages browse ${name}`, ...options);
+  return holdfast(`messages browse ${name}`, ...filtered(search));
 }
 
 export function showMessage(name, sequence) {
@@ -62,29 +71,55 @@ export function resend(name, sequence, copy) {
   return holdfast(`messages resend ${name} ${sequence}`, ...options);
 }
 
-function moved(redrive) {
+const PACE = {
+  rate: "--rate",
+  ramp_s: "--ramp",
+  canary: "--canary",
+  stop_after: "--stop-after",
+  reason: "--reason",
+};
+
+function chosen(redrive) {
   const options = (redrive.sequences ?? []).map((sequence) => `--sequence ${sequence}`);
+  options.push(...filtered(redrive.filter));
   if (redrive.destination) options.push(`--to ${redrive.destination}`);
   return options;
 }
 
-export function plan(name, redrive) {
-  return holdfast(`redrive plan ${name}`, ...moved(redrive));
+function paced(redrive, names) {
+  return names.filter((name) => redrive[name])
+    .map((name) => `${PACE[name]} ${quoted(String(redrive[name]))}`);
 }
 
-/** By `aws` where SQS has it: it cannot name single messages. */
+export function plan(name, redrive) {
+  return holdfast(`redrive plan ${name}`, ...chosen(redrive), ...paced(redrive, ["rate"]));
+}
+
+/** By `aws` where SQS has it: it knows neither filters nor a pace beyond the rate. */
 export function start(queue, redrive) {
-  if (redrive.sequences) {
-    const more = redrive.rate ? [`--rate ${redrive.rate}`] : [];
-    return holdfast(`redrive start ${queue.name}`, ...moved(redrive), ...more);
-  }
-  const options = [`--source-arn ${queue.arn}`];
+  const { name, arn } = queue;
+  const all = redrive.sequences || redrive.filter ? [] : ["--all"];
+  const ours = [...chosen(redrive), ...paced(redrive, Object.keys(PACE))];
+  const isPlain = all.length && paced(redrive, Object.keys(PACE).slice(1)).length === 0;
+  if (!isPlain) return holdfast(`redrive start ${name}`, ...all, ...ours);
+  const options = [`--source-arn ${arn}`];
   if (redrive.destination)
-    options.push(`--destination-arn ${queue.arn.replace(/[^:]*$/, redrive.destination)}`);
+    options.push(`--destination-arn ${arn.replace(/[^:]*$/, redrive.destination)}`);
   if (redrive.rate) options.push(`--max-number-of-messages-per-second ${redrive.rate}`);
   return aws("start-message-move-task", ...options);
 }
 
-export function cancel(handle) {
-  return aws("cancel-message-move-task", `--task-handle ${handle}`);
+export function control(name, redrive) {
+  const of = (what) => holdfast(`redrive ${what} ${name}`);
+  const cancel = aws("cancel-message-move-task", `--task-handle ${redrive.handle}`);
+  return [of(redrive.paused ? "resume" : "pause"), undo(name, redrive), cancel];
+}
+
+export function undo(name, redrive) {
+  return holdfast(`redrive undo ${name} --redrive ${redrive.id.slice(0, 8)}`);
+}
+
+export function history(queue) {
+  const aws10 = aws("list-message-move-tasks", `--source-arn ${queue.arn} --max-results 10`);
+  return [holdfast(`redrive list ${queue.name}`), aws10];
 }

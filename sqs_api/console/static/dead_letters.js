@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { button, command, el, fill, link, refill, row, table } from "./dom.js";
-import { count, span } from "./format.js";
+import { count, span, taskText } from "./format.js";
 import { History, repeat } from "./live.js";
 
 const REFRESH_MS = 5000;
@@ -66,7 +66,7 @@ function deadRow(queue) {
     span(queue.oldest_age_s),
     history.chart(name),
     queue.sources.slice(0, 5).map((source) => [link(source, `#/queues/${source}`), " "]),
-    task && `${task.status.toLowerCase()}, ${count(task.moved)} of ${count(task.to_move)}`,
+    task && el("span", { class: task.paused ? "urgent" : "" }, taskText(task)),
     [
       link("Browse", `#/queues/${name}/messages`, { class: "button" }),
       " ",

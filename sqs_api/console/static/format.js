@@ -38,6 +38,22 @@ export function nameOf(arn) {
   return arn ? arn.slice(arn.lastIndexOf(":") + 1) : "";
 }
 
+const PAUSES = {
+  canary: "waits for you after its canary",
+  "came back": "stopped: messages came back",
+  operator: "paused",
+};
+
+/** The state of a redrive. */
+export function statusText({ status, paused }) {
+  return paused ? PAUSES[paused] : status.toLowerCase();
+}
+
+/** The same with its progress. */
+export function taskText(task) {
+  return `${statusText(task)}, ${count(task.moved)} of ${count(task.to_move)}`;
+}
+
 /** A JSON text with line breaks, its numbers as they were written; null if it is not JSON. */
 export function pretty(text) {
   try {

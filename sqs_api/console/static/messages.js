@@ -3,6 +3,7 @@
 import { get, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, confirmed, el, field, fill, link, notice, row, table } from "./dom.js";
+import { FilterFields } from "./filters.js";
 import { bytes, count, instant } from "./format.js";
 
 const COLUMNS = [
@@ -14,15 +15,11 @@ const COLUMNS = [
   ["Size", "number wide"],
   ["Body", "body"],
 ];
-const SEARCHES = [
-  ["text", "Part of the body", "search"],
-  ["json", "JSON field: items[0].sku=A1"],
-  ["attribute", "Attribute: NAME=VALUE"],
-  ["id", "Message id"],
-  ["group", "Group"],
-  ["source", "Source queue"],
-  ["received_min", "Receives, at least", "number"],
-];
+/** The beginning is that of the redrive for messages that it moved. */
+function shortId(id) {
+  return `${id.slice(0, 8)}…${id.slice(-4)}`;
+}
+
 const STATES = ["all", "visible", "in flight", "delayed"];
 
 export async function showMessages({ view, parts: [name], query, signal, fail }) {
@@ -31,17 +28,22 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
   const list = el("div");
   const same = el("div");
   const chosen = el("p", { class: "actions", role: "status" });
-  const inputs = SEARCHES.map(([parameter, label, type = "text"]) => {
-    const value = query.get(parameter) ?? "";
-    return [parameter, label, el("input", { name: parameter, type, value, autocomplete: "off" })];
-  });
+  const filter = new FilterFields(query);
+  const redriveThese = el("p", { class: "actions" });
   const state = el("select", { name: "state" }, STATES.map((each) =>
     el("option", { selected: query.get("state") === each }, each)));
   const queue = await get(ofQueue(name), {}, signal);
 
   function search() {
-    const given = inputs.map(([parameter, , input]) => [parameter, input.value.trim()]);
-    return Object.fromEntries([["state", state.value], ...given].filter(([, value]) => value));
+    return { state: state.value, ...filter.texts };
+  }
+
+  function redriveLink() {
+    const isFiltered = filter.conditions !== null;
+    const may = queue.sources_total > 0 && queue.may.includes("holdfast:RedriveMessages");
+    if (!isFiltered || !may) return null;
+    const address = `#/queues/${name}/redrive?${new URLSearchParams(filter.texts)}`;
+    return link("Redrive all that match", address, { class: "button" });
   }
 
   async function read() {
@@ -50,6 +52,7 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
       const page = await get(ofQueue(name, "/messages"), parameters, signal);
       fill(list, pageOf(page));
       fill(same, command(commands.browse(name, search())));
+      fill(redriveThese, redriveLink());
     } catch (error) {
       fail(error);
     }
@@ -105,7 +108,7 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
     const body = message.body ?? (message.is_masked ? "masked" : "cannot be opened");
     return row(COLUMNS, [
       box,
-      link(message.message_id.slice(0, 8), `#/queues/${name}/messages/${sequence}${due}`, {
+      link(shortId(message.message_id), `#/queues/${name}/messages/${sequence}${due}`, {
         title: message.message_id,
       }),
       el("span", { class: `state ${message.state.replace(" ", "-")}` }, message.state),
@@ -161,10 +164,11 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
       "form",
       { class: "search", onsubmit: begin },
       field("State", state),
-      inputs.map(([, label, input]) => field(label, input)),
+      filter.elements,
       button("Search", () => {}, { type: "submit", class: "main" }),
     ),
     chosen,
+    redriveThese,
     list,
     same,
   );

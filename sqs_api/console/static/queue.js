@@ -3,7 +3,7 @@
 import { get, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, confirmed, el, facts, fill, link, notice } from "./dom.js";
-import { count, instant, pretty, rate, span } from "./format.js";
+import { count, instant, pretty, rate, span, taskText } from "./format.js";
 import { History, repeat } from "./live.js";
 
 const REFRESH_MS = 3000;
@@ -85,8 +85,7 @@ function links(queue) {
   return facts([
     ["Dead letters go to", to],
     ["Dead letters come from", from.length ? [from, more > 0 && `and ${more} more`] : null],
-    ["Latest redrive", queue.task
-      && `${queue.task.status}, ${count(queue.task.moved)} of ${count(queue.task.to_move)}`],
+    ["Latest redrive", queue.task && taskText(queue.task)],
     ["ARN", queue.arn],
     ["Created", instant(queue.created_at_ms)],
     ["Changed", instant(queue.modified_at_ms)],

@@ -1,0 +1,140 @@
+"""Redrives in a real browser: filtered, cancelled midway, undone; a canary that stops itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from compat_tests.chromium import Tab
+from compat_tests.console_world import count, make_dead_letters, sqs, tab_of
+from compat_tests.node_process import NodeProcess
+
+pytestmark = pytest.mark.slow
+
+BODIES = [json.dumps({"n": number, "kind": "ab"[number % 2]}) for number in range(6)]
+
+
+def latest_of(tab: Tab, text: str) -> Any:
+    """Wait until the latest redrive of the screen has this text; returns its line."""
+    line = tab.page.get_by_role("region", name="Latest redrives").locator("tbody tr").first
+    line.filter(has_text=text).wait_for()
+    return line
+
+
+def command_of(tab: Tab) -> str:
+    """The first command that the screen shows."""
+    tab.page.locator("details.command summary").first.click()
+    return str(tab.page.locator("details.command pre").first.inner_text())
+
+
+def start(tab: Tab) -> None:
+    tab.press("Dry run")
+    tab.page.get_by_role("region", name="What would move").wait_for()
+    tab.press("Start")
+
+
+def test_a_filtered_redrive_is_planned_run_and_finished(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "sorted", *BODIES)
+    tab = tab_of(browser, opened, "/queues/sorted-dead/messages")
+    tab.see("6 messages looked at")
+    tab.fill("JSON field: items[0].sku=A1", "kind=b")
+    tab.press("Search")
+    tab.press("Redrive all that match")
+    tab.fill("Reason", "kind b works again")
+    tab.press("Dry run")
+    planned = tab.page.get_by_role("region", name="What would move").locator("tbody tr")
+    planned.first.wait_for()
+
+    moves, stays = planned.all_inner_texts()
+    assert moves.split()[:2] == ["sorted", "3"]
+    assert "back here after 1 failed receive" in moves
+    assert stays.split() == ["they", "stay", "3", "do", "not", "match"]
+    assert (count(client, "sorted-dead"), count(client, "sorted")) == (6, 0)
+    shown = command_of(tab)
+    assert "holdfast redrive plan sorted-dead" in shown
+    assert "holdfast redrive start sorted-dead" in shown
+    assert shown.count("--field kind=b") == 2
+    assert "--reason 'kind b works again'" in shown
+
+    tab.press("Start")
+    ended = latest_of(tab, "completed").inner_text()
+    assert "json kind=b; kind b works again" in ended
+    received = client.receive_message(QueueUrl="sorted", MaxNumberOfMessages=10)["Messages"]
+    assert sorted(message["Body"] for message in received) == BODIES[1::2]
+    assert count(client, "sorted-dead") == 3
+    assert tab.faults == []
+
+
+def test_a_redrive_is_paused_and_cancelled_midway(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "half", *BODIES)
+    tab = tab_of(browser, opened, "/queues/half-dead/redrive")
+    tab.fill("Messages a second", "1")
+    start(tab)
+    live = tab.page.get_by_role("region", name="Running redrive")
+    tab.press("Pause")
+    live.get_by_role("heading", name="paused").wait_for()
+    tab.press("Cancel")
+    line = latest_of(tab, "cancelled")
+
+    moved = int(line.locator("td").nth(2).inner_text().split()[0])
+    assert 1 <= moved < len(BODIES)
+    assert (count(client, "half"), count(client, "half-dead")) == (moved, len(BODIES) - moved)
+    assert tab.faults == []
+
+
+def test_a_redrive_is_undone(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "undone", *BODIES)
+    client.create_queue(QueueName="undone-elsewhere")
+    tab = tab_of(browser, opened, "/queues/undone-dead/redrive")
+    tab.fill("To", "undone-elsewhere")
+    start(tab)
+    latest_of(tab, "completed")
+    (taken,) = client.receive_message(QueueUrl="undone-elsewhere")["Messages"]
+    tab.press("Undo")
+    dialog = tab.page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Return them").click()
+    latest_of(tab, "undone: 5 returned")
+
+    assert (count(client, "undone-elsewhere"), count(client, "undone-dead")) == (1, 5)
+    tab.fill("To", "")
+    start(tab)
+    latest_of(tab, "5 of 5")
+    received = client.receive_message(QueueUrl="undone", MaxNumberOfMessages=10)["Messages"]
+    bodies = sorted([taken["Body"], *(message["Body"] for message in received)])
+    assert bodies == BODIES
+    assert tab.faults == []
+
+
+def test_a_canary_stops_itself_when_its_messages_come_back(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "canary", *BODIES)
+    tab = tab_of(browser, opened, "/queues/canary-dead/redrive")
+    tab.fill("Wait for me after", "2")
+    tab.fill("Stop when … came back", "1")
+    start(tab)
+    live = tab.page.get_by_role("region", name="Running redrive")
+    live.get_by_role("heading", name="waits for you after its canary").wait_for()
+    for _ in range(2):  # a consumer that still fails
+        client.receive_message(QueueUrl="canary", MaxNumberOfMessages=10)
+    live.get_by_role("heading", name="stopped: messages came back").wait_for()
+
+    assert (count(client, "canary"), count(client, "canary-dead")) == (0, 6)
+    (task,) = client.list_message_move_tasks(
+        SourceArn="arn:aws:sqs:us-east-1:000000000000:canary-dead"
+    )["Results"]
+    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("RUNNING", 2)
+    tab.press("Those that came back")
+    tab.see("6 messages looked at")
+    assert tab.page.locator("tbody tr").count() == 2
+    tab.page.go_back()
+    tab.press("Go on")
+    latest_of(tab, "completed")
+    assert (count(client, "canary"), count(client, "canary-dead")) == (4, 2)
+    assert tab.faults == []

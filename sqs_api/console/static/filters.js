@@ -1,0 +1,58 @@
+// The fields of a filter: the message browser and redrives choose messages in the same way.
+
+import { el, field } from "./dom.js";
+
+const FILTERS = [
+  ["text", "Part of the body", "search"],
+  ["json", "JSON field: items[0].sku=A1"],
+  ["attribute", "Attribute: NAME=VALUE"],
+  ["id", "Message id"],
+  ["group", "Group"],
+  ["source", "Source queue"],
+  ["received_min", "Receives, at least", "number"],
+  ["received_max", "Receives, at most", "number"],
+  ["older_s", "Sent more than … seconds ago", "number"],
+  ["newer_s", "Sent within … seconds", "number"],
+];
+const NUMBERS = new Set(FILTERS.filter(([, , type]) => type === "number").map(([name]) => name));
+
+/** The conditions in the query of an address. */
+export function conditionsOf(query) {
+  const found = FILTERS.map(([name]) => [name, query.get(name)]);
+  return Object.fromEntries(found.filter(([, value]) => value));
+}
+
+export class FilterFields {
+  constructor(query) {
+    this.inputs = FILTERS.map(([name, label, type = "text"]) => {
+      const value = query.get(name) ?? "";
+      const min = type === "number" ? "0" : null;
+      return [name, label, el("input", { name, type, value, min, autocomplete: "off" })];
+    });
+  }
+
+  get elements() {
+    return this.inputs.map(([, label, input]) => field(label, input));
+  }
+
+  /** The conditions by name, as texts. */
+  get texts() {
+    const given = this.inputs.map(([name, , input]) => [name, input.value.trim()]);
+    return Object.fromEntries(given.filter(([, value]) => value));
+  }
+
+  /** The same with numbers, for a request; null if there are none. */
+  get conditions() {
+    const given = Object.entries(this.texts).map(([name, value]) =>
+      [name, NUMBERS.has(name) ? Number(value) : value]);
+    return given.length ? Object.fromEntries(given) : null;
+  }
+}
+
+/** A filter in a line. */
+export function filterText(filter) {
+  return Object.entries(filter ?? {}).map(([name, value]) => {
+    const at = name.endsWith("_ms") ? new Date(value).toISOString().slice(0, 19) : value;
+    return `${name.replace(/_ms$/, "")} ${at}`;
+  }).join(", ");
+}

@@ -1,0 +1,134 @@
+// The redrives of a queue: the one that runs, with its controls, and the history.
+
+import { get, ofQueue, post } from "./api.js";
+import * as commands from "./commands.js";
+import { button, command, confirmed, el, link, notice, row, table } from "./dom.js";
+import { filterText } from "./filters.js";
+import { count, instant, nameOf, statusText } from "./format.js";
+import { reasonText } from "./plan.js";
+
+const COLUMNS = [
+  ["Started", ""],
+  ["Status", ""],
+  ["Moved", "number"],
+  ["Stayed", "number wide"],
+  ["Came back", "number wide"],
+  ["To", "wide"],
+  ["Filter and reason", "wide"],
+  ["By", "wide"],
+  ["", ""],
+];
+export class Redrives {
+  constructor(queue, { signal, fail }) {
+    Object.assign(this, { queue, signal, fail });
+    this.before = [null];
+  }
+
+  /** The elements of all redrives of the page. */
+  async read() {
+    const path = ofQueue(this.queue.name, "/redrives");
+    const page = await get(path, { before: this.before.at(-1) }, this.signal);
+    const { redrives, next } = page;
+    if (redrives.length === 0) return el("p", { class: "empty" }, "There was none so far.");
+    const active = redrives.find((each) => each.is_active);
+    return [
+      active && this.live(active),
+      table(COLUMNS, redrives.map((each) => this.line(each)), "Latest redrives"),
+      el(
+        "p",
+        { class: "actions" },
+        this.before.length > 1 && button("Newer", () => this.turn(() => this.before.pop())),
+        next && button("Older", () => this.turn(() => this.before.push(next))),
+      ),
+      command(...commands.history(this.queue)),
+    ];
+  }
+
+  turn(change) {
+    change();
+    this.changed();
+  }
+
+  live(redrive) {
+    const { moved, to_move: all, looked_at: looked, filter, paused } = redrive;
+    const done = filter ? looked : moved;
+    const does = (what) => () => this.control(redrive, what);
+    return el(
+      "section",
+      { class: "panel", "aria-label": "Running redrive" },
+      el("h2", { class: paused ? "urgent" : "" }, statusText(redrive)),
+      el("p", {}, filter
+        ? `${count(moved)} moved, ${count(looked)} of ${count(all)} looked at`
+        : `${count(moved)} of ${count(all)} messages moved`),
+      el("progress", { value: String(done), max: String(Math.max(1, all)), "aria-label": "Moved" }),
+      el(
+        "div",
+        { class: "cards" },
+        card("Moved", moved),
+        card("Stayed", redrive.stayed),
+        card("Came back", redrive.came_back),
+        redrive.stop_after > 0 && card("Stops after", redrive.stop_after),
+        redrive.canary > 0 && card("Canary", redrive.canary),
+        redrive.rate && card("Rate, at most", redrive.rate),
+      ),
+      el(
+        "p",
+        { class: "actions" },
+        paused
+          ? button("Go on", does("resume"), { class: "main" })
+          : button("Pause", does("pause")),
+        button("Cancel", does("cancel"), { class: "danger" }),
+        moved > 0 && button("Cancel and undo", () => this.undo(redrive), { class: "danger" }),
+        moved > 0 && link("Those that came back", this.cameBack(redrive), { class: "button" }),
+      ),
+      command(...commands.control(this.queue.name, redrive)),
+    );
+  }
+
+  cameBack(redrive) {
+    return `#/queues/${this.queue.name}/messages?id=${redrive.id.slice(0, 13)}`;
+  }
+
+  line(redrive) {
+    const { filter, moved, undoes, undone, is_active: isActive } = redrive;
+    const what = [filterText(filter), redrive.reason, redrive.failure && reasonText(redrive.failure)];
+    if (undoes) what.unshift(`undo of ${undoes.slice(0, 8)}`);
+    const mayUndo = moved > 0 && !undoes && !isActive;
+    return row(COLUMNS, [
+      instant(redrive.started_at_ms),
+      [statusText(redrive), undone && `, undone: ${count(undone.moved)} returned`],
+      `${count(moved)} of ${count(redrive.to_move)}`,
+      count(redrive.stayed),
+      moved > 0
+        ? link(count(redrive.came_back), this.cameBack(redrive), { title: "Those that are here" })
+        : "",
+      redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
+      what.filter(Boolean).join("; "),
+      redrive.started_by.replace(/^.*:/, "") || "unsigned",
+      mayUndo && button("Undo", () => this.undo(redrive), { title: commands.undo(this.queue.name, redrive) }),
+    ]);
+  }
+
+  async undo(redrive) {
+    const text = `Of ${count(redrive.moved)} moved messages, those that were not received return to `
+      + `${this.queue.name}. The others stay where they are.`;
+    if (await confirmed("Undo the redrive?", text, "Return them")) await this.control(redrive, "undo");
+  }
+
+  async control(redrive, what) {
+    try {
+      const path = ofQueue(this.queue.name, `/redrives/${what}`);
+      const answer = await post(path, { handle: redrive.handle });
+      if (what === "cancel") notice(`Cancelled after ${answer.moved} messages.`);
+      for (const [name, reason] of Object.entries(answer.refused ?? {}))
+        notice(`Not undone in ${name}: ${reason}`, "error");
+      await this.changed();
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+}
+
+function card(label, value) {
+  return el("div", { class: "card" }, el("span", {}, label), el("strong", {}, count(value)));
+}

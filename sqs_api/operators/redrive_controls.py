@@ -1,0 +1,105 @@
+"""Controls of a redrive: pause, resume, cancel, undo.
+
+An undo is one more move task in each queue that got messages: it returns unreceived ones as dead
+letters, chosen by the beginning of their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sqs_api.operators.asked import Asked
+from sqs_api.operators.desk import Desk
+from sqs_api.operators.redrive_answers import targets_of, tasks_of
+from sqs_api.operators.routes import REDRIVE_MESSAGES, SEND
+from visibility.contract.errors import InvalidParameterValue, QueueError, ResourceNotFound
+from visibility.contract.model import QueueDefinition
+from visibility.contract.move_task import MessageFilter, MoveTask
+from visibility.contract.operations import CancelMessageMoveTask, ChangeMoveTask, MoveSelected
+from visibility.contract.results import CancelMessageMoveTaskResult
+from visibility.rules.moved_ids import prefix_of
+from visibility.rules.task_handles import decode_handle
+
+
+class _Named(msgspec.Struct, forbid_unknown_fields=True):
+    handle: str
+
+
+def _named(asked: Asked) -> tuple[QueueDefinition, str]:
+    """The queue, and the handle of one of its redrives. Raises QueueError."""
+    queue, handle = asked.queue(asked.parts[0]), asked.content(_Named).handle
+    if decode_handle(handle).source_arn != queue.arn:
+        raise InvalidParameterValue("The handle is that of another queue's redrive.")
+    return queue, handle
+
+
+async def cancel_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+    """Stop a redrive; the messages that it moved stay where they are."""
+    queue, handle = _named(asked)
+    answer = await desk.ask(asked, CancelMessageMoveTask(handle), queue)
+    assert isinstance(answer, CancelMessageMoveTaskResult)
+    return {"moved": answer.approximate_number_of_messages_moved}
+
+
+async def pause_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+    """Let a redrive wait until it is resumed."""
+    return await _change(desk, asked, "pause")
+
+
+async def resume_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+    """Let a redrive go on, after a pause, its canary, or messages that came back."""
+    return await _change(desk, asked, "resume")
+
+
+async def _change(desk: Desk, asked: Asked, change: str) -> Mapping[str, Any]:
+    queue, handle = _named(asked)
+    await desk.ask(asked, ChangeMoveTask(handle, change), queue)
+    return {"changed": change}
+
+
+async def undo_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+    """Bring back what was not received; a redrive that runs is cancelled first."""
+    queue, handle = _named(asked)
+    task_id = decode_handle(handle).task_id
+    asked.check(SEND, queue.name)
+    _targets(desk, asked, await _task(desk, asked, queue, task_id))
+    await desk.ask(asked, ChangeMoveTask(handle, "undo"), queue)
+    task = await _task(desk, asked, queue, task_id)
+    wanted = MessageFilter(message_id=prefix_of(task_id), received_max=0)
+    operation = MoveSelected(filter=wanted, undoes=task_id, sources=task.sources)
+    begun: list[str] = []
+    refused: dict[str, str] = {}
+    for target in _targets(desk, asked, task):
+        try:
+            await desk.ask(asked, operation, target, destination=queue)
+            begun.append(target.name)
+        except QueueError as refusal:
+            refused[target.name] = refusal.message
+    return {"begun": begun, "refused": refused}
+
+
+def _targets(desk: Desk, asked: Asked, task: MoveTask) -> list[QueueDefinition]:
+    """The queues that got messages, from which the caller may take them. Raises AccessDenied."""
+    found = [desk.catalog.queue_of_arn(arn) for arn in targets_of(task)]
+    targets = [target for target in found if target is not None]
+    for target in targets:
+        asked.check_on(REDRIVE_MESSAGES, target)
+    return targets
+
+
+async def _task(desk: Desk, asked: Asked, queue: QueueDefinition, task_id: str) -> MoveTask:
+    """Raises ResourceNotFound, InvalidParameterValue for one that cannot be undone."""
+    before = 0
+    while tasks := await tasks_of(desk, asked, queue, before):
+        for task in tasks:
+            if task.task_id == task_id and task.undoes:
+                raise InvalidParameterValue("An undo cannot be undone: redrive the messages again.")
+            if task.task_id == task_id:
+                return task
+        before = tasks[-1].number
+        if before <= 1:
+            break
+    raise ResourceNotFound("Task does not exist.")

@@ -1,0 +1,98 @@
+"""Filters: comparing a message with the conditions of an operator.
+
+The message browser and redrives choose messages in the same way. Conditions on what is stored
+beside the content are compared first, so most messages need not be opened.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from visibility.content.content import Extras
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.move_task import MessageFilter
+from visibility.contract.stored_message import StoredMessage
+
+_STEP = re.compile(r"\.?([^.\[\]=]+)|\[([0-9]{1,6})\]")
+_MISSING = object()
+
+
+def check_filter(wanted: MessageFilter) -> None:
+    """Raise InvalidParameterValue for a path that cannot be read."""
+    if wanted.json is not None:
+        _steps(wanted.json.partition("=")[0])
+
+
+def matches_outside(wanted: MessageFilter, message: StoredMessage, received: int) -> bool:
+    """True if a message, received this often, fulfils the conditions that need no content."""
+    sent_ms, source = message.sent_at_ms, message.dead_letter_source_arn or ""
+    return (
+        (wanted.message_id is None or message.message_id.startswith(wanted.message_id))
+        and (wanted.source is None or source.rpartition(":")[2] == wanted.source)
+        and received >= wanted.received_min
+        and (wanted.received_max is None or received <= wanted.received_max)
+        and sent_ms >= wanted.sent_from_ms
+        and (wanted.sent_until_ms is None or sent_ms < wanted.sent_until_ms)
+    )
+
+
+def matches_inside(wanted: MessageFilter, body: str, extras: Extras | None) -> bool:
+    """True if the content fulfils the other conditions."""
+    return (
+        (wanted.group is None or (extras is not None and extras.group_id == wanted.group))
+        and (wanted.text is None or wanted.text.lower() in body.lower())
+        and (wanted.attribute is None or _has_attribute(extras, wanted.attribute))
+        and (wanted.json is None or _has_field(body, wanted.json))
+    )
+
+
+def _has_attribute(extras: Extras | None, wanted: str) -> bool:
+    name, has_value, value = wanted.partition("=")
+    attributes = extras.attributes if extras else None
+    if not attributes or name not in attributes:
+        return False
+    return not has_value or attributes[name][1] == value.encode()
+
+
+def _has_field(body: str, wanted: str) -> bool:
+    path, has_value, value = wanted.partition("=")
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    for step in _steps(path):
+        found = _inside(found, step)
+        if found is _MISSING:
+            return False
+    return not has_value or _as_text(found) == value
+
+
+def _inside(value: Any, step: str | int) -> Any:
+    if isinstance(step, int):
+        is_there = isinstance(value, list) and step < len(value)
+        return value[step] if is_there else _MISSING
+    return value.get(step, _MISSING) if isinstance(value, dict) else _MISSING
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+@lru_cache(maxsize=64)
+def _steps(path: str) -> tuple[str | int, ...]:
+    """The names and positions of a path; a leading `$` does not count."""
+    rest = path.removeprefix("$")
+    steps: list[str | int] = []
+    while rest:
+        step = _STEP.match(rest)
+        if step is None:
+            raise InvalidParameterValue(f"{path} is no path such as order.items[0].sku.")
+        steps.append(step[1] if step[2] is None else int(step[2]))
+        rest = rest[step.end() :]
+    if not steps:
+        raise InvalidParameterValue("The path of a JSON field is empty.")
+    return tuple(steps)

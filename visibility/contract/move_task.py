@@ -1,0 +1,108 @@
+"""Move tasks, as they are stored, and the filters that choose their messages. Values only."""
+
+from __future__ import annotations
+
+import msgspec
+
+CANARY = "canary"
+CAME_BACK = "came back"
+BY_OPERATOR = "operator"
+"""Reasons for which a task is paused."""
+
+
+class MessageFilter(msgspec.Struct, frozen=True, array_like=True):
+    """Conditions that must all hold; one at its default always does. Stored form: only append.
+
+    `message_id` is the beginning of an id, `source` the name of a dead letter's source queue. A
+    message was sent at or after `sent_from_ms`, and before `sent_until_ms`. `text` is a part of the
+    body; `attribute` is NAME or NAME=VALUE, `json` PATH or PATH=VALUE of a field of a JSON body.
+    """
+
+    message_id: str | None = None
+    group: str | None = None
+    source: str | None = None
+    received_min: int = 0
+    received_max: int | None = None
+    sent_from_ms: int = 0
+    sent_until_ms: int | None = None
+    text: str | None = None
+    attribute: str | None = None
+    json: str | None = None
+
+    @property
+    def reads_bodies(self) -> bool:
+        """True if the outcome tells something of bodies or attributes."""
+        return bool(self.text or self.attribute or self.json)
+
+    @property
+    def opens(self) -> bool:
+        """True if messages must be opened to know the outcome."""
+        return self.reads_bodies or self.group is not None
+
+
+class Pace(msgspec.Struct, frozen=True, array_like=True):
+    """Limits of a move task beyond its rate; 0 is none. Stored form: only append.
+
+    The rate rises evenly for `ramp_s` seconds. The task pauses once it has moved `canary` messages,
+    and whenever another `stop_after` of its messages have come back to its queue.
+    """
+
+    ramp_s: int = 0
+    canary: int = 0
+    stop_after: int = 0
+
+
+class MoveTask(msgspec.Struct, frozen=True, array_like=True):
+    """A message move task. `rate` is in messages a second (0: as fast as possible).
+
+    The walk goes over the sequences from `cursor` to before `until_sequence`, or over `selected`
+    ones. `stayed` messages could not be moved, the first of them for `failure_reason`: then the
+    task fails at its end. If there are `targets` (ARNs), messages go to those only.
+
+    With a `filter`, `looked_at` messages were compared with it; `selected` is empty then, so that a
+    host of a version before filters moves none instead of all. The rate counts from
+    `paced_from_ms` (0: the start), when `paced_moved` messages had moved. `came_back` moved
+    messages are in the queue again; arrivals below `watched` were looked at. `sources` are the
+    ARNs that moved messages came from as dead letters, see `moved_ids.py`. A task that `undoes`
+    another, named by its id, returns that one's messages; `undone_at_ms` is set in the other.
+    """
+
+    number: int
+    task_id: str
+    source_arn: str
+    destination_arn: str | None
+    rate: int
+    started_at_ms: int
+    to_move: int
+    until_sequence: int
+    cursor: int = 0
+    moved: int = 0
+    status: str = "RUNNING"
+    failure_reason: str | None = None
+    selected: list[int] | None = None
+    stayed: int = 0
+    targets: list[str] | None = None
+    filter: MessageFilter | None = None
+    pace: Pace = Pace()
+    paused: str = ""
+    paced_from_ms: int = 0
+    paced_moved: int = 0
+    looked_at: int = 0
+    came_back: int = 0
+    watched: int = 0
+    started_by: str = ""
+    note: str = ""
+    ended_at_ms: int = 0
+    sources: list[str] = []
+    undoes: str = ""
+    undone_at_ms: int = 0
+
+    @property
+    def picked(self) -> list[int] | None:
+        """The selected sequences; None if the walk goes over all."""
+        return self.selected if self.filter is None else None
+
+    @property
+    def is_active(self) -> bool:
+        """True while the task has work to do."""
+        return self.status in ("RUNNING", "CANCELLING")

@@ -1,0 +1,94 @@
+"""The pace of a move task: rate, ramp and canary, and the watch for messages that come back.
+
+    messages moved at t seconds   rate * t * t / (2 * ramp) within the ramp, then rate more a second
+
+A pause stops this clock, and the ramp begins anew after it.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+
+import msgspec
+
+from visibility.contract.move_task import CAME_BACK, CANARY, MoveTask
+from visibility.rules.moved_ids import prefix_of
+from visibility.state.state import QueueState, ShardState
+
+WATCH_MS = 1_000
+"""Interval at which a paused task looks for messages that came back."""
+_LOOKED_AT_MAX = 200
+_LOOKED_AT_BYTES = 1 << 20
+
+
+def allowed_now(task: MoveTask, now_ms: int, most: int) -> int:
+    """The number of messages that may move now, at most `most`."""
+    if task.rate:
+        moved = task.moved - task.paced_moved
+        most = min(most, _due(task, now_ms - _since_ms(task)) + 1 - moved)
+    if task.pace.canary:
+        most = min(most, task.pace.canary - task.moved)
+    return most
+
+
+def next_move_ms(task: MoveTask) -> int:
+    """The instant at which the next message may move; 0 without a rate."""
+    if not task.rate:
+        return 0
+    moved, ramp_ms = task.moved - task.paced_moved, task.pace.ramp_s * 1000
+    if moved <= 0:
+        return _since_ms(task)
+    if 2000 * moved >= task.rate * ramp_ms:
+        wait_ms = -(-(2000 * moved + task.rate * ramp_ms) // (2 * task.rate))
+    else:
+        wait_ms = isqrt(-(-2000 * ramp_ms * moved // task.rate) - 1) + 1
+    return _since_ms(task) + wait_ms
+
+
+def _since_ms(task: MoveTask) -> int:
+    return task.paced_from_ms or task.started_at_ms
+
+
+def _due(task: MoveTask, passed_ms: int) -> int:
+    """Messages that may have moved after this time, without the first."""
+    ramp_ms = task.pace.ramp_s * 1000
+    if passed_ms < ramp_ms:
+        return task.rate * passed_ms * passed_ms // (2000 * ramp_ms)
+    return task.rate * (2 * passed_ms - ramp_ms) // 2000
+
+
+def after_canary(task: MoveTask) -> MoveTask:
+    """The task, paused if it has moved its canary."""
+    canary = task.pace.canary
+    if not canary or task.moved < canary:
+        return task
+    pace = msgspec.structs.replace(task.pace, canary=0)
+    return msgspec.structs.replace(task, pace=pace, paused=CANARY)
+
+
+def watched(shard: ShardState, queue: QueueState, task: MoveTask) -> MoveTask:
+    """The task after a look at what has arrived in its queue since it began.
+
+    It pauses if as many of its messages came back as it may lose. Raises DamagedRecord.
+    """
+    first, until = max(task.watched, queue.floor), queue.next_sequence
+    if first >= until or not task.moved or task.undoes:
+        return task
+    page = shard.rows.line(
+        queue.queue_id,
+        first,
+        until,
+        messages=_LOOKED_AT_MAX,
+        size=_LOOKED_AT_BYTES,
+        quarantined=queue.quarantined,
+        spans=queue.spans,
+    )
+    prefix = prefix_of(task.task_id)
+    came_back = task.came_back + sum(
+        message.message_id.startswith(prefix) for _, message in page.messages
+    )
+    seen = msgspec.structs.replace(task, came_back=came_back, watched=page.next_sequence or until)
+    limit = task.pace.stop_after
+    if limit and came_back // limit > task.came_back // limit:
+        return msgspec.structs.replace(seen, paused=CAME_BACK)
+    return seen

@@ -1,0 +1,373 @@
+"""The step of a pulse that moves messages of a task.
+
+A task walks over the sequences that its queue had at its start, in order, and skips messages in
+flight and those that its filter does not choose. A message that cannot be moved stays, and the task
+fails once all others have moved; it fails at once if its destination cannot be used. A moved
+message is a new one at its destination: new id, new time, no receives. The task is a row written
+with every step, so it continues after a restart and moves nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import msgspec
+
+from visibility.content.content import unpack
+from visibility.content.filters import matches_inside, matches_outside
+from visibility.contract.errors import InternalError, QueueError
+from visibility.contract.limits import MOVE_TASK_SECONDS_MAX
+from visibility.contract.model import QueueDefinition
+from visibility.contract.move_task import MessageFilter, MoveTask
+from visibility.contract.stored_message import StoredMessage
+from visibility.rules.arrivals import TARGET_GONE
+from visibility.rules.groups import GroupBook
+from visibility.rules.leases import history_of, lease_of, no_lease
+from visibility.rules.move_pace import (
+    WATCH_MS,
+    after_canary,
+    allowed_now,
+    next_move_ms,
+    watched,
+)
+from visibility.rules.moved_ids import SOURCES_MAX, moved_id, source_of
+from visibility.rules.outbox import Departures
+from visibility.rules.selected import is_hidden
+from visibility.state.events import Event, MessagesMoved, Move, MoveTaskChanged
+from visibility.state.stamp import Stamp
+from visibility.state.state import QueueState, ShardState
+
+CHUNK_MESSAGES = 100
+_CHUNK_BYTES = 2 << 20
+_FILTERED_MESSAGES = 200
+"""Messages that one step compares with a filter."""
+_FILTERED_BYTES = 512 << 10
+"""The same for their content: about a millisecond."""
+_TASK_MS_MAX = MOVE_TASK_SECONDS_MAX * 1000
+_SOURCE_UNKNOWN = "CouldNotDetermineMessageSource"
+_DENIED = "AccessDenied"
+_TOO_LONG = "TaskTimedOut"
+_NO_ROOM_AGAIN_MS = 1_000
+"""Pause of a task while the outbox is full with messages of others."""
+
+
+def advance_move_tasks(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """Move the messages that the active task may move now; see `pulse.Step`."""
+    task = queue.active_task
+    if task is None:
+        return (), None
+    now_ms = stamp.now_ms
+    if task.status == "CANCELLING":
+        return _ended(queue, task, now_ms, "CANCELLED"), None
+    if now_ms - task.started_at_ms > _TASK_MS_MAX:
+        return _ended(queue, task, now_ms, "FAILED", _TOO_LONG), None
+    before, task = task, watched(shard, queue, task)
+    if task.paused:
+        changed = (MoveTaskChanged(queue.queue_id, task),) if task != before else ()
+        return changed, now_ms + WATCH_MS
+    allowed = allowed_now(task, now_ms, CHUNK_MESSAGES)
+    if allowed <= 0:
+        return (), next_move_ms(task)
+    return _Moving(shard, queue, definition, stamp, task).step(allowed)
+
+
+def _ended(
+    queue: QueueState, task: MoveTask, now_ms: int, status: str, reason: str | None = None
+) -> tuple[Event, ...]:
+    ended = msgspec.structs.replace(
+        task, status=status, failure_reason=reason, selected=None, paused="", ended_at_ms=now_ms
+    )
+    return (MoveTaskChanged(queue.queue_id, ended),)
+
+
+class _Moving:
+    """One step of one task."""
+
+    def __init__(
+        self,
+        shard: ShardState,
+        queue: QueueState,
+        definition: QueueDefinition,
+        stamp: Stamp,
+        task: MoveTask,
+    ) -> None:
+        self._shard = shard
+        self._queue = queue
+        self._definition = definition
+        self._stamp = stamp
+        self._task = task
+        self._books: dict[int, GroupBook] = {}
+        self._moves: list[Move] = []
+        self._departures = Departures(shard, definition, stamp)
+        self._freed: dict[bytes, None] = {}
+        self._looked_at = 0
+        self._stayed = 0
+        self._reason = task.failure_reason
+
+    def step(self, allowed: int) -> tuple[tuple[Event, ...], int | None]:
+        """Move up to `allowed` messages. Raises DamagedRecord."""
+        found, cursor, is_last = self._page(allowed)
+        for sequence, message in found:
+            if self._moved >= allowed:
+                return self._events(self._cursor_at(sequence), is_last=False)
+            self._looked_at += 1
+            if not self._is_chosen(sequence, message):
+                continue
+            target = target_of(
+                self._shard,
+                self._definition,
+                self._task.destination_arn,
+                self._task.targets,
+                message,
+            )
+            if not isinstance(target, str):
+                if target.shard != self._definition.shard:
+                    if not self._departures.has_room:
+                        self._looked_at -= 1
+                        return self._events(self._cursor_at(sequence), is_last=False)
+                elif target.queue_id not in self._books and not self._shard.is_ready(
+                    target.queue_id
+                ):
+                    return (), self._stamp.now_ms + 1
+                self._move(sequence, message, target)
+                continue
+            self._stay(target)
+            if self._task.destination_arn is not None:
+                return self._events(cursor, is_last=True)  # no other can be moved either
+        if is_last and self._are_under_way():
+            return self._waiting(cursor)
+        return self._events(cursor, is_last=is_last)
+
+    def _is_chosen(self, sequence: int, message: StoredMessage) -> bool:
+        """True for a message that is to move; one that cannot be compared stays."""
+        if message.group in self._queue.quarantined.groups or is_hidden(self._queue, sequence):
+            return False
+        wanted = self._task.filter
+        if wanted is None:
+            return True
+        try:
+            search = Search(self._shard, self._definition, wanted, self._task.targets)
+            return search.matches(sequence, message)
+        except QueueError as refusal:
+            self._stay(refusal.code)
+            return False
+
+    def _are_under_way(self) -> bool:
+        """True while the task's messages are on their way to other shards, which may refuse
+        them."""
+        return bool(self._departures) or self._shard.outbox.has_of_task(self._task.task_id)
+
+    def _waiting(self, cursor: int) -> tuple[tuple[Event, ...], int | None]:
+        """The last step but for the end of the task, which follows when the outbox is cleared."""
+        if cursor == self._task.cursor and not (self._moved or self._stayed):
+            return (), None
+        return self._events(cursor, is_last=False, is_over=True)[0], None
+
+    @property
+    def _moved(self) -> int:
+        return len(self._moves) + len(self._departures)
+
+    def _cursor_at(self, sequence: int) -> int:
+        """The cursor before a message of the page."""
+        selected = self._task.picked
+        return sequence if selected is None else selected.index(sequence)
+
+    def _stay(self, reason: str) -> None:
+        self._stayed += 1
+        self._reason = self._reason or reason
+
+    def _events(
+        self, cursor: int, *, is_last: bool, is_over: bool = False
+    ) -> tuple[tuple[Event, ...], int | None]:
+        """The step. `is_last`: the task ends with it; `is_over`: nothing is left to move."""
+        now_ms = self._stamp.now_ms
+        task = msgspec.structs.replace(
+            self._task,
+            moved=self._task.moved + self._moved,
+            cursor=cursor,
+            failure_reason=self._reason,
+            stayed=self._task.stayed + self._stayed,
+            looked_at=self._task.looked_at + self._looked_at,
+        )
+        for group in self._freed:
+            self._book(self._definition).settle(group, (), [])
+        events: list[Event] = []
+        for book in self._books.values():
+            events += book.events()
+        if self._moves:
+            events.append(MessagesMoved(self._queue.queue_id, now_ms, self._moves))
+        events += self._departures.events()
+        if is_last:
+            status = "COMPLETED" if self._reason is None else "FAILED"
+            return (*events, *_ended(self._queue, task, now_ms, status, self._reason)), None
+        if task == self._task:  # the outbox has no room
+            return (), now_ms + _NO_ROOM_AGAIN_MS
+        if not is_over:
+            task = after_canary(task)
+        changed = MoveTaskChanged(self._queue.queue_id, task)
+        return (*events, changed), max(now_ms, next_move_ms(task))
+
+    def _page(self, allowed: int) -> tuple[list[tuple[int, StoredMessage]], int, bool]:
+        """The next messages, the cursor after them, and True if they are the last."""
+        task = self._task
+        if task.picked is not None:
+            found, cursor = self._selected(task.picked, allowed)
+            return found, cursor, cursor == len(task.picked)
+        page = self._shard.rows.line(
+            self._queue.queue_id,
+            max(task.cursor, self._queue.floor),
+            task.until_sequence,
+            messages=allowed if task.filter is None else _FILTERED_MESSAGES,
+            size=_CHUNK_BYTES if task.filter is None else _FILTERED_BYTES,
+            quarantined=self._queue.quarantined,
+            spans=self._queue.spans,
+        )
+        cursor = page.next_sequence or task.until_sequence
+        return page.messages, cursor, page.next_sequence is None
+
+    def _selected(
+        self, selected: list[int], allowed: int
+    ) -> tuple[list[tuple[int, StoredMessage]], int]:
+        found: list[tuple[int, StoredMessage]] = []
+        cursor, size = self._task.cursor, 0
+        for sequence in selected[cursor : cursor + allowed]:
+            if size >= _CHUNK_BYTES:
+                break
+            cursor += 1
+            page = self._shard.rows.unless_quarantined(self._queue, [sequence])
+            found += page
+            size += sum(len(message.data) for _, message in page)
+        return found, cursor
+
+    def _move(self, sequence: int, message: StoredMessage, target: QueueDefinition) -> None:
+        there = self._shard.queues.get(target.queue_id)
+        if there is not None and message.group in there.quarantined.groups:
+            self._stay(InternalError.code)
+            return
+        try:
+            sealed = self._shard.sealing.sealed_for(message, target)
+        except QueueError as refusal:
+            self._stay(refusal.code)
+            return
+        entry = self._queue.entries.get(sequence)
+        lease = no_lease(sequence, message) if entry is None else entry.lease
+        if entry is None and message.group:
+            book = self._book(self._definition)
+            if target.shard == self._definition.shard:
+                book.leave(message.group, sequence)
+            else:
+                book.depart(message.group, sequence)
+            if self._definition.settings.fifo:
+                self._freed[message.group] = None
+        if target.shard != self._definition.shard:
+            arriving = self._moving(sealed, message.group, target)
+            self._departures.add(lease, message, target, arriving, self._task.task_id)
+            return
+        book = self._book(target)
+        to = book.allocate()
+        group = book.group_of(message.group)
+        if group:
+            book.arrive(group, to)
+        moved = self._moving(sealed, group, target)
+        self._moves.append(Move(lease, -1, target.queue_id, to, moved, sealed is not message))
+
+    def _moving(
+        self, message: StoredMessage, group: bytes, target: QueueDefinition
+    ) -> StoredMessage:
+        """The message as its destination gets it: a new one, or a dead letter again."""
+        clock_ms = 0
+        if self._task.undoes:
+            message_id, sent_at_ms = message.message_id, message.sent_at_ms
+            source_arn = source_of(message_id, self._task.sources)
+            clock_ms = self._stamp.now_ms if target.settings.fifo else message.retained_from_ms
+        else:
+            message_id = self._new_id(message.dead_letter_source_arn)
+            sent_at_ms, source_arn = self._stamp.now_ms, None
+        return msgspec.structs.replace(
+            message,
+            message_id=message_id,
+            sent_at_ms=sent_at_ms,
+            dead_letter_source_arn=source_arn,
+            receive_count=0,
+            first_received_at_ms=0,
+            group=group,
+            clock_ms=clock_ms,
+            original_sequence=0,
+            received_here=0,
+        )
+
+    def _new_id(self, source_arn: str | None) -> str:
+        sources = self._task.sources
+        if source_arn is not None and source_arn not in sources and len(sources) < SOURCES_MAX:
+            self._task = msgspec.structs.replace(self._task, sources=[*sources, source_arn])
+        return moved_id(self._task, source_arn, self._stamp)
+
+    def _book(self, definition: QueueDefinition) -> GroupBook:
+        book = self._books.get(definition.queue_id)
+        if book is None:
+            queue = self._shard.queue(definition.queue_id)
+            book = GroupBook(self._shard, queue, fifo=definition.settings.fifo)
+            self._books[definition.queue_id] = book
+        return book
+
+
+class Search(NamedTuple):
+    """A filter, for messages of one queue. Their content is opened with the keys of the queue and
+    of those `targets` (None: all queues) that they came from."""
+
+    shard: ShardState
+    definition: QueueDefinition
+    filter: MessageFilter
+    targets: Collection[str] | None
+
+    def matches(self, sequence: int, message: StoredMessage) -> bool:
+        """True if a message matches. Raises QueueError if it cannot be opened, DamagedRecord."""
+        shard, queue = self.shard, self.shard.queue(self.definition.queue_id)
+        lease = lease_of(queue, sequence, message)
+        if message.group and queue.fifo and sequence not in queue.entries:
+            lease = history_of(shard.rows, queue, sequence, message) or lease
+        if not matches_outside(self.filter, message, lease.receive_count):
+            return False
+        if not self.filter.opens:
+            return True
+        data = shard.sealing.opened(message, self._key_owners(message))
+        if data is None:
+            raise InternalError
+        _, body, extras = unpack(data)
+        return matches_inside(self.filter, body, extras)
+
+    def _key_owners(self, message: StoredMessage) -> list[QueueDefinition]:
+        arn = message.dead_letter_source_arn
+        if arn is None or (self.targets is not None and arn not in self.targets):
+            return [self.definition]
+        source = self.shard.definitions.queue_of_arn(arn)
+        return [self.definition] if source is None else [self.definition, source]
+
+
+def target_of(
+    shard: ShardState,
+    source: QueueDefinition,
+    destination_arn: str | None,
+    targets: Collection[str] | None,
+    message: StoredMessage,
+) -> QueueDefinition | str:
+    """A message's destination, or the reason why it has none.
+
+    Without a given destination, only one of `targets` is allowed unless that is None.
+    """
+    arn = destination_arn or message.dead_letter_source_arn
+    if arn is None:
+        return _SOURCE_UNKNOWN
+    if destination_arn is None and targets is not None and arn not in targets:
+        return _DENIED
+    target = shard.definitions.queue_of_arn(arn)
+    if target is None or target.settings.fifo != source.settings.fifo:
+        return TARGET_GONE
+    try:
+        shard.sealing.check(target)
+    except QueueError as refusal:
+        return refusal.code
+    return target
