@@ -61,6 +61,7 @@ class ClusterHost:
     membership: Membership
     leaders: LeaderView
     stores: ReplicatedStores
+    questions: Questions
 
     def __init__(
         self,
@@ -86,7 +87,6 @@ class ClusterHost:
         self._transport: Transport
         self._balance: LeaderBalance
         self._status: StatusPage
-        self._questions: Questions
 
     # -- join --------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class ClusterHost:
         )
         self._transport.on_lost.append(self._peer_lost)
         self._opened.push_async_callback(self._transport.stop)
-        self._questions = Questions(self._transport)
+        self.questions = Questions(self._transport)
 
     def _peer_lost(self, host: str, channel: Channel) -> None:
         """A member of etcd may have gone with it: watches on that would be silent."""
@@ -248,5 +248,5 @@ class ClusterHost:
 
     def answers(self, own: Mapping[str, Answer]) -> dict[str, Answer]:
         """The administrative pages, by action; `own` are those of this host alone."""
-        pages = SharedPages(self._questions, self.leaders, self.stores.replicas())
+        pages = SharedPages(self.questions, self.leaders, self.stores.replicas())
         return {**pages.share(own), **cluster_answers(self._status, self._members)}

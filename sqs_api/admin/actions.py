@@ -23,6 +23,8 @@ READ_USAGE = "holdfast:ReadUsage"
 READ_CLUSTER = "holdfast:ReadCluster"
 DRAIN_HOST = "holdfast:DrainHost"
 REMOVE_HOST = "holdfast:RemoveHost"
+READ_METRICS = "holdfast:ReadMetrics"
+"""Of a queue: the metrics that its owner reads."""
 
 
 class AdminPage(NamedTuple):

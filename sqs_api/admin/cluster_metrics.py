@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from cluster.replication.report import ReplicaReport
+from cluster.replication.report import PeerReport, ReplicaReport
 
+_LEADER = "leader"
 _GAUGES: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
     (
         "replica_damaged",
@@ -29,7 +30,40 @@ _GAUGES: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
         "Committed Entries that the rows lack.",
         lambda report: float(max(0, report.commit - report.applied)),
     ),
+    (
+        "replica_leads",
+        "1 if this host leads the shard.",
+        lambda report: float(report.role == _LEADER),
+    ),
+    (
+        "replica_term",
+        "The term that the copy has promised; it rises with each change of the leader.",
+        lambda report: float(report.term),
+    ),
+    (
+        "replica_committed_entries",
+        "The last Entry that is known to be committed.",
+        lambda report: float(report.commit),
+    ),
+    (
+        "replica_fetches_checkpoint",
+        "1 while the copy waits for another host's rows, since its log is too old.",
+        lambda report: float(report.needs_checkpoint),
+    ),
 )
+_OF_PEERS: tuple[tuple[str, str, Callable[[ReplicaReport, PeerReport], float | None]], ...] = (
+    (
+        "peer_behind_entries",
+        "Entries of the leader's log that another host's copy does not hold yet.",
+        lambda report, peer: float(max(0, report.last_index - peer.matched)),
+    ),
+    (
+        "peer_silent_seconds",
+        "Time since the leader last heard from another host's copy.",
+        lambda report, peer: peer.heard_s,
+    ),
+)
+"""Of the shards that this host leads."""
 
 
 class ClusterMetrics:
@@ -49,4 +83,12 @@ class ClusterMetrics:
             family = GaugeMetricFamily(f"holdfast_{name}", text, labels=("shard",))
             for shard, report in sorted(reports.items()):
                 family.add_metric((str(shard),), value_of(report))
+            yield family
+        for name, text, of_peer in _OF_PEERS:
+            family = GaugeMetricFamily(f"holdfast_{name}", text, labels=("shard", "peer"))
+            for shard, report in sorted(reports.items()):
+                for peer in report.peers if report.role == _LEADER else ():
+                    value = of_peer(report, peer)
+                    if value is not None:
+                        family.add_metric((str(shard), peer.name), value)
             yield family
