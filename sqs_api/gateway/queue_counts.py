@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ SEND_TO_RECEIVE_BOUNDS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
     *(15.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0),
 )
+_BOUNDS_MS = [bound_s * 1000 for bound_s in SEND_TO_RECEIVE_BOUNDS_S]
 
 
 class GatewayCounts(NamedTuple):
@@ -41,13 +43,15 @@ class QueueCounts:
     def received(self, queue_id: int, deliveries: Deliveries) -> None:
         """Count the time of messages that are received for the first time."""
         messages = taken_ms = 0
+        buckets = self.send_to_receive_s.buckets
         for lease, message in zip(deliveries.leases, deliveries.messages, strict=True):
             if lease.receive_count == 1:
-                waited_ms = max(0, lease.received_at_ms - message.sent_at_ms)
-                self.send_to_receive_s.observe(waited_ms / 1000)
+                waited_ms = lease.received_at_ms - message.sent_at_ms
+                buckets[bisect_left(_BOUNDS_MS, waited_ms)] += 1
                 messages += 1
                 taken_ms += waited_ms
         if messages:
+            self.send_to_receive_s.total += taken_ms / 1000
             self.first_receives[queue_id] = self.first_receives.get(queue_id, 0) + messages
             self.first_receive_ms[queue_id] = self.first_receive_ms.get(queue_id, 0) + taken_ms
 

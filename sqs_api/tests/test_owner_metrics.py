@@ -147,7 +147,7 @@ def test_only_the_first_receive_of_a_message_counts() -> None:
         Lease(2, 0, receive_count=2, base_count=0, first_received_at_ms=0, received_at_ms=9000),
         Lease(3, 0, receive_count=1, base_count=0, first_received_at_ms=0, received_at_ms=4000),
     ]
-    messages = [StoredMessage("m", sent_ms, 1, b"") for sent_ms in (5000, 0, 4001)]
+    messages = [StoredMessage("m", sent_ms, 1, b"") for sent_ms in (5000, 0, 4000)]
     counts.received(7, Deliveries(leases, messages))
 
     assert counts.of(7) == GatewayCounts(first_receives=2, first_receive_ms=250)
