@@ -238,7 +238,8 @@ class ClusterHost:
 
     def begin(self, periodic: Periodic, metrics: Metrics) -> None:
         """Start periodic work, and show the metrics of this host's copies."""
-        metrics.attach(ClusterMetrics(self.stores.reports))
+        certificate = self._member.peer_tls.certificate
+        metrics.attach(ClusterMetrics(self.stores.reports, certificate))
         periodic.every(_CERTIFICATES_CHECK_S, self._transport.reload)
         periodic.every(_BALANCE_CHECK_S, self._balance.tick)
 

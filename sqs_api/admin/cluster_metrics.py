@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from cryptography import x509
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from cluster.replication.report import PeerReport, ReplicaReport
@@ -69,15 +72,28 @@ _OF_PEERS: tuple[tuple[str, str, Callable[[ReplicaReport, PeerReport], float | N
 class ClusterMetrics:
     """The metrics of a member of a cluster."""
 
-    def __init__(self, reports: Callable[[], dict[int, ReplicaReport]]) -> None:
-        """`reports` are those of this host's copies, by shard."""
+    def __init__(
+        self, reports: Callable[[], dict[int, ReplicaReport]], certificate: Path | None = None
+    ) -> None:
+        """`reports` are those of this host's copies, by shard; `certificate` is shown to peers."""
         self._reports = reports
+        self._certificate = certificate
+        self._expires_at_s: float | None = None
 
     async def read(self) -> None:
-        """See `Source.read`: these are all in memory."""
+        """See `Source.read`."""
+        self._expires_at_s = None
+        if self._certificate is not None:
+            self._expires_at_s = await asyncio.to_thread(_expires_at_s, self._certificate)
 
     def collect(self) -> Iterator[Metric]:
         """See `Source.collect`."""
+        if self._expires_at_s is not None:
+            yield GaugeMetricFamily(
+                "holdfast_peer_certificate_expires_seconds",
+                "When the certificate that this host shows to others expires, since 1970.",
+                value=self._expires_at_s,
+            )
         reports = self._reports()
         for name, text, value_of in _GAUGES:
             family = GaugeMetricFamily(f"holdfast_{name}", text, labels=("shard",))
@@ -92,3 +108,12 @@ class ClusterMetrics:
                     if value is not None:
                         family.add_metric((str(shard), peer.name), value)
             yield family
+
+
+def _expires_at_s(certificate: Path) -> float | None:
+    """The end of the first certificate in a file; None if it cannot be read."""
+    try:
+        first = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return first.not_valid_after_utc.timestamp()

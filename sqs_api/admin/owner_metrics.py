@@ -23,7 +23,7 @@ from sqs_api.admin.access import AdminAccess, AdminRequest, Operator
 from sqs_api.admin.actions import READ_METRICS, RESERVED
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import error_page
-from sqs_api.admin.queue_metrics import capped, families, fullest
+from sqs_api.admin.queue_metrics import capped, dead_letter_queue_ids, families, fullest
 from sqs_api.admin.queue_samples import QueueSample, QueueSamples, add_up_all
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
@@ -108,7 +108,8 @@ class OwnerMetrics:
         depths = {queue_id: sample.report.stored for queue_id, sample in samples.items()}
         shown = fullest(readable, depths, self._queues_max)
         now_ms = self._wall_s() * 1000
-        return _with_missing(families(capped(samples, readable, shown), now_ms), len(heard.missing))
+        seen = capped(samples, readable, shown, dead_letter_queue_ids(self._queues))
+        return _with_missing(families(seen, now_ms), len(heard.missing))
 
     async def _answer_part(self, body: bytes) -> bytes:
         """The samples of this host, of an account's queues."""

@@ -45,6 +45,7 @@ _QUARANTINED = (
     "Messages that are stored and cannot be served, since they or rows that they need are damaged. "
     "In no other count."
 )
+_DEAD_LETTERS = "Messages in a dead-letter queue, whatever their state; other queues have none."
 _AGES = {
     "stored_ms": (
         "oldest_message_age_seconds",
@@ -121,6 +122,7 @@ class SeenQueue(NamedTuple):
 
     labels: tuple[str, str, str]
     sample: QueueSample
+    takes_dead_letters: bool = False
 
 
 class QueueMetrics:
@@ -148,7 +150,8 @@ class QueueMetrics:
         queues = list(self._queues)
         shown = fullest(queues, self._samples.depths(), self._queues_max)
         samples = await self._samples.read(queues, shown)
-        self._seen = capped({sample.queue_id: sample for sample in samples}, queues, shown)
+        by_id = {sample.queue_id: sample for sample in samples}
+        self._seen = capped(by_id, queues, shown, dead_letter_queue_ids(self._queues))
         self._now_ms = self._wall_s() * 1000
 
     def collect(self) -> Iterator[Metric]:
@@ -169,8 +172,17 @@ def fullest(
     return {queue.queue_id for queue in found}
 
 
+def dead_letter_queue_ids(queues: QueueView) -> set[int]:
+    """Ids of the queues to which messages of others go after too many receives."""
+    targets = map(queues.dead_letter_queue, queues)
+    return {target.queue_id for target in targets if target is not None}
+
+
 def capped(
-    samples: Mapping[int, QueueSample], queues: Iterable[QueueDefinition], shown: set[int]
+    samples: Mapping[int, QueueSample],
+    queues: Iterable[QueueDefinition],
+    shown: set[int],
+    dead_letter_ids: set[int],
 ) -> list[SeenQueue]:
     """The shown queues with labels of their own, and the sum of the others."""
     seen: list[SeenQueue] = []
@@ -180,7 +192,9 @@ def capped(
         if sample is None:
             continue
         if queue.queue_id in shown:
-            seen.append(SeenQueue((queue.account, queue.region, queue.name), sample))
+            takes_dead_letters = queue.queue_id in dead_letter_ids
+            labels = (queue.account, queue.region, queue.name)
+            seen.append(SeenQueue(labels, sample, takes_dead_letters))
         else:
             others = add_up(others or QueueSample.nothing(), sample, 0)
     return seen if others is None else [*seen, SeenQueue(_OTHERS, others.without_details())]
@@ -190,17 +204,22 @@ def families(seen: list[SeenQueue], now_ms: float) -> Iterator[Metric]:
     """All families of these queues, read at that time."""
     for field, (name, text) in _GAUGES.items():
         gauge = GaugeMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
-        for labels, sample in seen:
+        for labels, sample, _ in seen:
             gauge.add_metric(labels, getattr(sample.report, field))
         yield gauge
     quarantined = GaugeMetricFamily("holdfast_messages_quarantined", _QUARANTINED, labels=_LABELS)
-    for labels, sample in seen:
+    for labels, sample, _ in seen:
         quarantined.add_metric(labels, sample.report.quarantined)
     yield quarantined
+    dead_letters = GaugeMetricFamily("holdfast_queue_dead_letters", _DEAD_LETTERS, labels=_LABELS)
+    for labels, sample, takes_dead_letters in seen:
+        if takes_dead_letters:
+            dead_letters.add_metric(labels, sample.report.stored)
+    yield dead_letters
     yield from _age_families(seen, now_ms)
     for field, (name, text) in _COUNTERS.items():
         counter = CounterMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
-        for labels, sample in seen:
+        for labels, sample, _ in seen:
             counter.add_metric(labels, getattr(sample.report, field))
         yield counter
     yield from _gateway_families(seen)
@@ -210,7 +229,7 @@ def families(seen: list[SeenQueue], now_ms: float) -> Iterator[Metric]:
 def _age_families(seen: list[SeenQueue], now_ms: float) -> Iterator[Metric]:
     for field, (name, text) in _AGES.items():
         gauge = GaugeMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
-        for labels, sample in seen:
+        for labels, sample, _ in seen:
             if sample.report.oldest is not None:
                 gauge.add_metric(labels, age_s(now_ms, getattr(sample.report.oldest, field)))
         yield gauge
@@ -219,7 +238,7 @@ def _age_families(seen: list[SeenQueue], now_ms: float) -> Iterator[Metric]:
 def _gateway_families(seen: list[SeenQueue]) -> Iterator[Metric]:
     for position, (name, text) in enumerate(_OF_THE_GATEWAY.items()):
         counter = CounterMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
-        for labels, sample in seen:
+        for labels, sample, _ in seen:
             counter.add_metric(labels, sample.gateway[position])
         yield counter
     times = SummaryMetricFamily(
@@ -227,7 +246,7 @@ def _gateway_families(seen: list[SeenQueue]) -> Iterator[Metric]:
         _SEND_TO_RECEIVE.format(" (sum and number of messages)"),
         labels=_LABELS,
     )
-    for labels, sample in seen:
+    for labels, sample, _ in seen:
         counts = sample.gateway
         times.add_metric(labels, counts.first_receives, counts.first_receive_ms / 1000)
     yield times
@@ -236,7 +255,7 @@ def _gateway_families(seen: list[SeenQueue]) -> Iterator[Metric]:
 def _group_families(seen: list[SeenQueue], now_ms: float) -> Iterator[Metric]:
     for field, (name, text) in _GROUP_GAUGES.items():
         gauge = GaugeMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
-        for labels, sample in seen:
+        for labels, sample, _ in seen:
             groups = sample.report.groups
             if groups is None:
                 continue

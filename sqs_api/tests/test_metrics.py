@@ -89,8 +89,10 @@ async def test_dead_letters_are_counted_at_both_ends(service: Service) -> None:
     for _ in range(2):
         await service.call("ReceiveMessage", QueueUrl=url)
 
-    assert (await _of_queue(service))["messages_moved_out"] == 1
-    assert (await _of_queue(service, "dead"))["messages_moved_in"] == 1
+    source, target = await _of_queue(service), await _of_queue(service, "dead")
+    assert source["messages_moved_out"] == target["messages_moved_in"] == 1
+    assert "dead_letters" not in source
+    assert target["dead_letters"] == 1
     assert dead
 
 
