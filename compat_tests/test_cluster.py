@@ -28,7 +28,8 @@ pytestmark = [
     ),
 ]
 ACCOUNT = "000000000000"
-RULES = Path(__file__).parent.parent / "deploy/prometheus/etcd.rules.yml"
+DEPLOY = Path(__file__).parent.parent / "deploy"
+RULES = DEPLOY / "prometheus/etcd.rules.yml"
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +176,44 @@ def test_alerts_of_etcd_are_on_metrics_that_it_has(cluster: ClusterProcess) -> N
     for rule in group["rules"]:
         for name in re.findall(r"\b(etcd_\w+)", rule["expr"]):
             assert re.search(rf"^{name}(?:\{{.*\}})? ", page, re.MULTILINE), rule["alert"]
+
+
+def test_rules_and_dashboards_of_a_cluster_are_on_metrics_that_it_has(
+    cluster: ClusterProcess,
+) -> None:
+    pages: list[str] = []
+    for url in cluster.parts.cluster().hosts.values():
+        with urlopen(f"{url}/_holdfast/metrics") as answer:
+            pages.append(answer.read().decode())
+    rules = (DEPLOY / "prometheus/cluster.rules.yml").read_text()
+    board = (DEPLOY / "grafana/operators.json").read_text()
+
+    named = set(re.findall(r"\bholdfast_(?:replica|peer|outbox)_\w+", rules + board))
+    assert len(named) > 8
+    for name in named:
+        assert any(re.search(rf"^{name}\b.* ", page, re.MULTILINE) for page in pages), name
+
+
+def test_owners_read_the_metrics_of_all_hosts_from_any(cluster: ClusterProcess) -> None:
+    hosts = cluster.parts.cluster().hosts
+    client = Boto3Client(hosts["a"], cluster.credentials)
+    for number in range(6):  # of several shards, which several hosts lead
+        made = client.call("CreateQueue", QueueName=f"metered-{number}")["QueueUrl"]
+        client.call("SendMessage", QueueUrl=made, MessageBody="x")
+    client.close()
+    credentials = cluster.credentials
+    key = {
+        "AWS_ACCESS_KEY_ID": credentials.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": credentials.secret_access_key,
+        "AWS_DEFAULT_REGION": credentials.region,
+    }
+
+    for url in hosts.values():
+        printed = run_command("metrics", "--url", url, variables=key)
+
+        sent = r'^holdfast_queue_messages_sent_total\{.*queue="metered-\d",.*\} 1.0$'
+        assert len(re.findall(sent, printed.stdout, re.MULTILINE)) == 6, printed
+        assert "\nholdfast_hosts_missing 0.0\n" in printed.stdout
 
 
 def test_a_stop_ends_every_process_and_a_second_start_finds_everything(

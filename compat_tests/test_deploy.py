@@ -5,21 +5,16 @@ from __future__ import annotations
 import base64
 import re
 import shutil
-import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import boto3
 import pytest
 import yaml
 
-from compat_tests.certificates import Authority
 from compat_tests.clients.boto3_client import Boto3Client
-from compat_tests.conftest import NodeFactory
 from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess
 
@@ -178,91 +173,3 @@ def test_the_unit_starts_with_the_example_configuration(tmp_path: Path) -> None:
     node = NodeProcess(tmp_path, "--config", str(DEPLOY / "holdfast.example.toml"))
     node.start()
     node.stop()
-
-
-# -- alerts ----------------------------------------------------------------------------------------
-
-
-def alerts(path: Path) -> Iterator[tuple[str, str]]:
-    """Name and expression of each."""
-    for group in documents(path)[0]["groups"]:
-        for rule in group["rules"]:
-            assert rule["annotations"]["summary"]
-            assert rule["labels"]["severity"] in {"warning", "critical"}
-            yield rule["alert"], rule["expr"]
-
-
-@pytest.fixture
-def page(start_node: NodeFactory, tmp_path: Path) -> str:
-    """The metrics of a service that has them all, has refused a key and holds a message."""
-    authority = Authority(tmp_path)
-    pair = authority.sign("server")
-    tls = ("--tls-certificate", str(pair.certificate), "--tls-key", str(pair.key))
-    node = start_node(*tls, "--lake", str(tmp_path / "lake"))
-    client = boto3.client(
-        "sqs",
-        endpoint_url=node.url,
-        verify=str(authority.file),
-        region_name=node.credentials.region,
-        aws_access_key_id=node.credentials.access_key_id,
-        aws_secret_access_key=node.credentials.secret_access_key,
-    )
-    given = {"KmsMasterKeyId": "alias/unknown"}
-    queue = client.create_queue(QueueName="q", Attributes=given)["QueueUrl"]
-    with pytest.raises(client.exceptions.ClientError, match=r"KMS\.NotFoundException"):
-        client.send_message(QueueUrl=queue, MessageBody="x")
-    other = client.create_queue(QueueName="with-a-message")["QueueUrl"]
-    client.send_message(QueueUrl=other, MessageBody="x")
-    client.close()
-    context = ssl.create_default_context(cafile=authority.file)
-    with urlopen(node.url + "/_holdfast/metrics", context=context) as answer:
-        text: str = answer.read().decode()
-    return text
-
-
-def test_alerts_are_on_metrics_that_the_service_has(page: str) -> None:
-    named = re.compile(r"\b((?:holdfast|process)_\w+)(?:\{([^}]*)\})?")
-    matched = re.compile(r'(\w+)(=~|=)"([^"]*)"')
-
-    for path in RULES:
-        for alert, expression in alerts(path):
-            for name, matchers in named.findall(expression):
-                samples = re.findall(rf"^{name}(?:\{{.*\}})? ", page, re.MULTILINE)
-                assert samples, f"{alert}: there is no {name}"
-                for label, _, pattern in matched.findall(matchers):
-                    for value in pattern.split("|") if label not in ("job", "code") else ():
-                        assert any(f'{label}="{value}"' in sample for sample in samples), alert
-    assert re.search(r'holdfast_refusals_total\{code="KMS[.].*"\} 1', page)
-
-
-@pytest.mark.parametrize("path", RULES, ids=lambda path: path.name)
-def test_each_alert_is_tried(path: Path) -> None:
-    (tests,) = documents(path.with_suffix("").with_suffix(".rules.test.yml"))
-    tried = {
-        sample["labels"].split('"')[1]
-        for test in tests["tests"]
-        for expected in test.get("promql_expr_test", ())
-        for sample in expected["exp_samples"]
-    }
-    tried |= {
-        each["alertname"] for test in tests["tests"] for each in test.get("alert_rule_test", ())
-    }
-
-    assert tried == {name for name, _ in alerts(path)}
-
-
-@pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="there is no promtool (Debian: prometheus)"
-)
-def test_alerts_come_when_they_should() -> None:
-    tests = [path.name.replace(".rules.yml", ".rules.test.yml") for path in RULES]
-
-    done = subprocess.run(
-        ["promtool", "test", "rules", *tests],
-        cwd=DEPLOY / "prometheus",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr

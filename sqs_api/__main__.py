@@ -17,6 +17,7 @@ from sqs_api.commands.keys import keys
 from sqs_api.commands.lake_archived import lake_archived
 from sqs_api.commands.lake_export import lake_export
 from sqs_api.commands.messages import messages
+from sqs_api.commands.metrics import metrics
 from sqs_api.commands.policy import policy
 from sqs_api.commands.queues import queues
 from sqs_api.commands.redrive import redrive
@@ -51,6 +52,7 @@ for command in (
     credentials,
     users,
     usage,
+    metrics,
     policy,
     keys,
     delete_queue,

@@ -66,6 +66,7 @@ class ClusterHost:
     membership: Membership
     leaders: LeaderView
     stores: ReplicatedStores
+    questions: Questions
 
     def __init__(
         self,
@@ -91,7 +92,6 @@ class ClusterHost:
         self._transport: Transport
         self._balance: LeaderBalance
         self._status: StatusPage
-        self._questions: Questions
         self._still: Still
 
     # -- join --------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class ClusterHost:
         )
         self._transport.on_lost.append(self._peer_lost)
         self._opened.push_async_callback(self._transport.stop)
-        self._questions = Questions(self._transport)
+        self.questions = Questions(self._transport)
 
     def _peer_lost(self, host: str, channel: Channel) -> None:
         """A member of etcd may have gone with it: watches on that would be silent."""
@@ -245,7 +245,8 @@ class ClusterHost:
 
     def begin(self, periodic: Periodic, metrics: Metrics) -> None:
         """Start periodic work, and show the metrics of this host's copies."""
-        metrics.attach(ClusterMetrics(self.stores.reports))
+        certificate = self._member.peer_tls.certificate
+        metrics.attach(ClusterMetrics(self.stores.reports, certificate))
         periodic.every(_CERTIFICATES_CHECK_S, self._transport.reload)
         periodic.every(_BALANCE_CHECK_S, self._balance.tick)
 
@@ -258,12 +259,12 @@ class ClusterHost:
         self._still = Still(hold_still, self.stores.opened, router.leads)
         self._opened.push_async_callback(self._still.stop)
         return ClusterPoint(
-            self._member.cluster, self._questions, self._root, self.stores.opened, self._entropy
+            self._member.cluster, self.questions, self._root, self.stores.opened, self._entropy
         )
 
     def answers(self, own: Mapping[str, Answer]) -> dict[str, Answer]:
         """The administrative pages, by action; `own` are those of this host alone."""
-        pages = SharedPages(self._questions, self.leaders, self.stores.replicas())
+        pages = SharedPages(self.questions, self.leaders, self.stores.replicas())
         own = {**own, **self._still.answers()}
         return {**pages.share(own), **cluster_answers(self._status, self._members)}
 

@@ -31,6 +31,7 @@ from cluster.shards.shard import CatalogOlder
 from sqs_api.admin.admission import AdminSide
 from sqs_api.admin.backup_points import BackupPoint, OwnPoint, hold_still
 from sqs_api.admin.cluster_pages import NO_CLUSTER
+from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import Answer
 from sqs_api.archiving.service import LakeRefused, archive_limits
 from sqs_api.cluster_host import ClusterHost
@@ -259,7 +260,10 @@ class Node:
             audit=self.owner.audit,
         )
         desk = worker.desk(self.owner.catalog, self.owner.deletions)
-        pages = self._admin.pages(worker.metrics, self._is_ready, self.answers(), desk)
+        hosts = EveryHost(None if self._host is None else self._host.questions)
+        pages = self._admin.pages(
+            worker.metrics, self._is_ready, self.answers(), desk, worker.samples, hosts
+        )
         try:
             address = await worker.listen(pages)
         except OSError as error:

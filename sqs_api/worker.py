@@ -32,7 +32,9 @@ from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.queue_metrics import QueueMetrics
+from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.admin.service_metrics import Parts, ServiceMetrics
+from sqs_api.admin.storage_metrics import StorageMetrics
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
@@ -116,6 +118,7 @@ class Worker:
     payloads: Payloads
     gateway: Gateway
     metrics: Metrics
+    samples: QueueSamples
 
     def __init__(
         self,
@@ -137,6 +140,7 @@ class Worker:
         self._stores = stores
         self._sync_s = sync_s
         self._opened = opened
+        self._folders: Mapping[int, Path] = {}
         self._stalls = StallWatch(clock.monotonic_s)
         self._log = structlog.get_logger("worker")
         self.transport = transport
@@ -154,6 +158,7 @@ class Worker:
 
         Raises StoreFailed, DamagedRecord, CatalogOlder.
         """
+        self._folders = folders
         is_open = self._settings.auth is AuthMode.OPEN
         self.sealer = Sealer(keyring, self._clock, makes_keys=is_open)
         shards = [
@@ -247,11 +252,12 @@ class Worker:
         self, catalog: Catalog, deletions: Deletions, rates: Rates, clock_leaps: Callable[[], int]
     ) -> None:
         settings, gateway = self._settings, self.gateway
+        self.samples = QueueSamples(catalog, self.router, gateway.counts)
         queues = QueueMetrics(
             catalog,
-            self.router,
+            self.samples,
+            gateway.counts.send_to_receive_s,
             self._clock.wall_s,
-            (gateway.empty_receives, gateway.duplicates),
             settings.metrics_queues_max,
         )
         parts = Parts(
@@ -270,7 +276,7 @@ class Worker:
             version=metadata.version("holdfast"),
             durability=settings.durability,
         )
-        self.metrics.attach(queues, ServiceMetrics(parts))
+        self.metrics.attach(queues, ServiceMetrics(parts), StorageMetrics(self._folders))
 
     def desk(self, catalog: Catalog, deletions: Deletions) -> Desk:
         """What the operators' API works with."""

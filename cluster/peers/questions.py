@@ -47,6 +47,8 @@ class Questions:
         self.host = transport.host
         self.answer: Answer | None = None
         """Answers here, once this host can."""
+        self.answers: dict[str, Answer] = {}
+        """Answers to single actions, before `answer` is asked."""
         self._transport = transport
         self._tasks: set[asyncio.Task[None]] = set()
         transport.serve(Channel.PAGES, Service(on_request=self._asked))
@@ -60,22 +62,27 @@ class Questions:
         """The answer of a host, which may be this one; None if it cannot be reached, or does not
         answer in time."""
         if host == self.host:
-            assert self.answer is not None
-            return await self.answer(question)
+            answer = self._answer_of(question)
+            assert answer is not None
+            return await answer(question)
         body = msgspec.msgpack.encode(question)
         outcome = await ask_one(self._transport, host, Channel.PAGES, body, wait_s)
         return _decode_said(outcome) if isinstance(outcome, bytes) else None
 
+    def _answer_of(self, question: Question) -> Answer | None:
+        return self.answers.get(question.action) or self.answer
+
     def _asked(self, call: Call) -> None:
-        if self.answer is None:
-            call.refuse(Refusal.NOT_LEADER, "this host starts")
-            return
         try:
             question = _decode_question(call.body)
         except msgspec.MsgspecError as error:
             call.refuse(Refusal.UNREADABLE, str(error))
             return
-        task = asyncio.get_running_loop().create_task(self._answer(call, self.answer, question))
+        answer = self._answer_of(question)
+        if answer is None:
+            call.refuse(Refusal.NOT_LEADER, "this host starts")
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(call, answer, question))
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, call))
 

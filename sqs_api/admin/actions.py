@@ -24,6 +24,8 @@ READ_CLUSTER = "holdfast:ReadCluster"
 DRAIN_HOST = "holdfast:DrainHost"
 REMOVE_HOST = "holdfast:RemoveHost"
 RAISE_FORMATS = "holdfast:RaiseFormats"
+READ_METRICS = "holdfast:ReadMetrics"
+"""Of a queue: the metrics that its owner reads."""
 
 
 class AdminPage(NamedTuple):

@@ -22,8 +22,11 @@ from sqs_api.admin.actions import (
 from sqs_api.admin.backup_page import make_backup
 from sqs_api.admin.backups import Backups
 from sqs_api.admin.deletions import Deletions
+from sqs_api.admin.every_host import EveryHost
+from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
 from sqs_api.admin.pages import AdminPages, Answer
 from sqs_api.admin.queue_pages import list_deleted, remove_queue, restore_deleted
+from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.admin.service_note import local_url, make_local_key, remove_note, write_note
 from sqs_api.archiving.service import Archiving
 from sqs_api.console.pages import CONSOLE, ConsolePages
@@ -70,6 +73,8 @@ class AdminSide:
         is_ready: Callable[[], bool],
         answers: Mapping[str, Answer],
         desk: Desk,
+        samples: QueueSamples,
+        hosts: EveryHost,
     ) -> AdminPages:
         """The handler of all requests other than SQS's; `answers` are by action."""
         api = OperatorApi(desk, self._access, self._policies, desk.catalog, self._audit)
@@ -82,7 +87,23 @@ class AdminSide:
             access=self._access,
             answers=answers,
             audit=self._audit,
-            below={API: api, CONSOLE: console},
+            below={
+                API: api,
+                CONSOLE: console,
+                QUEUE_METRICS: self._owner_metrics(desk, samples, hosts),
+            },
+        )
+
+    def _owner_metrics(self, desk: Desk, samples: QueueSamples, hosts: EveryHost) -> OwnerMetrics:
+        return OwnerMetrics(
+            desk.catalog,
+            samples,
+            hosts,
+            self._access,
+            self._policies,
+            self._audit,
+            desk.wall_s,
+            self._settings.metrics_queues_max,
         )
 
     def leave_note(self, address: str, admin_address: str) -> None:

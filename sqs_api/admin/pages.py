@@ -17,10 +17,9 @@ from auth.errors import AccessDenied, AuthError
 from sqs_api.admin.access import AdminAccess, AdminRequest
 from sqs_api.admin.actions import RESERVED, AdminPage, pages_at
 from sqs_api.gateway.audit import AuditLog
-from sqs_api.gateway.metrics import Metrics
+from sqs_api.gateway.metrics import METRICS_TYPE, Metrics
 from sqs_api.http.fallback import headers_of
 
-_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BODY_BYTES_MAX = 16 << 10
 
 Below = Callable[[BaseRequest, AdminRequest], Awaitable[web.Response]]
@@ -92,7 +91,7 @@ class AdminPages:
             if not sent.is_local:
                 return error_page(403, "The metrics are for programs on this machine.")
         page = await self._metrics.page()
-        return web.Response(body=page, headers={"Content-Type": _METRICS_TYPE})
+        return web.Response(body=page, headers={"Content-Type": METRICS_TYPE})
 
     async def _page(self, page: AdminPage, sent: AdminRequest) -> web.Response:
         caller: Caller | None = None

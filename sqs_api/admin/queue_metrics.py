@@ -6,22 +6,26 @@ ten thousand queues neither hold the loop nor swell the page.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nlargest
+from typing import NamedTuple
 
-import msgspec
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 
 from cluster.catalog.queue_view import QueueView
-from cluster.shards.report import COUNTS, QueueReport
-from cluster.shards.router import Router
+from sqs_api.admin.queue_samples import QueueSample, QueueSamples, add_up
+from sqs_api.gateway.metrics import add_histogram
+from storage.histogram import Histogram
 from visibility.contract.model import QueueDefinition
 
 _LABELS = ("account", "region", "queue")
 _OTHERS = ("(others)", "(others)", "(others)")
-_SLICE = 50
-"""Queues read before other work may run."""
 _GAUGES = {
     "visible": (
         "messages_visible",
@@ -41,6 +45,7 @@ _QUARANTINED = (
     "Messages that are stored and cannot be served, since they or rows that they need are damaged. "
     "In no other count."
 )
+_DEAD_LETTERS = "Messages in a dead-letter queue, whatever their state; other queues have none."
 _AGES = {
     "stored_ms": (
         "oldest_message_age_seconds",
@@ -80,6 +85,11 @@ _OF_THE_GATEWAY = {
     "messages_deduplicated": "Messages that were sent again within five minutes and not stored "
     "(NumberOfDeduplicatedSentMessages).",
 }
+"""In the order of `GatewayCounts`."""
+_SEND_TO_RECEIVE = (
+    "Time from the send of messages to their first receive, delays included{}, as this host "
+    "answered them."
+)
 _GROUP_GAUGES = {
     "groups_in_flight": (
         "groups_with_inflight_messages",
@@ -107,138 +117,155 @@ _GROUP_GAUGES = {
 or noisy ones."""
 
 
-class _Seen(msgspec.Struct):
-    """A reading of one queue."""
+class SeenQueue(NamedTuple):
+    """A reading of one queue, with its labels."""
 
     labels: tuple[str, str, str]
-    report: QueueReport
-    of_the_gateway: tuple[int, ...]
-    """In the order of _OF_THE_GATEWAY."""
-    now_ms: float
-    """When it was read, by the wall clock."""
+    sample: QueueSample
+    takes_dead_letters: bool = False
 
 
 class QueueMetrics:
-    """The queues of a node."""
+    """The queues of a host."""
 
     def __init__(
         self,
-        catalog: QueueView,
-        router: Router,
+        queues: QueueView,
+        samples: QueueSamples,
+        send_to_receive_s: Histogram,
         wall_s: Callable[[], float],
-        of_the_gateway: tuple[dict[int, int], ...],
         queues_max: int,
     ) -> None:
-        """`of_the_gateway`: counts of the gateway by queue id; `queues_max`: number of queues with
-        labels of their own."""
-        self._catalog = catalog
-        self._router = router
+        """`queues_max`: number of queues with labels of their own."""
+        self._queues = queues
+        self._samples = samples
+        self._send_to_receive_s = send_to_receive_s
         self._wall_s = wall_s
         self._queues_max = queues_max
-        self._of_the_gateway = of_the_gateway
-        self._seen: list[_Seen] = []
+        self._seen: list[SeenQueue] = []
+        self._now_ms = 0.0
 
     async def read(self) -> None:
         """See `Source.read`."""
-        depths = self._router.counters()
-        known = [queue for queue in self._catalog if queue.queue_id in depths]
-        for counts in self._of_the_gateway:
-            for queue_id in [*counts]:
-                if self._catalog.queue_of_id(queue_id) is None:
-                    del counts[queue_id]
-
-        def depth(queue: QueueDefinition) -> int:
-            counts = depths[queue.queue_id]
-            return counts.visible + counts.in_flight + counts.delayed
-
-        shown = {queue.queue_id for queue in nlargest(self._queues_max, known, key=depth)}
-        seen: list[_Seen] = []
-        others: _Seen | None = None
-        for begin in range(0, len(known), _SLICE):
-            if begin:
-                await asyncio.sleep(0)
-            for found in self._look(known[begin : begin + _SLICE], shown):
-                if found.report.queue_id in shown:
-                    seen.append(found)
-                else:
-                    others = found if others is None else _sum(others, found)
-        if others is not None:
-            seen.append(msgspec.structs.replace(others, labels=_OTHERS))
-        self._seen = seen
-
-    def _look(self, queues: list[QueueDefinition], shown: set[int]) -> Iterator[_Seen]:
-        by_id = {queue.queue_id: queue for queue in queues}
-        now_ms = self._wall_s() * 1000
-        for report in self._router.queues(queues, detailed_ids=shown):
-            queue = by_id[report.queue_id]
-            yield _Seen(
-                (queue.account, queue.region, queue.name),
-                report,
-                tuple(counts.get(queue.queue_id, 0) for counts in self._of_the_gateway),
-                now_ms,
-            )
+        queues = list(self._queues)
+        shown = fullest(queues, self._samples.depths(), self._queues_max)
+        samples = await self._samples.read(queues, shown)
+        by_id = {sample.queue_id: sample for sample in samples}
+        self._seen = capped(by_id, queues, shown, dead_letter_queue_ids(self._queues))
+        self._now_ms = self._wall_s() * 1000
 
     def collect(self) -> Iterator[Metric]:
         """See `Source.collect`."""
-        seen = self._seen
-        for field, (name, text) in _GAUGES.items():
-            gauge = GaugeMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
-            for queue in seen:
-                gauge.add_metric(queue.labels, getattr(queue.report, field))
-            yield gauge
-        quarantined = GaugeMetricFamily(
-            "holdfast_messages_quarantined", _QUARANTINED, labels=_LABELS
+        yield from families(self._seen, self._now_ms)
+        family = HistogramMetricFamily(
+            "holdfast_send_to_receive_seconds", _SEND_TO_RECEIVE.format("")
         )
-        for queue in seen:
-            quarantined.add_metric(queue.labels, queue.report.quarantined)
-        yield quarantined
-        for field, (name, text) in _AGES.items():
-            gauge = GaugeMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
-            for queue in seen:
-                if queue.report.oldest is not None:
-                    at_ms = getattr(queue.report.oldest, field)
-                    gauge.add_metric(queue.labels, _age_s(queue.now_ms, at_ms))
-            yield gauge
-        for field, (name, text) in _COUNTERS.items():
-            counter = CounterMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
-            for queue in seen:
-                counter.add_metric(queue.labels, getattr(queue.report, field))
-            yield counter
-        for position, (name, text) in enumerate(_OF_THE_GATEWAY.items()):
-            counter = CounterMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
-            for queue in seen:
-                counter.add_metric(queue.labels, queue.of_the_gateway[position])
-            yield counter
-        yield from self._group_families()
-
-    def _group_families(self) -> Iterator[Metric]:
-        now_ms = self._wall_s() * 1000
-        for field, (name, text) in _GROUP_GAUGES.items():
-            gauge = GaugeMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
-            for queue in self._seen:
-                groups = queue.report.groups
-                if groups is None:
-                    continue
-                value: float = getattr(groups, field)
-                if field == "oldest_quiet_sent_ms":
-                    value = _age_s(now_ms, groups.oldest_quiet_sent_ms)
-                gauge.add_metric(queue.labels, value)
-            yield gauge
+        add_histogram(family, (), self._send_to_receive_s)
+        yield family
 
 
-def _age_s(now_ms: float, at_ms: int) -> float:
-    return max(0.0, now_ms - at_ms) / 1000 if at_ms else 0.0
+def fullest(
+    queues: Iterable[QueueDefinition], depths: Mapping[int, int], queues_max: int
+) -> set[int]:
+    """Ids of the queues with the most messages; those that never held any come last."""
+    found = nlargest(queues_max, queues, key=lambda queue: depths.get(queue.queue_id, -1))
+    return {queue.queue_id for queue in found}
 
 
-def _sum(one: _Seen, other: _Seen) -> _Seen:
-    """Two queues as one; of ages and groups there is no sum."""
-    sums = {
-        field: getattr(one.report, field) + getattr(other.report, field)
-        for field in ("visible", "in_flight", "delayed", "quarantined", *COUNTS)
-    }
-    return _Seen(
-        _OTHERS,
-        QueueReport(0, 0, **sums),
-        tuple(map(sum, zip(one.of_the_gateway, other.of_the_gateway, strict=True))),
-        one.now_ms,
+def dead_letter_queue_ids(queues: QueueView) -> set[int]:
+    """Ids of the queues to which messages of others go after too many receives."""
+    targets = map(queues.dead_letter_queue, queues)
+    return {target.queue_id for target in targets if target is not None}
+
+
+def capped(
+    samples: Mapping[int, QueueSample],
+    queues: Iterable[QueueDefinition],
+    shown: set[int],
+    dead_letter_ids: set[int],
+) -> list[SeenQueue]:
+    """The shown queues with labels of their own, and the sum of the others."""
+    seen: list[SeenQueue] = []
+    others: QueueSample | None = None
+    for queue in queues:
+        sample = samples.get(queue.queue_id)
+        if sample is None:
+            continue
+        if queue.queue_id in shown:
+            takes_dead_letters = queue.queue_id in dead_letter_ids
+            labels = (queue.account, queue.region, queue.name)
+            seen.append(SeenQueue(labels, sample, takes_dead_letters))
+        else:
+            others = add_up(others or QueueSample.nothing(), sample, 0)
+    return seen if others is None else [*seen, SeenQueue(_OTHERS, others.without_details())]
+
+
+def families(seen: list[SeenQueue], now_ms: float) -> Iterator[Metric]:
+    """All families of these queues, read at that time."""
+    for field, (name, text) in _GAUGES.items():
+        gauge = GaugeMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
+        for labels, sample, _ in seen:
+            gauge.add_metric(labels, getattr(sample.report, field))
+        yield gauge
+    quarantined = GaugeMetricFamily("holdfast_messages_quarantined", _QUARANTINED, labels=_LABELS)
+    for labels, sample, _ in seen:
+        quarantined.add_metric(labels, sample.report.quarantined)
+    yield quarantined
+    dead_letters = GaugeMetricFamily("holdfast_queue_dead_letters", _DEAD_LETTERS, labels=_LABELS)
+    for labels, sample, takes_dead_letters in seen:
+        if takes_dead_letters:
+            dead_letters.add_metric(labels, sample.report.stored)
+    yield dead_letters
+    yield from _age_families(seen, now_ms)
+    for field, (name, text) in _COUNTERS.items():
+        counter = CounterMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
+        for labels, sample, _ in seen:
+            counter.add_metric(labels, getattr(sample.report, field))
+        yield counter
+    yield from _gateway_families(seen)
+    yield from _group_families(seen, now_ms)
+
+
+def _age_families(seen: list[SeenQueue], now_ms: float) -> Iterator[Metric]:
+    for field, (name, text) in _AGES.items():
+        gauge = GaugeMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
+        for labels, sample, _ in seen:
+            if sample.report.oldest is not None:
+                gauge.add_metric(labels, age_s(now_ms, getattr(sample.report.oldest, field)))
+        yield gauge
+
+
+def _gateway_families(seen: list[SeenQueue]) -> Iterator[Metric]:
+    for position, (name, text) in enumerate(_OF_THE_GATEWAY.items()):
+        counter = CounterMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
+        for labels, sample, _ in seen:
+            counter.add_metric(labels, sample.gateway[position])
+        yield counter
+    times = SummaryMetricFamily(
+        "holdfast_queue_send_to_receive_seconds",
+        _SEND_TO_RECEIVE.format(" (sum and number of messages)"),
+        labels=_LABELS,
     )
+    for labels, sample, _ in seen:
+        counts = sample.gateway
+        times.add_metric(labels, counts.first_receives, counts.first_receive_ms / 1000)
+    yield times
+
+
+def _group_families(seen: list[SeenQueue], now_ms: float) -> Iterator[Metric]:
+    for field, (name, text) in _GROUP_GAUGES.items():
+        gauge = GaugeMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)
+        for labels, sample, _ in seen:
+            groups = sample.report.groups
+            if groups is None:
+                continue
+            value: float = getattr(groups, field)
+            if field == "oldest_quiet_sent_ms":
+                value = age_s(now_ms, groups.oldest_quiet_sent_ms)
+            gauge.add_metric(labels, value)
+        yield gauge
+
+
+def age_s(now_ms: float, at_ms: int) -> float:
+    """The age of something that began then, 0 if nothing did."""
+    return max(0.0, now_ms - at_ms) / 1000 if at_ms else 0.0

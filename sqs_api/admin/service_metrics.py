@@ -25,6 +25,7 @@ from sqs_api.gateway.metrics import add_histogram
 from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.sealing import Sealer
 from sqs_api.gateway.stalls import StallWatch
+from sqs_api.settings.logs import EVENTS
 from storage.histogram import Histogram
 
 
@@ -75,6 +76,7 @@ class ServiceMetrics:
             ("long_polls", "Receives that wait for a message.", _sum_of(reports, "parked")),
             ("disk_free_bytes", "Free space of the data folder's disk.", parts.disk.free_bytes),
             ("disk_short", "1 while sends are refused for want of space.", parts.disk.is_short),
+            ("wall_clock_seconds", "The host's clock, since 1970.", parts.wall_s()),
             (
                 "loop_late_seconds_max",
                 "The longest the event loop was late.",
@@ -90,6 +92,12 @@ class ServiceMetrics:
             ("clock_leaps", "Leaps of the wall clock.", parts.clock_leaps()),
         ):
             yield CounterMetricFamily(f"holdfast_{name}", text, value=float(count))
+        logged = CounterMetricFamily(
+            "holdfast_log_events", "Warnings and errors in the log.", labels=("event", "level")
+        )
+        for labels, count in sorted(EVENTS.items()):
+            logged.add_metric(labels, count)
+        yield logged
         throttled = CounterMetricFamily(
             "holdfast_throttled", "Requests above a rate.", labels=("rate",)
         )

@@ -92,6 +92,10 @@ class AdminClient:
         found = self.ask("GET", f"usage?{query}" if query else "usage")
         return self._members(found, "rows", "hosts", "missing")
 
+    def queue_metrics(self) -> bytes:
+        """The metrics of the account's queues, in the Prometheus text format."""
+        return self._answer("GET", "queue-metrics", None, ANSWER_S)
+
     def drain_host(self, host: str, *, drained: bool) -> None:
         """Have a host lead nothing, or let it lead again."""
         self.ask("POST", "cluster/drain", {"host": host, "drained": drained})
@@ -118,6 +122,13 @@ class AdminClient:
 
         Raises AdminConflict for status 409.
         """
+        answer = _decoded(self._answer(method, page, content, answer_s))
+        if answer is None:
+            raise self._not_ours()
+        return answer
+
+    def _answer(self, method: str, page: str, content: object, answer_s: float | None) -> bytes:
+        """The bytes of an answer with status 200."""
         url = self._place.admin_url
         body = b"" if content is None else json.dumps(content).encode()
         try:
@@ -142,9 +153,7 @@ class AdminClient:
                 signed = "no access key was found here" if key is None else self._place.named_by
                 reason = f"{reason} ({signed})"
             raise AdminRefused(f"{url}: {status} {reason}")
-        if content is None:
-            raise self._not_ours()
-        return content
+        return answer
 
     def _exchange(
         self, method: str, path: str, body: bytes, answer_s: float | None

@@ -19,7 +19,7 @@ from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
 from cluster.coordination.coordination import Record
 from cluster.keys.key_owners import OPERATIONS
 from cluster.shards.clock import SystemClock, SystemEntropy
-from sqs_api.admin.actions import ADMIN_ACTIONS
+from sqs_api.admin.actions import ADMIN_ACTIONS, READ_METRICS
 from sqs_api.commands.options import (
     CONFIG,
     DATA,
@@ -135,7 +135,7 @@ def _asked_for(settings: Settings, action: str, queue: str | None) -> _AskedFor:
     if action in ADMIN_ACTIONS:
         return _AskedFor(action, "*", settings.account, settings.region, None)
     prefix, _, name = action.rpartition(":")
-    is_named = action in _KEY_ACTIONS or action in QUEUE_ACTIONS
+    is_named = action in _KEY_ACTIONS or action in QUEUE_ACTIONS or action == READ_METRICS
     if not is_named and (prefix.lower() not in ("", "sqs") or name not in ACTIONS):
         raise Refused(f"--action: there is no action {action}")
     if queue is None:

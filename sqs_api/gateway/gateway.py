@@ -25,6 +25,7 @@ from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
+from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.rates import Rates
 from sqs_api.http.origins import AllowedOrigins
 from sqs_api.protocol.codec import (
@@ -169,10 +170,7 @@ class Gateway:
         self._id_prefix = f"{bits >> 96:08x}-{bits >> 80 & 0xFFFF:04x}-4{bits >> 68 & 0xFFF:03x}-8"
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
-        self.empty_receives: dict[int, int] = {}
-        """Receives that returned nothing, by queue id."""
-        self.duplicates: dict[int, int] = {}
-        """Messages that were sent again within five minutes and not stored, by queue id."""
+        self.counts = QueueCounts()
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
 
@@ -347,7 +345,7 @@ class Gateway:
         assert isinstance(operation, ReceiveMessage)
         assert queue is not None
         if not deliveries.leases:
-            empty = self.empty_receives
+            empty = self.counts.empty_receives
             empty[queue.queue_id] = empty.get(queue.queue_id, 0) + 1
             if exchange.does_not_wait:
                 self.polls_not_waited += 1
@@ -362,14 +360,17 @@ class Gateway:
             self._give_back(exchange, deliveries)
             self.refuse(exchange, refusal)
             return
-        if not written and deliveries.leases:
-            self._give_back(exchange, deliveries)
+        if deliveries.leases:
+            if written:
+                self.counts.received(queue.queue_id, deliveries)
+            else:
+                self._give_back(exchange, deliveries)
 
     def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
         """Answer a send that repeats messages; the client sees no difference."""
         assert exchange.queue is not None
-        queue_id = exchange.queue.queue_id
-        self.duplicates[queue_id] = self.duplicates.get(queue_id, 0) + answer.duplicates
+        queue_id, counts = exchange.queue.queue_id, self.counts.deduplicated
+        counts[queue_id] = counts.get(queue_id, 0) + answer.duplicates
         self.succeed(exchange, answer.result)
 
     def _give_back(self, exchange: Exchange, deliveries: Deliveries) -> None:

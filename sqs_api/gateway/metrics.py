@@ -8,7 +8,7 @@ something, and read them then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from prometheus_client import (
@@ -23,6 +23,8 @@ from prometheus_client.registry import Collector
 
 from sqs_api.gateway.accounting import Accounting
 from storage.histogram import Histogram, HistogramReport
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Source(Protocol):
@@ -67,10 +69,7 @@ class Metrics:
             parts = [generate_latest(self._process)]
             for source in self._sources:
                 await source.read()
-            for family in self._families():
-                parts.append(generate_latest(_Only(family)))
-                await asyncio.sleep(0)
-            return b"".join(parts)
+            return b"".join([*parts, await written(self._families())])
 
     def _families(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
@@ -95,6 +94,15 @@ class Metrics:
         yield latencies
         for source in self._sources:
             yield from source.collect()
+
+
+async def written(families: Iterable[Metric]) -> bytes:
+    """The families in the Prometheus text format; other work may run after each of them."""
+    parts: list[bytes] = []
+    for family in families:
+        parts.append(generate_latest(_Only(family)))
+        await asyncio.sleep(0)
+    return b"".join(parts)
 
 
 def add_histogram(

@@ -17,6 +17,20 @@ class LogFormat(StrEnum):
     CONSOLE = "console"
 
 
+EVENTS: dict[tuple[str, str], int] = {}
+"""Number of warnings and errors of this process by event and level, for metrics."""
+_LEVELS_COUNTED = ("warning", "error", "critical")
+
+
+def _count(_: object, level: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """A processor that counts; the names of events are constants of the source."""
+    level = "error" if level == "exception" else level
+    if level in _LEVELS_COUNTED:
+        key = (str(event.get("event")), level)
+        EVENTS[key] = EVENTS.get(key, 0) + 1
+    return event
+
+
 def set_up_logs(form: LogFormat) -> None:
     """Send structlog's and the standard library's logs to standard error in this form."""
     shared: list[structlog.types.Processor] = [
@@ -35,7 +49,7 @@ def set_up_logs(form: LogFormat) -> None:
             exception_formatter=structlog.dev.plain_traceback,
         )
     structlog.configure(
-        processors=[*shared, renderer],
+        processors=[_count, *shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,

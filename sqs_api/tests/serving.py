@@ -27,6 +27,7 @@ from sqs_api.admin.access import AdminAccess
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.pages import AdminPages
 from sqs_api.admin.queue_metrics import QueueMetrics
+from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.disk_space import DiskSpace
@@ -138,6 +139,14 @@ class Service:
         self.disk: DiskSpace
         self.port = 0
         self.aiohttp_port = 0
+
+    def queue_metrics(self, queues_max: int) -> QueueMetrics:
+        """The metrics of the queues, of which `queues_max` have labels of their own."""
+        counts = self.gateway.counts
+        samples = QueueSamples(self.catalog, self.gateway._router, counts)
+        return QueueMetrics(
+            self.catalog, samples, counts.send_to_receive_s, SystemClock().wall_s, queues_max
+        )
 
     async def listen(self, server: SqsServer) -> int:
         """Open a port for the server."""
@@ -267,9 +276,8 @@ async def running(
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )
-    counted = (gateway.empty_receives, gateway.duplicates)
-    metrics.attach(QueueMetrics(catalog, router, clock.wall_s, counted, 500))
     service = Service(gateway, shard, catalog, metrics)
+    metrics.attach(service.queue_metrics(500))
     service.keyring = keyring
     service.deletions = deletions
     service.access = access

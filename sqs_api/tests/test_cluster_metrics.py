@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from cluster.replication.report import ReplicaReport
+from collections.abc import Sequence
+
+from cluster.replication.report import PeerReport, ReplicaReport
 from sqs_api.admin.cluster_metrics import ClusterMetrics
 
 
-def _report(damage: str = "", *, has_no_good_copy: bool = False, applied: int = 9) -> ReplicaReport:
+def _report(
+    damage: str = "",
+    *,
+    has_no_good_copy: bool = False,
+    applied: int = 9,
+    role: str = "follower",
+    peers: Sequence[PeerReport] = (),
+) -> ReplicaReport:
     return ReplicaReport(
-        role="follower",
+        role=role,
         replica_id="r",
         term=1,
         leader_id="l",
@@ -19,7 +28,7 @@ def _report(damage: str = "", *, has_no_good_copy: bool = False, applied: int = 
         needs_checkpoint=False,
         damage=damage,
         has_no_good_copy=has_no_good_copy,
-        peers=[],
+        peers=list(peers),
     )
 
 
@@ -35,9 +44,32 @@ def _values(*reports: ReplicaReport) -> dict[str, list[float]]:
 def test_each_copy_says_if_it_is_damaged_and_what_it_lacks() -> None:
     found = _values(_report(), _report("a row"), _report(has_no_good_copy=True, applied=4))
 
-    assert found == {
+    assert {name: found[name] for name in found if not name.startswith("holdfast_peer")} == {
+        "leads": [0, 0, 0],
+        "term": [1, 1, 1],
+        "committed_entries": [9, 9, 9],
+        "fetches_checkpoint": [0, 0, 0],
         "damaged": [0, 1, 0],
         "no_good_copy": [0, 0, 1],
         "counts": [1, 1, 1],
         "unapplied_entries": [0, 0, 5],
     }
+
+
+def test_a_leader_shows_how_far_behind_its_peers_are() -> None:
+    peers = [PeerReport("b", "rb", 7, True, 0.5), PeerReport("c", "", 0, True, None)]
+    reports = {0: _report(role="leader", peers=peers), 1: _report(peers=peers)}
+
+    found = {each.name: each.samples for each in ClusterMetrics(lambda: reports).collect()}
+
+    behind = {
+        (s.labels["shard"], s.labels["peer"]): s.value
+        for s in found["holdfast_peer_behind_entries"]
+    }
+    silent = {
+        (s.labels["shard"], s.labels["peer"]): s.value
+        for s in found["holdfast_peer_silent_seconds"]
+    }
+    assert behind == {("0", "b"): 2, ("0", "c"): 9}
+    assert silent == {("0", "b"): 0.5}
+    assert [sample.value for sample in found["holdfast_replica_leads"]] == [1, 0]

@@ -7,11 +7,11 @@ import random
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.shards.shard import Shard
-from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.tests.serving import (
     ACCOUNT,
     REGION,
@@ -89,8 +89,10 @@ async def test_dead_letters_are_counted_at_both_ends(service: Service) -> None:
     for _ in range(2):
         await service.call("ReceiveMessage", QueueUrl=url)
 
-    assert (await _of_queue(service))["messages_moved_out"] == 1
-    assert (await _of_queue(service, "dead"))["messages_moved_in"] == 1
+    source, target = await _of_queue(service), await _of_queue(service, "dead")
+    assert source["messages_moved_out"] == target["messages_moved_in"] == 1
+    assert "dead_letters" not in source
+    assert target["dead_letters"] == 1
     assert dead
 
 
@@ -111,6 +113,23 @@ async def test_duplicates_are_counted_and_answered_as_the_first(service: Service
     assert first["MessageId"].encode() in (await service.ask(form)).body
     seen = await _of_queue(service, "q.fifo")
     assert (seen["messages_sent"], seen["messages_deduplicated"]) == (2, 4)
+
+
+async def test_the_time_from_a_send_to_its_first_receive_is_counted_once(service: Service) -> None:
+    url = await service.make_queue("q", VisibilityTimeout="0")
+    for number in range(3):
+        await service.call("SendMessage", QueueUrl=url, MessageBody=str(number))
+    for _ in range(2):
+        await service.call("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=10)
+    await service.call("SendMessage", QueueUrl=url, MessageBody="not received")
+
+    samples = await _samples(service)
+    labels = tuple(sorted(Q.items()))
+    assert samples["holdfast_queue_send_to_receive_seconds_count"][labels] == 3
+    total_s = samples["holdfast_queue_send_to_receive_seconds_sum"][labels]
+    assert samples["holdfast_send_to_receive_seconds_count"] == {(): 3}
+    assert samples["holdfast_send_to_receive_seconds_sum"] == {(): pytest.approx(total_s)}
+    assert 0 <= total_s <= 3 * 60
 
 
 def oldest(shard: Shard, queue_id: int = 1) -> OldestMessages | None:
@@ -163,8 +182,7 @@ async def test_queues_beyond_the_cap_are_summed_up_and_the_fullest_are_shown(
         url = await service.make_queue(f"q{number}")
         for _ in range(number + 1):
             await service.call("SendMessage", QueueUrl=url, MessageBody="x")
-    capped = QueueMetrics(service.catalog, service.gateway._router, lambda: 0.0, ({}, {}), 2)
-    service.metrics._sources[:] = [capped]
+    service.metrics._sources[:] = [service.queue_metrics(2)]
 
     visible = (await _samples(service))["holdfast_queue_messages_visible"]
 

@@ -1,0 +1,58 @@
+"""EveryHost: asks all hosts of a cluster for the part that each knows; a single host only itself.
+
+Bodies and answers are msgpack. Hosts that do not answer in time are named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from cluster.peers.questions import Question, Questions, Said
+
+_WAIT_S = 5.0
+_OK = 200
+
+AnswerPart = Callable[[bytes], Awaitable[bytes]]
+"""Answers for this host alone."""
+
+
+class Heard(NamedTuple):
+    """The answers of the hosts that could be reached."""
+
+    parts: list[bytes]
+    missing: list[str]
+    """Names of the others."""
+
+
+class EveryHost:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, questions: Questions | None = None) -> None:
+        """`questions` reach the other hosts; None of a single host."""
+        self._questions = questions
+        self._own: dict[str, AnswerPart] = {}
+
+    def serve(self, action: str, answer: AnswerPart) -> None:
+        """Answer an action for this host, also when others ask."""
+        self._own[action] = answer
+        if self._questions is not None:
+            self._questions.answers[action] = self._said
+
+    async def _said(self, question: Question) -> Said:
+        return Said(_OK, await self._own[question.action](question.body))
+
+    async def ask(self, action: str, body: bytes) -> Heard:
+        """The answers of all hosts."""
+        if self._questions is None:
+            return Heard([await self._own[action](body)], [])
+        hosts = [self._questions.host, *self._questions.peers]
+        question = Question(action, b"", body)
+        said = await asyncio.gather(
+            *(self._questions.ask(host, question, _WAIT_S) for host in hosts)
+        )
+        answers = dict(zip(hosts, said, strict=True))
+        parts = [each.body for each in said if each is not None and each.status == _OK]
+        missing = [host for host, each in answers.items() if each is None or each.status != _OK]
+        return Heard(parts, missing)

@@ -1,0 +1,118 @@
+"""QueueSamples: the numbers of queues as they are now on this host, from its shards and gateway.
+
+In a cluster each host knows a part: the leader of a queue's shard its messages, every host the
+requests that it answered. `add_up` makes a whole of the parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from cluster.catalog.queue_view import QueueView
+from cluster.shards.report import COUNTS, QueueReport
+from cluster.shards.router import Router
+from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts
+from visibility.contract.model import QueueDefinition
+
+_SLICE = 50
+"""Queues read before other work may run."""
+_GAUGES = ("visible", "in_flight", "delayed", "quarantined")
+_NOTHING: dict[str, Any] = dict.fromkeys((*_GAUGES, *COUNTS), 0)
+
+
+class QueueSample(msgspec.Struct, frozen=True):
+    """A reading of one queue."""
+
+    report: QueueReport
+    gateway: GatewayCounts = GatewayCounts()
+
+    @property
+    def queue_id(self) -> int:
+        """The queue."""
+        return self.report.queue_id
+
+    @classmethod
+    def nothing(cls) -> QueueSample:
+        """Of no queue."""
+        return cls(QueueReport(0, 0, **_NOTHING))
+
+    def without_details(self) -> QueueSample:
+        """Without ages and groups, of which there is no sum."""
+        return QueueSample(
+            msgspec.structs.replace(self.report, oldest=None, groups=None), self.gateway
+        )
+
+
+class QueueSamples:
+    """Reads the queues of this host. Belongs to the event loop's thread."""
+
+    def __init__(self, queues: QueueView, router: Router, counts: QueueCounts) -> None:
+        self._queues = queues
+        self._router = router
+        self._counts = counts
+
+    def depths(self) -> dict[int, int]:
+        """Stored messages by queue id; without queues that never held any."""
+        return {
+            queue_id: counts.visible + counts.in_flight + counts.delayed
+            for queue_id, counts in self._router.counters().items()
+        }
+
+    async def read(
+        self, queues: Iterable[QueueDefinition], detailed_ids: Collection[int]
+    ) -> list[QueueSample]:
+        """Samples of these queues, in slices that do not hold the loop; a queue that neither held a
+        message nor was asked for one is left out. Only `detailed_ids` have ages and groups."""
+        self._counts.keep(lambda queue_id: self._queues.queue_of_id(queue_id) is not None)
+        listed = list(queues)
+        samples: list[QueueSample] = []
+        for begin in range(0, len(listed), _SLICE):
+            if begin:
+                await asyncio.sleep(0)
+            samples += self._slice(listed[begin : begin + _SLICE], detailed_ids)
+        return samples
+
+    def _slice(
+        self, queues: list[QueueDefinition], detailed_ids: Collection[int]
+    ) -> list[QueueSample]:
+        reports = {report.queue_id: report for report in self._router.queues(queues, detailed_ids)}
+        samples: list[QueueSample] = []
+        for queue in queues:
+            report, counts = reports.get(queue.queue_id), self._counts.of(queue.queue_id)
+            if report is not None or any(counts):
+                report = report or QueueReport(queue.queue_id, 0, **_NOTHING)
+                samples.append(QueueSample(report, counts))
+        return samples
+
+
+def add_up(one: QueueSample, other: QueueSample, queue_id: int) -> QueueSample:
+    """The sum, with the ages and groups of the one that knows them."""
+    sums = {
+        field: getattr(one.report, field) + getattr(other.report, field)
+        for field in (*_GAUGES, *COUNTS)
+    }
+    report = QueueReport(
+        queue_id,
+        one.report.continues or other.report.continues,
+        oldest=one.report.oldest or other.report.oldest,
+        groups=one.report.groups or other.report.groups,
+        **sums,
+    )
+    gateway = GatewayCounts(*map(sum, zip(one.gateway, other.gateway, strict=True)))
+    return QueueSample(report, gateway)
+
+
+def add_up_all(parts: Iterable[Iterable[QueueSample]]) -> dict[int, QueueSample]:
+    """By queue id, the sums of what several hosts know."""
+    found: dict[int, QueueSample] = {}
+    for samples in parts:
+        for sample in samples:
+            before = found.get(sample.queue_id)
+            found[sample.queue_id] = (
+                sample if before is None else add_up(before, sample, sample.queue_id)
+            )
+    return found

@@ -1,0 +1,76 @@
+"""QueueCounts: the gateway's counts of each queue, for metrics; the shards count the rest."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import NamedTuple
+
+from storage.histogram import Histogram
+from visibility.contract.outcomes import Deliveries
+
+SEND_TO_RECEIVE_BOUNDS_S = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
+    *(15.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0),
+)
+_BOUNDS_MS = [bound_s * 1000 for bound_s in SEND_TO_RECEIVE_BOUNDS_S]
+
+
+class GatewayCounts(NamedTuple):
+    """The counts of one queue."""
+
+    empty_receives: int = 0
+    deduplicated: int = 0
+    first_receives: int = 0
+    first_receive_ms: int = 0
+
+
+class QueueCounts:
+    """By queue id. Belongs to the event loop's thread."""
+
+    def __init__(self) -> None:
+        self.empty_receives: dict[int, int] = {}
+        """Receives that returned nothing."""
+        self.deduplicated: dict[int, int] = {}
+        """Messages that were sent again within five minutes and not stored."""
+        self.first_receives: dict[int, int] = {}
+        """Messages that were received for the first time."""
+        self.first_receive_ms: dict[int, int] = {}
+        """The sum of their times since they were sent, delays included."""
+        self.send_to_receive_s = Histogram(SEND_TO_RECEIVE_BOUNDS_S)
+        """The same times, of all queues."""
+
+    def received(self, queue_id: int, deliveries: Deliveries) -> None:
+        """Count the time of messages that are received for the first time."""
+        messages = taken_ms = 0
+        buckets = self.send_to_receive_s.buckets
+        for lease, message in zip(deliveries.leases, deliveries.messages, strict=True):
+            if lease.receive_count == 1:
+                waited_ms = lease.received_at_ms - message.sent_at_ms
+                buckets[bisect_left(_BOUNDS_MS, waited_ms)] += 1
+                messages += 1
+                taken_ms += waited_ms
+        if messages:
+            self.send_to_receive_s.total += taken_ms / 1000
+            self.first_receives[queue_id] = self.first_receives.get(queue_id, 0) + messages
+            self.first_receive_ms[queue_id] = self.first_receive_ms.get(queue_id, 0) + taken_ms
+
+    def of(self, queue_id: int) -> GatewayCounts:
+        """The counts of a queue."""
+        return GatewayCounts(*(counts.get(queue_id, 0) for counts in self._all()))
+
+    def keep(self, exists: Callable[[int], bool]) -> None:
+        """Forget queues that do not exist any more."""
+        for counts in self._all():
+            for queue_id in [*counts]:
+                if not exists(queue_id):
+                    del counts[queue_id]
+
+    def _all(self) -> tuple[dict[int, int], ...]:
+        """In the order of `GatewayCounts`."""
+        return (
+            self.empty_receives,
+            self.deduplicated,
+            self.first_receives,
+            self.first_receive_ms,
+        )
