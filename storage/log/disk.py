@@ -61,6 +61,9 @@ class Disk(Protocol):
     def unlink(self, file: Path) -> None:
         """Remove a file."""
 
+    def rename_folder(self, folder: Path, to: Path) -> None:
+        """Give a folder another name beside it, durably. `to` must not exist, or be empty."""
+
     def close(self, handle: int) -> None:
         """Close a handle."""
 
@@ -127,6 +130,11 @@ class SystemDisk:
     def unlink(self, file: Path) -> None:
         """See Disk."""
         file.unlink()
+
+    def rename_folder(self, folder: Path, to: Path) -> None:
+        """See Disk."""
+        folder.rename(to)
+        sync_folder(folder.parent)
 
     def close(self, handle: int) -> None:
         """See Disk."""

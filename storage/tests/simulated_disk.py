@@ -236,6 +236,12 @@ class SimulatedDisk:
         self._change()
         del self._files[file]
 
+    def rename_folder(self, folder: Path, to: Path) -> None:
+        self._change()
+        for files in (self._files, self._durable_names):
+            for file in [file for file in files if file.parent == folder]:
+                files[to / file.name] = files.pop(file)
+
     def close(self, handle: int) -> None:
         self._of(handle)
         del self._handles[handle]

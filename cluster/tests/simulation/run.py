@@ -22,7 +22,7 @@ from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.model import QueueCounters
-from visibility.rules import dead_letters, move_tasks, outbox
+from visibility.rules import dead_letters, move_steps, outbox
 
 STEPS = 20
 """Steps of each client."""
@@ -36,7 +36,7 @@ _PATIENCE_S = 100_000.0
 _STEP_MESSAGES = 10
 _STEPS_OF = (
     (dead_letters, "MOVES_MAX"),
-    (move_tasks, "CHUNK_MESSAGES"),
+    (move_steps, "CHUNK_MESSAGES"),
     (outbox, "PAGE_MESSAGES"),
 )
 """Bounds of a decision, which must fit into an Entry of the simulation's small segments."""
