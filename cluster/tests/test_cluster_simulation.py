@@ -19,6 +19,11 @@ SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 2
 _AT_ONCE = 10
 _UNTIL_FOUND = 100
 """Seeds within which a planted bug is found."""
+_SOONER = {
+    "apply_before_the_commit": 2,
+    "say_not_decided_of_everything": 14,
+}
+"""Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, _AT_ONCE))
@@ -40,7 +45,8 @@ def test_a_planted_bug_is_found(
     plant(monkeypatch)
 
     if isinstance(found_in, Shape):
-        assert any(simulate(seed, found_in).findings for seed in range(_UNTIL_FOUND))
+        first = _SOONER.get(plant.__name__, 0)
+        assert any(simulate(first + tried, found_in).findings for tried in range(_UNTIL_FOUND))
     else:
         with pytest.raises(AssertionError):
             found_in()
