@@ -8,7 +8,7 @@
 #   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
 #   make test                       check, then all tests but the long ones; those of the console need Debian's chromium
 #   make test-loaded                all tests but the long ones beside a load that occupies every processor
-#   make quick                      the packages' own tests, fewer random runs, no clients (under two minutes)
+#   make quick                      the packages' own tests, fewer random runs, no clients (under a minute)
 #   make pythons                    the same on every Python from 3.11 to 3.14 that this machine has
 #   make check                      format, lint, types, import contracts, style
 #   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
@@ -43,10 +43,10 @@ MODEL ?= 2000
 DELETIONS ?= 300
 SEEDS ?= 2000
 SEED ?=
-QUICK_SEEDS ?= 20
+QUICK_SEEDS ?= 10
 
-# The random tests of the quick suite make a tenth of the runs that they make in the whole one.
-QUICK := SIMULATION_SEEDS=$(QUICK_SEEDS) PEER_SEEDS=3 COORDINATION_SEEDS=2 DELETION_SEEDS=2 MODEL_EXAMPLES=10 \
+# The random tests of the quick suite make a fraction of the runs that they make in the whole one.
+QUICK := SIMULATION_SEEDS=$(QUICK_SEEDS) PEER_SEEDS=2 COORDINATION_SEEDS=2 DELETION_SEEDS=2 MODEL_EXAMPLES=5 \
     FUZZ_EXAMPLES=400 HYPOTHESIS_PROFILE=quick
 # Half of the suite's time is waiting for a disk, where no memory is free for its folders; `make test` has them on the disk.
 QUICK_FOLDER := $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 4000000 2>/dev/null && echo TMPDIR=/dev/shm)

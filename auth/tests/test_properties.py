@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from auth import AccessKey, AuthError, CredentialSet, Verifier, open_caller, sigv4
@@ -44,7 +44,6 @@ def make_verifier() -> Verifier:
     return Verifier(CredentialSet([KEY, TEMPORARY_KEY]))
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     method=st.sampled_from(["GET", "POST"]),
     target=TARGET,
@@ -66,7 +65,6 @@ def test_verifies_what_botocore_signs_in_headers(
     assert callers[0].access_key_id == key.access_key_id
 
 
-@settings(max_examples=60, deadline=None)
 @given(target=TARGET, expires_s=st.integers(1, 604_800), key=st.sampled_from([KEY, TEMPORARY_KEY]))
 def test_verifies_what_botocore_presigns(target: str, expires_s: int, key: AccessKey) -> None:
     request = sign_query(target=target, expires_s=expires_s, key=key)
@@ -74,7 +72,6 @@ def test_verifies_what_botocore_presigns(target: str, expires_s: int, key: Acces
     assert request.verify(make_verifier(), NOW_S + expires_s).principal == key.principal
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_refuses_a_request_with_one_bit_changed(data: st.DataObject) -> None:
     request = data.draw(st.sampled_from([SIGNED, PRESIGNED]))
@@ -91,7 +88,6 @@ def test_refuses_a_request_with_one_bit_changed(data: st.DataObject) -> None:
                 changed.verify(each)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     method=st.binary(max_size=8),
     target=st.one_of(
@@ -110,7 +106,6 @@ def test_random_bytes_raise_only_auth_errors(
     assert open_caller(method, target, headers, "0" * 12, "home").account
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data(), rubbish=st.binary(max_size=30))
 def test_signed_requests_with_rubbish_in_them_raise_only_auth_errors(
     data: st.DataObject, rubbish: bytes

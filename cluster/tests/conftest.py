@@ -1,11 +1,14 @@
-"""An etcd of three processes that the tests of a session share, each below a prefix of its own."""
+"""A catalog in a file, and an etcd of three processes that the tests of a session share, each
+below a prefix of its own."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
+from cluster.tests.catalog_file import CatalogFile
 from cluster.tests.coordinations import SHARED, Hosts, leasing
 from cluster.tests.etcd_processes import EtcdProcesses, etcd_program, running_etcd
 
@@ -29,3 +32,12 @@ async def hosts(request: pytest.FixtureRequest) -> AsyncIterator[Hosts]:
 
     async with leasing(request.param, endpoints) as made:
         yield made
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> AsyncIterator[CatalogFile]:
+    """An open catalog in a file."""
+    opened = CatalogFile(tmp_path / "catalog.sqlite")
+    await opened.open()
+    yield opened
+    await opened.catalog.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,6 @@ from visibility.contract.errors import (
 from visibility.contract.model import QueueDefinition
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, REGION
-
-
-@pytest.fixture
-async def file(tmp_path: Path) -> AsyncIterator[CatalogFile]:
-    opened = CatalogFile(tmp_path / "catalog.sqlite")
-    await opened.open()
-    yield opened
-    await opened.catalog.close()
 
 
 async def test_a_new_queue_has_all_attributes_and_keeps_its_tags(file: CatalogFile) -> None:

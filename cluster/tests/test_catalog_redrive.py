@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -21,15 +19,6 @@ from cluster.tests.catalog_file import (
 from visibility.contract.errors import InvalidParameterValue, QueueNameExists
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, REGION
-
-
-@pytest.fixture
-async def file(tmp_path: Path) -> AsyncIterator[CatalogFile]:
-    opened = CatalogFile(tmp_path / "catalog.sqlite")
-    await opened.open()
-    yield opened
-    await opened.catalog.close()
-
 
 # -- sources of a queue ----------------------------------------------------------------------------
 

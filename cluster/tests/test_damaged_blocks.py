@@ -224,6 +224,7 @@ FLIPS: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["contributions", "take_out", "heal", "forget_unreadable"])
 def test_a_start_that_ends_at_any_step_is_repeated_by_the_next(
     folder: Path, made: Made, step: str, monkeypatch: pytest.MonkeyPatch

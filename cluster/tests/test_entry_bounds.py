@@ -21,7 +21,7 @@ from visibility.contract.results import SendMessageResult, StartMessageMoveTaskR
 from visibility.tests import prepared
 
 LARGE = "x" * ((1 << 20) - 10)
-MANY = 30
+MANY = 20
 DEAD = prepared.queue_named("dead", 1)
 SPENT = prepared.queue_named("spent", 2, dead_letters_to=DEAD, VisibilityTimeout="0")
 Q = prepared.queue_named("q", 3, VisibilityTimeout="5")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from cluster.coordination.coordination import (
     EMPTY,
     Change,
@@ -67,6 +69,7 @@ async def test_records_bound_to_a_lease_go_when_it_is_released(hosts: Hosts) -> 
     assert lost.count == 0, "whoever releases it knows"
 
 
+@pytest.mark.slow  # a lease ends in real time
 async def test_a_lease_that_is_renewed_outlives_its_time(hosts: Hosts) -> None:
     one, other = hosts.host(), hosts.host()
     lease = await granted(one)
@@ -80,6 +83,7 @@ async def test_a_lease_that_is_renewed_outlives_its_time(hosts: Hosts) -> None:
     assert "leader" in found or not lease.is_held()
 
 
+@pytest.mark.slow  # a lease ends in real time
 async def test_no_record_goes_while_its_holder_may_believe_in_it(hosts: Hosts) -> None:
     one, other = hosts.host(), hosts.host()
     lease = await granted(one)

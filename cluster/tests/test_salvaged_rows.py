@@ -139,7 +139,7 @@ def test_whatever_row_is_damaged_or_missing_the_others_agree(
 
 
 @pytest.mark.parametrize(
-    "width", [1, 10, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 30))]
+    "width", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 10, 30))]
 )
 def test_wherever_a_block_cannot_be_read_the_others_agree(
     rows: Rows, fifo: bool, width: int
@@ -180,7 +180,7 @@ def test_walk_passes_by_a_block_anywhere_and_by_nothing_else(rows: Rows, width: 
             assert damage.touches(queue_id)
 
 
-@pytest.mark.parametrize("width", [5, 20])
+@pytest.mark.parametrize("width", [5, pytest.param(20, marks=pytest.mark.slow)])
 def test_messages_between_the_rows_of_a_block_are_looked_up(
     rows: Rows, fifo: bool, width: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_jobs.__main__ import main
 from spark_jobs.tests.lakes import (
     SOURCE,
     archived_rows,
@@ -178,7 +180,6 @@ def test_service_that_is_away_is_said_in_one_line_and_by_the_exit_status(lake: L
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -192,8 +193,18 @@ def test_service_that_is_away_is_said_in_one_line_and_by_the_exit_status(lake: L
         (["unheard-of"], "unheard-of"),
     ],
 )
-def test_wrong_use_is_status_2(arguments: list[str], said: str) -> None:
-    status, output, error = ended(job(*arguments))
+def test_wrong_use_is_status_2(
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["holdfast jobs", *arguments])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
 
-    assert (status, output) == (2, "")
+    with pytest.raises(SystemExit) as exited:
+        main()
+
+    output, error = capsys.readouterr()
+    assert (exited.value.code, output) == (2, "")
     assert said in error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
@@ -29,10 +30,14 @@ async def service() -> AsyncIterator[Service]:
         yield started
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A data folder with one access key."""
-    folder = tmp_path / "data"
-    folder.mkdir()
+@pytest.fixture(scope="session")
+def data_to_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
     assert run("credentials", "--data", folder, "add").status == 0
     return folder
+
+
+@pytest.fixture
+def data(data_to_copy: Path, tmp_path: Path) -> Path:
+    """A data folder with one access key."""
+    return Path(shutil.copytree(data_to_copy, tmp_path / "data"))

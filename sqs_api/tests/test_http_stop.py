@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -50,7 +49,6 @@ async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     The test stops it, and waits less than the node would for requests that do not end.
     """
     monkeypatch.setattr(node_module, "_STOP_S", 100 * WAIT_S)
-    thresholds = gc.get_threshold()
     service = Served(tmp_path / "data")
     await service.start()
     client = await service.connect()
@@ -58,8 +56,6 @@ async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     yield service
     for each in service.clients:
         await each.close()
-    gc.unfreeze()
-    gc.set_threshold(*thresholds)
 
 
 async def test_long_polls_end_with_an_empty_200(served: Served) -> None:

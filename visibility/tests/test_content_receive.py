@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from visibility.content.content import selection_of
@@ -136,7 +136,6 @@ LEGAL_VALUES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(LEGAL_TEXT, st.dictionaries(LEGAL_NAMES, LEGAL_VALUES, max_size=10))
 def test_any_legal_message_comes_back_as_it_was_sent(
     body: str, attributes: dict[str, MessageAttributeValue]
@@ -155,7 +154,6 @@ def test_any_legal_message_comes_back_as_it_was_sent(
     }
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.text(min_size=1), st.text(), st.text(max_size=5))
 def test_any_text_is_stored_or_refused_and_nothing_else(body: str, name: str, value: str) -> None:
     operation = SendMessage(URL, body, message_attributes={name: text(value)})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from cluster.coordination.coordination import Conflict, Done, Unavailable
 from cluster.members.shard_keys import ShardLeadership
 from cluster.replication.leadership import Leadership, Renewal, Seen, TermRecord
@@ -111,6 +113,7 @@ async def test_all_keys_go_with_the_lease(hosts: Hosts) -> None:
     assert isinstance(await one.take(await one.read(), 2), Unavailable), "it is stopping"
 
 
+@pytest.mark.slow  # a lease ends in real time
 async def test_a_lease_that_ended_unheard_is_granted_anew(hosts: Hosts) -> None:
     one, other = Candidate(hosts.host(), "a"), Candidate(hosts.host(), "b")
     for shard in range(2):

@@ -233,6 +233,7 @@ async def test_the_folder_of_another_cluster_is_refused(tmp_path: Path) -> None:
         await cluster.start("a")
 
 
+@pytest.mark.slow  # seconds of real time pass
 async def test_a_host_with_a_new_disk_gets_a_checkpoint_and_counts_again(tmp_path: Path) -> None:
     options = StoreOptions(segment_bytes=64 << 10, flush_bytes=64 << 10)
     cluster = Cluster(tmp_path, options=options, retained_bytes=64 << 10)
