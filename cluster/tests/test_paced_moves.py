@@ -13,6 +13,7 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
 from visibility.contract.operations import (
+    BrowseMessages,
     CancelMessageMoveTask,
     ChangeMoveTask,
     MoveSelected,
@@ -132,6 +133,8 @@ def test_receives_of_a_waiting_fifo_message_count() -> None:
     service.let_die(*BODIES[:2])
     service.driver.submit(prepared.receive(service.dead, 1, timeout_s=0))
     service.driver.pass_time(1)
+    page = service.ask(BrowseMessages())
+    assert [each.lease and each.lease.receive_count for each in page.messages] == [2, None]
 
     service.ask(MoveSelected(filter=MessageFilter(received_max=1)))
 
