@@ -196,7 +196,7 @@ def test_a_redrive_of_the_command_line_is_cancelled_in_the_console(
     browser: Any, opened: NodeProcess
 ) -> None:
     client = sqs(opened)
-    make_dead_letters(client, "slow", "a", "b", "c", "d")
+    make_dead_letters(client, "slow", *"abcdefghijklmnopqrstuvwxyz")
     arn = "arn:aws:sqs:us-east-1:000000000000:slow-dead"
     client.start_message_move_task(SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
     tab = tab_of(browser, opened, "/queues/slow-dead/redrive")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.tests.consistency import check_rows
@@ -13,6 +14,7 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
 from visibility.contract.operations import (
+    BrowseMessages,
     CancelMessageMoveTask,
     ChangeMoveTask,
     MoveSelected,
@@ -22,7 +24,10 @@ from visibility.contract.operations import (
 )
 from visibility.contract.outcomes import MovePlan, MoveTasks, Planned
 from visibility.rules import move_tasks
+from visibility.rules.pulse import handled_by
 from visibility.rules.task_handles import encode_handle
+from visibility.rules.turn import PULSE_MESSAGES_MAX
+from visibility.state.events import MoveTaskChanged
 from visibility.tests import prepared
 from visibility.tests.packed import send_packed
 from visibility.tests.prepared import KnownQueues
@@ -132,6 +137,8 @@ def test_receives_of_a_waiting_fifo_message_count() -> None:
     service.let_die(*BODIES[:2])
     service.driver.submit(prepared.receive(service.dead, 1, timeout_s=0))
     service.driver.pass_time(1)
+    page = service.ask(BrowseMessages())
+    assert [each.lease and each.lease.receive_count for each in page.messages] == [2, None]
 
     service.ask(MoveSelected(filter=MessageFilter(received_max=1)))
 
@@ -365,3 +372,12 @@ def test_the_history_says_who_and_why_and_is_bounded(monkeypatch: pytest.MonkeyP
     assert {task.started_by for task in tasks} == {prepared.CALLER.arn}
     older = service.ask(ReadMoveTasks(before=tasks[1].number, limit=2)).tasks
     assert older == tasks[2:4]
+
+
+def test_filters_of_many_queues_share_a_turn() -> None:
+    service = Service()
+    service.ask(MoveSelected(filter=MessageFilter(text="x"), rate=1))
+    (filtered,) = service.driver.state.queue(1).tasks.values()
+
+    assert handled_by(MoveTaskChanged(1, filtered)) >= PULSE_MESSAGES_MAX // 4
+    assert handled_by(MoveTaskChanged(1, msgspec.structs.replace(filtered, filter=None))) == 0

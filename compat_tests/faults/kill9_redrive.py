@@ -32,6 +32,7 @@ from botocore.credentials import Credentials
 
 from compat_tests.clients.boto3_client import connect
 from compat_tests.cluster_process import ClusterProcess
+from compat_tests.console_world import count
 from compat_tests.faults.run import say, status
 from compat_tests.node_process import NodeProcess
 
@@ -195,18 +196,24 @@ class Redrive:
 
 
 def _drain(client: Any, queue: str) -> list[str]:
-    """Receive and delete until nothing is left; returns the bodies."""
+    """Receive and delete until nothing is left; returns the bodies.
+
+    A message whose answer was lost on its way comes again after its timeout.
+    """
     bodies: list[str] = []
-    while messages := client.receive_message(
-        QueueUrl=queue, MaxNumberOfMessages=_BATCH, VisibilityTimeout=600, WaitTimeSeconds=1
-    ).get("Messages"):
-        entries = [
-            {"Id": str(at), "ReceiptHandle": message["ReceiptHandle"]}
-            for at, message in enumerate(messages)
-        ]
-        client.delete_message_batch(QueueUrl=queue, Entries=entries)
-        bodies += [message["Body"] for message in messages]
-    return bodies
+    while True:
+        messages = client.receive_message(
+            QueueUrl=queue, MaxNumberOfMessages=_BATCH, VisibilityTimeout=60, WaitTimeSeconds=1
+        ).get("Messages")
+        if not messages and count(client, queue) == 0:
+            return bodies
+        if messages:
+            entries = [
+                {"Id": str(at), "ReceiptHandle": message["ReceiptHandle"]}
+                for at, message in enumerate(messages)
+            ]
+            client.delete_message_batch(QueueUrl=queue, Entries=entries)
+            bodies += [message["Body"] for message in messages]
 
 
 def _in_threads(

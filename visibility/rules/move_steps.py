@@ -40,10 +40,10 @@ from visibility.state.state import QueueState, ShardState
 
 CHUNK_MESSAGES = 100
 _CHUNK_BYTES = 2 << 20
-_FILTERED_MESSAGES = 200
-"""Messages that one step compares with a filter."""
-_FILTERED_BYTES = 512 << 10
-"""The same for their content: about a millisecond."""
+_FILTERED_MESSAGES = 100
+"""Messages that one step compares with a filter: some milliseconds."""
+_FILTERED_BYTES = 256 << 10
+"""The same for their content."""
 _TASK_MS_MAX = MOVE_TASK_SECONDS_MAX * 1000
 _SOURCE_UNKNOWN = "CouldNotDetermineMessageSource"
 _DENIED = "AccessDenied"

@@ -33,6 +33,7 @@ from visibility.state.events import (
     MessagesHandedOver,
     MessagesMoved,
     Move,
+    MoveTaskChanged,
 )
 from visibility.state.in_flight import OVER_RECEIVED_FROM
 from visibility.state.outbox import MessagesDeparted
@@ -48,6 +49,8 @@ _FIRST_LOOK = 16
 _PAGE_BYTES = 4 << 20
 _ARCHIVED_BYTES = 128 << 10
 """Approximate content that one step hands over to the archive, which rewrites it."""
+_FILTERED_AS = 250
+"""A step that compares messages with a filter counts as this many that move."""
 _REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
 
 Step = Callable[
@@ -336,8 +339,8 @@ STEPS: tuple[Step, ...] = (
 
 
 def handled_by(event: Event) -> int:
-    """The messages that an event of a step moves or removes; a KiB that it writes anew counts as
-    one more."""
+    """The messages that an event of a step moves, removes or compares; a KiB that it writes anew
+    counts as one more."""
     if isinstance(event, MessagesExpired | LeasesEnded):
         return len(event.leases)
     if isinstance(event, MessagesMoved):
@@ -345,4 +348,6 @@ def handled_by(event: Event) -> int:
         return len(event.moves) + (resealed >> 10)
     if isinstance(event, MessagesDeparted):
         return len(event.departures)
+    if isinstance(event, MoveTaskChanged) and event.task.filter is not None:
+        return _FILTERED_AS
     return event.size >> 10 if isinstance(event, MessagesHandedOver) else 0

@@ -89,6 +89,13 @@ export class Redrives {
     return `#/queues/${this.queue.name}/messages?id=${redrive.id.slice(0, 13)}`;
   }
 
+  /** A redrive counts until it ends; then the message browser tells. */
+  cameBackLink(redrive) {
+    const { came_back: back, is_active: isActive } = redrive;
+    const text = isActive ? count(back) : back > 0 ? `${count(back)}+` : "look";
+    return link(text, this.cameBack(redrive), { title: "Moved messages that are here again" });
+  }
+
   line(redrive) {
     const { filter, moved, undoes, undone, is_active: isActive } = redrive;
     const what = [filterText(filter), redrive.reason, redrive.failure && reasonText(redrive.failure)];
@@ -99,9 +106,7 @@ export class Redrives {
       [statusText(redrive), undone && `, undone: ${count(undone.moved)} returned`],
       `${count(moved)} of ${count(redrive.to_move)}`,
       count(redrive.stayed),
-      moved > 0
-        ? link(count(redrive.came_back), this.cameBack(redrive), { title: "Those that are here" })
-        : "",
+      moved > 0 ? this.cameBackLink(redrive) : "",
       redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
       what.filter(Boolean).join("; "),
       redrive.started_by.replace(/^.*:/, "") || "unsigned",
