@@ -33,6 +33,8 @@ from sqs_api.admin.cluster_pages import NO_CLUSTER
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import Answer
 from sqs_api.archiving.service import LakeRefused, archive_limits
+from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
+from sqs_api.cloudwatch.service import SERVICE, Monitoring
 from sqs_api.cluster_host import ClusterHost
 from sqs_api.gateway.audit import AuditUnusable
 from sqs_api.http.server import Server
@@ -146,8 +148,11 @@ class Node:
         except (SealBroken, sqlite3.Error) as error:
             raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         await self._connect()
-        address = await self._listen()
+        hosts = EveryHost(None if self._host is None else self._host.questions)
+        history = self._monitor(hosts)
+        address = await self._listen(hosts)
         self._periodic = Periodic()
+        self._periodic.every(HISTORY_CHECK_S, history.look)
         worker.begin(self._periodic, owner.catalog)
         if self._host is not None:
             self._host.begin(self._periodic, worker.metrics)
@@ -232,7 +237,17 @@ class Node:
             listen = self._settings.peer_listen or self._settings.peer_address
             raise NodeRefused(f"cannot listen on {listen}: {error.strerror or error}") from error
 
-    async def _listen(self) -> str:
+    def _monitor(self, hosts: EveryHost) -> History:
+        """Answer CloudWatch's calls, too."""
+        worker, wall_s = self.worker, self._clock.wall_s
+        queues_max = self._settings.metrics_queues_max
+        history = History(self.owner.catalog, worker.samples, wall_s, queues_max)
+        worker.gateway.other = Monitoring(
+            history, hosts, worker.authenticate_for(SERVICE), worker.access, wall_s
+        )
+        return history
+
+    async def _listen(self, hosts: EveryHost) -> str:
         settings, worker = self._settings, self.worker
         self._admin = AdminSide(
             settings,
@@ -243,7 +258,6 @@ class Node:
             audit=self.owner.audit,
         )
         desk = worker.desk(self.owner.catalog, self.owner.deletions)
-        hosts = EveryHost(None if self._host is None else self._host.questions)
         pages = self._admin.pages(
             worker.metrics, self._is_ready, self.answers(), desk, worker.samples, hosts
         )
