@@ -45,6 +45,9 @@ from sqs_api.settings.config import Settings, Switch, shards_of
 from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.settings.membership import member_settings
+from sqs_api.settings.webhook import secret_of
+from sqs_api.webhook.dead_letters import WATCH_S, DeadLetterWatch
+from sqs_api.webhook.delivery import HttpPost, WebhookDelivery
 from sqs_api.worker import MakeRouter, OwnStores, Stores, Worker
 from storage.engines.durable import StoreOptions
 from storage.engines.folder import FolderRefused, open_folder, renew_format
@@ -87,6 +90,8 @@ class Node:
 
     owner: Owner
     worker: Worker
+    dead_letters: DeadLetterWatch | None = None
+    """None without a webhook."""
 
     def __init__(self, settings: Settings, on_removed: Callable[[], None] = _nothing) -> None:
         """`on_removed` is called when the cluster has removed this host, which is to stop then."""
@@ -153,6 +158,7 @@ class Node:
         address = await self._listen(hosts)
         self._periodic = Periodic()
         self._periodic.every(HISTORY_CHECK_S, history.look)
+        self._watch_dead_letters()
         worker.begin(self._periodic, owner.catalog)
         if self._host is not None:
             self._host.begin(self._periodic, worker.metrics)
@@ -246,6 +252,23 @@ class Node:
             history, hosts, worker.authenticate_for(SERVICE), worker.access, wall_s
         )
         return history
+
+    def _watch_dead_letters(self) -> None:
+        """Announce the first message of a dead-letter queue, if there is an address for that."""
+        url, secret = self._settings.webhook_url, self._settings.webhook_secret
+        if url is None or secret is None:
+            return
+        wall_s = self._clock.wall_s
+        delivery = WebhookDelivery(HttpPost(url), secret_of(secret.get_secret_value()), wall_s)
+        self._opened.push_async_callback(delivery.stop)
+        self.dead_letters = DeadLetterWatch(
+            self.owner.catalog,
+            self.worker.router,
+            delivery.deliver,
+            wall_s,
+            self._entropy.bits128,
+        )
+        self._periodic.every(WATCH_S, self.dead_letters.look)
 
     async def _listen(self, hosts: EveryHost) -> str:
         settings, worker = self._settings, self.worker

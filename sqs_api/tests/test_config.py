@@ -82,6 +82,8 @@ DEFAULTS = {
     "peer_ca": None,
     "peer_certificate": None,
     "peer_key": None,
+    "webhook_url": None,
+    "webhook_secret": None,
 }
 
 
@@ -123,6 +125,7 @@ def test_flags_win_over_environment_over_file_over_default(
 
 
 PAIRED = {"tls_certificate", "tls_key", "tls_client_ca", "access_key_id", "archive_every"}
+PAIRED |= {"webhook_url"}
 PAIRED |= set(ClusterSettings.model_fields)
 """Settings that only go with another one."""
 
