@@ -78,7 +78,7 @@ def datapoints(
     metric: str, parts: Iterable[Mapping[str, Points]], window: Window, now_minute: int
 ) -> dict[int, Datapoint]:
     """By the second at which its period begins; `parts` are the hosts' points by metric."""
-    by_metric = _merged(parts)
+    by_metric = _merged(parts, {metric, ACTIVE, SENT} if metric == SIZE else {metric, ACTIVE})
     found: dict[int, Datapoint] = {}
     for at_s, *values in _values(metric, by_metric, window, now_minute):
         if window.begin_s <= at_s < window.end_s:
@@ -97,10 +97,11 @@ class _Merged(msgspec.Struct):
     hours: dict[int, HourPoint] = {}
 
 
-def _merged(parts: Iterable[Mapping[str, Points]]) -> dict[str, _Merged]:
+def _merged(parts: Iterable[Mapping[str, Points]], metrics: set[str]) -> dict[str, _Merged]:
     found: dict[str, _Merged] = {}
     for part in parts:
-        for metric, points in part.items():
+        for metric in metrics & part.keys():
+            points = part[metric]
             merged = found.setdefault(metric, _Merged())
             adds_up = metric in COUNTS
             for minute, value in dict(points.minutes).items():

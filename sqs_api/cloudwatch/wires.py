@@ -29,7 +29,7 @@ from visibility.contract.errors import QueueError
 _SERVICE = b"GraniteServiceVersion20100801"
 _PATH = re.compile(rb"/service/%b/operation/(\w{1,64})" % _SERVICE)
 _TARGET = re.compile(rb"%b\.(\w{1,64})" % _SERVICE)
-_VERSION = b"Version=2010-08-01"
+_VERSION = re.compile(rb"(?:^|&)Version=2010-08-01(?:&|$)")
 _NAMESPACE = "http://monitoring.amazonaws.com/doc/2010-08-01/"
 _SHAPES = "com.amazonaws.cloudwatch#"
 _SENDER, _RECEIVER = "Sender", "Receiver"
@@ -61,9 +61,10 @@ def protocol_of(target: bytes, headers: Mapping[bytes, bytes], body: bytes) -> P
     """The protocol of a request for CloudWatch; None if it is for another service."""
     if _PATH.fullmatch(target.partition(b"?")[0]):
         return Protocol.CBOR
-    if _TARGET.fullmatch(headers.get(b"x-amz-target", b"")):
-        return Protocol.JSON
-    if _VERSION in body or _VERSION in target.partition(b"?")[2]:
+    operation = headers.get(b"x-amz-target")
+    if operation is not None:
+        return Protocol.JSON if _TARGET.fullmatch(operation) else None
+    if _VERSION.search(body) or _VERSION.search(target.partition(b"?")[2]):
         return Protocol.QUERY
     return None
 

@@ -93,6 +93,8 @@ async def test_callers_are_checked(data: Path) -> None:
         unsigned = await ask(served, "ListMetrics")
         of_sqs = await ask(served, "ListMetrics", root, service="sqs")
         denied = await ask(served, "GetMetricData", lister)
+        unread = page_request("POST", "/", JSON | {"x-amz-target": f"{TARGET}.ListMetrics"}, b"{")
+        assert (await served.ask(unread)).status == 403  # unsigned requests are not read
         allowed = await ask(served, "ListMetrics", lister)
         refusals = served.node.owner.accounting.refusals
 
@@ -146,6 +148,30 @@ async def test_what_cannot_be_read_is_the_clients_fault(
     sent = {"host": "localhost", **headers}
 
     assert (await opened.ask(page_request("POST", path, sent, body))).status == 400
+
+
+async def test_text_of_an_sqs_request_is_none_of_cloudwatch(data: Path) -> None:
+    root = keys_of(run("credentials", "--data", data, "add"))
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        headers = JSON | {"x-amz-target": "AmazonSQS.SendMessage"}
+        body = b'{"MessageBody": "&Version=2010-08-01&"}'
+        wrong = root._replace(secret_access_key="x" * 40)
+        signed = signed_headers(wrong, "POST", "/", headers, body, SystemClock().wall_s())
+        of_sqs = await served.ask(page_request("POST", "/", signed, body))
+        form = b"Action=SendMessage&MessageBody=Version%3D2010-08-01&NoVersion=2010-08-01"
+        in_form = await served.ask(page_request("POST", "/", {"host": "localhost"}, form))
+
+    assert of_sqs.json["__type"] == "com.amazon.coral.service#InvalidSignatureException"
+    assert b"http://queue.amazonaws.com/doc/2012-11-05/" in in_form.body
+
+
+async def test_a_large_request_is_refused_unread(opened: Served) -> None:
+    headers = {"host": "localhost", "x-amz-target": f"{TARGET}.ListMetrics"}
+
+    answer = await opened.ask(page_request("POST", "/", headers, b"x" * (600 << 10)))
+
+    assert answer.status == 413
+    assert answer.headers["x-amzn-query-error"] == "RequestEntityTooLarge;Sender"
 
 
 async def test_a_bug_is_answered_500_and_logged(
