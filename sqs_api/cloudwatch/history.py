@@ -71,6 +71,8 @@ class History:
         self._minute = self.minute
         """The minute under way at the last look."""
         self._kept: dict[QueueName, _Kept] = {}
+        self._full_minute = 0
+        """The last minute in which every queue with a history was active."""
         self._before: dict[QueueName, _Counted] = {}
         """Counts at the end of the last minute."""
 
@@ -137,8 +139,11 @@ class History:
     def _make_room(self, name: QueueName, minute: int) -> _Kept | None:
         """A new queue's place; None if all others were active in this minute."""
         if len(self._kept) >= self._queues_max:
+            if self._full_minute == minute:
+                return None
             idlest = min(self._kept, key=lambda each: self._kept[each].active_minute, default=None)
             if idlest is None or self._kept[idlest].active_minute >= minute:
+                self._full_minute = minute
                 return None
             del self._kept[idlest]
         made = self._kept[name] = _Kept()
