@@ -9,7 +9,7 @@ the one that leads a queue has its states, and each the requests that it answere
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from cluster.catalog.queue_view import QueueView
@@ -88,7 +88,10 @@ class History:
             self._minute = now  # the clock was set back
             return
         counts: dict[QueueName, _Counted] = {}
-        read = await self._read(list(self._queues))
+        queues = list(self._queues)
+        new = [queue for queue in queues if _name_of(queue) not in self._kept]
+        passed_over = {queue.queue_id for queue in new} - self._fullest(new)
+        read = await self._read(queues, passed_over)
         for number, (queue, sample) in enumerate(read, 1):
             name, counted = _name_of(queue), _counts(sample)
             counts[name] = _Counted(queue.queue_id, queue.created_at_ms, counted)
@@ -99,13 +102,18 @@ class History:
         self._before, self._minute = counts, now
         self._forget(ended)
 
+    def _fullest(self, queues: list[QueueDefinition]) -> set[int]:
+        return fullest(queues, self._samples.depths(), self._queues_max)
+
     async def _read(
-        self, queues: list[QueueDefinition]
+        self, queues: list[QueueDefinition], without_details: Collection[int] = ()
     ) -> Iterator[tuple[QueueDefinition, QueueSample]]:
         """Queues with their samples; those that hold messages have ages and groups."""
-        depths = {queue_id: depth for queue_id, depth in self._samples.depths().items() if depth}
-        holding = [queue for queue in queues if queue.queue_id in depths]
-        detailed = fullest(holding, depths, self._queues_max)
+        detailed = {
+            queue_id
+            for queue_id, depth in self._samples.depths().items()
+            if depth and queue_id not in without_details
+        }
         by_id = {queue.queue_id: queue for queue in queues}
         samples = await self._samples.read(queues, detailed)
         return ((by_id[sample.queue_id], sample) for sample in samples)

@@ -1,4 +1,4 @@
-"""The two ends of a request at the gateway: who sends it, and how the caller is established."""
+"""The sender of a request at the gateway, and the check that establishes its caller."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from sqs_api.cloudwatch.series import HOURS_KEPT, MINUTES_KEPT, Points, Series
 from sqs_api.cloudwatch.statistics import Datapoint, Window, datapoints
 from sqs_api.tests.serving import ACCOUNT, REGION, Service, running
 
-FIRST = 29_000_000
-"""The minute at which a test begins."""
+FIRST = 60_000_000
+"""The minute at which a test begins, long after the messages are sent."""
 SENT = "NumberOfMessagesSent"
 VISIBLE = "ApproximateNumberOfMessagesVisible"
 SIZE = "SentMessageSize"
@@ -152,6 +152,21 @@ async def test_the_idlest_queue_gives_way_to_a_new_one(watched: Watched) -> None
     assert await watched.sums(SENT, "one") == {}
     assert (await watched.sums(SENT, "two"))[1] == 1
     assert (await watched.sums(SENT, "three"))[2] == 1
+
+
+async def test_ages_are_known_of_every_queue_with_a_history(watched: Watched) -> None:
+    watched = Watched(watched.service, queues_max=1)
+    await watched.send("q", "a")
+    await watched.minutes_pass()
+    await watched.service.make_queue("fuller")
+    await watched.send("fuller", "a", "b", "c")
+    await watched.minutes_pass()
+
+    ages = await watched.sums("ApproximateAgeOfOldestMessage")
+    assert ages[0] > 0
+    assert ages[1] == ages[0] + 60
+    assert ages[2] == ages[1]  # the minute under way has just begun
+    assert (await watched.sums("ApproximateAgeOfOldestMessage", "fuller"))[2] > 0
 
 
 async def test_a_fair_queue_has_its_metrics_once_it_has_groups(watched: Watched) -> None:
