@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 
 import structlog
@@ -46,8 +47,10 @@ from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.settings.membership import member_settings
 from sqs_api.settings.webhook import secret_of
+from sqs_api.traces.exporter import ANSWER_S, EXPORT_S, TRACES_PATH, SpanExporter
+from sqs_api.traces.spans import Spans
 from sqs_api.webhook.dead_letters import WATCH_S, DeadLetterWatch
-from sqs_api.webhook.delivery import HttpPost, WebhookDelivery
+from sqs_api.webhook.delivery import ATTEMPT_S, HttpPost, WebhookDelivery
 from sqs_api.worker import MakeRouter, OwnStores, Stores, Worker
 from storage.engines.durable import StoreOptions
 from storage.engines.folder import FolderRefused, open_folder, renew_format
@@ -92,6 +95,8 @@ class Node:
     worker: Worker
     dead_letters: DeadLetterWatch | None = None
     """None without a webhook."""
+    spans: SpanExporter | None = None
+    """None without a collector."""
 
     def __init__(self, settings: Settings, on_removed: Callable[[], None] = _nothing) -> None:
         """`on_removed` is called when the cluster has removed this host, which is to stop then."""
@@ -159,6 +164,7 @@ class Node:
         self._periodic = Periodic()
         self._periodic.every(HISTORY_CHECK_S, history.look)
         self._watch_dead_letters()
+        self._trace()
         worker.begin(self._periodic, owner.catalog)
         if self._host is not None:
             self._host.begin(self._periodic, worker.metrics)
@@ -259,7 +265,9 @@ class Node:
         if url is None or secret is None:
             return
         wall_s = self._clock.wall_s
-        delivery = WebhookDelivery(HttpPost(url), secret_of(secret.get_secret_value()), wall_s)
+        delivery = WebhookDelivery(
+            HttpPost(url, ATTEMPT_S), secret_of(secret.get_secret_value()), wall_s
+        )
         self._opened.push_async_callback(delivery.stop)
         self.dead_letters = DeadLetterWatch(
             self.owner.catalog,
@@ -269,6 +277,19 @@ class Node:
             self._entropy.bits128,
         )
         self._periodic.every(WATCH_S, self.dead_letters.look)
+
+    def _trace(self) -> None:
+        """Export spans of messages, if there is a collector."""
+        endpoint = self._settings.otlp_endpoint
+        if endpoint is None:
+            return
+        post = HttpPost(endpoint.rstrip("/") + TRACES_PATH, ANSWER_S)
+        host = self._settings.host_name or ""
+        self.spans = SpanExporter(post, metadata.version("holdfast"), host)
+        spans = Spans(self.spans.add, self._entropy.bits128)
+        self.worker.payloads.on_opened = spans.received
+        self._periodic.every(EXPORT_S, self.spans.export)
+        self._opened.push_async_callback(self.spans.export)
 
     async def _listen(self, hosts: EveryHost) -> str:
         settings, worker = self._settings, self.worker

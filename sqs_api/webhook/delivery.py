@@ -18,7 +18,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import aiohttp
 import structlog
 
-_ATTEMPT_S = 15.0
+ATTEMPT_S = 15.0
+"""Time for the receiver to answer."""
 _FIRST_WAIT_S = 2.0
 _WAIT_MAX_S = 900.0
 _ATTEMPTS = 30
@@ -45,14 +46,14 @@ def signed(secret: bytes, event_id: str, now_s: float, body: bytes) -> dict[str,
 class HttpPost:
     """Posts to one address, without following redirects."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timeout_s: float) -> None:
         self._url = url
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
 
     async def __call__(self, body: bytes, headers: Mapping[str, str]) -> int:
         """See `Post`."""
-        timeout = aiohttp.ClientTimeout(total=_ATTEMPT_S)
         async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
+            aiohttp.ClientSession(timeout=self._timeout) as session,
             session.post(
                 self._url, data=body, headers=dict(headers), allow_redirects=False
             ) as answer,
