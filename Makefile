@@ -6,7 +6,8 @@
 #   make cluster-test               the client suites against the endpoint whose export lines were pasted
 #   make cluster-faults ROUNDS=50   a cluster under boto3 load: kills, stops, restarts, partitions; the latter need root
 #   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
-#   make test                       check, then all tests but the long ones; those of the console need Debian's chromium
+#   make test                       check, then all tests but the long ones; those of the console need Debian's chromium,
+#                                   those of alerts and dashboards its prometheus
 #   make test-loaded                all tests but the long ones beside a load that occupies every processor
 #   make quick                      the packages' own tests, fewer random runs, no clients (under a minute)
 #   make pythons                    the same on every Python from 3.11 to 3.14 that this machine has

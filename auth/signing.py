@@ -41,10 +41,12 @@ def signed_headers(
     headers: Mapping[str, str],
     body: bytes,
     now_s: float,
+    *,
+    service: str = "sqs",
 ) -> dict[str, str]:
     """The given headers, in lower case, and those of the signature. Signs all; needs `host`."""
     date = write_basic_date(now_s).encode()
-    scope = b"/".join((date[:8], key.region.encode(), b"sqs", TERMINATOR))
+    scope = b"/".join((date[:8], key.region.encode(), service.encode(), TERMINATOR))
     given = {name.lower(): value for name, value in headers.items()}
     given["x-amz-date"] = date.decode()
     if key.session_token is not None:

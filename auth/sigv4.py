@@ -130,6 +130,11 @@ class Verifier:
         self._service = service.encode("ascii")
         self.replace(credentials)
 
+    @property
+    def credentials(self) -> CredentialSet:
+        """The credentials that requests are verified against."""
+        return self._credentials
+
     def replace(self, credentials: CredentialSet) -> None:
         """Use these credentials from now on and clear the caches."""
         self._credentials = credentials

@@ -83,7 +83,7 @@ class Prometheus:
         until = time.monotonic() + _WAIT_S
         while time.monotonic() < until:
             with suppress(URLError, ConnectionError):
-                scraped = self.query('sum_over_time(up{job="holdfast"}[1m]) >= 4')
+                scraped = self.query('sum_over_time(up{job="holdfast"}[1m]) >= 3')
                 if scraped and all(rule["health"] != "unknown" for rule in self.rules()):
                     return
             time.sleep(0.2)

@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import boto3
 import pytest
 import yaml
 
@@ -214,6 +216,49 @@ def test_owners_read_the_metrics_of_all_hosts_from_any(cluster: ClusterProcess) 
         sent = r'^holdfast_queue_messages_sent_total\{.*queue="metered-\d",.*\} 1.0$'
         assert len(re.findall(sent, printed.stdout, re.MULTILINE)) == 6, printed
         assert "\nholdfast_hosts_missing 0.0\n" in printed.stdout
+
+
+def test_any_host_answers_cloudwatchs_calls_for_all(cluster: ClusterProcess) -> None:
+    hosts = cluster.parts.cluster().hosts
+    credentials = cluster.credentials
+    for number, url in enumerate(hosts.values()):
+        client = Boto3Client(url, credentials)
+        made = client.call("CreateQueue", QueueName=f"watched-{number}")["QueueUrl"]
+        client.call("SendMessage", QueueUrl=made, MessageBody="x")
+        for other in hosts.values():  # each host counts those that it answers
+            asked = Boto3Client(other, credentials)
+            asked.call("ReceiveMessage", QueueUrl=made)
+            asked.close()
+        client.close()
+    now = datetime.now(UTC)
+    expected = {"NumberOfMessagesSent": 1, "NumberOfEmptyReceives": 2}
+
+    for url in hosts.values():
+        cloudwatch = boto3.client(
+            "cloudwatch",
+            endpoint_url=url,
+            region_name=credentials.region,
+            aws_access_key_id=credentials.access_key_id,
+            aws_secret_access_key=credentials.secret_access_key,
+        )
+        for number in range(len(hosts)):
+            sums = {
+                metric: sum(
+                    point["Sum"]
+                    for point in cloudwatch.get_metric_statistics(
+                        Namespace="AWS/SQS",
+                        MetricName=metric,
+                        Dimensions=[{"Name": "QueueName", "Value": f"watched-{number}"}],
+                        StartTime=now - timedelta(minutes=10),
+                        EndTime=now + timedelta(minutes=5),
+                        Period=60,
+                        Statistics=["Sum"],
+                    )["Datapoints"]
+                )
+                for metric in expected
+            }
+            assert sums == expected
+        cloudwatch.close()
 
 
 def test_a_stop_ends_every_process_and_a_second_start_finds_everything(

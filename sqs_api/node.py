@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 
 import structlog
@@ -34,6 +35,8 @@ from sqs_api.admin.cluster_pages import NO_CLUSTER
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import Answer
 from sqs_api.archiving.service import LakeRefused, archive_limits
+from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
+from sqs_api.cloudwatch.service import SERVICE, Monitoring
 from sqs_api.cluster_host import ClusterHost
 from sqs_api.gateway.audit import AuditUnusable
 from sqs_api.http.server import Server
@@ -44,6 +47,11 @@ from sqs_api.settings.config import Settings, Switch, shards_of
 from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.settings.membership import member_settings
+from sqs_api.settings.webhook import secret_of
+from sqs_api.traces.exporter import ANSWER_S, EXPORT_S, TRACES_PATH, SpanExporter
+from sqs_api.traces.spans import Spans
+from sqs_api.webhook.dead_letters import WATCH_S, DeadLetterWatch
+from sqs_api.webhook.delivery import ATTEMPT_S, HttpPost, WebhookDelivery
 from sqs_api.worker import MakeRouter, OwnStores, Stores, Worker
 from storage.engines.durable import Durability, StoreOptions
 from storage.engines.folder import FolderRefused, open_folder, renew_format
@@ -99,6 +107,10 @@ class Node:
 
     owner: Owner
     worker: Worker
+    dead_letters: DeadLetterWatch | None = None
+    """None without a webhook."""
+    spans: SpanExporter | None = None
+    """None without a collector."""
 
     def __init__(self, settings: Settings, on_removed: Callable[[], None] = _nothing) -> None:
         """`on_removed` is called when the cluster has removed this host, which is to stop then."""
@@ -160,8 +172,13 @@ class Node:
         except (SealBroken, sqlite3.Error) as error:
             raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         await self._connect()
-        address = await self._listen()
+        hosts = EveryHost(None if self._host is None else self._host.questions)
+        history = self._monitor(hosts)
+        address = await self._listen(hosts)
         self._periodic = Periodic()
+        self._periodic.every(HISTORY_CHECK_S, history.look)
+        self._watch_dead_letters()
+        self._trace()
         worker.begin(self._periodic, owner.catalog)
         if self._host is not None:
             self._host.begin(self._periodic, worker.metrics)
@@ -249,7 +266,49 @@ class Node:
             listen = self._settings.peer_listen or self._settings.peer_address
             raise NodeRefused(f"cannot listen on {listen}: {error.strerror or error}") from error
 
-    async def _listen(self) -> str:
+    def _monitor(self, hosts: EveryHost) -> History:
+        """Answer CloudWatch's calls, too."""
+        worker, wall_s = self.worker, self._clock.wall_s
+        queues_max = self._settings.metrics_queues_max
+        history = History(self.owner.catalog, worker.samples, wall_s, queues_max)
+        worker.gateway.other = Monitoring(
+            history, hosts, worker.authenticate_for(SERVICE), worker.access, wall_s
+        )
+        return history
+
+    def _watch_dead_letters(self) -> None:
+        """Announce the first message of a dead-letter queue, if there is an address for that."""
+        url, secret = self._settings.webhook_url, self._settings.webhook_secret
+        if url is None or secret is None:
+            return
+        wall_s = self._clock.wall_s
+        delivery = WebhookDelivery(
+            HttpPost(url, ATTEMPT_S), secret_of(secret.get_secret_value()), wall_s
+        )
+        self._opened.push_async_callback(delivery.stop)
+        self.dead_letters = DeadLetterWatch(
+            self.owner.catalog,
+            self.worker.router,
+            delivery.deliver,
+            wall_s,
+            self._entropy.bits128,
+        )
+        self._periodic.every(WATCH_S, self.dead_letters.look)
+
+    def _trace(self) -> None:
+        """Export spans of messages, if there is a collector."""
+        endpoint = self._settings.otlp_endpoint
+        if endpoint is None:
+            return
+        post = HttpPost(endpoint.rstrip("/") + TRACES_PATH, ANSWER_S)
+        host = self._settings.host_name or ""
+        self.spans = SpanExporter(post, metadata.version("holdfast"), host)
+        spans = Spans(self.spans.add, self._entropy.bits128)
+        self.worker.payloads.on_opened = spans.received
+        self._periodic.every(EXPORT_S, self.spans.export)
+        self._opened.push_async_callback(self.spans.export)
+
+    async def _listen(self, hosts: EveryHost) -> str:
         settings, worker = self._settings, self.worker
         self._admin = AdminSide(
             settings,
@@ -260,7 +319,6 @@ class Node:
             audit=self.owner.audit,
         )
         desk = worker.desk(self.owner.catalog, self.owner.deletions)
-        hosts = EveryHost(None if self._host is None else self._host.questions)
         pages = self._admin.pages(
             worker.metrics, self._is_ready, self.answers(), desk, worker.samples, hosts
         )

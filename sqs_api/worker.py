@@ -37,8 +37,9 @@ from sqs_api.admin.service_metrics import Parts, ServiceMetrics
 from sqs_api.admin.storage_metrics import StorageMetrics
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
+from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.gateway import Authenticate, Gateway
+from sqs_api.gateway.gateway import Gateway
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
@@ -232,6 +233,19 @@ class Worker:
         """In a cluster other hosts may have space: there the leader of each shard refuses."""
         settings = self._settings
         return self.disk if settings.etcd is None else DiskSpace(settings.data, 0)
+
+    def authenticate_for(self, service: str) -> Authenticate:
+        """Establishes the callers of another service with the same credentials."""
+        if self._settings.auth is not AuthMode.SIGV4:
+            return self._authenticate()
+
+        def authenticate(
+            method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+        ) -> Caller:
+            verifier = Verifier(self.verifier.credentials, service)
+            return verifier.verify(method, target, headers, body, now_s)
+
+        return authenticate
 
     def _authenticate(self) -> Authenticate:
         settings = self._settings

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cluster.peers.questions import Question, Questions, Said
 
-_WAIT_S = 5.0
+_WAIT_S = 2.0
 _OK = 200
 
 AnswerPart = Callable[[bytes], Awaitable[bytes]]

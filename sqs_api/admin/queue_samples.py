@@ -29,6 +29,8 @@ class QueueSample(msgspec.Struct, frozen=True):
 
     report: QueueReport
     gateway: GatewayCounts = GatewayCounts()
+    is_led: bool = True
+    """False on a host that does not know the queue's messages: then the report is zero."""
 
     @property
     def queue_id(self) -> int:
@@ -84,8 +86,9 @@ class QueueSamples:
         for queue in queues:
             report, counts = reports.get(queue.queue_id), self._counts.of(queue.queue_id)
             if report is not None or any(counts):
+                is_led = report is not None
                 report = report or QueueReport(queue.queue_id, 0, **_NOTHING)
-                samples.append(QueueSample(report, counts))
+                samples.append(QueueSample(report, counts, is_led))
         return samples
 
 
@@ -103,7 +106,7 @@ def add_up(one: QueueSample, other: QueueSample, queue_id: int) -> QueueSample:
         **sums,
     )
     gateway = GatewayCounts(*map(sum, zip(one.gateway, other.gateway, strict=True)))
-    return QueueSample(report, gateway)
+    return QueueSample(report, gateway, one.is_led or other.is_led)
 
 
 def add_up_all(parts: Iterable[Iterable[QueueSample]]) -> dict[int, QueueSample]:

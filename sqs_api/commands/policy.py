@@ -20,6 +20,7 @@ from cluster.coordination.coordination import Record
 from cluster.keys.key_owners import OPERATIONS
 from cluster.shards.clock import SystemClock, SystemEntropy
 from sqs_api.admin.actions import ADMIN_ACTIONS, READ_METRICS
+from sqs_api.cloudwatch.requests import MONITORING_ACTIONS
 from sqs_api.commands.options import (
     CONFIG,
     DATA,
@@ -132,7 +133,7 @@ class _Target(NamedTuple):
 
 def _asked_for(settings: Settings, action: str, queue: str | None) -> _AskedFor:
     """The permission in question, and the queue or service that it is about. Raises Refused."""
-    if action in ADMIN_ACTIONS:
+    if action in ADMIN_ACTIONS or action in MONITORING_ACTIONS:
         return _AskedFor(action, "*", settings.account, settings.region, None)
     prefix, _, name = action.rpartition(":")
     is_named = action in _KEY_ACTIONS or action in QUEUE_ACTIONS or action == READ_METRICS

@@ -102,10 +102,14 @@ class Accounting:
             found = self._counted[key] = (counters, latencies)
         return found
 
+    def count_refusal(self, code: str) -> None:
+        """Count a refused request by its error code."""
+        self.refusals[code] = self.refusals.get(code, 0) + 1
+
     def _refused(self, exchange: Answered) -> None:
         refusal, action = exchange.refusal, exchange.action
         assert refusal is not None
-        self.refusals[refusal.code] = self.refusals.get(refusal.code, 0) + 1
+        self.count_refusal(refusal.code)
         if self._audit is None:
             return
         if isinstance(refusal, AuthError | KmsAccessDenied):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -20,9 +20,11 @@ from auth.caller import Caller
 from auth.errors import AuthError, MissingAuthenticationToken
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.router import Router
-from sqs_api.gateway.access import Access, Sender
+from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
+from sqs_api.gateway.client import Authenticate, Client
 from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.other_service import OtherAnswer, OtherRequest, OtherService
 from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.queue_counts import QueueCounts
@@ -58,27 +60,6 @@ _JSON = Wire.JSON
 """Read for each request: from the class it takes 0.2 µs."""
 _HOST = re.compile(rb"[A-Za-z0-9._~:\[\]-]{1,255}")
 _TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."
-
-
-class Authenticate(Protocol):
-    """Establishes the caller of a request: the signature verifier, or the open mode."""
-
-    def __call__(
-        self,
-        method: bytes,
-        target: bytes,
-        headers: dict[bytes, bytes],
-        body: bytes,
-        now_s: float,
-    ) -> Caller:
-        """The caller. Raises AuthError."""
-
-
-class Client(Sender, Protocol):
-    """The origin of a request and the destination of its answer."""
-
-    def write_reply(self, written: bytes) -> bool:
-        """Write a reply after which the connection may stay open; False if the client is gone."""
 
 
 class Exchange(msgspec.Struct):
@@ -171,6 +152,8 @@ class Gateway:
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
         self.counts = QueueCounts()
+        self.other: OtherService | None = None
+        """A service that has its requests on the same endpoint."""
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
 
@@ -190,6 +173,9 @@ class Gateway:
             self._dispatch(exchange, method, target, headers, body)
         except (QueueError, AuthError) as refusal:
             if exchange.action is None:
+                given = (method, target, headers, body, client, exchange.request_id)
+                if self._begin_other(exchange, OtherRequest(*given)):
+                    return exchange
                 exchange.wire = detect_wire(method, target, headers)
             self.refuse(exchange, refusal)
         except Exception:
@@ -306,6 +292,20 @@ class Gateway:
         """
         ACTIONS[decoded.action].check(decoded.operation)
         return self._access.nobody_may(decoded.operation, client, headers)
+
+    def _begin_other(self, exchange: Exchange, request: OtherRequest) -> bool:
+        """Hand a request that is not SQS's to the other service, if it is that one's."""
+        answer = self.other.answer(request) if self.other is not None else None
+        if answer is not None:
+            self._start_task(self._answer_other(exchange, answer))
+        return answer is not None
+
+    async def _answer_other(self, exchange: Exchange, answer: Awaitable[OtherAnswer]) -> None:
+        written = await answer
+        exchange.action = written.action
+        if written.refusal is not None:
+            self._accounting.count_refusal(written.refusal)
+        self._write(exchange, written.status, written.kind, written.body, written.headers)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

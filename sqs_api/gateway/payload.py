@@ -36,9 +36,12 @@ from visibility.contract.operations import (
 )
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import Message, ReceiveMessageResult
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.validate import check_visibility_timeout
 
 Payload = tuple[Content | Receipt | QueueError, ...]
+OnOpened = Callable[[QueueDefinition, Lease, StoredMessage, bytes], None]
+"""Takes a message with its opened content."""
 _TRACE_HEADER = b"x-amzn-trace-id"
 _RECEIPT_KEYS_MAX = 50_000
 
@@ -49,6 +52,8 @@ class Payloads:
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
         self._receipt_keys: dict[bytes, ReceiptKey] = {}
+        self.on_opened: OnOpened | None = None
+        """Sees each message that is handed out; None unless something traces them."""
 
     def received(
         self,
@@ -72,6 +77,8 @@ class Payloads:
             data = self._sealer.open(message, admit)
             if data is None:
                 continue
+            if self.on_opened is not None:
+                self.on_opened(queue, lease, message, data)
             handle = key.handle(lease.original_sequence or lease.sequence, lease.receive_count)
             if selection is NOTHING:
                 messages.append(plain_message_of(message.message_id, handle, data))

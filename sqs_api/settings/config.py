@@ -25,6 +25,8 @@ from sqs_api.http.proxies import TrustedProxies
 from sqs_api.settings.cluster import ClusterSettings, wrong_combination
 from sqs_api.settings.declarations import DeclaredQueue, DeclaredUser, in_order
 from sqs_api.settings.logs import LogFormat
+from sqs_api.settings.traces import TraceSettings
+from sqs_api.settings.webhook import WebhookSettings, wrong_webhook
 from storage.engines.durable import Durability
 from visibility.contract.limits import DAY
 from visibility.contract.naming import is_account
@@ -40,7 +42,7 @@ _OF_THE_LAKE = {
 }
 """Access to an object store (`storage.lake.table.ObjectStore`): read by the exporter and by
 jobs."""
-_SECRETS = {"master_key", "secret_access_key", "etcd_password"}
+_SECRETS = {"master_key", "secret_access_key", "etcd_password", "webhook_secret"}
 """Settings that a file must not hold: people share it."""
 _RESTORE_S_MAX = 14 * DAY
 """As long as SQS can keep a message: a queue restored later would be empty."""
@@ -305,7 +307,7 @@ class _ServiceSettings(BaseSettings):
         return (init_settings,)
 
 
-class Settings(ClusterSettings, _ServiceSettings):
+class Settings(ClusterSettings, TraceSettings, WebhookSettings, _ServiceSettings):
     """Everything that can be configured."""
 
 
@@ -369,7 +371,7 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
 
 
 def _check_cluster(settings: Settings) -> None:
-    if (wrong := wrong_combination(settings)) is not None:
+    if (wrong := wrong_combination(settings) or wrong_webhook(settings)) is not None:
         raise ConfigRefused(wrong)
     if settings.etcd is None:
         return

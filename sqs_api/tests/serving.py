@@ -30,8 +30,9 @@ from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
+from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.gateway import Authenticate, Gateway
+from sqs_api.gateway.gateway import Gateway
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions

@@ -82,6 +82,9 @@ DEFAULTS = {
     "peer_ca": None,
     "peer_certificate": None,
     "peer_key": None,
+    "otlp_endpoint": None,
+    "webhook_url": None,
+    "webhook_secret": None,
 }
 
 
@@ -123,6 +126,7 @@ def test_flags_win_over_environment_over_file_over_default(
 
 
 PAIRED = {"tls_certificate", "tls_key", "tls_client_ca", "access_key_id", "archive_every"}
+PAIRED |= {"webhook_url"}
 PAIRED |= set(ClusterSettings.model_fields)
 """Settings that only go with another one."""
 
@@ -169,6 +173,7 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "idle_timeout_s": "60",
         "request_memory_bytes": "10000000",
         "waiting_polls_max": "10",
+        "otlp_endpoint": "http://collector:4318",
     }
     from_file = getattr(load({}, _file(tmp_path, f'{key} = "{others[key]}"')), key)
     monkeypatch.setenv(f"HOLDFAST_{key.upper()}", others[key])

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from sqs_api.gateway.gateway import Client, Exchange, Gateway
+from sqs_api.gateway.client import Client
+from sqs_api.gateway.gateway import Exchange, Gateway
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.server import SqsServer
 from sqs_api.protocol.reply import reply

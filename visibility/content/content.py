@@ -44,6 +44,7 @@ from visibility.contract.results import Message, ReceivedAttributeValue
 from visibility.contract.validate import check_delay_seconds, checked_attributes
 
 TRACE_HEADER = "AWSTraceHeader"
+_TRACEPARENT = "traceparent"
 _BODY_AT = 20
 _CACHED_MAX = 1_024  # entries of each cache below, which is cleared when full
 _CACHED_NAMES_LENGTH_MAX = 1_024  # characters; a longer choice of names is not kept
@@ -337,6 +338,14 @@ def unpack(data: bytes) -> tuple[str, str, Extras]:
     """A message's stored content: the MD5 of its body in hex, the body, and the rest."""
     end = _end_of_body(data)
     return data[:16].hex(), data[_BODY_AT:end].decode(), _decode_extras(data[end:])
+
+
+def trace_of(data: bytes) -> tuple[str | None, str | None]:
+    """The message attribute `traceparent` and the AWSTraceHeader of stored content."""
+    extras = _decode_extras(data[_end_of_body(data) :])
+    kind, value = (extras.attributes or {}).get(_TRACEPARENT, ("", b""))
+    is_text = kind.partition(".")[0] == "String"
+    return value.decode() if is_text else None, extras.trace_header
 
 
 def _end_of_body(data: bytes) -> int:

@@ -1,0 +1,1 @@
+"""Amazon CloudWatch's GetMetricData, GetMetricStatistics and ListMetrics, for AWS/SQS."""

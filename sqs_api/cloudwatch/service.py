@@ -1,0 +1,224 @@
+"""Monitoring: CloudWatch's calls on SQS's endpoint, from a request that is not SQS's to its answer.
+
+The gateway asks it once a request was refused as one of SQS, so that SQS's requests pay nothing:
+clients sign these for the service `monitoring`. A user needs cloudwatch:ACTION, and sees the queues
+of its account and region.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+import structlog
+
+from auth.caller import Caller
+from auth.errors import AuthError
+from sqs_api.admin.every_host import EveryHost
+from sqs_api.cloudwatch.actions import (
+    Found,
+    Wanted,
+    get_metric_data,
+    get_metric_statistics,
+    list_metrics,
+)
+from sqs_api.cloudwatch.history import History
+from sqs_api.cloudwatch.metric_table import SENT, SIZE
+from sqs_api.cloudwatch.requests import (
+    REQUESTS,
+    GetMetricData,
+    GetMetricStatistics,
+    MonitoringRefusal,
+    MonitoringRequest,
+    read_request,
+)
+from sqs_api.cloudwatch.series import Points
+from sqs_api.cloudwatch.statistics import Datapoint, datapoints
+from sqs_api.cloudwatch.wires import (
+    Members,
+    Protocol,
+    Written,
+    protocol_of,
+    read_members,
+    write_refusal,
+    write_result,
+)
+from sqs_api.gateway.access import Access
+from sqs_api.gateway.client import Authenticate
+from sqs_api.gateway.other_service import OtherAnswer, OtherRequest
+from visibility.contract.actions import Action, Owner
+from visibility.contract.errors import InternalError
+
+_ACTIONS = {name: Action(request, None, Owner.BOTH, ()) for name, request in REQUESTS.items()}
+_BODY_BYTES_MAX = 512 << 10
+"""Several times as much as 500 metrics take."""
+_POINTS = "cloudwatch:points"
+_NAMES = "cloudwatch:names"
+
+SERVICE = "monitoring"
+"""The service that clients sign for."""
+
+
+class _PointsAsked(msgspec.Struct, array_like=True):
+    """The points of metrics of queues, from one minute to before another."""
+
+    account: str
+    region: str
+    names: list[str]
+    metrics: list[str]
+    begin: int
+    end: int
+    with_hours: bool
+
+
+class _NamesAsked(msgspec.Struct, array_like=True):
+    account: str
+    region: str
+    since: int
+
+
+_PointsHeard = dict[str, dict[str, Points]]
+_decode_points = msgspec.msgpack.Decoder(_PointsHeard).decode
+_decode_names = msgspec.msgpack.Decoder(list[str]).decode
+
+
+class Monitoring:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        history: History,
+        hosts: EveryHost,
+        authenticate: Authenticate,
+        access: Access,
+        wall_s: Callable[[], float],
+    ) -> None:
+        self._history = history
+        self._hosts = hosts
+        self._authenticate = authenticate
+        self._access = access
+        self._wall_s = wall_s
+        self._log = structlog.get_logger("monitoring")
+        hosts.serve(_POINTS, self._points_here)
+        hosts.serve(_NAMES, self._names_here)
+
+    def answer(self, request: OtherRequest) -> Awaitable[OtherAnswer] | None:
+        """See `OtherService.answer`."""
+        protocol = protocol_of(request.target, request.headers, request.body)
+        return None if protocol is None else self._answered(protocol, request)
+
+    async def _answered(self, protocol: Protocol, request: OtherRequest) -> OtherAnswer:
+        action, code = "", None
+        try:
+            caller = self._caller(request)
+            action, content = read_members(protocol, request.target, request.headers, request.body)
+            written = await self._answer(protocol, action, content, request, caller)
+        except (MonitoringRefusal, AuthError) as refusal:
+            written = write_refusal(protocol, refusal, request.request_id)
+            code = refusal.code
+        except Exception:
+            self._log.exception("request_failed", request_id=request.request_id)
+            written = write_refusal(protocol, InternalError(), request.request_id)
+            code = InternalError.code
+        return OtherAnswer(
+            _ACTIONS.get(action),
+            written.status,
+            written.content_type,
+            written.body,
+            written.headers,
+            code,
+        )
+
+    def _caller(self, request: OtherRequest) -> Caller:
+        """The signer, established before anything is read. Raises AuthError, MonitoringRefusal."""
+        method, target, headers, body, *_ = request
+        caller = self._authenticate(method, target, headers, body, self._wall_s())
+        if len(body) > _BODY_BYTES_MAX:
+            text = f"The request is larger than {_BODY_BYTES_MAX} bytes."
+            raise MonitoringRefusal("RequestEntityTooLarge", text, status=413)
+        return caller
+
+    async def _answer(
+        self,
+        protocol: Protocol,
+        action: str,
+        content: object,
+        request: OtherRequest,
+        caller: Caller,
+    ) -> Written:
+        if action not in REQUESTS:
+            text = f"The action {action[:100]} is not valid for this web service."
+            raise MonitoringRefusal("InvalidAction", text, "UnknownOperationException")
+        self._access.administer(
+            f"cloudwatch:{action}", caller, request.sender, request.headers, caller.account
+        )
+        asked = read_request(action, content, from_text=protocol is Protocol.QUERY)
+        result = await self._result(asked, _Reader(self._history, self._hosts, caller))
+        return write_result(protocol, action, result, request.request_id)
+
+    async def _result(self, asked: MonitoringRequest, reader: _Reader) -> Members:
+        if isinstance(asked, GetMetricData):
+            return await get_metric_data(asked, reader)
+        if isinstance(asked, GetMetricStatistics):
+            return await get_metric_statistics(asked, reader)
+        return await list_metrics(asked, reader)
+
+    # -- this host's part --------------------------------------------------------------------------
+
+    async def _points_here(self, body: bytes) -> bytes:
+        asked = msgspec.msgpack.decode(body, type=_PointsAsked)
+        names = [(asked.account, asked.region, name) for name in asked.names]
+        found = await self._history.points(
+            names, asked.metrics, asked.begin, asked.end, with_hours=asked.with_hours
+        )
+        return msgspec.msgpack.encode({name[2]: points for name, points in found.items()})
+
+    async def _names_here(self, body: bytes) -> bytes:
+        asked = msgspec.msgpack.decode(body, type=_NamesAsked)
+        names = self._history.names(asked.account, asked.region, asked.since)
+        return msgspec.msgpack.encode(sorted(names))
+
+
+class _Reader:
+    """See `actions.Reader`."""
+
+    def __init__(self, history: History, hosts: EveryHost, caller: Caller) -> None:
+        self._history = history
+        self._hosts = hosts
+        self._caller = caller
+
+    async def datapoints(self, wanted: Iterable[Wanted]) -> Found:
+        wanted = list(wanted)
+        found: dict[Wanted, dict[int, Datapoint]] = {}
+        is_complete = True
+        for window in dict.fromkeys(each.window for each in wanted):
+            of_window = [each for each in wanted if each.window == window]
+            asked = _PointsAsked(
+                self._caller.account,
+                self._caller.region,
+                sorted({each.queue for each in of_window}),
+                sorted({each.metric for each in of_window} | _needed(of_window)),
+                window.begin,
+                window.end,
+                window.with_hours,
+            )
+            heard = await self._hosts.ask(_POINTS, msgspec.msgpack.encode(asked))
+            is_complete = is_complete and not heard.missing
+            parts = [_decode_points(part) for part in heard.parts]
+            for each in of_window:
+                of_queue = [part.get(each.queue, {}) for part in parts]
+                found[each] = datapoints(each.metric, of_queue, window, self._history.minute)
+                await asyncio.sleep(0)
+        return Found(found, is_complete)
+
+    async def names(self, within_s: float) -> list[str]:
+        since = self._history.minute - int(within_s) // 60
+        asked = _NamesAsked(self._caller.account, self._caller.region, since)
+        heard = await self._hosts.ask(_NAMES, msgspec.msgpack.encode(asked))
+        return sorted({name for part in heard.parts for name in _decode_names(part)})
+
+
+def _needed(wanted: Iterable[Wanted]) -> set[str]:
+    """Metrics that others are computed with."""
+    return {SENT} if any(each.metric == SIZE for each in wanted) else set()

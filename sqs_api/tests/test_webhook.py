@@ -1,0 +1,236 @@
+"""The webhook for dead letters: what is announced, how it is signed, and that it is repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from cluster.tests.virtual_time import virtual
+from sqs_api.settings.config import ConfigRefused, load
+from sqs_api.tests.operators import make_dead_letters
+from sqs_api.tests.served import Served, serving
+from sqs_api.webhook.delivery import WebhookDelivery
+
+KEY = b"a key of twenty-four bytes"
+SECRET = "whsec_" + base64.b64encode(KEY).decode()
+
+
+class Receiver:
+    """A server that takes webhooks, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.taken: list[dict[str, Any]] = []
+        self.statuses: list[int] = []
+        """Of the next answers, then 204."""
+        self.arrived = asyncio.Event()
+        self.url = ""
+
+    async def take(self, request: web.Request) -> web.Response:
+        status = self.statuses.pop(0) if self.statuses else 204
+        if status == 204:
+            body = await request.read()
+            check_signature(request.headers, body)
+            self.taken.append(json.loads(body))
+            self.arrived.set()
+        return web.Response(status=status)
+
+    async def next(self) -> dict[str, Any]:
+        """The next one that is taken."""
+        async with asyncio.timeout(60):
+            await self.arrived.wait()
+        self.arrived.clear()
+        return self.taken[-1]
+
+
+def check_signature(headers: Mapping[str, str], body: bytes) -> None:
+    """Verify as the specification of Standard Webhooks says, from the header's parts alone."""
+    text = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    made = base64.b64encode(hmac.new(KEY, text, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{made}"
+    assert headers["content-type"] == "application/json"
+
+
+@pytest_asyncio.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    taking = Receiver()
+    app = web.Application()
+    app.router.add_post("/hook", taking.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    taking.url = f"http://{host}:{port}/hook"
+    yield taking
+    await runner.cleanup()
+
+
+@pytest.fixture(autouse=True)
+def _looks_of_the_tests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sqs_api.node.WATCH_S", 3600.0)
+
+
+def look(served: Served) -> int:
+    """Look at the dead-letter queues now; the number of queues that are announced."""
+    watch = served.node.dead_letters
+    assert watch is not None
+    deliver, announced = watch._deliver, list[str]()
+
+    def counting(event_id: str, body: bytes) -> None:
+        announced.append(event_id)
+        deliver(event_id, body)
+
+    watch._deliver = counting
+    watch.look()
+    watch._deliver = deliver
+    return len(announced)
+
+
+async def test_the_first_dead_letter_is_announced_once(data: Path, receiver: Receiver) -> None:
+    async with serving(data, webhook_url=receiver.url, webhook_secret=SECRET) as served:
+        await make_dead_letters(served, "a", "b")
+        assert look(served) == 1
+        first = await receiver.next()
+        assert look(served) == 0  # it still holds them
+        await served.call("SendMessage", QueueUrl="dead", MessageBody="c")
+        assert look(served) == 0
+        for handle in (await served.receive("dead")).values():
+            await served.delete(handle, "dead")
+        assert look(served) == 0  # it is empty
+        await served.call("SendMessage", QueueUrl="dead", MessageBody="d")
+        (handle,) = (await served.receive("dead")).values()
+        await served.delete(handle, "dead")
+        assert look(served) == 1  # one came and went
+        second = await receiver.next()
+        await served.send("no dead letter", queue="source")
+        assert look(served) == 0
+
+    arn = "arn:aws:sqs:us-east-1:000000000000:"
+    assert first["type"] == "dead_letters.first"
+    assert first["data"] == {
+        "queue": f"{arn}dead",
+        "account": "000000000000",
+        "region": "us-east-1",
+        "name": "dead",
+        "messages": 2,
+        "sources": [f"{arn}source"],
+    }
+    assert second["data"]["messages"] == 0
+    assert len(receiver.taken) == 2
+
+
+async def test_a_queue_that_holds_messages_is_announced_after_a_start(
+    data: Path, receiver: Receiver
+) -> None:
+    async with serving(data) as served:
+        assert served.node.dead_letters is None
+        await make_dead_letters(served, "a")
+    async with serving(data, webhook_url=receiver.url, webhook_secret=SECRET) as served:
+        assert look(served) == 1
+        assert (await receiver.next())["data"]["messages"] == 1
+
+
+async def test_nothing_waits_for_a_receiver_that_does_not_answer(data: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel connects, nothing reads
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        async with serving(data, webhook_url=url, webhook_secret=SECRET) as served:
+            await make_dead_letters(served, "a")
+            assert look(served) == 1
+            await served.send("b", queue="dead")
+            assert len(await served.receive("dead")) == 2
+
+
+class Clock:
+    """Posts on virtual time, and what became of them."""
+
+    def __init__(self, *outcomes: int | Exception) -> None:
+        self.outcomes = list(outcomes)
+        self.posts: list[tuple[float, dict[str, str]]] = []
+
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> int:
+        check_signature(headers, body)
+        self.posts.append((self.now_s(), dict(headers)))
+        outcome = self.outcomes.pop(0) if self.outcomes else 500
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+@virtual
+async def test_a_failed_delivery_is_repeated_ever_later_under_the_same_id() -> None:
+    clock = Clock(500, OSError("refused"), TimeoutError(), 302, 200)
+    delivery = WebhookDelivery(clock.post, KEY, clock.now_s)
+
+    delivery.deliver("msg_1", b"{}")
+    await asyncio.sleep(3600)
+
+    assert [at_s for at_s, _ in clock.posts] == [0, 2, 6, 14, 30]
+    assert {headers["webhook-id"] for _, headers in clock.posts} == {"msg_1"}
+    assert [headers["webhook-timestamp"] for _, headers in clock.posts][-1] == "30"
+    assert delivery.pending == 0
+
+
+@virtual
+async def test_a_delivery_is_given_up_after_hours() -> None:
+    clock = Clock()
+    delivery = WebhookDelivery(clock.post, KEY, clock.now_s)
+
+    delivery.deliver("msg_1", b"{}")
+    await asyncio.sleep(24 * 3600)
+
+    assert len(clock.posts) == 30
+    assert 4 * 3600 < clock.posts[-1][0] < 8 * 3600
+    assert max(b[0] - a[0] for a, b in zip(clock.posts, clock.posts[1:], strict=False)) == 900
+    assert delivery.pending == 0
+
+
+@virtual
+async def test_a_stop_ends_deliveries() -> None:
+    clock = Clock()
+    delivery = WebhookDelivery(clock.post, KEY, clock.now_s)
+    for number in range(1001):
+        delivery.deliver(f"msg_{number}", b"{}")
+    assert delivery.pending == 1000  # one too many is given up
+
+    await asyncio.sleep(1)
+    await delivery.stop()
+    await asyncio.sleep(3600)
+
+    assert (delivery.pending, len(clock.posts)) == (0, 1000)
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ({"webhook_url": "http://localhost/x"}, "HOLDFAST_WEBHOOK_SECRET"),
+        ({"webhook_secret": SECRET}, "HOLDFAST_WEBHOOK_SECRET"),
+        ({"webhook_url": "localhost/x", "webhook_secret": SECRET}, "webhook_url: must be"),
+        ({"webhook_url": "http://a/", "webhook_secret": "whsec_short"}, "webhook_secret: must be"),
+        ({"webhook_url": "http://a/", "webhook_secret": SECRET[6:]}, "webhook_secret: must be"),
+    ],
+)
+def test_wrong_settings_stop_the_start(flags: dict[str, str], part: str) -> None:
+    with pytest.raises(ConfigRefused, match=part):
+        load(flags, None)
+
+
+def test_the_secret_does_not_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text(f'webhook_url = "http://a/"\nwebhook_secret = "{SECRET}"\n')
+
+    with pytest.raises(ConfigRefused, match="comes from HOLDFAST_WEBHOOK_SECRET only"):
+        load({}, file)

@@ -1,0 +1,1 @@
+"""Spans of messages for an OpenTelemetry collector."""

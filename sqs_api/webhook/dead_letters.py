@@ -1,0 +1,101 @@
+"""DeadLetterWatch: announces the first message of each dead-letter queue.
+
+    {"type": "dead_letters.first", "timestamp", "data": {"queue": ARN, "account", "region", "name",
+     "messages", "sources": [ARN, ...]}}
+
+A queue is announced again once it was seen empty in between. What was announced is kept in memory:
+after a restart, or on a new leader of its shard, a queue that holds messages is announced once
+more. Only the leader of a queue's shard announces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+import msgspec
+
+from cluster.catalog.queue_view import QueueView
+from cluster.shards.report import QueueReport
+from cluster.shards.router import Router
+from visibility.contract.model import QueueDefinition
+
+WATCH_S = 5.0
+"""Interval at which dead-letter queues are looked at."""
+_FIRST = "dead_letters.first"
+
+Deliver = Callable[[str, bytes], None]
+"""Takes the id and the body of an event."""
+
+
+class DeadLetterWatch:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        queues: QueueView,
+        router: Router,
+        deliver: Deliver,
+        wall_s: Callable[[], float],
+        bits128: Callable[[], int],
+    ) -> None:
+        self._queues = queues
+        self._router = router
+        self._deliver = deliver
+        self._wall_s = wall_s
+        self._bits128 = bits128
+        self._arrived: dict[int, int] = {}
+        """Messages that had arrived in each queue when it was last looked at."""
+        self._holding: set[int] = set()
+        """Queues that held messages then."""
+
+    def look(self) -> None:
+        """Announce queues that got a message since they were last seen empty."""
+        sources = self._sources()
+        queues = {queue_id: queue for queue_id in sources if (queue := self._queue(queue_id))}
+        arrived: dict[int, int] = {}
+        holding: set[int] = set()
+        for report in self._router.queues(list(queues.values())):
+            queue_id = report.queue_id
+            arrived[queue_id] = report.sent + report.moved_in
+            if report.stored:
+                holding.add(queue_id)
+            if queue_id not in self._holding and self._has_got_some(report):
+                self._announce(queues[queue_id], report, sources[queue_id])
+        self._arrived, self._holding = arrived, holding
+
+    def _queue(self, queue_id: int) -> QueueDefinition | None:
+        return self._queues.queue_of_id(queue_id)
+
+    def _sources(self) -> dict[int, list[QueueDefinition]]:
+        """The queues whose dead letters go to each dead-letter queue, by its id."""
+        found: dict[int, list[QueueDefinition]] = {}
+        for queue in self._queues:
+            target = self._queues.dead_letter_queue(queue)
+            if target is not None:
+                found.setdefault(target.queue_id, []).append(queue)
+        return found
+
+    def _has_got_some(self, report: QueueReport) -> bool:
+        """True for a message that is there, or came and went since the last look."""
+        arrived = self._arrived.get(report.queue_id)
+        if report.stored or arrived is None:
+            return report.stored > 0
+        return report.sent + report.moved_in > arrived
+
+    def _announce(
+        self, queue: QueueDefinition, report: QueueReport, sources: Iterable[QueueDefinition]
+    ) -> None:
+        body = {
+            "type": _FIRST,
+            "timestamp": datetime.fromtimestamp(self._wall_s(), UTC).isoformat(timespec="seconds"),
+            "data": {
+                "queue": queue.arn,
+                "account": queue.account,
+                "region": queue.region,
+                "name": queue.name,
+                "messages": report.stored,
+                "sources": sorted(source.arn for source in sources),
+            },
+        }
+        self._deliver(f"msg_{self._bits128():032x}", msgspec.json.encode(body))
