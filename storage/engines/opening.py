@@ -143,7 +143,7 @@ class _Opening:
             if not accepts_loss:
                 raise
             self.log.error("log_set_aside", reason=str(mismatch))
-            _set_aside(folder)
+            _set_aside(self.disk, folder)
             reading = self._read(folder, None)
         for warning in reading.warnings:
             self.log.warning("log_damaged", text=warning)
@@ -238,9 +238,9 @@ def _replay(reading: Reading, opening: _Opening) -> int:
     return changed
 
 
-def _set_aside(folder: Path) -> None:
+def _set_aside(disk: Disk, folder: Path) -> None:
     """Keep a log that belongs to other rows, under another name."""
     number = 1
-    while (aside := folder.with_name(f"{folder.name}.set-aside-{number}")).exists():
+    while disk.list(aside := folder.with_name(f"{folder.name}.set-aside-{number}")):
         number += 1
-    folder.rename(aside)
+    disk.rename(folder, aside)

@@ -61,6 +61,9 @@ class Disk(Protocol):
     def unlink(self, file: Path) -> None:
         """Remove a file."""
 
+    def rename(self, folder: Path, to: Path) -> None:
+        """Give a folder another name."""
+
     def close(self, handle: int) -> None:
         """Close a handle."""
 
@@ -127,6 +130,10 @@ class SystemDisk:
     def unlink(self, file: Path) -> None:
         """See Disk."""
         file.unlink()
+
+    def rename(self, folder: Path, to: Path) -> None:
+        """See Disk."""
+        folder.rename(to)
 
     def close(self, handle: int) -> None:
         """See Disk."""

@@ -236,6 +236,12 @@ class SimulatedDisk:
         self._change()
         del self._files[file]
 
+    def rename(self, folder: Path, to: Path) -> None:
+        self._change()
+        for names in (self._files, self._durable_names):
+            for file in [file for file in names if file.parent == folder]:
+                names[to / file.name] = names.pop(file)
+
     def close(self, handle: int) -> None:
         self._of(handle)
         del self._handles[handle]

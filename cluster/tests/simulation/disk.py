@@ -78,6 +78,10 @@ class LifeDisk:
         """See Disk."""
         self._check().unlink(file)
 
+    def rename(self, folder: Path, to: Path) -> None:
+        """See Disk."""
+        self._check().rename(folder, to)
+
     def close(self, handle: int) -> None:
         """See Disk."""
         self._check().close(handle)
