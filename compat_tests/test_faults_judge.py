@@ -391,6 +391,22 @@ def test_missing_messages_must_be_covered_by_the_count_of_the_service() -> None:
     assert outcome(None, []) == damage.SILENT
 
 
+def test_a_queue_whose_counters_are_lost_is_named_without_a_count() -> None:
+    story = Story()
+    story.send("a", 1)
+    verdict, places = judge(story.history), story.history.places()
+    rebuilt = '{"event": "queue_rebuilt", "queue": "%s", "messages": "%s missing"}'
+
+    for queue, messages, expected in (
+        ("q", "at least 0", damage.REPORTED),
+        ("q", "0", damage.SILENT),
+        ("letters", "at least 0", damage.SILENT),
+    ):
+        reports = [rebuilt % (queue, messages)]
+        found = damage.classify(verdict, 0, reports, is_blocked=False, places=places)
+        assert found.outcome == expected
+
+
 def test_reported_damage_excuses_a_forgotten_id_and_nothing_else() -> None:
     story = Story()
     story.send("a", 1, message_id="1")

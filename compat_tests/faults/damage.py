@@ -51,6 +51,8 @@ HARMS = ("flip", "cut", "overwrite", "remove")
 FLIPS_SHARE = 0.75
 APART_SHARE = 0.15
 _REPEATED = 40
+_AT_LEAST = "at least"
+"""In the text of a count that the damage has taken: the log has no more than the queue."""
 _REBUILT = "queue_rebuilt"
 """The event of a queue whose leases, with the counts of receives, may be lost."""
 _UNRELATED = ("loop_stalled", "clock_leapt")  # a slow machine
@@ -263,7 +265,7 @@ def classify(
     text = f"{missing} missing, {reported} counted; log: {reports[-1:]}"
     wrong = verdict.violations
     if reports:  # counters may be off, and an unreadable id may be taken for a new one
-        rebuilt = _rebuilt(reports)
+        rebuilt = _rebuilt(reports).keys()
         excused = ("duplicate", "wrong counters")
         forgotten = {each.name for each in wrong if each.rule in excused}
         wrong = [each for each in wrong if each.name not in forgotten]
@@ -277,14 +279,18 @@ def classify(
         return counted._replace(outcome=WRONG, text=f"{'; '.join(map(str, wrong[:3]))}; {text}")
     if not missing and not is_blocked:
         return counted._replace(outcome=WHOLE)
-    is_covered = bool(reports) if reported is None else missing <= reported
+    uncounted = {queue for queue, messages in _rebuilt(reports).items() if _AT_LEAST in messages}
+    to_count = [name for name in verdict.missing if uncounted.isdisjoint(places.get(name, ()))]
+    is_covered = bool(reports) if reported is None else len(to_count) <= reported
     return counted if is_covered else counted._replace(outcome=SILENT)
 
 
-def _rebuilt(reports: list[str]) -> set[str]:
-    """The queues that the log names as rebuilt: their counts of receives may have begun anew."""
+def _rebuilt(reports: list[str]) -> dict[str, str]:
+    """What the log says of the messages of each queue that it names as rebuilt. Their counts of
+    receives may have begun anew."""
     lines = [json.loads(report) for report in reports if report.startswith("{")]
-    return {line["queue"] for line in lines if line.get("event") == _REBUILT}
+    rebuilt = [line for line in lines if line.get("event") == _REBUILT]
+    return {line["queue"]: line.get("messages", "") for line in rebuilt}
 
 
 def _refusal(here: Path, node: NodeProcess, history: History) -> Finding:
