@@ -282,7 +282,11 @@ def classify(
     uncounted = {queue for queue, messages in _rebuilt(reports).items() if _AT_LEAST in messages}
     to_count = [name for name in verdict.missing if uncounted.isdisjoint(places.get(name, ()))]
     is_covered = bool(reports) if reported is None else len(to_count) <= reported
-    return counted if is_covered else counted._replace(outcome=SILENT)
+    if is_covered:
+        return counted
+    queues = Counter(queue for name in to_count for queue in places.get(name, ()))
+    named = [line for line in reports if any(f'"{queue}"' in line for queue in queues)]
+    return counted._replace(outcome=SILENT, text=f"{text}; in {dict(queues)}: {named}")
 
 
 def _rebuilt(reports: list[str]) -> dict[str, str]:
