@@ -54,6 +54,17 @@ def test_a_canary_counts_what_departed_and_sees_it_come_back(pair: ShardPair) ->
     assert task_of(pair, pair.letters).came_back == 2
 
 
+@pytest.mark.parametrize("rate", [0, 500])
+def test_a_canary_of_all_messages_ends_when_they_have_arrived(pair: ShardPair, rate: int) -> None:
+    ask(pair, pair.letters, MoveSelected(rate=rate, pace=Pace(canary=3)))
+    pair.deliver(1)
+    pair.pass_time(1_000)
+    pair.deliver(1)
+
+    task = task_of(pair, pair.letters)
+    assert (task.status, task.moved, task.paused) == ("COMPLETED", 3, "")
+
+
 def test_an_undo_crosses_back(pair: ShardPair) -> None:
     ask(pair, pair.letters, MoveSelected())
     pair.deliver(1)

@@ -188,7 +188,7 @@ def _place(token: str | None, size: int) -> int:
     """The place that a token continues from. Raises MonitoringRefusal."""
     if token is None:
         return 0
-    if not (token.isascii() and token.isdigit() and int(token[:9]) < size):
+    if not (token.isascii() and token.isdigit() and len(token) < 10 and int(token) < size):
         raise MonitoringRefusal("InvalidNextToken", "The next token specified is invalid.")
     return int(token)
 

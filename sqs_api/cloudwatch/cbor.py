@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 
 _DEPTH_MAX = 32
+_ITEMS_MAX = 50_000
+"""Several times as many as a request for 500 metrics has; bounds the time that reading takes."""
 _BREAK = 0xFF
 _INDEFINITE = 31
 _TIME_TAG = b"\xc1"
@@ -40,6 +42,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.place = 0
+        self._items = 0
 
     def _take(self, size: int) -> bytes:
         taken = self._data[self.place : self.place + size]
@@ -61,6 +64,9 @@ class _Reader:
     def value(self, depth: int) -> object:
         if depth > _DEPTH_MAX:
             raise CborUnreadable("the CBOR is nested too deeply")
+        self._items += 1
+        if self._items > _ITEMS_MAX:
+            raise CborUnreadable("the CBOR has too many items")
         major, more, argument = self._head()
         if major == 7:
             return self._simple(more, argument)

@@ -9,7 +9,7 @@ the one that leads a queue has its states, and each the requests that it answere
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from cluster.catalog.queue_view import QueueView
@@ -180,31 +180,31 @@ class History:
 
     async def points(
         self,
-        names: Iterable[QueueName],
-        metrics: Iterable[str],
+        wanted: Mapping[QueueName, Iterable[str]],
         begin: int,
         end: int,
         *,
         with_hours: bool,
     ) -> dict[QueueName, dict[str, Points]]:
-        """The points of metrics from one minute to before another, with the minute under way so
-        far."""
+        """The points of each queue's metrics from one minute to before another, with the minute
+        under way so far."""
         found: dict[QueueName, dict[str, Points]] = {}
-        wanted = [ACTIVE, *metrics]
-        for name in names:
+        asked = {name: [ACTIVE, *metrics] for name, metrics in wanted.items()}
+        for name, metrics in asked.items():
             kept = self._kept.get(name)
             series = {} if kept is None else kept.series
             found[name] = {
                 metric: series[metric].points(begin, end, with_hours=with_hours)
-                for metric in wanted
+                for metric in metrics
                 if metric in series
             }
+            await asyncio.sleep(0)
         if begin <= self._minute < end:
-            await self._add_present(found, wanted)
+            await self._add_present(found, asked)
         return found
 
     async def _add_present(
-        self, found: dict[QueueName, dict[str, Points]], wanted: list[str]
+        self, found: dict[QueueName, dict[str, Points]], asked: Mapping[QueueName, list[str]]
     ) -> None:
         named = [queue for name in found if (queue := self._queues.find(name)) is not None]
         for queue, sample in await self._read(named):
@@ -213,7 +213,7 @@ class History:
             is_active = kept is not None and kept.is_active(self._minute)
             if sample.is_led and (is_active or any(values.values())):
                 values[ACTIVE] = 1.0
-            for metric in wanted:
+            for metric in asked[name]:
                 if values.get(metric):
                     points = found[name].setdefault(metric, Points([], []))
                     points.minutes.append((self._minute, values[metric]))

@@ -34,7 +34,7 @@ from sqs_api.cloudwatch.requests import (
     read_request,
 )
 from sqs_api.cloudwatch.series import Points
-from sqs_api.cloudwatch.statistics import Datapoint, datapoints
+from sqs_api.cloudwatch.statistics import Datapoint, Window, datapoints
 from sqs_api.cloudwatch.wires import (
     Members,
     Protocol,
@@ -60,16 +60,19 @@ SERVICE = "monitoring"
 """The service that clients sign for."""
 
 
-class _PointsAsked(msgspec.Struct, array_like=True):
-    """The points of metrics of queues, from one minute to before another."""
+class _WindowAsked(msgspec.Struct, array_like=True):
+    """From one minute to before another: the metrics of each queue."""
 
-    account: str
-    region: str
-    names: list[str]
-    metrics: list[str]
     begin: int
     end: int
     with_hours: bool
+    metrics: dict[str, list[str]]
+
+
+class _PointsAsked(msgspec.Struct, array_like=True):
+    account: str
+    region: str
+    windows: list[_WindowAsked]
 
 
 class _NamesAsked(msgspec.Struct, array_like=True):
@@ -78,7 +81,8 @@ class _NamesAsked(msgspec.Struct, array_like=True):
     since: int
 
 
-_PointsHeard = dict[str, dict[str, Points]]
+_PointsHeard = list[dict[str, dict[str, Points]]]
+"""For each window the points by queue and metric."""
 _decode_points = msgspec.msgpack.Decoder(_PointsHeard).decode
 _decode_names = msgspec.msgpack.Decoder(list[str]).decode
 
@@ -168,11 +172,17 @@ class Monitoring:
 
     async def _points_here(self, body: bytes) -> bytes:
         asked = msgspec.msgpack.decode(body, type=_PointsAsked)
-        names = [(asked.account, asked.region, name) for name in asked.names]
-        found = await self._history.points(
-            names, asked.metrics, asked.begin, asked.end, with_hours=asked.with_hours
-        )
-        return msgspec.msgpack.encode({name[2]: points for name, points in found.items()})
+        answer: _PointsHeard = []
+        for window in asked.windows:
+            wanted = {
+                (asked.account, asked.region, name): metrics
+                for name, metrics in window.metrics.items()
+            }
+            found = await self._history.points(
+                wanted, window.begin, window.end, with_hours=window.with_hours
+            )
+            answer.append({name[2]: points for name, points in found.items()})
+        return msgspec.msgpack.encode(answer)
 
     async def _names_here(self, body: bytes) -> bytes:
         asked = msgspec.msgpack.decode(body, type=_NamesAsked)
@@ -189,28 +199,23 @@ class _Reader:
         self._caller = caller
 
     async def datapoints(self, wanted: Iterable[Wanted]) -> Found:
-        wanted = list(wanted)
+        by_window: dict[Window, list[Wanted]] = {}
+        for each in wanted:
+            by_window.setdefault(each.window, []).append(each)
+        windows = [
+            _WindowAsked(window.begin, window.end, window.with_hours, _metrics(of_window))
+            for window, of_window in by_window.items()
+        ]
+        asked = _PointsAsked(self._caller.account, self._caller.region, windows)
+        heard = await self._hosts.ask(_POINTS, msgspec.msgpack.encode(asked))
+        parts = [_decode_points(part) for part in heard.parts]
         found: dict[Wanted, dict[int, Datapoint]] = {}
-        is_complete = True
-        for window in dict.fromkeys(each.window for each in wanted):
-            of_window = [each for each in wanted if each.window == window]
-            asked = _PointsAsked(
-                self._caller.account,
-                self._caller.region,
-                sorted({each.queue for each in of_window}),
-                sorted({each.metric for each in of_window} | _needed(of_window)),
-                window.begin,
-                window.end,
-                window.with_hours,
-            )
-            heard = await self._hosts.ask(_POINTS, msgspec.msgpack.encode(asked))
-            is_complete = is_complete and not heard.missing
-            parts = [_decode_points(part) for part in heard.parts]
+        for place, (window, of_window) in enumerate(by_window.items()):
             for each in of_window:
-                of_queue = [part.get(each.queue, {}) for part in parts]
+                of_queue = [part[place].get(each.queue, {}) for part in parts]
                 found[each] = datapoints(each.metric, of_queue, window, self._history.minute)
                 await asyncio.sleep(0)
-        return Found(found, is_complete)
+        return Found(found, not heard.missing)
 
     async def names(self, within_s: float) -> list[str]:
         since = self._history.minute - int(within_s) // 60
@@ -219,6 +224,10 @@ class _Reader:
         return sorted({name for part in heard.parts for name in _decode_names(part)})
 
 
-def _needed(wanted: Iterable[Wanted]) -> set[str]:
-    """Metrics that others are computed with."""
-    return {SENT} if any(each.metric == SIZE for each in wanted) else set()
+def _metrics(wanted: Iterable[Wanted]) -> dict[str, list[str]]:
+    """The metrics of each queue, with those that others are computed with."""
+    found: dict[str, set[str]] = {}
+    for each in wanted:
+        needed = {each.metric, SENT} if each.metric == SIZE else {each.metric}
+        found.setdefault(each.queue, set()).update(needed)
+    return {name: sorted(metrics) for name, metrics in found.items()}

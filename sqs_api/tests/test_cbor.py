@@ -57,6 +57,12 @@ def test_what_is_no_cbor_is_refused(text: str) -> None:
         decode_cbor(bytes.fromhex(text.ljust(len(text) + len(text) % 2, "0")))
 
 
+def test_more_items_than_a_request_can_have_are_refused() -> None:
+    assert len(decode_cbor(b"\x9f" + bytes(40_000) + b"\xff")) == 40_000  # type: ignore[arg-type]
+    with pytest.raises(CborUnreadable, match="too many"):
+        decode_cbor(b"\x9f" + bytes(60_000) + b"\xff")
+
+
 def test_deep_nesting_is_refused() -> None:
     with pytest.raises(CborUnreadable, match="deeply"):
         decode_cbor(b"\x81" * 10_000 + b"\x00")

@@ -45,7 +45,7 @@ class Watched:
         window = Window(0, int(self.now_s) + 60, 3600 if hours else 60)
         asked = [metric, SENT]
         found = await self.history.points(
-            [(ACCOUNT, REGION, name)], asked, 0, window.end, with_hours=window.with_hours
+            {(ACCOUNT, REGION, name): asked}, 0, window.end, with_hours=window.with_hours
         )
         values = datapoints(metric, [found[ACCOUNT, REGION, name]], window, self.history.minute)
         begin_s = FIRST // 60 * 3600 if hours else FIRST * 60

@@ -213,7 +213,8 @@ async def test_results_go_on_in_pages(opened: Served) -> None:
         token = page.get("NextToken")
 
     assert found == [f"m{number}" for number in range(5)]
-    assert (await ask(opened, "GetMetricData", **asked, NextToken="99")).status == 400
+    for wrong in ("99", "0000000000", "9" * 5_000):
+        assert (await ask(opened, "GetMetricData", **asked, NextToken=wrong)).status == 400
 
 
 async def test_calls_are_counted_by_action_and_not_as_usage(opened: Served) -> None:

@@ -62,8 +62,12 @@ def after_canary(task: MoveTask) -> MoveTask:
     canary = task.pace.canary
     if not canary or task.moved < canary:
         return task
-    pace = msgspec.structs.replace(task.pace, canary=0)
-    return msgspec.structs.replace(task, pace=pace, paused=CANARY)
+    return msgspec.structs.replace(without_canary(task), paused=CANARY)
+
+
+def without_canary(task: MoveTask) -> MoveTask:
+    """The task, which moves on by itself."""
+    return msgspec.structs.replace(task, pace=msgspec.structs.replace(task.pace, canary=0))
 
 
 def watched(shard: ShardState, queue: QueueState, task: MoveTask) -> MoveTask:

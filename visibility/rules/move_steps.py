@@ -30,6 +30,7 @@ from visibility.rules.move_pace import (
     allowed_now,
     next_move_ms,
     watched,
+    without_canary,
 )
 from visibility.rules.moved_ids import SOURCES_MAX, moved_id, source_of
 from visibility.rules.outbox import Departures
@@ -41,6 +42,8 @@ from visibility.state.state import QueueState, ShardState
 CHUNK_MESSAGES = 100
 _CHUNK_BYTES = 2 << 20
 _FILTERED_MESSAGES = 100
+_FILTERED_STEP_MS = 50
+"""Least time between two steps at a rate: each reads a page, of which it may move one message."""
 """Messages that one step compares with a filter: some milliseconds."""
 _FILTERED_BYTES = 256 << 10
 """The same for their content."""
@@ -70,7 +73,7 @@ def advance_move_tasks(
         return changed, now_ms + WATCH_MS
     allowed = allowed_now(task, now_ms, CHUNK_MESSAGES)
     if allowed <= 0:
-        return (), next_move_ms(task)
+        return (), max(now_ms + 1, next_move_ms(task))
     return _Moving(shard, queue, definition, stamp, task).step(allowed)
 
 
@@ -205,10 +208,10 @@ class _Moving:
             return (*events, *_ended(self._queue, task, now_ms, status, self._reason)), None
         if task == self._task:  # the outbox has no room
             return (), now_ms + _NO_ROOM_AGAIN_MS
-        if not is_over:
-            task = after_canary(task)
+        task = without_canary(task) if is_over else after_canary(task)
         changed = MoveTaskChanged(self._queue.queue_id, task)
-        return (*events, changed), max(now_ms, next_move_ms(task))
+        wait_ms = _FILTERED_STEP_MS if task.filter is not None and task.rate else 0
+        return (*events, changed), max(now_ms + wait_ms, next_move_ms(task))
 
     def _page(self, allowed: int) -> tuple[list[tuple[int, StoredMessage]], int, bool]:
         """The next messages, the cursor after them, and True if they are the last."""

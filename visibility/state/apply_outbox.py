@@ -98,10 +98,11 @@ def _go_on(
 ) -> None:
     """Let move tasks continue that waited for these messages or for room; after a purge they belong
     to another queue."""
-    some: Iterable[QueueState] = () if queue is None else (queue,)
-    queues = shard.queues.values() if any(each.task for each in settled) else some
-    for each in queues:
-        if any(task.is_active for task in each.tasks.values()):
+    here: Iterable[QueueState] = () if queue is None else (queue,)
+    known = {task.task_id for each in here for task in each.tasks.values()}
+    are_known = all(each.task in known for each in settled if each.task)
+    for each in here if are_known else shard.queues.values():
+        if each.active_task is not None:
             shard.plan_pulse(each, at_ms)
 
 
