@@ -8,6 +8,7 @@ from importlib import metadata
 
 import click
 
+from sqs_api.commands.audit import audit
 from sqs_api.commands.backup import backup
 from sqs_api.commands.cluster import cluster
 from sqs_api.commands.convert import convert
@@ -70,6 +71,7 @@ for command in (
     queues,
     messages,
     redrive,
+    audit,
 ):
     cli.add_command(command)
 
