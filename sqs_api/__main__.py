@@ -8,6 +8,7 @@ from importlib import metadata
 
 import click
 
+from sqs_api.commands.archive import archive
 from sqs_api.commands.audit import audit
 from sqs_api.commands.backup import backup
 from sqs_api.commands.cluster import cluster
@@ -72,6 +73,7 @@ for command in (
     messages,
     redrive,
     audit,
+    archive,
 ):
     cli.add_command(command)
 
