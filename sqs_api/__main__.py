@@ -8,6 +8,8 @@ from importlib import metadata
 
 import click
 
+from sqs_api.commands.archive import archive
+from sqs_api.commands.audit import audit
 from sqs_api.commands.backup import backup
 from sqs_api.commands.cluster import cluster
 from sqs_api.commands.convert import convert
@@ -70,6 +72,8 @@ for command in (
     queues,
     messages,
     redrive,
+    audit,
+    archive,
 ):
     cli.add_command(command)
 

@@ -318,7 +318,7 @@ class Node:
             verifier=worker.verifier,
             audit=self.owner.audit,
         )
-        desk = worker.desk(self.owner.catalog, self.owner.deletions)
+        desk = worker.desk(self.owner.catalog, self.owner.deletions, hosts)
         pages = self._admin.pages(
             worker.metrics, self._is_ready, self.answers(), desk, worker.samples, hosts
         )

@@ -31,6 +31,7 @@ from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.admin.deletions import Deletions
+from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.admin.service_metrics import Parts, ServiceMetrics
@@ -292,7 +293,7 @@ class Worker:
         )
         self.metrics.attach(queues, ServiceMetrics(parts), StorageMetrics(self._folders))
 
-    def desk(self, catalog: Catalog, deletions: Deletions) -> Desk:
+    def desk(self, catalog: Catalog, deletions: Deletions, hosts: EveryHost) -> Desk:
         """What the operators' API works with."""
         return Desk(
             catalog,
@@ -303,6 +304,8 @@ class Worker:
             Readings(self.router, catalog, self._clock.monotonic_s),
             self._clock.wall_s,
             self._entropy.bits128,
+            hosts,
+            self._settings.account,
         )
 
     async def listen(self, pages: OtherPages) -> str:

@@ -35,8 +35,9 @@ from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.http.origins import KnownHosts
 from sqs_api.operators.api import OperatorApi
+from sqs_api.operators.audit_lines import AuditReader
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.routes import API
+from sqs_api.operators.routes import API, READ_AUDIT
 from sqs_api.settings.config import Audience, AuthMode, Settings
 
 
@@ -77,6 +78,8 @@ class AdminSide:
         hosts: EveryHost,
     ) -> AdminPages:
         """The handler of all requests other than SQS's; `answers` are by action."""
+        reader = AuditReader(self._settings.data, self._settings.host_name)
+        hosts.serve(READ_AUDIT, reader.answer)
         api = OperatorApi(desk, self._access, self._policies, desk.catalog, self._audit)
         signs_in = self._settings.auth is not AuthMode.OPEN
         console = ConsolePages(self._access, signs_in=signs_in, region=self._settings.region)

@@ -31,7 +31,7 @@ from sqs_api.commands.options import (
     opened_keyring,
     user_of,
 )
-from sqs_api.operators.routes import QUEUE_ACTIONS
+from sqs_api.operators.routes import QUEUE_ACTIONS, SERVICE_ACTIONS
 from sqs_api.settings.config import Settings
 from visibility.contract.actions import ACTIONS
 from visibility.contract.naming import parse_arn
@@ -133,7 +133,7 @@ class _Target(NamedTuple):
 
 def _asked_for(settings: Settings, action: str, queue: str | None) -> _AskedFor:
     """The permission in question, and the queue or service that it is about. Raises Refused."""
-    if action in ADMIN_ACTIONS or action in MONITORING_ACTIONS:
+    if action in ADMIN_ACTIONS | MONITORING_ACTIONS | SERVICE_ACTIONS:
         return _AskedFor(action, "*", settings.account, settings.region, None)
     prefix, _, name = action.rpartition(":")
     is_named = action in _KEY_ACTIONS or action in QUEUE_ACTIONS or action == READ_METRICS

@@ -23,10 +23,16 @@ from sqs_api.admin.access import AdminAccess, AdminRequest
 from sqs_api.admin.pages import read_body
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
-from sqs_api.operators import message_answers, queue_answers, redrive_answers, redrive_controls
+from sqs_api.operators import (
+    audit_answers,
+    message_answers,
+    queue_answers,
+    redrive_answers,
+    redrive_controls,
+)
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import AnswerRoute, Desk
-from sqs_api.operators.routes import READ_BODIES, Route, routes_at
+from sqs_api.operators.routes import READ_BODIES, SERVICE_ACTIONS, Route, routes_at
 from visibility.contract.errors import (
     KmsAccessDenied,
     QueueDoesNotExist,
@@ -64,6 +70,7 @@ ANSWERS: dict[str, AnswerRoute] = {
     "resume redrive": redrive_controls.resume_redrive,
     "undo redrive": redrive_controls.undo_redrive,
     "cancel redrive": redrive_controls.cancel_redrive,
+    "read audit": audit_answers.read_audit,
 }
 _STATUSES: dict[type[Exception], int] = {
     QueueDoesNotExist: 404,
@@ -111,7 +118,9 @@ class OperatorApi:
         try:
             operator = self._admin.operator(sent, changes=not route.only_reads)
             asked = Asked(sent, operator, self._access, self._queues)
-            if route.action is not None:
+            if route.action in SERVICE_ACTIONS:
+                asked.administer(route.action, self._desk.account)
+            elif route.action is not None:
                 asked.check(route.action, sent.parts[0] if sent.parts else "*")
             answer = await ANSWERS[route.name](self._desk, asked)
         except asyncio.CancelledError:

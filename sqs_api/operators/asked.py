@@ -87,6 +87,11 @@ class Asked:
                 action, self.arn(name), self.account, self.caller, self.sent, self.sent.headers
             )
 
+    def administer(self, action: str, account: str) -> None:
+        """Raise AccessDenied unless the caller may do this to the service of the account."""
+        if not self.is_trusted:
+            self.access.administer(action, self.caller, self.sent, self.sent.headers, account)
+
     def check_on(self, action: str, queue: QueueDefinition) -> None:
         """Raise AccessDenied unless the caller may do this to the queue, whosever it is."""
         if not self.is_trusted:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from cluster.catalog.catalog import Catalog
 from cluster.shards.router import Router
 from sqs_api.admin.deletions import Deletions
+from sqs_api.admin.every_host import EveryHost
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.sealing import Sealer
 from sqs_api.operators.asked import Asked
@@ -28,6 +29,9 @@ class Desk(NamedTuple):
     readings: Readings
     wall_s: Callable[[], float]
     bits128: Callable[[], int]
+    hosts: EveryHost
+    account: str
+    """Owner of the service."""
 
     @property
     def now_ms(self) -> int:

@@ -22,6 +22,9 @@ QUEUE_ACTIONS = frozenset(
     {LIST_QUEUES, GET_QUEUE, BROWSE_MESSAGES, READ_BODIES, DELETE_MESSAGES, REDRIVE_MESSAGES}
 )
 """Actions that policies allow on queues."""
+READ_AUDIT = "holdfast:ReadAudit"
+SERVICE_ACTIONS = frozenset({READ_AUDIT})
+"""Actions on the service as a whole, which belongs to the configured account."""
 SEND = "sqs:SendMessage"
 PURGE = "sqs:PurgeQueue"
 
@@ -31,7 +34,8 @@ _PARTS = {"{queue}": r"([A-Za-z0-9_-]{1,80}(?:\.fifo)?)", "{sequence}": r"([0-9]
 
 
 class Route(NamedTuple):
-    """A route. `action` is checked on the queue of the path, if there is one; None: any signer."""
+    """A route. `action` is checked on the queue of the path, if there is one, or on the service if
+    it is one of SERVICE_ACTIONS; None: any signer."""
 
     name: str
     method: str
@@ -74,6 +78,7 @@ ROUTES = (
     Route("resume redrive", "POST", "queues/{queue}/redrives/resume", REDRIVE_MESSAGES),
     Route("undo redrive", "POST", "queues/{queue}/redrives/undo", REDRIVE_MESSAGES),
     Route("cancel redrive", "POST", "queues/{queue}/redrives/cancel", REDRIVE_MESSAGES),
+    Route("read audit", "GET", "audit", READ_AUDIT),
 )
 
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from auth.signing import SigningKey
 from sqs_api.admin.service_note import read_note
-from sqs_api.operators.routes import ROUTES, Route
+from sqs_api.operators.routes import ROUTES, SERVICE_ACTIONS, Route
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import JSON, Operators, add_user, keys_of, make_dead_letters
@@ -99,7 +99,9 @@ async def test_a_user_needs_the_action_on_the_queue(dead_letters: Path) -> None:
             route.event.removeprefix("holdfast:"),
             action,
             "sqs:SendMessage",
-            resource=arn + ("*" if "{queue}" not in route.path else "dead"),
+            resource="*"
+            if action in SERVICE_ACTIONS
+            else arn + ("*" if "{queue}" not in route.path else "dead"),
         )
         for route, action in routes
     }

@@ -123,3 +123,8 @@ export function history(queue) {
   const aws10 = aws("list-message-move-tasks", `--source-arn ${queue.arn} --max-results 10`);
   return [holdfast(`redrive list ${queue.name}`), aws10];
 }
+
+export function readAudit({ denied, ...given }) {
+  const options = Object.entries(given).map(([name, text]) => `--${name} ${quoted(text)}`);
+  return holdfast("audit", ...options, ...(denied ? ["--denied"] : []));
+}

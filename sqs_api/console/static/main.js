@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { button, el, fill, notice } from "./dom.js";
 import { isOpen, showSignIn, signOut } from "./session.js";
+import { showAudit } from "./audit.js";
 import { showDeadLetters } from "./dead_letters.js";
 import { showMessage } from "./message.js";
 import { showMessages } from "./messages.js";
@@ -16,6 +17,7 @@ const NAME = "([A-Za-z0-9_.-]+)";
 const SCREENS = [
   ["/queues", showQueues],
   ["/dead-letters", showDeadLetters],
+  ["/audit", showAudit],
   [`/queues/${NAME}`, showQueue],
   [`/queues/${NAME}/send`, showSend],
   [`/queues/${NAME}/messages`, showMessages],

@@ -1,0 +1,96 @@
+// The audit log of all hosts: who changed what, read bodies, or was refused.
+
+import { get } from "./api.js";
+import { readAudit } from "./commands.js";
+import { button, command, el, field, fill, notice, refill, row, table } from "./dom.js";
+import { nameOf } from "./format.js";
+
+const COLUMNS = [
+  ["Time (UTC)", "name"],
+  ["Who", ""],
+  ["Action", ""],
+  ["Queue", ""],
+  ["Outcome", ""],
+  ["From", "wide"],
+  ["Details", "wide"],
+];
+const FIELDS = [
+  ["since", "Since (UTC)", "datetime-local"],
+  ["until", "Until (UTC)", "datetime-local"],
+  ["user", "User, key or account", "text"],
+  ["action", "Part of the action", "search"],
+  ["queue", "Queue", "text"],
+];
+
+export async function showAudit({ view, query, signal, fail }) {
+  const inputs = FIELDS.map(([name, label, type]) => [name, label,
+    el("input", { name, type, value: query.get(name) ?? "", autocomplete: "off" })]);
+  const denied = el("input", { type: "checkbox", name: "denied" });
+  denied.checked = query.get("denied") === "true";
+  const list = el("div");
+  const tokens = [null];
+
+  function conditions() {
+    const given = inputs.map(([name, , input]) => [name, input.value.trim()]);
+    const kept = Object.fromEntries(given.filter(([, value]) => value));
+    return denied.checked ? { ...kept, denied: "true" } : kept;
+  }
+
+  async function read() {
+    const { since, until, ...others } = conditions();
+    const at = (text) => text && Date.parse(`${text}Z`);
+    const times = { ...(since && { since_ms: at(since) }), ...(until && { until_ms: at(until) }) };
+    try {
+      const asked = { ...others, ...times, before: tokens.at(-1) };
+      const { entries, missing, next } = await get("audit", asked, signal);
+      if (missing.length) notice(`Without the lines of ${missing.join(", ")}: no answer.`, "error");
+      refill(
+        list,
+        entries.length
+          ? table(COLUMNS, entries.map(entryRow), "Audit log")
+          : el("p", { class: "empty" }, "No line matches."),
+        el(
+          "p",
+          { class: "actions" },
+          tokens.length > 1 && button("Newer", () => (tokens.pop(), read())),
+          next && button("Older", () => (tokens.push(next), read())),
+        ),
+        command(readAudit(conditions())),
+      );
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  function search(event) {
+    event.preventDefault();
+    tokens.length = 1;
+    window.history.replaceState(null, "", `#/audit?${new URLSearchParams(conditions())}`);
+    read();
+  }
+
+  const form = el(
+    "form",
+    { class: "toolbar", onsubmit: search },
+    inputs.map(([, label, input]) => field(label, input)),
+    field("Refused calls only", denied),
+    el("button", { type: "submit", class: "main" }, "Search"),
+  );
+  fill(view, el("h1", {}, "Audit log"), form, list);
+  await read();
+}
+
+function entryRow(entry) {
+  const { request_id: _, uid, ...details } = entry.details;
+  const told = Object.entries(details).map(([name, value]) =>
+    `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
+  return row(COLUMNS, [
+    entry.time.slice(0, 19).replace("T", " "),
+    entry.user ?? entry.access_key_id ?? (uid === undefined ? "" : `uid ${uid}`),
+    entry.action,
+    nameOf((entry.queue ?? "").replaceAll("/", ":")),
+    entry.denied ? el("strong", { class: "urgent" }, `denied: ${entry.outcome}`) : entry.outcome ?? "",
+    [entry.source_ip, entry.host].filter(Boolean).join(", "),
+    told.join(", "),
+  ]);
+}

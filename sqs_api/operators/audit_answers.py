@@ -1,0 +1,129 @@
+"""Answers about the audit log of all hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from sqs_api.operators.asked import Asked
+from sqs_api.operators.audit_lines import AuditFilter, AuditPage, Line, action_of
+from sqs_api.operators.desk import Desk
+from sqs_api.operators.routes import READ_AUDIT
+from visibility.contract.errors import InvalidParameterValue
+
+_PAGE_MAX = 500
+_LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+_TOKEN = re.compile(r"([0-9T:.+-]{29})/([0-9]{1,6})")
+_NAMED = ("host", "account", "user", "access_key_id", "source_ip", "queue", "outcome")
+_OWN = {"time", "event", "action", *_NAMED}
+
+
+class AuditEntry(msgspec.Struct):
+    """A change, a read of bodies, or a refused call."""
+
+    time: str
+    action: str
+    denied: bool
+    """The call was refused because of its caller."""
+    host: str | None
+    account: str | None
+    user: str | None
+    access_key_id: str | None
+    source_ip: str | None
+    queue: str | None
+    outcome: str | None
+    details: dict[str, Any]
+    """What else the line says."""
+
+
+class AuditAnswer(msgspec.Struct):
+    """A page of the audit log, the latest first."""
+
+    entries: list[AuditEntry]
+    missing: list[str]
+    """Hosts that did not answer; their lines are absent."""
+    next: str | None
+    """Give it as `before` for the next page."""
+
+
+async def read_audit(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+    """Lines of the audit log by time, user, action and queue, or only refused calls."""
+    wanted = _filter(asked)
+    heard = await desk.hosts.ask(READ_AUDIT, msgspec.msgpack.encode(wanted))
+    pages = [msgspec.msgpack.decode(part, type=AuditPage) for part in heard.parts]
+    lines, more = merged(pages, wanted)
+    last = lines[-1]["time"] if lines and more else None
+    given = wanted.skip if last == wanted.until else 0
+    same = given + sum(line["time"] == last for line in lines)
+    answer = AuditAnswer([_entry(line) for line in lines], heard.missing, last and f"{last}/{same}")
+    return msgspec.structs.asdict(answer) | {
+        "entries": [msgspec.structs.asdict(entry) for entry in answer.entries]
+    }
+
+
+def _filter(asked: Asked) -> AuditFilter:
+    wanted = AuditFilter(
+        since=_time(asked, "since_ms"),
+        until=_time(asked, "until_ms"),
+        user=asked.text("user") or "",
+        action=asked.text("action") or "",
+        queue=asked.text("queue") or "",
+        denied=asked.one_of("denied", ("false", "true")) == "true",
+        limit=asked.number("limit", 100, 1, _PAGE_MAX),
+    )
+    token = asked.text("before")
+    if token is not None:
+        found = _TOKEN.fullmatch(token)
+        if found is None:
+            raise InvalidParameterValue("before is not the token of a page.")
+        wanted.until, wanted.skip = found[1], int(found[2])
+    return wanted
+
+
+def _time(asked: Asked, name: str) -> str:
+    if asked.text(name) is None:
+        return ""
+    at_s = asked.number(name, 0, 0, _LATEST_MS) / 1000
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+
+
+def merged(pages: list[AuditPage], wanted: AuditFilter) -> tuple[list[Line], bool]:
+    """The lines of a page of all hosts, and True if there may be more.
+
+    It ends where a host omitted lines, since these may come next.
+    """
+    ordered = [
+        (line["time"], line.get("host", ""), -number, page)
+        for page in pages
+        for number, line in enumerate(page.lines)
+    ]
+    ordered.sort(key=lambda each: each[:3], reverse=True)
+    found, more = list[Line](), False
+    for _, _, number, page in ordered:
+        found.append(page.lines[-number])
+        if not page.is_complete and -number == len(page.lines) - 1:
+            more = True
+            break
+    end = _first_old(found, wanted)
+    return list(islice(found, end, end + wanted.limit)), more or len(found) > end + wanted.limit
+
+
+def _first_old(lines: list[Line], wanted: AuditFilter) -> int:
+    """The number of leading lines that an earlier page had."""
+    return min(wanted.skip, [line["time"] for line in lines].count(wanted.until))
+
+
+def _entry(line: Line) -> AuditEntry:
+    return AuditEntry(
+        time=line["time"],
+        action=action_of(line),
+        denied=line["event"] == "denied",
+        details={name: value for name, value in line.items() if name not in _OWN},
+        **{name: line.get(name) for name in _NAMED},
+    )

@@ -1,0 +1,135 @@
+"""Lines of one host's audit log that match a filter, the latest first.
+
+A page ends early at a number of bytes. What it omits begins after its last line, so that pages of
+several hosts can be merged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from sqs_api.gateway.audit import FILE_NAME, FILES_KEPT
+
+_PAGE_BYTES = 1 << 20
+_DENIED = ("denied", "denied_omitted")
+_QUEUES = ("queue", "source", "destination", "to")
+"""Fields that name a queue, by name, URL or ARN."""
+Line = dict[str, Any]
+
+
+class AuditFilter(msgspec.Struct):
+    """The wanted lines; empty texts match all."""
+
+    since: str = ""
+    """The earliest time, as the lines have it."""
+    until: str = ""
+    """The latest time."""
+    user: str = ""
+    """The name of a user, an access key id, or an account."""
+    action: str = ""
+    """A part of the action."""
+    queue: str = ""
+    denied: bool = False
+    """Only calls that were refused because of their caller."""
+    skip: int = 0
+    """Lines at `until` that earlier pages had, on all hosts together."""
+    limit: int = 100
+
+    def matches(self, line: Line) -> bool:
+        """True for a wanted line."""
+        at = line.get("time", "")
+        return (
+            (not self.until or at <= self.until)
+            and at >= self.since
+            and (not self.denied or line["event"] in _DENIED)
+            and self.action.lower() in action_of(line).lower()
+            and (not self.user or self.user in map(line.get, ("user", "access_key_id", "account")))
+            and (not self.queue or any(_names(line.get(field), self.queue) for field in _QUEUES))
+        )
+
+
+class AuditPage(msgspec.Struct):
+    """The latest lines of one host that match."""
+
+    lines: list[Line]
+    is_complete: bool
+    """False if there may be more."""
+
+
+def action_of(line: Line) -> str:
+    """The action of a line; of a refusal the one that was refused."""
+    return str(line.get("action") or line["event"])
+
+
+def _names(field: object, queue: str) -> bool:
+    return isinstance(field, str) and field.replace("/", ":").rpartition(":")[2] == queue
+
+
+class AuditReader:
+    """Reads the files of one data folder. Belongs to the event loop's thread."""
+
+    def __init__(self, data: Path, host: str | None) -> None:
+        """`host`: name of this host of a cluster, for lines of commands, which have none."""
+        self._file = data / FILE_NAME
+        self._host = host
+        self._one = asyncio.Lock()
+
+    async def answer(self, body: bytes) -> bytes:
+        """An AuditPage for an AuditFilter, both as msgpack."""
+        wanted = msgspec.msgpack.decode(body, type=AuditFilter)
+        async with self._one:  # one thread at a time
+            page = await asyncio.to_thread(read_lines, self._file, wanted, self._host)
+        return msgspec.msgpack.encode(page)
+
+
+def read_lines(file: Path, wanted: AuditFilter, host: str | None = None) -> AuditPage:
+    """The latest lines that match, of the file and those that it was rotated to."""
+    found, size = list[Line](), 0
+    words = [word.encode() for word in (wanted.user, wanted.queue) if word]
+    with ExitStack() as opened:
+        for text in _latest_first(_open_all(file, opened)):
+            if not all(word in text for word in words):
+                continue  # to decode it would take longer
+            line = _decoded(text)
+            if line is None or not wanted.matches(line):
+                continue
+            if host is not None:
+                line.setdefault("host", host)
+            found.append(line)
+            size += len(text)
+            is_full = size >= _PAGE_BYTES and len(found) > wanted.skip
+            if is_full or len(found) > wanted.skip + wanted.limit:
+                return AuditPage(found, is_complete=False)
+    return AuditPage(found, is_complete=True)
+
+
+def _open_all(file: Path, opened: ExitStack) -> list[BinaryIO]:
+    """The files, the latest first. One that is rotated meanwhile is opened once."""
+    files: dict[int, BinaryIO] = {}
+    for number in range(FILES_KEPT + 1):
+        with suppress(FileNotFoundError):
+            path = file.with_name(f"{file.name}.{number}") if number else file
+            stream = opened.enter_context(path.open("rb"))
+            files.setdefault(os.fstat(stream.fileno()).st_ino, stream)
+    return list(files.values())
+
+
+def _latest_first(files: list[BinaryIO]) -> Iterator[bytes]:
+    for file in files:
+        yield from reversed(file.read().splitlines())
+
+
+def _decoded(text: bytes) -> Line | None:
+    """None for a line that a crash cut off."""
+    try:
+        line = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return line if isinstance(line, dict) and {"time", "event"} <= line.keys() else None
