@@ -154,10 +154,12 @@ class Monitoring:
             f"cloudwatch:{action}", caller, request.sender, request.headers, caller.account
         )
         asked = read_request(action, content, from_text=protocol is Protocol.QUERY)
-        result = await self._result(asked, _Reader(self._history, self._hosts, caller))
+        result = await self._result(
+            asked, HistoryReader(self._history, self._hosts, caller.account, caller.region)
+        )
         return write_result(protocol, action, result, request.request_id)
 
-    async def _result(self, asked: MonitoringRequest, reader: _Reader) -> Members:
+    async def _result(self, asked: MonitoringRequest, reader: HistoryReader) -> Members:
         if isinstance(asked, GetMetricData):
             return await get_metric_data(asked, reader)
         if isinstance(asked, GetMetricStatistics):
@@ -180,23 +182,25 @@ class Monitoring:
         return msgspec.msgpack.encode(sorted(names))
 
 
-class _Reader:
-    """See `actions.Reader`."""
+class HistoryReader:
+    """Reads the queues of an account in a region, on all hosts; see `actions.Reader`."""
 
-    def __init__(self, history: History, hosts: EveryHost, caller: Caller) -> None:
+    def __init__(self, history: History, hosts: EveryHost, account: str, region: str) -> None:
         self._history = history
         self._hosts = hosts
-        self._caller = caller
+        self._account = account
+        self._region = region
 
     async def datapoints(self, wanted: Iterable[Wanted]) -> Found:
+        """See `actions.Reader`."""
         wanted = list(wanted)
         found: dict[Wanted, dict[int, Datapoint]] = {}
         is_complete = True
         for window in dict.fromkeys(each.window for each in wanted):
             of_window = [each for each in wanted if each.window == window]
             asked = _PointsAsked(
-                self._caller.account,
-                self._caller.region,
+                self._account,
+                self._region,
                 sorted({each.queue for each in of_window}),
                 sorted({each.metric for each in of_window} | _needed(of_window)),
                 window.begin,
@@ -213,8 +217,9 @@ class _Reader:
         return Found(found, is_complete)
 
     async def names(self, within_s: float) -> list[str]:
+        """See `actions.Reader`."""
         since = self._history.minute - int(within_s) // 60
-        asked = _NamesAsked(self._caller.account, self._caller.region, since)
+        asked = _NamesAsked(self._account, self._region, since)
         heard = await self._hosts.ask(_NAMES, msgspec.msgpack.encode(asked))
         return sorted({name for part in heard.parts for name in _decode_names(part)})
 

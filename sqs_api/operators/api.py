@@ -23,7 +23,16 @@ from sqs_api.admin.access import AdminAccess, AdminRequest
 from sqs_api.admin.pages import read_body
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
-from sqs_api.operators import message_answers, queue_answers, redrive_answers, redrive_controls
+from sqs_api.operators import (
+    group_answers,
+    history_answers,
+    host_answers,
+    message_answers,
+    queue_answers,
+    queue_changes,
+    redrive_answers,
+    redrive_controls,
+)
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import AnswerRoute, Desk
 from sqs_api.operators.routes import READ_BODIES, Route, routes_at
@@ -52,7 +61,12 @@ ANSWERS: dict[str, AnswerRoute] = {
     "list dead letters": queue_answers.list_dead_letters,
     "show queue": queue_answers.show_queue,
     "purge queue": queue_answers.purge_queue,
+    "set attributes": queue_changes.set_attributes,
+    "tag queue": queue_changes.tag_queue,
+    "untag queue": queue_changes.untag_queue,
+    "show history": history_answers.show_history,
     "browse messages": message_answers.browse_messages,
+    "show groups": group_answers.show_groups,
     "show message": message_answers.show_message,
     "send message": message_answers.send_message,
     "delete messages": message_answers.delete_messages,
@@ -64,6 +78,8 @@ ANSWERS: dict[str, AnswerRoute] = {
     "resume redrive": redrive_controls.resume_redrive,
     "undo redrive": redrive_controls.undo_redrive,
     "cancel redrive": redrive_controls.cancel_redrive,
+    "show cluster": host_answers.show_cluster,
+    "drain host": host_answers.drain_host,
 }
 _STATUSES: dict[type[Exception], int] = {
     QueueDoesNotExist: 404,
@@ -109,8 +125,11 @@ class OperatorApi:
     async def _answer(self, route: Route, sent: AdminRequest) -> web.Response:
         asked: Asked | None = None
         try:
-            operator = self._admin.operator(sent, changes=not route.only_reads)
+            changes = not route.only_reads and route.page is None  # a page notes the signature
+            operator = self._admin.operator(sent, changes=changes)
             asked = Asked(sent, operator, self._access, self._queues)
+            if route.page is not None:
+                self._admin.admit(route.page, sent, asked.caller)
             if route.action is not None:
                 asked.check(route.action, sent.parts[0] if sent.parts else "*")
             answer = await ANSWERS[route.name](self._desk, asked)
@@ -132,7 +151,8 @@ class OperatorApi:
     def _denied(self, route: Route, sent: AdminRequest, asked: Asked | None, code: str) -> None:
         if self._audit is not None:
             caller = None if asked is None else asked.caller
-            self._audit.denied(route.action or route.event, caller, sent.source_ip, None, code)
+            action = route.action if route.page is None else route.page.action
+            self._audit.denied(action or route.event, caller, sent.source_ip, None, code)
 
     def _note(self, route: Route, sent: AdminRequest, asked: Asked, outcome: str) -> None:
         """Record a change, or that bodies were read."""

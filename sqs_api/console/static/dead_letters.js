@@ -68,6 +68,8 @@ function deadRow(queue) {
     queue.sources.slice(0, 5).map((source) => [link(source, `#/queues/${source}`), " "]),
     task && el("span", { class: task.paused ? "urgent" : "" }, taskText(task)),
     [
+      link("Groups", `#/queues/${name}/groups`, { class: "button" }),
+      " ",
       link("Browse", `#/queues/${name}/messages`, { class: "button" }),
       " ",
       link("Redrive", `#/queues/${name}/redrive`, { class: "button" }),

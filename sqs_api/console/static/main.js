@@ -4,9 +4,12 @@ import { get } from "./api.js";
 import { button, el, fill, notice } from "./dom.js";
 import { isOpen, showSignIn, signOut } from "./session.js";
 import { showDeadLetters } from "./dead_letters.js";
+import { showGroups } from "./groups.js";
+import { showHosts } from "./hosts.js";
 import { showMessage } from "./message.js";
 import { showMessages } from "./messages.js";
 import { showQueue } from "./queue.js";
+import { showEdit } from "./queue_edit.js";
 import { showQueues } from "./queues.js";
 import { showRedrive } from "./redrive.js";
 import { showResend } from "./resend.js";
@@ -17,6 +20,9 @@ const SCREENS = [
   ["/queues", showQueues],
   ["/dead-letters", showDeadLetters],
   [`/queues/${NAME}`, showQueue],
+  ["/hosts", showHosts],
+  [`/queues/${NAME}/groups`, showGroups],
+  [`/queues/${NAME}/edit`, showEdit],
   [`/queues/${NAME}/send`, showSend],
   [`/queues/${NAME}/messages`, showMessages],
   [`/queues/${NAME}/messages/([0-9]+)`, showMessage],
