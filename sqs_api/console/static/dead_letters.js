@@ -16,7 +16,7 @@ const COLUMNS = [
   ["Over time", "wide"],
   ["Sources", "wide"],
   ["Latest redrive", "wide"],
-  ["", "wide"],
+  ["Actions", "wide"],
 ];
 
 export async function showDeadLetters({ view, signal, fail }) {

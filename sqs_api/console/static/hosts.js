@@ -8,7 +8,7 @@ import { repeat } from "./live.js";
 
 const REFRESH_MS = 3000;
 const HOSTS = [["Host", "name"], ["State", ""], ["Leads", "number"], ["Address", "wide"],
-  ["Version", "wide"], ["", ""]];
+  ["Version", "wide"], ["Actions", ""]];
 const COPIES = [["Shard", "number"], ["Host", "name"], ["Role", ""], ["Entries behind", "number"],
   ["Term", "number wide"]];
 const ETCD = [["etcd", "name"], ["Role", ""], ["Database", "number wide"], ["Alarms", ""]];
