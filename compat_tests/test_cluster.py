@@ -19,6 +19,7 @@ import boto3
 import pytest
 import yaml
 
+from compat_tests.chromium import Tab
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import HOSTS, MEMBERS, ClusterProcess, is_well
 from compat_tests.node_process import command, run_command
@@ -116,6 +117,25 @@ def test_operators_see_and_repair_at_any_host(cluster: ClusterProcess) -> None:
     histories = [said(cluster, host, "redrive", "list", "dead") for host in HOSTS]
     assert len(histories[0]) == 3
     assert histories == [histories[0]] * 3
+
+
+def test_the_console_shows_the_hosts_and_drains_one(browser: Any, cluster: ClusterProcess) -> None:
+    key = cluster.exports()
+    tab = Tab(browser, cluster.parts.cluster().hosts["a"])
+    tab.go("/hosts")
+    tab.sign_in(key["AWS_ACCESS_KEY_ID"], key["AWS_SECRET_ACCESS_KEY"])
+    hosts = tab.page.get_by_role("region", name="Hosts").locator("tbody tr")
+    tab.page.get_by_role("button", name="Drain b").click()
+    tab.page.get_by_role("dialog").get_by_role("button", name="Drain", exact=True).click()
+    hosts.nth(1).get_by_text("drained").wait_for()
+    drained = json.loads(_status(cluster, "--json").stdout)["hosts"]
+    tab.page.get_by_role("button", name="Undrain b").click()
+    tab.page.get_by_role("button", name="Drain b").wait_for()
+    undrained = json.loads(_status(cluster, "--json").stdout)["hosts"]
+
+    assert [host["is_drained"] for host in drained] == [False, True, False]
+    assert [host["is_drained"] for host in undrained] == [False, False, False]
+    assert tab.faults == []
 
 
 def said(cluster: ClusterProcess, host: str, *arguments: str) -> Any:

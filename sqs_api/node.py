@@ -36,7 +36,7 @@ from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import Answer
 from sqs_api.archiving.service import LakeRefused, archive_limits
 from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
-from sqs_api.cloudwatch.service import SERVICE, Monitoring
+from sqs_api.cloudwatch.service import SERVICE, HistoryReader, Monitoring
 from sqs_api.cluster_host import ClusterHost
 from sqs_api.gateway.audit import AuditUnusable
 from sqs_api.http.server import Server
@@ -174,7 +174,7 @@ class Node:
         await self._connect()
         hosts = EveryHost(None if self._host is None else self._host.questions)
         history = self._monitor(hosts)
-        address = await self._listen(hosts)
+        address = await self._listen(hosts, partial(HistoryReader, history, hosts))
         self._periodic = Periodic()
         self._periodic.every(HISTORY_CHECK_S, history.look)
         self._watch_dead_letters()
@@ -308,7 +308,7 @@ class Node:
         self._periodic.every(EXPORT_S, self.spans.export)
         self._opened.push_async_callback(self.spans.export)
 
-    async def _listen(self, hosts: EveryHost) -> str:
+    async def _listen(self, hosts: EveryHost, history: Callable[[str, str], HistoryReader]) -> str:
         settings, worker = self._settings, self.worker
         self._admin = AdminSide(
             settings,
@@ -318,9 +318,10 @@ class Node:
             verifier=worker.verifier,
             audit=self.owner.audit,
         )
-        desk = worker.desk(self.owner.catalog, self.owner.deletions, hosts)
+        answers = self.answers()
+        desk = worker.desk(self.owner.catalog, self.owner.deletions, hosts, history, answers)
         pages = self._admin.pages(
-            worker.metrics, self._is_ready, self.answers(), desk, worker.samples, hosts
+            worker.metrics, self._is_ready, answers, desk, worker.samples, hosts
         )
         try:
             address = await worker.listen(pages)

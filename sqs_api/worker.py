@@ -32,10 +32,12 @@ from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.every_host import EveryHost
+from sqs_api.admin.pages import Answer
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.admin.service_metrics import Parts, ServiceMetrics
 from sqs_api.admin.storage_metrics import StorageMetrics
+from sqs_api.cloudwatch.actions import Reader
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate
@@ -207,9 +209,10 @@ class Worker:
         self.access.replace(users)
         self.verifier = Verifier(credentials)
         self.payloads = Payloads(self.sealer)
+        self.queue_actions = QueueActions(catalog, self.router, deletions, self.queue_watch)
         self.gateway = Gateway(
             authenticate=self._authenticate(),
-            queues=QueueActions(catalog, self.router, deletions, self.queue_watch),
+            queues=self.queue_actions,
             router=self.router,
             accounting=accounting,
             clock=self._clock,
@@ -293,7 +296,14 @@ class Worker:
         )
         self.metrics.attach(queues, ServiceMetrics(parts), StorageMetrics(self._folders))
 
-    def desk(self, catalog: Catalog, deletions: Deletions, hosts: EveryHost) -> Desk:
+    def desk(
+        self,
+        catalog: Catalog,
+        deletions: Deletions,
+        hosts: EveryHost,
+        history: Callable[[str, str], Reader],
+        pages: Mapping[str, Answer],
+    ) -> Desk:
         """What the operators' API works with."""
         return Desk(
             catalog,
@@ -306,6 +316,9 @@ class Worker:
             self._entropy.bits128,
             hosts,
             self._settings.account,
+            self.queue_actions,
+            history,
+            pages,
         )
 
     async def listen(self, pages: OtherPages) -> str:

@@ -64,6 +64,11 @@ PAGES = (
 ADMIN_ACTIONS = frozenset(page.action for page in PAGES)
 
 
+def page_of(action: str) -> AdminPage:
+    """The page of an action."""
+    return next(page for page in PAGES if page.action == action)
+
+
 def pages_at(path: str) -> dict[str, tuple[AdminPage, tuple[str, ...]]]:
     """The pages of a path by method, with the matched groups."""
     return {

@@ -158,10 +158,12 @@ class Monitoring:
             f"cloudwatch:{action}", caller, request.sender, request.headers, caller.account
         )
         asked = read_request(action, content, from_text=protocol is Protocol.QUERY)
-        result = await self._result(asked, _Reader(self._history, self._hosts, caller))
+        result = await self._result(
+            asked, HistoryReader(self._history, self._hosts, caller.account, caller.region)
+        )
         return write_result(protocol, action, result, request.request_id)
 
-    async def _result(self, asked: MonitoringRequest, reader: _Reader) -> Members:
+    async def _result(self, asked: MonitoringRequest, reader: HistoryReader) -> Members:
         if isinstance(asked, GetMetricData):
             return await get_metric_data(asked, reader)
         if isinstance(asked, GetMetricStatistics):
@@ -190,15 +192,17 @@ class Monitoring:
         return msgspec.msgpack.encode(sorted(names))
 
 
-class _Reader:
-    """See `actions.Reader`."""
+class HistoryReader:
+    """Reads the queues of an account in a region, on all hosts; see `actions.Reader`."""
 
-    def __init__(self, history: History, hosts: EveryHost, caller: Caller) -> None:
+    def __init__(self, history: History, hosts: EveryHost, account: str, region: str) -> None:
         self._history = history
         self._hosts = hosts
-        self._caller = caller
+        self._account = account
+        self._region = region
 
     async def datapoints(self, wanted: Iterable[Wanted]) -> Found:
+        """See `actions.Reader`."""
         by_window: dict[Window, list[Wanted]] = {}
         for each in wanted:
             by_window.setdefault(each.window, []).append(each)
@@ -206,7 +210,7 @@ class _Reader:
             _WindowAsked(window.begin, window.end, window.with_hours, _metrics(of_window))
             for window, of_window in by_window.items()
         ]
-        asked = _PointsAsked(self._caller.account, self._caller.region, windows)
+        asked = _PointsAsked(self._account, self._region, windows)
         heard = await self._hosts.ask(_POINTS, msgspec.msgpack.encode(asked))
         parts = [_decode_points(part) for part in heard.parts]
         found: dict[Wanted, dict[int, Datapoint]] = {}
@@ -218,8 +222,9 @@ class _Reader:
         return Found(found, not heard.missing)
 
     async def names(self, within_s: float) -> list[str]:
+        """See `actions.Reader`."""
         since = self._history.minute - int(within_s) // 60
-        asked = _NamesAsked(self._caller.account, self._caller.region, since)
+        asked = _NamesAsked(self._account, self._region, since)
         heard = await self._hosts.ask(_NAMES, msgspec.msgpack.encode(asked))
         return sorted({name for part in heard.parts for name in _decode_names(part)})
 

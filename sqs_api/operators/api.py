@@ -25,8 +25,12 @@ from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (
     audit_answers,
+    group_answers,
+    history_answers,
+    host_answers,
     message_answers,
     queue_answers,
+    queue_changes,
     redrive_answers,
     redrive_controls,
 )
@@ -58,7 +62,12 @@ ANSWERS: dict[str, AnswerRoute] = {
     "list dead letters": queue_answers.list_dead_letters,
     "show queue": queue_answers.show_queue,
     "purge queue": queue_answers.purge_queue,
+    "set attributes": queue_changes.set_attributes,
+    "tag queue": queue_changes.tag_queue,
+    "untag queue": queue_changes.untag_queue,
+    "show history": history_answers.show_history,
     "browse messages": message_answers.browse_messages,
+    "show groups": group_answers.show_groups,
     "show message": message_answers.show_message,
     "send message": message_answers.send_message,
     "delete messages": message_answers.delete_messages,
@@ -71,6 +80,8 @@ ANSWERS: dict[str, AnswerRoute] = {
     "undo redrive": redrive_controls.undo_redrive,
     "cancel redrive": redrive_controls.cancel_redrive,
     "read audit": audit_answers.read_audit,
+    "show cluster": host_answers.show_cluster,
+    "drain host": host_answers.drain_host,
 }
 _STATUSES: dict[type[Exception], int] = {
     QueueDoesNotExist: 404,
@@ -116,8 +127,11 @@ class OperatorApi:
     async def _answer(self, route: Route, sent: AdminRequest) -> web.Response:
         asked: Asked | None = None
         try:
-            operator = self._admin.operator(sent, changes=not route.only_reads)
+            changes = not route.only_reads and route.page is None  # a page notes the signature
+            operator = self._admin.operator(sent, changes=changes)
             asked = Asked(sent, operator, self._access, self._queues)
+            if route.page is not None:
+                self._admin.admit(route.page, sent, asked.caller)
             if route.action in SERVICE_ACTIONS:
                 asked.administer(route.action, self._desk.account)
             elif route.action is not None:
@@ -141,7 +155,8 @@ class OperatorApi:
     def _denied(self, route: Route, sent: AdminRequest, asked: Asked | None, code: str) -> None:
         if self._audit is not None:
             caller = None if asked is None else asked.caller
-            self._audit.denied(route.action or route.event, caller, sent.source_ip, None, code)
+            action = route.action if route.page is None else route.page.action
+            self._audit.denied(action or route.event, caller, sent.source_ip, None, code)
 
     def _note(self, route: Route, sent: AdminRequest, asked: Asked, outcome: str) -> None:
         """Record a change, or that bodies were read."""

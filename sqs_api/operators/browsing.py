@@ -23,7 +23,7 @@ from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import Browsed, BrowsedPage
 
 _STEP_MESSAGES = 100
-_SCANNED_MAX = 5_000
+SCANNED_MAX = 5_000
 _SCANNED_BYTES_MAX = 32 << 20
 _PAUSE_BYTES = 256 << 10
 """Opened and searched without a pause: about a millisecond."""
@@ -86,7 +86,7 @@ class Scan:
     def _is_full(self, limit: int) -> bool:
         return (
             len(self._found) >= limit
-            or self._scanned >= _SCANNED_MAX
+            or self._scanned >= SCANNED_MAX
             or self._bytes >= _SCANNED_BYTES_MAX
         )
 

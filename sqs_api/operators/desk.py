@@ -9,7 +9,10 @@ from cluster.catalog.catalog import Catalog
 from cluster.shards.router import Router
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.every_host import EveryHost
+from sqs_api.admin.pages import Answer as PageAnswer
+from sqs_api.cloudwatch.actions import Reader
 from sqs_api.gateway.payload import Payloads
+from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealing import Sealer
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.readings import Readings
@@ -32,6 +35,11 @@ class Desk(NamedTuple):
     hosts: EveryHost
     account: str
     """Owner of the service."""
+    actions: QueueActions
+    history: Callable[[str, str], Reader]
+    """Reads the history of the queues of an account in a region."""
+    pages: Mapping[str, PageAnswer]
+    """The administrative pages, by action."""
 
     @property
     def now_ms(self) -> int:

@@ -40,7 +40,7 @@ async def browse_messages(desk: Desk, asked: Asked) -> Mapping[str, Any]:
     search, reads = filter_of(asked, desk.now_ms), may_read(asked, queue)
     check_reading(asked, queue, search)
     limit = asked.number("limit", 50, 1, _PAGE_MAX)
-    scan = Scan(desk, asked, queue, state=state, search=search, admit=_admit(asked, queue, reads))
+    scan = Scan(desk, asked, queue, state=state, search=search, admit=admit_of(asked, queue, reads))
     scanned = await scan.run(read_token(asked.text("token"), state), limit)
     if reads:
         asked.bodies_read = [each.found.message.message_id for each in scanned.messages]
@@ -65,13 +65,13 @@ async def show_message(desk: Desk, asked: Asked) -> Mapping[str, Any]:
     if not page.messages or page.messages[0].sequence != sequence:
         raise ResourceNotFound("The message is not in the queue any more.")
     reads = may_read(asked, queue)
-    message = opened(desk.sealer, page.messages[0], _admit(asked, queue, reads))
+    message = opened(desk.sealer, page.messages[0], admit_of(asked, queue, reads))
     if reads:
         asked.bodies_read = [message.found.message.message_id]
     return shown_message(queue, message, with_body=reads)
 
 
-def _admit(asked: Asked, queue: QueueDefinition, reads: bool) -> Any:
+def admit_of(asked: Asked, queue: QueueDefinition, reads: bool) -> Any:
     """The check of keys other than the queue's own, for those who are shown bodies."""
     if asked.is_trusted or not reads:
         return None

@@ -19,6 +19,9 @@ from sqs_api.operators.routes import (
     READ_BODIES,
     REDRIVE_MESSAGES,
     SEND,
+    SET_ATTRIBUTES,
+    TAG,
+    UNTAG,
 )
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
@@ -27,7 +30,17 @@ from visibility.contract.results import ListMessageMoveTasksResultEntry
 
 _PAGE_MAX = 500
 _SOURCES_SHOWN = 20
-_ON_A_QUEUE = (BROWSE_MESSAGES, READ_BODIES, DELETE_MESSAGES, REDRIVE_MESSAGES, SEND, PURGE)
+_ON_A_QUEUE = (
+    BROWSE_MESSAGES,
+    READ_BODIES,
+    DELETE_MESSAGES,
+    REDRIVE_MESSAGES,
+    SEND,
+    PURGE,
+    SET_ATTRIBUTES,
+    TAG,
+    UNTAG,
+)
 _COUNTS = (
     "visible",
     "in_flight",

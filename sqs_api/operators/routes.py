@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from sqs_api.admin.actions import RESERVED
+from sqs_api.admin.actions import DRAIN_HOST, READ_CLUSTER, RESERVED, AdminPage, page_of
 
 API = RESERVED + "api/"
 LIST_QUEUES = "holdfast:ListQueues"
@@ -27,6 +27,7 @@ SERVICE_ACTIONS = frozenset({READ_AUDIT})
 """Actions on the service as a whole, which belongs to the configured account."""
 SEND = "sqs:SendMessage"
 PURGE = "sqs:PurgeQueue"
+SET_ATTRIBUTES, TAG, UNTAG = "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue"
 
 _SMALL_BYTES = 64 << 10
 _MESSAGE_BYTES = 4 << 20
@@ -42,6 +43,8 @@ class Route(NamedTuple):
     path: str
     action: str | None
     body_bytes_max: int = _SMALL_BYTES
+    page: AdminPage | None = None
+    """The administrative page of the service as a whole, which the caller must be admitted to."""
 
     @property
     def only_reads(self) -> bool:
@@ -60,7 +63,12 @@ ROUTES = (
     Route("list dead letters", "GET", "dead-letters", LIST_QUEUES),
     Route("show queue", "GET", "queues/{queue}", GET_QUEUE),
     Route("purge queue", "POST", "queues/{queue}/purge", PURGE),
+    Route("set attributes", "POST", "queues/{queue}/attributes", SET_ATTRIBUTES),
+    Route("tag queue", "POST", "queues/{queue}/tags", TAG),
+    Route("untag queue", "POST", "queues/{queue}/tags/remove", UNTAG),
+    Route("show history", "GET", "queues/{queue}/history", GET_QUEUE),
     Route("browse messages", "GET", "queues/{queue}/messages", BROWSE_MESSAGES),
+    Route("show groups", "GET", "queues/{queue}/groups", BROWSE_MESSAGES),
     Route("show message", "GET", "queues/{queue}/messages/{sequence}", BROWSE_MESSAGES),
     Route("send message", "POST", "queues/{queue}/messages", SEND, _MESSAGE_BYTES),
     Route("delete messages", "POST", "queues/{queue}/messages/delete", DELETE_MESSAGES),
@@ -79,6 +87,8 @@ ROUTES = (
     Route("undo redrive", "POST", "queues/{queue}/redrives/undo", REDRIVE_MESSAGES),
     Route("cancel redrive", "POST", "queues/{queue}/redrives/cancel", REDRIVE_MESSAGES),
     Route("read audit", "GET", "audit", READ_AUDIT),
+    Route("show cluster", "GET", "cluster", None, page=page_of(READ_CLUSTER)),
+    Route("drain host", "POST", "cluster/drain", None, page=page_of(DRAIN_HOST)),
 )
 
 

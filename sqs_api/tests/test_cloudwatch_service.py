@@ -180,7 +180,7 @@ async def test_a_bug_is_answered_500_and_logged(
     async def fails(*_: object) -> list[str]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("sqs_api.cloudwatch.service._Reader.names", fails)
+    monkeypatch.setattr("sqs_api.cloudwatch.service.HistoryReader.names", fails)
 
     answer = await ask(opened, "ListMetrics")
 

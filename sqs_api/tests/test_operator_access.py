@@ -27,6 +27,10 @@ CONTENTS = {
     "delete messages": {"sequences": [1]},
     "resend message": {"body": "x"},
     "cancel redrive": {"handle": "x"},
+    "set attributes": {"attributes": {"DelaySeconds": "1"}},
+    "tag queue": {"tags": {"team": "shop"}},
+    "untag queue": {"keys": ["team"]},
+    "drain host": {"host": "a", "drained": True},
 }
 ANSWERED = (200, 400, 404)
 """404: a message that an earlier route of the table took away."""

@@ -50,6 +50,30 @@ def matches_inside(wanted: MessageFilter, body: str, extras: Extras | None) -> b
     )
 
 
+def attribute_text(extras: Extras | None, name: str) -> str | None:
+    """The value of a message attribute; None if there is none, or it is no text."""
+    attributes = extras.attributes if extras else None
+    if not attributes or name not in attributes:
+        return None
+    try:
+        return attributes[name][1].decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def field_text(body: str, path: str) -> str | None:
+    """The value of a field of a JSON body; None if it is not there."""
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    for step in _steps(path):
+        found = _inside(found, step)
+        if found is _MISSING:
+            return None
+    return _as_text(found)
+
+
 def _has_attribute(extras: Extras | None, wanted: str) -> bool:
     name, has_value, value = wanted.partition("=")
     attributes = extras.attributes if extras else None
@@ -60,15 +84,8 @@ def _has_attribute(extras: Extras | None, wanted: str) -> bool:
 
 def _has_field(body: str, wanted: str) -> bool:
     path, has_value, value = wanted.partition("=")
-    try:
-        found = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError):
-        return False
-    for step in _steps(path):
-        found = _inside(found, step)
-        if found is _MISSING:
-            return False
-    return not has_value or _as_text(found) == value
+    found = field_text(body, path)
+    return found is not None and (not has_value or found == value)
 
 
 def _inside(value: Any, step: str | int) -> Any:

@@ -14,6 +14,10 @@ function urlOf(queue) {
   return `--queue-url ${location.origin}/${queue.account}/${queue.name}`;
 }
 
+function json(value) {
+  return quoted(JSON.stringify(value));
+}
+
 export function listQueues(search, sort) {
   return holdfast("queues list", search && `--search ${quoted(search)}`, `--sort ${sort}`)
     .replace("  ", " ");
@@ -26,6 +30,26 @@ export function showQueue(queue) {
 
 export function purge(queue) {
   return aws("purge-queue", urlOf(queue));
+}
+
+export function setAttributes(queue, attributes) {
+  return aws("set-queue-attributes", urlOf(queue), `--attributes ${json(attributes)}`);
+}
+
+export function tag(queue, tags) {
+  return aws("tag-queue", urlOf(queue), `--tags ${json(tags)}`);
+}
+
+export function untag(queue, keys) {
+  return aws("untag-queue", urlOf(queue), `--tag-keys ${keys.map(quoted).join(" ")}`);
+}
+
+export function clusterStatus() {
+  return holdfast("cluster status");
+}
+
+export function drain(host, drained) {
+  return holdfast(`cluster ${drained ? "drain" : "undrain"} ${host}`);
 }
 
 export function send(queue, message) {

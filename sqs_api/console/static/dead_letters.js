@@ -16,7 +16,7 @@ const COLUMNS = [
   ["Over time", "wide"],
   ["Sources", "wide"],
   ["Latest redrive", "wide"],
-  ["", "wide"],
+  ["Actions", "wide"],
 ];
 
 export async function showDeadLetters({ view, signal, fail }) {
@@ -68,6 +68,8 @@ function deadRow(queue) {
     queue.sources.slice(0, 5).map((source) => [link(source, `#/queues/${source}`), " "]),
     task && el("span", { class: task.paused ? "urgent" : "" }, taskText(task)),
     [
+      link("Groups", `#/queues/${name}/groups`, { class: "button" }),
+      " ",
       link("Browse", `#/queues/${name}/messages`, { class: "button" }),
       " ",
       link("Redrive", `#/queues/${name}/redrive`, { class: "button" }),

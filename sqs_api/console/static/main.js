@@ -5,9 +5,12 @@ import { button, el, fill, notice } from "./dom.js";
 import { isOpen, showSignIn, signOut } from "./session.js";
 import { showAudit } from "./audit.js";
 import { showDeadLetters } from "./dead_letters.js";
+import { showGroups } from "./groups.js";
+import { showHosts } from "./hosts.js";
 import { showMessage } from "./message.js";
 import { showMessages } from "./messages.js";
 import { showQueue } from "./queue.js";
+import { showEdit } from "./queue_edit.js";
 import { showQueues } from "./queues.js";
 import { showRedrive } from "./redrive.js";
 import { showResend } from "./resend.js";
@@ -19,6 +22,9 @@ const SCREENS = [
   ["/dead-letters", showDeadLetters],
   ["/audit", showAudit],
   [`/queues/${NAME}`, showQueue],
+  ["/hosts", showHosts],
+  [`/queues/${NAME}/groups`, showGroups],
+  [`/queues/${NAME}/edit`, showEdit],
   [`/queues/${NAME}/send`, showSend],
   [`/queues/${NAME}/messages`, showMessages],
   [`/queues/${NAME}/messages/([0-9]+)`, showMessage],

@@ -1,12 +1,14 @@
 // One queue: counters, settings, dead letters, and what can be done with it.
 
 import { get, ofQueue, post } from "./api.js";
+import { charts } from "./charts.js";
 import * as commands from "./commands.js";
 import { button, command, confirmed, el, facts, fill, link, notice } from "./dom.js";
 import { count, instant, pretty, rate, span, taskText } from "./format.js";
 import { History, repeat } from "./live.js";
 
 const REFRESH_MS = 3000;
+const EDITS = ["sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue"];
 
 export async function showQueue({ view, parts: [name], signal, fail }) {
   const history = new History();
@@ -22,7 +24,7 @@ export async function showQueue({ view, parts: [name], signal, fail }) {
       if (isFirst) {
         isFirst = false;
         fill(view, el("h1", {}, queue.name), actions(queue, fail), counters, rest);
-        fill(rest, links(queue), settings(queue), command(...commands.showQueue(queue)));
+        fill(rest, charts(name, signal, fail), links(queue), settings(queue), command(...commands.showQueue(queue)));
       }
     } catch (error) {
       fail(error);
@@ -67,9 +69,11 @@ function actions(queue, fail) {
     "p",
     { class: "actions" },
     may.has("holdfast:BrowseMessages") && link("Messages", `${base}/messages`, { class: "button main" }),
+    may.has("holdfast:BrowseMessages") && link("Groups", `${base}/groups`, { class: "button" }),
     may.has("sqs:SendMessage") && link("Send", `${base}/send`, { class: "button" }),
     queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
       && link("Redrive", `${base}/redrive`, { class: "button" }),
+    EDITS.some((each) => may.has(each)) && link("Edit", `${base}/edit`, { class: "button" }),
     may.has("sqs:PurgeQueue") && button("Purge", purge, { class: "danger" }),
   );
 }

@@ -1,0 +1,64 @@
+"""The console's screens against axe-core's rules, light and dark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compat_tests.chromium import Tab
+from compat_tests.console_world import make_dead_letters, sqs
+from compat_tests.node_process import NodeProcess
+
+pytestmark = pytest.mark.slow
+
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+SCREENS = {
+    "/queues": "Queues",
+    "/dead-letters": "Dead letters",
+    "/hosts": "Hosts",
+    "/queues/axe": "axe",
+    "/queues/axe/edit": "Edit axe",
+    "/queues/axe/send": "Send to axe",
+    "/queues/axe-dead/messages": "Messages of axe-dead",
+    "/queues/axe-dead/messages/1": "Message",
+    "/queues/axe-dead/messages/1/resend": "resend",
+    "/queues/axe-dead/redrive": "Redrive",
+    "/queues/axe-dead/groups": "Groups of axe-dead",
+}
+"""A part of each screen's heading, by its place."""
+FIND = """async () => (await axe.run()).violations.map(
+    (each) => `${each.impact}: ${each.id} at ${each.nodes[0].html}`)"""
+
+
+@pytest.fixture(scope="module")
+def filled(opened: NodeProcess) -> NodeProcess:
+    """The service with a message on each screen."""
+    make_dead_letters(sqs(opened), "axe", '{"error": "card"}')
+    return opened
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_screens_have_no_findings(browser: Any, filled: NodeProcess, scheme: str) -> None:
+    tab = Tab(browser, filled.url, color_scheme=scheme)
+    found: dict[str, list[str]] = {}
+    for place, heading in SCREENS.items():
+        tab.go(place)
+        tab.page.get_by_role("heading", level=1, name=heading).wait_for()
+        tab.page.wait_for_load_state("networkidle")
+        tab.page.evaluate(AXE.read_text())
+        found[place] = tab.page.evaluate(FIND)
+
+    assert found == {place: [] for place in SCREENS}
+
+
+def test_a_finding_would_be_seen(browser: Any, filled: NodeProcess) -> None:
+    tab = Tab(browser, filled.url)
+    tab.go("/queues")
+    tab.page.get_by_role("heading", name="Queues").wait_for()
+    tab.page.evaluate("document.querySelector('input[type=search]').removeAttribute('aria-label')")
+    tab.page.evaluate("document.querySelector('input[type=search]').placeholder = ''")
+    tab.page.evaluate(AXE.read_text())
+
+    assert any("label" in each for each in tab.page.evaluate(FIND))

@@ -1,0 +1,136 @@
+"""The console in a real browser: editing a queue, charts of its past, groups, hosts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from compat_tests.console_world import make_dead_letters, sqs, tab_of
+from compat_tests.node_process import NodeProcess
+
+pytestmark = pytest.mark.slow
+
+
+def attributes(client: Any, name: str) -> dict[str, str]:
+    found: dict[str, str] = client.get_queue_attributes(QueueUrl=name, AttributeNames=["All"])[
+        "Attributes"
+    ]
+    return found
+
+
+def test_attributes_are_edited_and_a_refusal_stands_beside_them(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="edited")
+    tab = tab_of(browser, opened, "/queues/edited")
+    tab.press("Edit")
+    form = tab.page.get_by_role("form", name="Attributes")
+    timeout = form.get_by_label("VisibilityTimeout")
+    timeout.fill("43201")
+    form.get_by_role("button", name="Save").click()
+    refusal = form.get_by_role("alert")
+    refusal.get_by_text("Invalid value for the parameter VisibilityTimeout").wait_for()
+    timeout.fill("77")
+    form.get_by_text("As a command").click()
+    shown = form.locator("pre").inner_text()
+    form.get_by_role("button", name="Save").click()
+    refusal.wait_for(state="hidden")
+
+    assert "set-queue-attributes" in shown
+    assert """--attributes '{"VisibilityTimeout":"77"}'""" in shown
+    assert attributes(client, "edited")["VisibilityTimeout"] == "77"
+    assert tab.faults == []
+
+
+def test_a_policy_is_set_refused_and_removed(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="policed")
+    everyone = {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", "Resource": "*"}
+    policy = {"Version": "2012-10-17", "Statement": [everyone]}
+    tab = tab_of(browser, opened, "/queues/policed/edit")
+    form = tab.page.get_by_role("form", name="Policy", exact=True)
+    save, text = form.get_by_role("button", name="Save"), form.get_by_role("textbox")
+    text.fill("{")
+    save.click()
+    form.get_by_text("Invalid value for the parameter Policy.").wait_for()
+    text.fill(json.dumps(policy, indent=2))
+    save.click()
+    form.get_by_role("alert").wait_for(state="hidden")
+    stored = json.loads(attributes(client, "policed")["Policy"])
+    text.fill("")
+    save.click()
+    form.locator("details").wait_for(state="detached")
+
+    assert stored == policy
+    assert "Policy" not in attributes(client, "policed")
+
+
+def test_tags_are_added_changed_and_removed(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="tagged", tags={"team": "a", "cost": "1"})
+    tab = tab_of(browser, opened, "/queues/tagged/edit")
+    form = tab.page.get_by_role("form", name="Tags")
+    form.get_by_label("Value").nth(0).fill("b")
+    form.get_by_role("button", name="Remove tag cost").click()
+    form.get_by_role("button", name="Add a tag").click()
+    form.get_by_label("Key").last.fill("stage")
+    form.get_by_label("Value").last.fill("it's live")
+    form.get_by_text("As a command").click()
+    shown = form.locator("pre").inner_text()
+    form.get_by_role("button", name="Save").click()
+    tab.see("Tags: saved.")
+
+    assert "tag-queue" in shown
+    assert "--tag-keys cost" in shown
+    assert client.list_queue_tags(QueueUrl="tagged")["Tags"] == {"team": "b", "stage": "it's live"}
+
+
+def test_charts_have_a_text_and_a_table_of_their_numbers(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="charted")
+    for _ in range(3):
+        client.send_message(QueueUrl="charted", MessageBody="x")
+    tab = tab_of(browser, opened, "/queues/charted")
+    tab.page.get_by_role("img", name="Depth: visible 3, in flight 0, delayed 0").wait_for()
+    tab.page.get_by_text("The numbers").click()
+    newest = tab.page.get_by_role("region", name="Numbers of the charts").locator("tbody tr").first
+
+    assert newest.locator("td").nth(1).inner_text() == "3"
+    with tab.page.expect_response(lambda each: "hours=48" in each.url):
+        tab.page.get_by_role("combobox").select_option("2 days")
+    assert tab.page.locator("svg.plot path").count() == 7
+    assert tab.faults == []
+
+
+def test_a_single_host_says_that_it_is_one(browser: Any, opened: NodeProcess) -> None:
+    tab = tab_of(browser, opened, "/hosts")
+    tab.see("This is a single host")
+
+    assert tab.page.get_by_role("button", name="Drain").count() == 0
+    assert tab.faults == []
+
+
+def test_a_group_of_dead_letters_opens_the_browser_with_its_filter(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    bodies = [json.dumps({"error": {"code": "card" if n % 3 else "time=out"}}) for n in range(5)]
+    make_dead_letters(client, "grouped", *bodies, "no json")
+    tab = tab_of(browser, opened, "/queues/grouped-dead/groups")
+    rows = tab.page.get_by_role("region", name="Groups").locator("tbody tr")
+    tab.page.get_by_role("link", name="grouped", exact=True).wait_for()
+    tab.page.get_by_label("Group by").select_option("JSON field")
+    tab.page.get_by_label("Name of the attribute").fill("error.code")
+    tab.press("Group")
+    tab.page.get_by_role("link", name="card").wait_for()
+    shown = [row.split()[:2] for row in rows.all_inner_texts()]
+    tab.see("All 6 messages were looked at.")
+    tab.page.get_by_role("link", name="time=out").click()
+    tab.page.get_by_role("region", name="Messages").wait_for()
+
+    assert shown == [["card", "3"], ["time=out", "2"], ["none", "1"]]
+    assert tab.page.get_by_role("region", name="Messages").locator("tbody tr").count() == 2
+    assert tab.faults == []

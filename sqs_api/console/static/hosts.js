@@ -1,0 +1,107 @@
+// The hosts of the cluster: shards, leaders, lag, drains, problems.
+
+import { get, post } from "./api.js";
+import * as commands from "./commands.js";
+import { button, command, confirmed, el, facts, fill, notice, refill, row, table } from "./dom.js";
+import { bytes, count } from "./format.js";
+import { repeat } from "./live.js";
+
+const REFRESH_MS = 3000;
+const HOSTS = [["Host", "name"], ["State", ""], ["Leads", "number"], ["Address", "wide"],
+  ["Version", "wide"], ["Actions", ""]];
+const COPIES = [["Shard", "number"], ["Host", "name"], ["Role", ""], ["Entries behind", "number"],
+  ["Term", "number wide"]];
+const ETCD = [["etcd", "name"], ["Role", ""], ["Database", "number wide"], ["Alarms", ""]];
+
+export async function showHosts({ view, signal, fail }) {
+  const place = el("div");
+
+  async function read() {
+    try {
+      const found = await get("cluster", {}, signal);
+      refill(place, found.cluster === null ? alone() : status(found));
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  async function drain(host, drained) {
+    const text = `${host} hands over the shards that it leads, and leads none until it may again. `
+      + "It keeps its copies.";
+    if (drained && !(await confirmed(`Drain host ${host}?`, text, "Drain"))) return;
+    try {
+      await post("cluster/drain", { host, drained });
+      notice(drained ? `${host} is drained.` : `${host} may lead again.`);
+      await read();
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  function status(found) {
+    return [
+      facts([["Cluster", found.cluster], ["As seen by", found.host]]),
+      found.problems.length
+        ? el("ul", { class: "notice warning", "aria-label": "Problems" },
+          found.problems.map((each) => el("li", {}, each)))
+        : el("p", { class: "notice" }, "There are no problems."),
+      table(HOSTS, found.hosts.map((host) => hostRow(host, found)), "Hosts"),
+      el("h2", {}, "Shards"),
+      table(COPIES, found.shards.flatMap(copyRows), "Copies of shards"),
+      el("h2", {}, "etcd"),
+      table(ETCD, found.etcd.map(etcdRow), "Members of etcd"),
+      command(commands.clusterStatus(), ...found.hosts.map((host) =>
+        commands.drain(host.name, !host.is_drained))),
+    ];
+  }
+
+  function hostRow(host, found) {
+    const states = [host.is_alive ? "runs" : "away"];
+    if (host.is_alive && !host.is_reached) states.push("not reached");
+    if (host.is_drained) states.push("drained");
+    return row(HOSTS, [
+      host.name,
+      el("span", { class: host.is_alive && host.is_reached ? "" : "urgent" }, states.join(", ")),
+      count(found.shards.filter((shard) => shard.leader === host.name).length),
+      host.peer_address,
+      host.version,
+      host.is_drained
+        ? button("Undrain", () => drain(host.name, false), { "aria-label": `Undrain ${host.name}` })
+        : button("Drain", () => drain(host.name, true), { "aria-label": `Drain ${host.name}` }),
+    ]);
+  }
+
+  fill(view, el("h1", {}, "Hosts"), place);
+  await repeat(signal, REFRESH_MS, read);
+}
+
+function alone() {
+  return el("p", { class: "notice" }, "This is a single host: there is no cluster, so nothing is "
+    + "replicated to other hosts and nothing can be drained.");
+}
+
+function copyRows(shard) {
+  const reached = shard.replicas.map((copy) => copy.host);
+  const away = shard.voters.filter((host) => !reached.includes(host));
+  return [
+    ...shard.replicas.map((copy) => row(COPIES, [
+      shard.shard,
+      copy.host,
+      [copy.role, !copy.is_voter && ", does not count yet", copy.damage && ", damaged"],
+      copy.needs_checkpoint ? "needs a checkpoint" : count(copy.behind),
+      shard.term,
+    ])),
+    ...away.map((host) => row(COPIES, [shard.shard, host, "not reached", "?", shard.term])),
+  ];
+}
+
+function etcdRow(member) {
+  const role = member.is_leader ? "leader" : "follower";
+  const known = member.has_leader ? role : "sees no leader";
+  return row(ETCD, [
+    member.endpoint,
+    member.is_reached ? known : el("span", { class: "urgent" }, "not reached"),
+    member.is_reached ? bytes(member.database_bytes) : "",
+    member.alarms.join(", "),
+  ]);
+}

@@ -1,0 +1,137 @@
+// Changes the attributes, the policies and the tags of a queue. The service checks them, as SQS does.
+
+import { get, ofQueue, post } from "./api.js";
+import * as commands from "./commands.js";
+import { button, command, el, field, fill, link, notice } from "./dom.js";
+import { pretty } from "./format.js";
+
+const DOCUMENTS = ["RedrivePolicy", "RedriveAllowPolicy", "Policy"];
+const OPTIONAL = ["KmsMasterKeyId"];
+const FIXED = new Set(["FifoQueue", "QueueArn", "CreatedTimestamp", "LastModifiedTimestamp"]);
+
+export async function showEdit({ view, parts: [name], signal, fail }) {
+  const queue = await get(ofQueue(name), {}, signal);
+  const may = new Set(queue.may);
+  const isSettable = (each) =>
+    !FIXED.has(each) && !each.startsWith("Approximate") && !DOCUMENTS.includes(each);
+  const plain = Object.keys(queue.attributes).filter(isSettable);
+  const names = [...new Set([...plain, ...OPTIONAL])];
+  fill(
+    view,
+    el("h1", {}, "Edit ", link(name, `#/queues/${name}`)),
+    may.has("sqs:SetQueueAttributes") && [
+      attributesForm(queue, "Attributes", names, textInput, fail),
+      DOCUMENTS.map((each) => attributesForm(queue, each, [each], documentInput, fail)),
+    ],
+    (may.has("sqs:TagQueue") || may.has("sqs:UntagQueue")) && tagsForm(queue, fail),
+  );
+}
+
+function textInput(value) {
+  return el("input", { value, autocomplete: "off", spellcheck: "false" });
+}
+
+function documentInput(value) {
+  const area = el("textarea", { rows: value ? "12" : "3", spellcheck: "false" });
+  area.value = pretty(value) ?? value;
+  return area;
+}
+
+/** A form that says in place why the service refused it, and shows the same as commands. */
+function form(title, fields, changes, save, fail) {
+  const refusal = el("p", { class: "notice error", role: "alert", hidden: true });
+  const same = el("div");
+  const refuse = (text) => {
+    refusal.textContent = text;
+    refusal.hidden = !text;
+  };
+  const show = () => {
+    const lines = changes();
+    fill(same, lines.length > 0 && command(...lines));
+  };
+  const onsubmit = async (event) => {
+    event.preventDefault();
+    if (changes().length === 0) {
+      refuse("Nothing was changed.");
+      return;
+    }
+    try {
+      await save();
+      refuse("");
+      show();
+      notice(`${title}: saved.`);
+    } catch (error) {
+      if (error.needsSignIn) fail(error);
+      else refuse(error.message);
+    }
+  };
+  return el(
+    "form",
+    { class: "panel", onsubmit, oninput: show, "aria-label": title },
+    el("h2", {}, title),
+    fields,
+    refusal,
+    el("p", {}, button("Save", () => {}, { type: "submit", class: "main" })),
+    same,
+  );
+}
+
+function attributesForm(queue, title, names, makeInput, fail) {
+  const inputs = names.map((each) => [each, makeInput(queue.attributes[each] ?? "")]);
+  const before = new Map(inputs.map(([each, input]) => [each, input.value]));
+  const changed = () => Object.fromEntries(inputs
+    .filter(([each, input]) => input.value !== before.get(each))
+    .map(([each, input]) => [each, input.value]));
+  const lines = () =>
+    Object.keys(changed()).length ? [commands.setAttributes(queue, changed())] : [];
+  const save = async () => {
+    await post(ofQueue(queue.name, "/attributes"), { attributes: changed() });
+    inputs.forEach(([each, input]) => before.set(each, input.value));
+  };
+  const hint = makeInput === documentInput && el("p", { class: "hint" }, "Empty removes it.");
+  const fields = el("div", { class: makeInput === textInput ? "search" : "" },
+    inputs.map(([each, input]) => field(each, input)));
+  return form(title, [fields, hint], lines, save, fail);
+}
+
+function tagsForm(queue, fail) {
+  const list = el("div");
+  const before = { ...queue.tags };
+  const pairs = [];
+
+  function add(key = "", value = "") {
+    const pair = [key, value].map(textInput);
+    const line = el("div", { class: "search" }, field("Key", pair[0]), field("Value", pair[1]),
+      button("Remove", () => {
+        pairs.splice(pairs.indexOf(pair), 1);
+        line.remove();
+        list.dispatchEvent(new Event("input", { bubbles: true }));
+      }, { "aria-label": `Remove tag ${key}` }));
+    pairs.push(pair);
+    list.append(line);
+  }
+
+  function changes() {
+    const now = Object.fromEntries(pairs.map((pair) => pair.map((input) => input.value)));
+    const tags = Object.entries(now).filter(([key, value]) => before[key] !== value);
+    const keys = Object.keys(before).filter((key) => !(key in now));
+    return { tags: Object.fromEntries(tags), keys };
+  }
+
+  function lines() {
+    const { tags, keys } = changes();
+    return [Object.keys(tags).length && commands.tag(queue, tags),
+      keys.length && commands.untag(queue, keys)].filter(Boolean);
+  }
+
+  async function save() {
+    const { tags, keys } = changes();
+    if (Object.keys(tags).length) await post(ofQueue(queue.name, "/tags"), { tags });
+    Object.assign(before, tags);
+    if (keys.length) await post(ofQueue(queue.name, "/tags/remove"), { keys });
+    keys.forEach((key) => delete before[key]);
+  }
+
+  Object.entries(queue.tags).forEach(([key, value]) => add(key, value));
+  return form("Tags", [list, button("Add a tag", () => add())], lines, save, fail);
+}

@@ -1,0 +1,182 @@
+"""The operators' API: attributes, policies and tags of a queue, its history, groups, hosts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sqs_api.settings.config import AuthMode
+from sqs_api.tests.operators import Operators, add_user, make_dead_letters
+from sqs_api.tests.served import Served, serving
+
+
+@pytest_asyncio.fixture
+async def operators(data: Path) -> AsyncIterator[Operators]:
+    async with serving(data) as served:
+        await served.call("CreateQueue", QueueName="q")
+        yield Operators(served)
+
+
+async def attributes(served: Served) -> dict[str, str]:
+    answer = await served.call("GetQueueAttributes", QueueUrl="q", AttributeNames=["All"])
+    found: dict[str, str] = answer["Attributes"]
+    return found
+
+
+async def test_attributes_are_changed_and_a_policy_is_removed_again(operators: Operators) -> None:
+    everyone = {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [everyone]})
+    given = {"VisibilityTimeout": "77", "Policy": policy}
+    changed = await operators.done("queues/q/attributes", {"attributes": given})
+
+    assert changed["attributes"]["VisibilityTimeout"] == "77"
+    assert json.loads((await attributes(operators.served))["Policy"]) == json.loads(policy)
+    await operators.done("queues/q/attributes", {"attributes": {"Policy": ""}})
+    assert "Policy" not in await attributes(operators.served)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"VisibilityTimeout": "43201"}, {"Nothing": "1"}, {"Policy": "{"}, {"RedrivePolicy": "{}"}],
+)
+async def test_attributes_are_refused_as_sqs_refuses_them(
+    operators: Operators, given: dict[str, str]
+) -> None:
+    before = await attributes(operators.served)
+    ours = await operators.post("queues/q/attributes", {"attributes": given})
+    with pytest.raises(AssertionError) as theirs:
+        await operators.served.call("SetQueueAttributes", QueueUrl="q", Attributes=given)
+
+    assert ours.status == 400
+    assert ours.json["error"] in str(theirs.value)
+    assert await attributes(operators.served) == before
+
+
+async def test_tags_are_added_overwritten_and_removed(operators: Operators) -> None:
+    await operators.done("queues/q/tags", {"tags": {"team": "a", "cost": "1"}})
+    await operators.done("queues/q/tags", {"tags": {"team": "b"}})
+    left = await operators.done("queues/q/tags/remove", {"keys": ["cost"]})
+
+    tags = await operators.served.call("ListQueueTags", QueueUrl="q")
+    assert left["tags"] == tags["Tags"] == {"team": "b"}
+    assert (await operators.post("queues/q/tags", {"tags": {"": "x"}})).status == 400
+
+
+async def test_each_change_needs_sqs_own_permission_and_is_audited(data: Path) -> None:
+    async with serving(data) as served:
+        await served.call("CreateQueue", QueueName="q")
+    key = add_user(data, "tagger", "holdfast:GetQueue", "sqs:TagQueue")
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        operators = Operators(served, key)
+        await operators.done("queues/q/tags", {"tags": {"team": "a"}})
+        refused = [
+            await operators.post("queues/q/attributes", {"attributes": {"DelaySeconds": "1"}}),
+            await operators.post("queues/q/tags/remove", {"keys": ["team"]}),
+        ]
+        shown = await operators.seen("queues/q")
+
+    assert [told.status for told in refused] == [403, 403]
+    assert (shown["may"], shown["tags"]) == (["sqs:TagQueue"], {"team": "a"})
+    lines = [json.loads(line) for line in (data / "audit.log").read_text().splitlines()]
+    (tagged,) = [line for line in lines if line["event"] == "holdfast:TagQueue"]
+    assert (tagged["user"], tagged["tags"], tagged["outcome"]) == ("tagger", {"team": "a"}, "ok")
+    denied = [line["action"] for line in lines if line["event"] == "denied"]
+    assert denied == ["sqs:SetQueueAttributes", "sqs:UntagQueue"]
+
+
+# -- history ---------------------------------------------------------------------------------------
+
+
+async def test_the_history_has_the_minute_under_way(operators: Operators) -> None:
+    await operators.served.send("a", "b")
+
+    shown = await operators.seen("queues/q/history", hours=1)
+
+    series: dict[str, list[Any]] = shown["series"]
+    assert shown["period_s"] == 60
+    assert {len(values) for values in series.values()} == {60}
+    assert series["visible"][-1] == 2
+    assert sum(value or 0 for value in series["sent"]) * 60 == pytest.approx(2)
+    assert series["visible"][0] is None
+
+
+async def test_a_long_history_has_a_point_an_hour(operators: Operators) -> None:
+    shown = await operators.seen("queues/q/history", hours=48)
+
+    assert (shown["period_s"], len(shown["series"]["visible"])) == (3600, 48)
+    assert (await operators.get("queues/q/history", hours=0)).status == 400
+    assert (await operators.get("queues/none/history")).status == 404
+
+
+# -- hosts -----------------------------------------------------------------------------------------
+
+
+async def test_a_single_host_has_no_cluster_and_drains_nothing(operators: Operators) -> None:
+    assert await operators.seen("cluster") == {"cluster": None}
+    told = await operators.post("cluster/drain", {"host": "a", "drained": True})
+
+    assert (told.status, told.json["error"]) == (400, "this host is not a member of a cluster")
+
+
+async def test_users_see_the_hosts_by_policy_and_never_drain_one(data: Path) -> None:
+    viewer = add_user(data, "viewer", "holdfast:ReadCluster", "holdfast:DrainHost")
+    other = add_user(data, "other", "holdfast:GetQueue")
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        seen = await Operators(served, viewer).get("cluster")
+        denied = await Operators(served, other).get("cluster")
+        drain = {"host": "a", "drained": True}
+        drained = await Operators(served, viewer).post("cluster/drain", drain)
+
+    assert (seen.status, denied.status, drained.status) == (200, 403, 403)
+    assert "root" in drained.json["error"]
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+async def test_messages_are_grouped_by_a_field_with_a_filter_that_finds_them(
+    operators: Operators,
+) -> None:
+    await operators.served.send('{"e": "a"}', '{"e": "b"}', '{"e": "a"}', "no json")
+
+    found = await operators.seen("queues/q/groups", by="json:e")
+    first, *others = found["groups"]
+    page = await operators.seen("queues/q/messages", **first["filter"])
+
+    assert (first["value"], first["count"], sum(first["bars"])) == ("a", 2, 2)
+    assert {(each["value"], each["count"]) for each in others} == {("b", 1), (None, 1)}
+    assert (found["scanned"], found["is_whole"], found["groups_total"]) == (4, True, 3)
+    assert len(page["messages"]) == 2
+    for wrong in ("json", "json:a..b", "source:x", "color"):
+        assert (await operators.get("queues/q/groups", by=wrong)).status == 400
+
+
+async def test_a_sample_says_that_it_is_one(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sqs_api.operators.browsing.SCANNED_MAX", 2)
+    await operators.served.send("a", "b", "c")
+
+    found = await operators.seen("queues/q/groups")
+
+    assert (found["scanned"], found["is_whole"]) == (2, False)
+
+
+async def test_groups_by_content_need_the_right_to_read_bodies(data: Path) -> None:
+    key = add_user(data, "viewer", "holdfast:BrowseMessages")
+    async with serving(data) as served:
+        await make_dead_letters(served, '{"e": "secret"}')
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        viewer = Operators(served, key)
+        sources = await viewer.seen("queues/dead/groups", by="source")
+        refused = [
+            await viewer.get("queues/dead/groups", by=by) for by in ("json:e", "attribute:kind")
+        ]
+
+    assert [each["value"] for each in sources["groups"]] == ["source"]
+    assert [told.status for told in refused] == [403, 403]
