@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,21 @@ from storage.log import Position
 
 QUEUE = "catalog/queues/1/r/q"
 TERM, COMMITTED = 7, 40
+_meanwhile: list[Awaitable[None]] = []
+"""Happens before the thread that copies has ended."""
+
+
+@pytest.fixture(autouse=True)
+def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Virtual time would pass while a thread works."""
+
+    async def at_once(work: Callable[..., Any], *arguments: Any) -> Any:
+        made = work(*arguments)
+        while _meanwhile:
+            await _meanwhile.pop()
+        return made
+
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
 
 
 class Host:
@@ -242,11 +257,10 @@ async def test_a_host_that_leads_nothing_may_be_away() -> None:
 @virtual
 async def test_queues_that_an_absent_host_changed_make_the_copies_worthless() -> None:
     async with three_hosts() as world:
-        loop = asyncio.get_running_loop()
 
         def change() -> None:
             world.on_copy = lambda: None
-            asyncio.run_coroutine_threadsafe(world.commit(QUEUE, b"changed"), loop).result(10)
+            _meanwhile.append(world.commit(QUEUE, b"changed"))
 
         world.on_copy = change
         await world.back_up()
@@ -258,13 +272,7 @@ async def test_queues_that_an_absent_host_changed_make_the_copies_worthless() ->
 @virtual
 async def test_a_host_that_went_on_too_early_makes_the_copies_worthless() -> None:
     async with three_hosts() as world:
-        loop = asyncio.get_running_loop()
-
-        def stop() -> None:
-            stopping = world.hosts["b"].still.stop()
-            asyncio.run_coroutine_threadsafe(stopping, loop).result(10)
-
-        world.on_copy = stop
+        world.on_copy = lambda: _meanwhile.append(world.hosts["b"].still.stop())
 
         assert await world.refused() == "host b did not hold still until all was copied; try again"
 
