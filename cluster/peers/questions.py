@@ -8,7 +8,7 @@ Hosts trust each other: the one that was asked by a client has checked that the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 import msgspec
@@ -71,6 +71,18 @@ class Questions:
 
     def _answer_of(self, question: Question) -> Answer | None:
         return self.answers.get(question.action) or self.answer
+
+    @property
+    def hosts(self) -> list[str]:
+        """All hosts, this one first."""
+        return [self.host, *self.peers]
+
+    async def ask_all(
+        self, hosts: Iterable[str], question: Question, wait_s: float
+    ) -> dict[str, Said | None]:
+        """What `ask` returns, by host; they are asked at once."""
+        asked = {host: self.ask(host, question, wait_s) for host in hosts}
+        return dict(zip(asked, await asyncio.gather(*asked.values()), strict=True))
 
     def _asked(self, call: Call) -> None:
         try:

@@ -110,7 +110,7 @@ class ClusterPoint:
 
     async def _try(self, draft: BackupDraft, names: Mapping[int, str]) -> int:
         token = f"{self._entropy.bits128():032x}"
-        hosts = [self._questions.host, *self._questions.peers]
+        hosts = self._questions.hosts
         records: dict[str, bytes] = {}
         last_stamp_ms = 0
         try:
@@ -181,12 +181,10 @@ class ClusterPoint:
     async def _ask_all(self, hosts: list[str], step: Step, wait_s: float) -> dict[str, StepDone]:
         """The answers of those that answer in time."""
         question = Question(ACTION, b"", msgspec.json.encode(step))
-        said = await asyncio.gather(
-            *(self._questions.ask(host, question, wait_s) for host in hosts)
-        )
+        answers = await self._questions.ask_all(hosts, question, wait_s)
         return {
             host: msgspec.json.decode(each.body, type=StepDone)
-            for host, each in zip(hosts, said, strict=True)
+            for host, each in answers.items()
             if each is not None and each.status == 200
         }
 

@@ -5,7 +5,6 @@ Bodies and answers are msgpack. Hosts that do not answer in time are named.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -47,12 +46,8 @@ class EveryHost:
         """The answers of all hosts."""
         if self._questions is None:
             return Heard([await self._own[action](body)], [])
-        hosts = [self._questions.host, *self._questions.peers]
         question = Question(action, b"", body)
-        said = await asyncio.gather(
-            *(self._questions.ask(host, question, _WAIT_S) for host in hosts)
-        )
-        answers = dict(zip(hosts, said, strict=True))
-        parts = [each.body for each in said if each is not None and each.status == _OK]
+        answers = await self._questions.ask_all(self._questions.hosts, question, _WAIT_S)
+        parts = [each.body for each in answers.values() if each is not None and each.status == _OK]
         missing = [host for host, each in answers.items() if each is None or each.status != _OK]
         return Heard(parts, missing)

@@ -114,10 +114,8 @@ class SharedPages:
         return await self._held(acknowledge)
 
     async def _read_usage(self, sent: AdminRequest) -> web.Response:
-        hosts = [self._questions.host, *self._questions.peers]
         question = Question(READ_USAGE, sent.target, sent.body)
-        asked = [self._questions.ask(host, question, _WAIT_S) for host in hosts]
-        answers = dict(zip(hosts, await asyncio.gather(*asked), strict=True))
+        answers = await self._questions.ask_all(self._questions.hosts, question, _WAIT_S)
         failed = [said for said in answers.values() if said is not None and said.status != 200]
         if failed:
             return _page(failed[0])
