@@ -3,6 +3,7 @@ work for Python's collector of garbage, and logged errors have plain tracebacks.
 
 import gc
 import os
+import sys
 
 import structlog
 from hypothesis import HealthCheck, settings
@@ -13,9 +14,14 @@ settings.register_profile(
 settings.register_profile("quick", settings.get_profile("patient"), max_examples=20)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))
 
-# The default renderer shows the locals of each frame, which takes half a second for an error.
+# The default renderer shows the locals of each frame, which takes half a second for an error. The
+# default logger writes to `sys.stdout`, which is captured while a test runs a command beside a
+# service in one process.
 _PLAIN = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _PLAIN])
+structlog.configure(
+    processors=[*structlog.get_config()["processors"][:-1], _PLAIN],
+    logger_factory=structlog.WriteLoggerFactory(file=sys.__stderr__),
+)
 
 
 def pytest_collection_finish() -> None:

@@ -32,7 +32,7 @@ from compat_tests.node_process import NodeProcess
 
 BACK_SECONDS = 120.0  # time within which sends must be accepted again
 FULL_SECONDS = 1.5
-_SMALL_DISK = "size=192m"
+_SMALL_DISK = "size=448m"
 _SOME_PAGES, _MANY_PAGES = 1 << 16, 1 << 26
 _LIBFIU = Path("/usr/lib/fiu")
 _PRELOADED = ("fiu_run_preload.so", "fiu_posix_preload.so")

@@ -63,6 +63,14 @@ async def end_of_flush(store: DurableStore) -> None:
             await asyncio.sleep(0.001)
 
 
+async def end_of_preparing(store: DurableStore) -> None:
+    """Wait until the next segment of the log is ready, or could not be made."""
+    assert store._log is not None
+    async with asyncio.timeout(60):
+        while store._log._spares.is_preparing:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
 class HeldFlush:
     """Holds the flushes of a store up, and may let them fail."""
 

@@ -14,6 +14,7 @@ from storage.engines.store import StoreFailed
 from storage.tests.durable_stores import (
     HeldFlush,
     Open,
+    end_of_preparing,
     fill,
     is_flushing,
     refuse,
@@ -92,6 +93,7 @@ async def test_without_space_for_another_segment_it_cannot_grow_and_goes_on_with
         while store.can_grow:
             number += 1
             await commit(store, row(number))
+            await end_of_preparing(store)
     assert len(segments(store.folder)) == 3, "one that cannot be made ready is among them"
 
     await commit(store, row(number + 1))
