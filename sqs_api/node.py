@@ -86,7 +86,7 @@ class NodeRefused(Exception):
 
 
 def _nothing() -> None:
-    """The default: nobody removes a single host."""
+    """The default: a single host is never removed."""
 
 
 def _refuse_unsynced(settings: Settings, shards: int) -> None:

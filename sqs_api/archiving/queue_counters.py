@@ -20,7 +20,7 @@ class _Flush(NamedTuple):
 
     at_ms: int
     loaded_at_ms: int
-    """When the shard was loaded; one that was loaded anew counts from nothing."""
+    """Time of the shard's load; its counts begin there."""
     reads: dict[int, TimesReport]
 
 

@@ -264,14 +264,14 @@ class _ServiceSettings(BaseSettings):
     """Readers of /_holdfast/metrics, which names all queues."""
     tls_certificate: Path | None = None
     """PEM file with the certificate and those up to its authority; the port then speaks https only.
-    Changes are seen."""
+    Reloaded when the file changes."""
     tls_key: Path | None = None
     """PEM file with the certificate's key, without a password."""
     tls_client_ca: Path | None = None
     """PEM file of authorities; then every client needs a certificate that one of them signed."""
     trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
     """Addresses or CIDR blocks, separated by commas, whose X-Forwarded-For and -Proto are believed;
-    nobody's by default."""
+    none by default."""
     browser_origins: Annotated[str, AfterValidator(_origins)] = ""
     """Origins, separated by commas, whose pages may use the service from a browser (CORS), such as
     "https://app.example.com"; none by default. In open mode their pages need no keys."""

@@ -18,7 +18,7 @@ def _endpoint(text: str | None) -> str | None:
 
 
 class TraceSettings(BaseSettings):
-    """Where spans go."""
+    """The collector of spans."""
 
     model_config = SettingsConfigDict(use_attribute_docstrings=True)
 

@@ -40,7 +40,7 @@ def _secret(text: SecretStr | None) -> SecretStr | None:
 
 
 class WebhookSettings(BaseSettings):
-    """Where dead letters are announced."""
+    """The receiver of announcements of dead letters."""
 
     model_config = SettingsConfigDict(use_attribute_docstrings=True)
 

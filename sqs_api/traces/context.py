@@ -1,4 +1,4 @@
-"""The trace that a message belongs to, from what its sender attached. Pure.
+"""The trace of a message, read from its attributes. Pure.
 
 Source: W3C Trace Context for the message attribute `traceparent`; AWS X-Ray for AWSTraceHeader,
 whose Root has the 32 digits of the trace id behind its version.

@@ -1,8 +1,8 @@
 """Spans: one from the send to the receive of each message that carries a trace, as a child of the
 sender's span.
 
-Every receive makes one, so a message that is received again, also from a dead-letter queue or after
-a redrive, has one for each: they all begin at its send. Names follow OpenTelemetry's conventions
+Each receive makes a span, also from a dead-letter queue or after a redrive; all spans of a message
+begin at its send. Names follow OpenTelemetry's conventions
 for messaging; the form is that of OTLP in JSON.
 """
 
@@ -24,10 +24,10 @@ Span = dict[str, Any]
 
 
 class Spans:
-    """Belongs to the event loop's thread."""
+    """Makes spans, on the event loop's thread."""
 
     def __init__(self, add: Callable[[Span], None], bits128: Callable[[], int]) -> None:
-        """`add` takes each span."""
+        """Pass each span to `add`."""
         self._add = add
         self._bits128 = bits128
 

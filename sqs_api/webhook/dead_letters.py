@@ -3,7 +3,7 @@
     {"type": "dead_letters.first", "timestamp", "data": {"queue": ARN, "account", "region", "name",
      "messages", "sources": [ARN, ...]}}
 
-A queue is announced again once it was seen empty in between. What was announced is kept in memory:
+A queue is announced again after it was seen empty. Announcements are remembered in memory only:
 after a restart, or on a new leader of its shard, a queue that holds messages is announced once
 more. Only the leader of a queue's shard announces it.
 """
@@ -21,7 +21,7 @@ from cluster.shards.router import Router
 from visibility.contract.model import QueueDefinition
 
 WATCH_S = 5.0
-"""Interval at which dead-letter queues are looked at."""
+"""Interval between two looks at the dead-letter queues."""
 _FIRST = "dead_letters.first"
 
 Deliver = Callable[[str, bytes], None]
@@ -45,9 +45,9 @@ class DeadLetterWatch:
         self._wall_s = wall_s
         self._bits128 = bits128
         self._arrived: dict[int, int] = {}
-        """Messages that had arrived in each queue when it was last looked at."""
+        """Arrivals in each queue up to the last look."""
         self._holding: set[int] = set()
-        """Queues that held messages then."""
+        """Queues that held messages at the last look."""
 
     def look(self) -> None:
         """Announce queues that got a message since they were last seen empty."""
@@ -77,7 +77,7 @@ class DeadLetterWatch:
         return found
 
     def _has_got_some(self, report: QueueReport) -> bool:
-        """True for a message that is there, or came and went since the last look."""
+        """True if the queue holds a message, or one came and went since the last look."""
         arrived = self._arrived.get(report.queue_id)
         if report.stored or arrived is None:
             return report.stored > 0
