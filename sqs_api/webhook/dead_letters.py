@@ -18,10 +18,13 @@ import msgspec
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.report import QueueReport
 from cluster.shards.router import Router
+from sqs_api.periodic import in_slices
 from visibility.contract.model import QueueDefinition
 
 WATCH_S = 5.0
 """Interval between two looks at the dead-letter queues."""
+_SLICE = 100
+"""Queues looked at before other work may run."""
 _FIRST = "dead_letters.first"
 
 Deliver = Callable[[str, bytes], None]
@@ -49,31 +52,31 @@ class DeadLetterWatch:
         self._holding: set[int] = set()
         """Queues that held messages at the last look."""
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Announce queues that got a message since they were last seen empty."""
-        sources = self._sources()
-        queues = {queue_id: queue for queue_id in sources if (queue := self._queue(queue_id))}
+        sources = await self._sources()
         arrived: dict[int, int] = {}
         holding: set[int] = set()
-        for report in self._router.queues(list(queues.values())):
-            queue_id = report.queue_id
-            arrived[queue_id] = report.sent + report.moved_in
-            if report.stored:
-                holding.add(queue_id)
-            if queue_id not in self._holding and self._has_got_some(report):
-                self._announce(queues[queue_id], report, sources[queue_id])
+        async for queue_ids in in_slices(list(sources), _SLICE):
+            found = map(self._queues.queue_of_id, queue_ids)
+            queues = {queue.queue_id: queue for queue in found if queue is not None}
+            for report in self._router.queues(list(queues.values())):
+                queue_id = report.queue_id
+                arrived[queue_id] = report.sent + report.moved_in
+                if report.stored:
+                    holding.add(queue_id)
+                if queue_id not in self._holding and self._has_got_some(report):
+                    self._announce(queues[queue_id], report, sources[queue_id])
         self._arrived, self._holding = arrived, holding
 
-    def _queue(self, queue_id: int) -> QueueDefinition | None:
-        return self._queues.queue_of_id(queue_id)
-
-    def _sources(self) -> dict[int, list[QueueDefinition]]:
+    async def _sources(self) -> dict[int, list[QueueDefinition]]:
         """The queues whose dead letters go to each dead-letter queue, by its id."""
         found: dict[int, list[QueueDefinition]] = {}
-        for queue in self._queues:
-            target = self._queues.dead_letter_queue(queue)
-            if target is not None:
-                found.setdefault(target.queue_id, []).append(queue)
+        async for queues in in_slices(list(self._queues), _SLICE):
+            for queue in queues:
+                target = self._queues.dead_letter_queue(queue)
+                if target is not None:
+                    found.setdefault(target.queue_id, []).append(queue)
         return found
 
     def _has_got_some(self, report: QueueReport) -> bool:
