@@ -318,7 +318,7 @@ class Node:
             verifier=worker.verifier,
             audit=self.owner.audit,
         )
-        answers = self.answers()
+        answers = self.answers(hosts)
         desk = worker.desk(self.owner.catalog, self.owner.deletions, hosts, history, answers)
         pages = self._admin.pages(
             worker.metrics, self._is_ready, answers, desk, worker.samples, hosts
@@ -333,9 +333,9 @@ class Node:
         self._admin.leave_note(address, worker.transport.admin_address)
         return address
 
-    def answers(self) -> dict[str, Answer]:
+    def answers(self, hosts: EveryHost) -> dict[str, Answer]:
         """The administrative pages, by action."""
-        own = self.owner.answers()
+        own = self.owner.answers(hosts)
         return {**own, **NO_CLUSTER} if self._host is None else self._host.answers(own)
 
     def _is_ready(self) -> bool:
