@@ -47,7 +47,7 @@ from sqs_api.settings.config import Settings, Switch, shards_of
 from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.settings.membership import member_settings
-from sqs_api.settings.webhook import secret_of
+from sqs_api.settings.outgoing import secret_of
 from sqs_api.traces.exporter import ANSWER_S, EXPORT_S, TRACES_PATH, SpanExporter
 from sqs_api.traces.spans import Spans
 from sqs_api.webhook.dead_letters import WATCH_S, DeadLetterWatch

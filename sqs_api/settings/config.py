@@ -25,8 +25,7 @@ from sqs_api.http.proxies import TrustedProxies
 from sqs_api.settings.cluster import ClusterSettings, wrong_combination
 from sqs_api.settings.declarations import DeclaredQueue, DeclaredUser, in_order
 from sqs_api.settings.logs import LogFormat
-from sqs_api.settings.traces import TraceSettings
-from sqs_api.settings.webhook import WebhookSettings, wrong_webhook
+from sqs_api.settings.outgoing import TraceSettings, WebhookSettings, wrong_webhook
 from storage.engines.durable import Durability
 from visibility.contract.limits import DAY
 from visibility.contract.naming import is_account
