@@ -36,7 +36,7 @@ def cluster(tmp_path: Path, lake: Path) -> Iterator[ClusterProcess]:
 
 
 def _shard(cluster: ClusterProcess, host: str, page: str, content: object = None) -> Any:
-    """What a page of the archive says of the one shard, asked of this host."""
+    """The one shard's part of a page of the archive, asked of this host."""
     url = cluster.parts.cluster().hosts[host]
     status, answer = pages.ask(url, cluster.credentials, page, content)
     assert status == 200, answer

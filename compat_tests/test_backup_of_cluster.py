@@ -258,7 +258,7 @@ def story(cluster: ClusterProcess, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def said(*words: object, variables: dict[str, str] | None = None) -> str:
-    """What a command prints that does its work."""
+    """The output of a command, which must succeed."""
     done = run_command(*map(str, words), variables=variables)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -299,7 +299,7 @@ def test_hosts_of_two_versions_are_one_cluster_until_the_formats_are_raised(stor
 
 
 def drained(client: Any, awaited: set[str]) -> Counter[str]:
-    """How often each body is delivered, until those are there and nothing else arrives."""
+    """Deliveries of each body, until the awaited ones are there and nothing else arrives."""
     queues = client.list_queues()["QueueUrls"]
     found: Counter[str] = Counter()
 

@@ -39,7 +39,7 @@ ENVIRONMENT = {
     "storage/copies/convert.py": (
         "RocksDB raises bare exceptions: what cannot be read even so is None"
     ),
-    "spark_jobs/lib/spark.py": "Spark is told of Java and Python by the environment only",
+    "spark_jobs/lib/spark.py": "Spark finds Java and Python by the environment only",
     "compat_tests/": "the suite's own switches",
 }
 BLIND_EXCEPT = {
@@ -48,7 +48,7 @@ BLIND_EXCEPT = {
         "the root of a link's task: a bug is logged, and the connection made anew"
     ),
     "cluster/peers/outgoing.py": (
-        "the root of a peer's answer: a bug costs whoever asked, not the connection"
+        "the root of a peer's answer: a bug costs one question, not the connection"
     ),
     "cluster/coordination/etcd_watch.py": "the root of a watch: a listener's bug does not end it",
     "sqs_api/gateway/gateway.py": (

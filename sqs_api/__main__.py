@@ -12,25 +12,21 @@ from sqs_api.commands.archive import archive
 from sqs_api.commands.audit import audit
 from sqs_api.commands.backup import backup
 from sqs_api.commands.cluster import cluster
-from sqs_api.commands.convert import convert
 from sqs_api.commands.credentials import credentials
+from sqs_api.commands.folders import convert, restore, salvage, verify
 from sqs_api.commands.jobs import jobs
 from sqs_api.commands.keys import keys
 from sqs_api.commands.lake_archived import lake_archived
 from sqs_api.commands.lake_export import lake_export
 from sqs_api.commands.messages import messages
-from sqs_api.commands.metrics import metrics
 from sqs_api.commands.policy import policy
 from sqs_api.commands.queues import queues
 from sqs_api.commands.redrive import redrive
 from sqs_api.commands.remove_queue import delete_queue, purge_queue
-from sqs_api.commands.restore import restore
 from sqs_api.commands.restore_queue import restore_queue
-from sqs_api.commands.salvage import salvage
 from sqs_api.commands.serve import check_config, example_config, serve
-from sqs_api.commands.usage import usage
+from sqs_api.commands.usage import metrics, usage
 from sqs_api.commands.users import users
-from sqs_api.commands.verify import verify
 
 _FAILED = 1
 _WRONG_USE = 2

@@ -47,7 +47,7 @@ from sqs_api.settings.config import Settings, Switch, shards_of
 from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.settings.membership import member_settings
-from sqs_api.settings.webhook import secret_of
+from sqs_api.settings.outgoing import secret_of
 from sqs_api.traces.exporter import ANSWER_S, EXPORT_S, TRACES_PATH, SpanExporter
 from sqs_api.traces.spans import Spans
 from sqs_api.webhook.dead_letters import WATCH_S, DeadLetterWatch
@@ -86,7 +86,7 @@ class NodeRefused(Exception):
 
 
 def _nothing() -> None:
-    """The default: nobody removes a single host."""
+    """The default: a single host is never removed."""
 
 
 def _refuse_unsynced(settings: Settings, shards: int) -> None:
@@ -318,7 +318,7 @@ class Node:
             verifier=worker.verifier,
             audit=self.owner.audit,
         )
-        answers = self.answers()
+        answers = self.answers(hosts)
         desk = worker.desk(self.owner.catalog, self.owner.deletions, hosts, history, answers)
         pages = self._admin.pages(
             worker.metrics, self._is_ready, answers, desk, worker.samples, hosts
@@ -333,9 +333,9 @@ class Node:
         self._admin.leave_note(address, worker.transport.admin_address)
         return address
 
-    def answers(self) -> dict[str, Answer]:
+    def answers(self, hosts: EveryHost) -> dict[str, Answer]:
         """The administrative pages, by action."""
-        own = self.owner.answers()
+        own = self.owner.answers(hosts)
         return {**own, **NO_CLUSTER} if self._host is None else self._host.answers(own)
 
     def _is_ready(self) -> bool:

@@ -6,6 +6,7 @@ It has no listener and no shard; it reaches shards through the router that it is
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -31,8 +32,9 @@ from sqs_api.admin.admission import admin_answers
 from sqs_api.admin.backup_points import BackupPoint
 from sqs_api.admin.backups import Backups
 from sqs_api.admin.deletions import Deletions
+from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import Answer
-from sqs_api.admin.usage_page import show_usage
+from sqs_api.admin.usage_page import UsagePage
 from sqs_api.archiving.service import Archiving
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
@@ -42,7 +44,7 @@ from sqs_api.gateway.changes import CHANGES_CHECK_S, SHARED_CHANGES_CHECK_S, Cha
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.usage import FILE_NAME as USAGE_FILE
-from sqs_api.gateway.usage import Usage
+from sqs_api.gateway.usage import Usage, UsageRow, read_usage
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.settings.declaring import declare_queues, declare_users
@@ -184,11 +186,14 @@ class Owner:
                 settings, router, self.catalog, self._clock, store_of=store_of, disk=disk
             )
 
-    def answers(self) -> dict[str, Answer]:
+    def answers(self, hosts: EveryHost) -> dict[str, Answer]:
         """The administrative pages, by action."""
-        settings = self._settings
-        shown = partial(show_usage, settings.data / USAGE_FILE, settings.host_name or "")
-        return admin_answers(self.backups, self.catalog, self.deletions, self.lake, shown)
+        usage = UsagePage(self._read_usage, self._settings.host_name or "", hosts)
+        return admin_answers(self.backups, self.catalog, self.deletions, self.lake, usage.show)
+
+    async def _read_usage(self, account: str | None, since: str | None) -> list[UsageRow]:
+        file = self._settings.data / USAGE_FILE
+        return await asyncio.to_thread(read_usage, file, account, since)
 
     def begin(
         self, periodic: Periodic, metrics: Metrics, *, verifier: Verifier, access: Access

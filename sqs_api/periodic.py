@@ -1,4 +1,4 @@
-"""Periodic: work that a node repeats until it stops.
+"""Periodic: work that a node repeats until it stops, and `in_slices` for long walks of it.
 
 None is cancelled in its work, and a failure does not end one.
 """
@@ -6,9 +6,20 @@ None is cancelled in its work, and a failure does not end one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import structlog
+
+_Item = TypeVar("_Item")
+
+
+async def in_slices(items: Sequence[_Item], size: int) -> AsyncIterator[Sequence[_Item]]:
+    """The items, `size` at a time; other work of the event loop runs in between."""
+    for begin in range(0, len(items), size):
+        if begin:
+            await asyncio.sleep(0)
+        yield items[begin : begin + size]
 
 
 class Periodic:

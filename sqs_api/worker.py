@@ -304,7 +304,7 @@ class Worker:
         history: Callable[[str, str], Reader],
         pages: Mapping[str, Answer],
     ) -> Desk:
-        """What the operators' API works with."""
+        """The parts that the operators' API works with."""
         return Desk(
             catalog,
             self.router,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -14,12 +16,16 @@ from storage.rows.stored_rows import CHANGED_BYTES_MAX
 from visibility.content.sealing import AsStored
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
-from visibility.contract.operations import MoveSelected, ResendMessage
+from visibility.contract.operations import ClearOutbox, MoveSelected, ResendMessage
 from visibility.contract.stored_message import StoredMessage
+from visibility.rules.archive import the_shard
 from visibility.rules.arrivals import TARGET_GONE
+from visibility.rules.outbox import decide_clear_outbox
 from visibility.state import outbox as outbox_state
-from visibility.state.events import Event
+from visibility.state.events import Event, MoveTaskChanged
 from visibility.state.outbox import MessagesDeparted
+from visibility.state.stamp import Stamp
+from visibility.state.state import QueueState
 from visibility.tests import prepared
 
 NONE = QueueCounters(0, 0, 0)
@@ -190,6 +196,29 @@ def test_a_task_whose_messages_are_refused_fails(pair: ShardPair) -> None:
     assert (task.status, task.moved, task.stayed) == ("FAILED", 0, 2)
     assert task.failure_reason == TARGET_GONE
     assert pair.receive(pair.letters) == ["a", "b"]
+
+
+class NotWalked(dict[int, QueueState]):
+    """Queues of a shard that may be found, and not walked through."""
+
+    def values(self) -> Any:
+        raise AssertionError("all queues are read")
+
+
+def test_a_refusal_reads_the_queue_of_its_task_only(pair: ShardPair) -> None:
+    pair.send("a", "b", to=pair.letters)
+    pair.shards[1].submit(prepared.start_move_task(pair.letters, pair.source))
+    del pair.queues.queues[pair.source.queue_id]
+    page = pair.read(1)
+    clear = ClearOutbox(pair.accept(page.arrivals, page.floors, at=0))
+    shard = pair.shards[1]
+    shard.state.queues = NotWalked(shard.state.queues)
+
+    request, stamp = prepared.prepared(the_shard(1), clear), Stamp(shard.now_ms, lambda: 0)
+    _, events = decide_clear_outbox(shard.state, request, stamp)
+
+    (changed,) = [event for event in events if isinstance(event, MoveTaskChanged)]
+    assert changed.task.stayed == 2
 
 
 @pytest.mark.parametrize("drops", [False, True])

@@ -290,8 +290,8 @@ def classify(
 
 
 def _rebuilt(reports: list[str]) -> dict[str, str]:
-    """What the log says of the messages of each queue that it names as rebuilt. Their counts of
-    receives may have begun anew."""
+    """The log's words on the messages of each rebuilt queue; their receive counts may have begun
+    anew."""
     lines = [json.loads(report) for report in reports if report.startswith("{")]
     rebuilt = [line for line in lines if line.get("event") == _REBUILT]
     return {line["queue"]: line.get("messages", "") for line in rebuilt}

@@ -21,9 +21,9 @@ class Moment(NamedTuple):
     load: float = 0.0
     """Processes that ran or waited for a processor, in the mean of the last minute."""
     hit: str = ""
-    """Names of what the fault hit."""
+    """Names of the processes that the fault hit."""
     led: str = ""
-    """Who led before."""
+    """The leaders before the fault."""
 
 
 class Gap(NamedTuple):
@@ -44,7 +44,7 @@ def gap_of(ends: Sequence[float], moment: Moment) -> Gap:
 
 
 def acknowledged(history: History) -> dict[str, list[float]]:
-    """When sends were acknowledged, by queue, for queues that are always sent to."""
+    """Times of acknowledged sends, by queue, for the queues that get messages all the time."""
     ends: dict[str, list[float]] = defaultdict(list)
     for send in history.sends:
         if send.outcome is Outcome.DONE and not send.queue.startswith("passing"):

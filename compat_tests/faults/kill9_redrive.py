@@ -42,6 +42,8 @@ _DEAD, _TARGET, _SOURCE = "letters", "target", "source"
 _LATEST_KILL_S = 0.15
 """A kill comes up to this long after its share of the messages has moved."""
 _STUCK_S = 120.0
+"""Time without a single moved message after which the run ends as stuck. It is no limit of speed:
+a restart and a step take seconds, and a redrive that does not go on would be waited for forever."""
 _ARN = "arn:aws:sqs:us-east-1:000000000000:"
 
 

@@ -42,12 +42,12 @@ class EveryHost:
     async def _said(self, question: Question) -> Said:
         return Said(_OK, await self._own[question.action](question.body))
 
-    async def ask(self, action: str, body: bytes) -> Heard:
-        """The answers of all hosts."""
+    async def ask(self, action: str, body: bytes, wait_s: float = _WAIT_S) -> Heard:
+        """The answers of all hosts within a time; an error of this host's is raised."""
         if self._questions is None:
             return Heard([await self._own[action](body)], [])
         question = Question(action, b"", body)
-        answers = await self._questions.ask_all(self._questions.hosts, question, _WAIT_S)
+        answers = await self._questions.ask_all(self._questions.hosts, question, wait_s)
         parts = [each.body for each in answers.values() if each is not None and each.status == _OK]
         missing = [host for host, each in answers.items() if each is None or each.status != _OK]
         return Heard(parts, missing)

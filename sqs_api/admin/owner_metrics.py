@@ -1,4 +1,4 @@
-"""OwnerMetrics: the metrics of an account's queues, for whoever has an access key of the account.
+"""OwnerMetrics: the metrics of an account's queues, for holders of its access keys.
 
     GET /_holdfast/queue-metrics    signed; the Prometheus text format
 

@@ -6,8 +6,7 @@ requests that it answered. `add_up` makes a whole of the parts.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ from cluster.catalog.queue_view import QueueView
 from cluster.shards.report import COUNTS, QueueReport
 from cluster.shards.router import Router
 from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts
+from sqs_api.periodic import in_slices
 from visibility.contract.model import QueueDefinition
 
 _SLICE = 50
@@ -70,16 +70,13 @@ class QueueSamples:
         """Samples of these queues, in slices that do not hold the loop; a queue that neither held a
         message nor was asked for one is left out. Only `detailed_ids` have ages and groups."""
         self._counts.keep(lambda queue_id: self._queues.queue_of_id(queue_id) is not None)
-        listed = list(queues)
         samples: list[QueueSample] = []
-        for begin in range(0, len(listed), _SLICE):
-            if begin:
-                await asyncio.sleep(0)
-            samples += self._slice(listed[begin : begin + _SLICE], detailed_ids)
+        async for part in in_slices(list(queues), _SLICE):
+            samples += self._slice(part, detailed_ids)
         return samples
 
     def _slice(
-        self, queues: list[QueueDefinition], detailed_ids: Collection[int]
+        self, queues: Sequence[QueueDefinition], detailed_ids: Collection[int]
     ) -> list[QueueSample]:
         reports = {report.queue_id: report for report in self._router.queues(queues, detailed_ids)}
         samples: list[QueueSample] = []

@@ -2,7 +2,6 @@
 
     archive, archive/seal, deleted-queues    the leaders of all shards, merged
     archive/archived                         the leader of the batch's shard
-    usage                                    all hosts, added up
 
 A page of the leaders is held while a shard has none or its leader does not answer, for a bounded
 time and then answered 503: half of an answer would be wrong.
@@ -24,11 +23,9 @@ from sqs_api.admin.actions import (
     ACKNOWLEDGE_ARCHIVE,
     LIST_DELETED_QUEUES,
     READ_ARCHIVE,
-    READ_USAGE,
     SEAL_ARCHIVE,
 )
 from sqs_api.admin.pages import Answer, error_page
-from sqs_api.admin.usage_page import add_up
 
 _WAIT_S = 5.0
 _SEAL_S = 600.0
@@ -74,7 +71,6 @@ class SharedPages:
             SEAL_ARCHIVE: self._seal_archive,
             ACKNOWLEDGE_ARCHIVE: self._acknowledge,
             LIST_DELETED_QUEUES: self._list_deleted,
-            READ_USAGE: self._read_usage,
         }
         return {**own, **{action: page for action, page in shared.items() if action in own}}
 
@@ -112,17 +108,6 @@ class SharedPages:
             return _page(said)
 
         return await self._held(acknowledge)
-
-    async def _read_usage(self, sent: AdminRequest) -> web.Response:
-        question = Question(READ_USAGE, sent.target, sent.body)
-        answers = await self._questions.ask_all(self._questions.hosts, question, _WAIT_S)
-        failed = [said for said in answers.values() if said is not None and said.status != 200]
-        if failed:
-            return _page(failed[0])
-        found = {host: msgspec.json.decode(said.body) for host, said in answers.items() if said}
-        rows = add_up([row for said in found.values() for row in said["rows"]])
-        missing = sorted(answers.keys() - found.keys())
-        return web.json_response({"rows": rows, "hosts": sorted(found), "missing": missing})
 
     # -- asking ------------------------------------------------------------------------------------
 

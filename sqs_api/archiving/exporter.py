@@ -99,7 +99,7 @@ class Exporter:
         self._is_filling = False
         self._snapshot_due_s = clock.monotonic_s()
         self._again_s = 0.0
-        """When a failed export is tried again."""
+        """Time of the next attempt after a failed export."""
         self._wait_s = 0.0
         self.in_lake: dict[int, int] = {}
         """By shard: the batch up to which all are known to be in the lake."""
@@ -107,8 +107,8 @@ class Exporter:
         self.damaged = 0
         self.failures = 0
         self.succeeded_at_s = 0.0
-        """When the lake was last written to or found up to date, as an instant of the wall clock; 0
-        for never."""
+        """Wall clock of the latest write to the lake, or check that found it up to date; 0 for
+        never."""
         self.queue_ages: list[dict[str, Any]] = []
         """Latest result of the queue-age job, for the queues with the oldest messages."""
 

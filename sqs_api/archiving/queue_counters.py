@@ -3,13 +3,13 @@ deleted ones spent."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, NamedTuple
 
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.clock import Clock
 from cluster.shards.report import COUNTS, TimesReport
 from cluster.shards.shard import Shard
+from sqs_api.periodic import in_slices
 
 _SLICE = 100
 """Queues that are read before others may run."""
@@ -20,7 +20,7 @@ class _Flush(NamedTuple):
 
     at_ms: int
     loaded_at_ms: int
-    """When the shard was loaded; one that was loaded anew counts from nothing."""
+    """Time of the shard's load; its counts begin there."""
     reads: dict[int, TimesReport]
 
 
@@ -43,11 +43,8 @@ class Flows:
         earlier = before.reads if before.loaded_at_ms == loaded_at_ms else {}
         flush = self._reading[shard.number] = _Flush(now_ms, loaded_at_ms, {})
         times = {"from_at": before.at_ms, "until_at": now_ms}
-        queue_ids = list(shard.counters())
-        for begin in range(0, len(queue_ids), _SLICE):
-            if begin:
-                await asyncio.sleep(0)
-            for read in shard.times_in_queues(queue_ids[begin : begin + _SLICE]):
+        async for queue_ids in in_slices(list(shard.counters()), _SLICE):
+            for read in shard.times_in_queues(queue_ids):
                 queue_id = read.queue.queue_id
                 flush.reads[queue_id] = read
                 queue = self._catalog.queue_of_id(queue_id)

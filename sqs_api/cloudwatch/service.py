@@ -40,7 +40,7 @@ from sqs_api.cloudwatch.wires import (
     Protocol,
     Written,
     protocol_of,
-    read_members,
+    read_action,
     write_refusal,
     write_result,
 )
@@ -116,8 +116,8 @@ class Monitoring:
         action, code = "", None
         try:
             caller = self._caller(request)
-            action, content = read_members(protocol, request.target, request.headers, request.body)
-            written = await self._answer(protocol, action, content, request, caller)
+            action, read = read_action(protocol, request.target, request.headers, request.body)
+            written = await self._answer(protocol, action, read, request, caller)
         except (MonitoringRefusal, AuthError) as refusal:
             written = write_refusal(protocol, refusal, request.request_id)
             code = refusal.code
@@ -147,7 +147,7 @@ class Monitoring:
         self,
         protocol: Protocol,
         action: str,
-        content: object,
+        read: Callable[[], object],
         request: OtherRequest,
         caller: Caller,
     ) -> Written:
@@ -157,7 +157,7 @@ class Monitoring:
         self._access.administer(
             f"cloudwatch:{action}", caller, request.sender, request.headers, caller.account
         )
-        asked = read_request(action, content, from_text=protocol is Protocol.QUERY)
+        asked = read_request(action, read(), from_text=protocol is Protocol.QUERY)
         result = await self._result(
             asked, HistoryReader(self._history, self._hosts, caller.account, caller.region)
         )

@@ -11,8 +11,9 @@ Source: botocore's model of CloudWatch; what its parsers of these protocols read
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -69,30 +70,36 @@ def protocol_of(target: bytes, headers: Mapping[bytes, bytes], body: bytes) -> P
     return None
 
 
-def read_members(
+def read_action(
     protocol: Protocol, target: bytes, headers: Mapping[bytes, bytes], body: bytes
-) -> tuple[str, object]:
-    """The action and its members; those of the query protocol are all text.
+) -> tuple[str, Callable[[], object]]:
+    """The action, and a function that reads its members; those of the query protocol are all text.
 
-    Raises MonitoringRefusal.
+    Only the query protocol has the action in the body: the others' body is read by the function,
+    once the caller was let in. Both raise MonitoringRefusal.
     """
     if protocol is Protocol.QUERY:
-        return _read_query(target, body)
+        action, members = _read_query(target, body)
+        return action, lambda: members
+    if protocol is Protocol.CBOR:
+        found = _PATH.fullmatch(target.partition(b"?")[0])
+    else:
+        found = _TARGET.fullmatch(headers[b"x-amz-target"])
+    assert found is not None
+    return found[1].decode(), partial(_read_members, protocol, body)
+
+
+def _read_members(protocol: Protocol, body: bytes) -> object:
+    if not body:
+        return {}
     try:
-        if protocol is Protocol.CBOR:
-            found = _PATH.fullmatch(target.partition(b"?")[0])
-            content = decode_cbor(body) if body else {}
-        else:
-            found = _TARGET.fullmatch(headers[b"x-amz-target"])
-            content = msgspec.json.decode(body) if body else {}
+        return decode_cbor(body) if protocol is Protocol.CBOR else msgspec.json.decode(body)
     except (CborUnreadable, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = f"The request cannot be read: {error}"
         raise MonitoringRefusal("MalformedInput", text, "SerializationException") from error
-    assert found is not None
-    return found[1].decode(), content
 
 
-def _read_query(target: bytes, body: bytes) -> tuple[str, object]:
+def _read_query(target: bytes, body: bytes) -> tuple[str, Members]:
     try:
         form = decode_form(b"&".join(part for part in (body, target.partition(b"?")[2]) if part))
     except QueueError as error:
@@ -102,7 +109,7 @@ def _read_query(target: bytes, body: bytes) -> tuple[str, object]:
     members: Members = {}
     for name, value in form.items():
         _put(members, name, value)
-    return action, _lists_in(members)
+    return action, {name: _lists_in(member) for name, member in members.items()}
 
 
 def _put(members: Members, name: str, value: str) -> None:

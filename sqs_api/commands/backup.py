@@ -21,7 +21,7 @@ from sqs_api.commands.options import URL, Refused, admin_client, load, note, sho
 @click.option(
     "--with-master-key",
     is_flag=True,
-    help="Put master.key in too: whoever has the backup can then read what is encrypted in it.",
+    help="Include master.key: the backup alone then suffices to read the messages in it.",
 )
 def backup(target: Path, url: str | None, data: Path | None, *, with_master_key: bool) -> None:
     """Copy queues, messages and keys to the new folder TARGET, as of one point in time.

@@ -43,7 +43,7 @@ class Service:
         return self._ask("POST", path, content, {})
 
     def pages(self, path: str, member: str, after: str, **parameters: object) -> Iterator[Any]:
-        """What all pages of a list have in this member; `after` is the name of their token."""
+        """The items of this member on all pages of a list; `after` is the name of their token."""
         token = None
         while True:
             page = self.get(path, **{**parameters, after: token})

@@ -48,9 +48,9 @@ def policy() -> None:
 @policy.command()
 @DATA
 @CONFIG
-@click.option("--user", "user_name", help="Who asks: a user [the account itself].")
-@click.option("--account", help="Whose user, or which account [the configured one].")
-@click.option("--anonymous", is_flag=True, help="Who asks: nobody, without a signature.")
+@click.option("--user", "user_name", help="The calling user [the account itself].")
+@click.option("--account", help="The caller's account [the configured one].")
+@click.option("--anonymous", is_flag=True, help="The caller has no signature.")
 @click.option(
     "--action", required=True, help="Such as SendMessage, kms:Decrypt, or holdfast:Backup."
 )

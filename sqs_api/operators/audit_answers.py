@@ -39,7 +39,7 @@ class AuditEntry(msgspec.Struct):
     queue: str | None
     outcome: str | None
     details: dict[str, Any]
-    """What else the line says."""
+    """The other members of the line."""
 
 
 class AuditAnswer(msgspec.Struct):

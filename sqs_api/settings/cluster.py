@@ -112,9 +112,10 @@ class ClusterSettings(BaseSettings):
     peer_listen: Annotated[str | None, AfterValidator(_listen)] = None
     """HOST:PORT to listen on for the other hosts; by default peer_address."""
     peer_ca: Path | None = None
-    """PEM file of the authority of all hosts' certificates, which signs for nobody else."""
+    """PEM file of the authority of all hosts' certificates, which must sign no others."""
     peer_certificate: Path | None = None
-    """PEM file with this host's certificate, for clients and servers. Changes are seen."""
+    """PEM file with this host's certificate, for clients and servers. Reloaded when the file
+    changes."""
     peer_key: Path | None = None
     """PEM file with its key, without a password."""
 

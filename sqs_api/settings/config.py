@@ -25,8 +25,7 @@ from sqs_api.http.proxies import TrustedProxies
 from sqs_api.settings.cluster import ClusterSettings, wrong_combination
 from sqs_api.settings.declarations import DeclaredQueue, DeclaredUser, in_order
 from sqs_api.settings.logs import LogFormat
-from sqs_api.settings.traces import TraceSettings
-from sqs_api.settings.webhook import WebhookSettings, wrong_webhook
+from sqs_api.settings.outgoing import TraceSettings, WebhookSettings, wrong_webhook
 from storage.engines.durable import Durability
 from visibility.contract.limits import DAY
 from visibility.contract.naming import is_account
@@ -264,14 +263,14 @@ class _ServiceSettings(BaseSettings):
     """Readers of /_holdfast/metrics, which names all queues."""
     tls_certificate: Path | None = None
     """PEM file with the certificate and those up to its authority; the port then speaks https only.
-    Changes are seen."""
+    Reloaded when the file changes."""
     tls_key: Path | None = None
     """PEM file with the certificate's key, without a password."""
     tls_client_ca: Path | None = None
     """PEM file of authorities; then every client needs a certificate that one of them signed."""
     trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
     """Addresses or CIDR blocks, separated by commas, whose X-Forwarded-For and -Proto are believed;
-    nobody's by default."""
+    none by default."""
     browser_origins: Annotated[str, AfterValidator(_origins)] = ""
     """Origins, separated by commas, whose pages may use the service from a browser (CORS), such as
     "https://app.example.com"; none by default. In open mode their pages need no keys."""

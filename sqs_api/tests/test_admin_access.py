@@ -17,6 +17,7 @@ from cluster.shards.clock import SystemClock
 from compat_tests.certificates import Authority
 from sqs_api.admin.access import AdminRequest
 from sqs_api.admin.actions import ADMIN_ACTIONS, PAGES, RESERVED, AdminPage
+from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.service_note import ServiceNote, read_note
 from sqs_api.archiving.exporter import Exporter
 from sqs_api.http.origins import KnownHosts
@@ -128,7 +129,7 @@ async def test_a_user_may_do_what_a_policy_names_and_nothing_else(data: Path) ->
 
 
 async def test_every_row_of_the_table_is_answered(closed: Served) -> None:
-    assert closed.node.answers().keys() == ADMIN_ACTIONS
+    assert closed.node.answers(EveryHost()).keys() == ADMIN_ACTIONS
 
 
 async def test_a_presigned_address_is_not_taken(closed: Served, root: SigningKey) -> None:

@@ -254,7 +254,7 @@ KINDS = (
 
 
 async def _refusal(data: Path) -> str:
-    """Why a service does not start on this folder."""
+    """The reason for which a service does not start on this folder."""
     node = Node(Settings(port=0, data=data))
     try:
         await node.start()

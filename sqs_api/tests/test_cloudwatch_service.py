@@ -105,6 +105,26 @@ async def test_callers_are_checked(data: Path) -> None:
     assert refusals["AccessDenied"] == 1
 
 
+@pytest.mark.parametrize("protocol", ["cbor", "json"])
+async def test_a_body_is_read_once_the_caller_was_let_in(data: Path, protocol: str) -> None:
+    lister = add_user(data, "lister", "cloudwatch:ListMetrics")
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        answers = []
+        for action in ("ListMetrics", "GetMetricData"):
+            path, headers = "/", JSON | {"x-amz-target": f"{TARGET}.{action}"}
+            if protocol == "cbor":
+                path, headers = f"/service/{TARGET}/operation/{action}", {"host": "localhost"}
+            now_s = SystemClock().wall_s()
+            unreadable = b"\xff"
+            signed = signed_headers(
+                lister, "POST", path, headers, unreadable, now_s, service="monitoring"
+            )
+            answers.append(await served.ask(page_request("POST", path, signed, unreadable)))
+
+    codes = [answer.headers["x-amzn-query-error"].partition(";")[0] for answer in answers]
+    assert codes == ["MalformedInput", "AccessDenied"]
+
+
 async def test_policy_check_knows_the_actions(data: Path) -> None:
     async with serving(data):
         pass

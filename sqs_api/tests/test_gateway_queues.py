@@ -1,4 +1,4 @@
-"""Whose queue a request means, under which URL it is shown, and the actions on queues."""
+"""The queue that a request names, its URL, and the actions on queues."""
 
 from __future__ import annotations
 

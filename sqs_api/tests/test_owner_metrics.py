@@ -107,7 +107,7 @@ async def test_policy_check_knows_the_action(queues: Path) -> None:
 
 
 def sample(queue_id: int, *, visible: int = 0, empty: int = 0) -> QueueSample:
-    """What one host knows."""
+    """The numbers of one host."""
     report = replace(QueueSample.nothing().report, queue_id=queue_id, visible=visible)
     return QueueSample(report, GatewayCounts(empty_receives=empty))
 

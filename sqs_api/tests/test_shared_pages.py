@@ -22,8 +22,11 @@ from sqs_api.admin.actions import (
     READ_USAGE,
     SEAL_ARCHIVE,
 )
+from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import Answer
 from sqs_api.admin.shared_pages import SharedPages
+from sqs_api.admin.usage_page import UsagePage
+from sqs_api.gateway.usage import UsageRow
 
 
 class Leaders:
@@ -45,14 +48,17 @@ class Host:
     def __init__(self, peer: Peer, leaders: Leaders) -> None:
         self.name = peer.name
         self.acknowledged: list[bytes] = []
-        pages = SharedPages(Questions(peer.transport), leaders, leaders.of)
+        questions = Questions(peer.transport)
+        pages = SharedPages(questions, leaders, leaders.of)
+        usage = UsagePage(self._usage, self.name, EveryHost(questions))
+        self.usage_error: Exception | None = None
         self.pages = pages.share(
             {
                 READ_ARCHIVE: self._shards,
                 SEAL_ARCHIVE: self._shards,
                 ACKNOWLEDGE_ARCHIVE: self._acknowledge,
                 LIST_DELETED_QUEUES: self._deleted,
-                READ_USAGE: self._usage,
+                READ_USAGE: usage.show,
             }
         )
 
@@ -68,14 +74,16 @@ class Host:
         counts = {"a": (5, 0), "b": (0, 7), "c": (0, 0)}[self.name]
         return web.json_response([{"queue_id": i, "messages": n} for i, n in enumerate(counts)])
 
-    async def _usage(self, sent: AdminRequest) -> web.Response:
-        key = {"day": sent.target.decode(), "account": "1", "queue": ""}
-        rows = [key | {"requests": 1, "bytes_in": 10}]
-        return web.json_response({"rows": rows, "hosts": [self.name], "missing": []})
+    async def _usage(self, account: str | None, since: str | None) -> list[UsageRow]:
+        if self.usage_error is not None:
+            raise self.usage_error
+        return [UsageRow(since or "", account or "", "", 1, 2, 10, 20)]
 
-    async def ask(self, action: str, body: bytes = b"{}") -> tuple[int, Any]:
+    async def ask(
+        self, action: str, body: bytes = b"{}", target: bytes = b"target"
+    ) -> tuple[int, Any]:
         page: Answer = self.pages[action]
-        answer = await page(AdminRequest("", b"target", {}, body, "", True))
+        answer = await page(AdminRequest("", target, {}, body, "", True))
         assert isinstance(answer.body, bytes)
         return answer.status, json.loads(answer.body)
 
@@ -181,17 +189,33 @@ async def test_an_answer_of_a_host_that_no_longer_leads_is_not_shown() -> None:
         assert said["shards"] == [{"shard": 0, "by": "a"}, {"shard": 1, "by": "c"}]
 
 
+USAGE = b"/_holdfast/usage?account=1&since=2026-11-01"
+
+
 @virtual
 async def test_usage_is_added_up_and_hosts_that_are_missing_are_named() -> None:
     async with three_hosts() as world:
-        key = {"day": "target", "account": "1", "queue": ""}
-        status, said = await world.hosts["c"].ask(READ_USAGE)
+        key = {"day": "2026-11-01", "account": "1", "queue": ""}
+        counts = {"requests": 1, "billed_requests": 2, "bytes_in": 10, "bytes_out": 20}
+        status, said = await world.hosts["c"].ask(READ_USAGE, target=USAGE)
         assert (status, said["hosts"], said["missing"]) == (200, ["a", "b", "c"], [])
-        assert said["rows"] == [key | {"requests": 3, "bytes_in": 30}]
+        assert said["rows"] == [key | {name: 3 * count for name, count in counts.items()}]
 
         world.network.crash("a")
         await asyncio.sleep(10)
-        status, said = await world.hosts["c"].ask(READ_USAGE)
+        status, said = await world.hosts["c"].ask(READ_USAGE, target=USAGE)
 
         assert (status, said["hosts"], said["missing"]) == (200, ["b", "c"], ["a"])
-        assert said["rows"] == [key | {"requests": 2, "bytes_in": 20}]
+        assert said["rows"] == [key | {name: 2 * count for name, count in counts.items()}]
+
+
+@virtual
+async def test_a_host_that_cannot_read_its_usage_is_missing_and_says_so_itself() -> None:
+    async with three_hosts() as world:
+        world.hosts["a"].usage_error = OSError("the disk is gone")
+
+        status, said = await world.hosts["c"].ask(READ_USAGE, target=USAGE)
+        assert (status, said["hosts"], said["missing"]) == (200, ["b", "c"], ["a"])
+
+        refused = await world.hosts["a"].ask(READ_USAGE, target=USAGE)
+        assert refused == (503, {"error": "cannot read the usage: the disk is gone"})

@@ -8,19 +8,25 @@ import hashlib
 import hmac
 import json
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from cluster.catalog.queue_view import QueueView
+from cluster.catalog.records import name_of, queue_key
+from cluster.shards.report import COUNTS, QueueReport
 from cluster.tests.virtual_time import virtual
 from sqs_api.settings.config import ConfigRefused, load
 from sqs_api.tests.operators import make_dead_letters
 from sqs_api.tests.served import Served, serving
+from sqs_api.webhook.dead_letters import DeadLetterWatch
 from sqs_api.webhook.delivery import WebhookDelivery
+from visibility.contract.attributes import initial_attributes, settings_of
+from visibility.contract.model import QueueDefinition
 
 KEY = b"a key of twenty-four bytes"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
@@ -81,7 +87,7 @@ def _looks_of_the_tests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sqs_api.node.WATCH_S", 3600.0)
 
 
-def look(served: Served) -> int:
+async def look(served: Served) -> int:
     """Look at the dead-letter queues now; the number of queues that are announced."""
     watch = served.node.dead_letters
     assert watch is not None
@@ -92,7 +98,7 @@ def look(served: Served) -> int:
         deliver(event_id, body)
 
     watch._deliver = counting
-    watch.look()
+    await watch.look()
     watch._deliver = deliver
     return len(announced)
 
@@ -100,21 +106,21 @@ def look(served: Served) -> int:
 async def test_the_first_dead_letter_is_announced_once(data: Path, receiver: Receiver) -> None:
     async with serving(data, webhook_url=receiver.url, webhook_secret=SECRET) as served:
         await make_dead_letters(served, "a", "b")
-        assert look(served) == 1
+        assert await look(served) == 1
         first = await receiver.next()
-        assert look(served) == 0  # it still holds them
+        assert await look(served) == 0  # it still holds them
         await served.call("SendMessage", QueueUrl="dead", MessageBody="c")
-        assert look(served) == 0
+        assert await look(served) == 0
         for handle in (await served.receive("dead")).values():
             await served.delete(handle, "dead")
-        assert look(served) == 0  # it is empty
+        assert await look(served) == 0  # it is empty
         await served.call("SendMessage", QueueUrl="dead", MessageBody="d")
         (handle,) = (await served.receive("dead")).values()
         await served.delete(handle, "dead")
-        assert look(served) == 1  # one came and went
+        assert await look(served) == 1  # one came and went
         second = await receiver.next()
         await served.send("no dead letter", queue="source")
-        assert look(served) == 0
+        assert await look(served) == 0
 
     arn = "arn:aws:sqs:us-east-1:000000000000:"
     assert first["type"] == "dead_letters.first"
@@ -137,7 +143,7 @@ async def test_a_queue_that_holds_messages_is_announced_after_a_start(
         assert served.node.dead_letters is None
         await make_dead_letters(served, "a")
     async with serving(data, webhook_url=receiver.url, webhook_secret=SECRET) as served:
-        assert look(served) == 1
+        assert await look(served) == 1
         assert (await receiver.next())["data"]["messages"] == 1
 
 
@@ -146,9 +152,70 @@ async def test_nothing_waits_for_a_receiver_that_does_not_answer(data: Path) -> 
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         async with serving(data, webhook_url=url, webhook_secret=SECRET) as served:
             await make_dead_letters(served, "a")
-            assert look(served) == 1
+            assert await look(served) == 1
             await served.send("b", queue="dead")
             assert len(await served.receive("dead")) == 2
+
+
+QUEUES = 10_000
+
+
+class Shards:
+    """A router whose dead-letter queues hold a message each; notes the size of each question."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def queues(self, queues: Sequence[QueueDefinition]) -> list[QueueReport]:
+        self.asked.append(len(queues))
+        counts: Any = dict.fromkeys(("in_flight", "delayed", "quarantined", *COUNTS), 0)
+        return [QueueReport(queue.queue_id, 0, visible=1, **counts) for queue in queues]
+
+
+def definition(number: int, name: str, **given: str) -> QueueDefinition:
+    attributes = initial_attributes(name, given)
+    place = ("000000000000", "us-east-1", name)
+    settings = settings_of(attributes)
+    return QueueDefinition(number, *place, 0, 0, 0, 0, bytes(32), attributes, {}, settings)
+
+
+def dead_letter_pairs() -> QueueView:
+    """A view of QUEUES queues: sources, and a dead-letter queue of each."""
+    targets = [definition(number, f"dead-{number}") for number in range(QUEUES // 2)]
+    sources = [
+        definition(
+            QUEUES + target.queue_id,
+            f"source-{target.queue_id}",
+            RedrivePolicy=json.dumps({"deadLetterTargetArn": target.arn, "maxReceiveCount": 1}),
+        )
+        for target in targets
+    ]
+    view = QueueView(0)
+    view.load(1, {queue_key(name_of(queue)): (1, queue) for queue in (*targets, *sources)})
+    return view
+
+
+async def test_a_look_at_many_queues_gives_the_loop_back() -> None:
+    """Other work runs after each slice, and each queue is announced once."""
+    shards, announced, turns = Shards(), list[str](), 0
+    bits = iter(range(QUEUES))
+    watch = DeadLetterWatch(
+        dead_letter_pairs(),
+        cast("Any", shards),
+        lambda event_id, _: announced.append(event_id),
+        lambda: 0.0,
+        lambda: next(bits),
+    )
+
+    looking = asyncio.ensure_future(watch.look())
+    while not looking.done():
+        await asyncio.sleep(0)
+        turns += 1
+    await looking
+
+    assert len(set(announced)) == len(announced) == QUEUES // 2
+    assert max(shards.asked) <= 100
+    assert turns >= QUEUES // 100
 
 
 class Clock:

@@ -44,14 +44,14 @@ class SpanExporter:
         self._log = structlog.get_logger("traces")
 
     def add(self, span: Span) -> None:
-        """Keep a span for the next export; the oldest gives way where there are too many."""
+        """Keep a span for the next export; drop the oldest above the limit."""
         if len(self._spans) >= _SPANS_MAX:
             self._spans.popleft()
             self._dropped += 1
         self._spans.append(span)
 
     async def export(self) -> None:
-        """Send what is there. After a failure the next export tries again."""
+        """Send all spans. After a failure the next export tries again."""
         while self._spans:
             batch = [self._spans.popleft() for _ in range(min(_BATCH_MAX, len(self._spans)))]
             reason = await self._send(batch)

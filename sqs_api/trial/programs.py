@@ -44,8 +44,8 @@ defaults
     retries 3
     retry-on conn-failure
     option redispatch 1
-    # A client that hangs up ends its request on the host, too: a long poll that went on would take
-    # messages that nobody gets.
+    # A client that hangs up ends its request on the host, too: otherwise its long poll would go on
+    # and take messages.
     option abortonclose
     # Hosts believe X-Forwarded-For from the addresses in `trusted_proxies` only.
     option forwardfor
@@ -66,7 +66,7 @@ $servers""")
 
 
 class Program(NamedTuple):
-    """How to start one process."""
+    """The command of one process."""
 
     command: list[str]
     environment: dict[str, str]

@@ -3,7 +3,7 @@
     {"type": "dead_letters.first", "timestamp", "data": {"queue": ARN, "account", "region", "name",
      "messages", "sources": [ARN, ...]}}
 
-A queue is announced again once it was seen empty in between. What was announced is kept in memory:
+A queue is announced again after it was seen empty. Announcements are remembered in memory only:
 after a restart, or on a new leader of its shard, a queue that holds messages is announced once
 more. Only the leader of a queue's shard announces it.
 """
@@ -18,10 +18,13 @@ import msgspec
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.report import QueueReport
 from cluster.shards.router import Router
+from sqs_api.periodic import in_slices
 from visibility.contract.model import QueueDefinition
 
 WATCH_S = 5.0
-"""Interval at which dead-letter queues are looked at."""
+"""Interval between two looks at the dead-letter queues."""
+_SLICE = 100
+"""Queues looked at before other work may run."""
 _FIRST = "dead_letters.first"
 
 Deliver = Callable[[str, bytes], None]
@@ -45,39 +48,39 @@ class DeadLetterWatch:
         self._wall_s = wall_s
         self._bits128 = bits128
         self._arrived: dict[int, int] = {}
-        """Messages that had arrived in each queue when it was last looked at."""
+        """Arrivals in each queue up to the last look."""
         self._holding: set[int] = set()
-        """Queues that held messages then."""
+        """Queues that held messages at the last look."""
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Announce queues that got a message since they were last seen empty."""
-        sources = self._sources()
-        queues = {queue_id: queue for queue_id in sources if (queue := self._queue(queue_id))}
+        sources = await self._sources()
         arrived: dict[int, int] = {}
         holding: set[int] = set()
-        for report in self._router.queues(list(queues.values())):
-            queue_id = report.queue_id
-            arrived[queue_id] = report.sent + report.moved_in
-            if report.stored:
-                holding.add(queue_id)
-            if queue_id not in self._holding and self._has_got_some(report):
-                self._announce(queues[queue_id], report, sources[queue_id])
+        async for queue_ids in in_slices(list(sources), _SLICE):
+            found = map(self._queues.queue_of_id, queue_ids)
+            queues = {queue.queue_id: queue for queue in found if queue is not None}
+            for report in self._router.queues(list(queues.values())):
+                queue_id = report.queue_id
+                arrived[queue_id] = report.sent + report.moved_in
+                if report.stored:
+                    holding.add(queue_id)
+                if queue_id not in self._holding and self._has_got_some(report):
+                    self._announce(queues[queue_id], report, sources[queue_id])
         self._arrived, self._holding = arrived, holding
 
-    def _queue(self, queue_id: int) -> QueueDefinition | None:
-        return self._queues.queue_of_id(queue_id)
-
-    def _sources(self) -> dict[int, list[QueueDefinition]]:
+    async def _sources(self) -> dict[int, list[QueueDefinition]]:
         """The queues whose dead letters go to each dead-letter queue, by its id."""
         found: dict[int, list[QueueDefinition]] = {}
-        for queue in self._queues:
-            target = self._queues.dead_letter_queue(queue)
-            if target is not None:
-                found.setdefault(target.queue_id, []).append(queue)
+        async for queues in in_slices(list(self._queues), _SLICE):
+            for queue in queues:
+                target = self._queues.dead_letter_queue(queue)
+                if target is not None:
+                    found.setdefault(target.queue_id, []).append(queue)
         return found
 
     def _has_got_some(self, report: QueueReport) -> bool:
-        """True for a message that is there, or came and went since the last look."""
+        """True if the queue holds a message, or one came and went since the last look."""
         arrived = self._arrived.get(report.queue_id)
         if report.stored or arrived is None:
             return report.stored > 0

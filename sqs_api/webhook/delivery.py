@@ -5,7 +5,7 @@
     webhook-signature   v1, and the base64 of HMAC-SHA256 over "ID.TIMESTAMP.BODY"
 
 Source: the specification of Standard Webhooks, so that its libraries verify the signature. Messages
-never wait for it: it has tasks of its own, and keeps what is not delivered in memory only.
+never wait for it: it has tasks of its own, and keeps undelivered events in memory only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ATTEMPT_S = 15.0
 _FIRST_WAIT_S = 2.0
 _WAIT_MAX_S = 900.0
 _ATTEMPTS = 30
-"""About five hours."""
+"""They take about five hours."""
 _PENDING_MAX = 1000
 
 Post = Callable[[bytes, Mapping[str, str]], Awaitable[int]]
@@ -73,7 +73,7 @@ class WebhookDelivery:
 
     @property
     def pending(self) -> int:
-        """Events that are not accepted yet."""
+        """Events that the receiver has not accepted yet."""
         return len(self._tasks)
 
     def deliver(self, event_id: str, body: bytes) -> None:
@@ -106,7 +106,7 @@ class WebhookDelivery:
         return "" if 200 <= status < 300 else f"status {status}"
 
     async def stop(self) -> None:
-        """Give up what is not delivered."""
+        """Give up all undelivered events."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

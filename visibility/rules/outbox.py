@@ -9,6 +9,7 @@ returns the message to its place if the other shard refused it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Set
 
 import msgspec
 
@@ -31,7 +32,7 @@ from visibility.state.outbox import (
     MessagesDeparted,
 )
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
+from visibility.state.state import QueueState, ShardState
 
 PAGE_MESSAGES = 100
 """Messages that are delivered in one request."""
@@ -175,8 +176,7 @@ class _Clearing:
         return tuple(events)
 
     def _failed_tasks(self, shard: ShardState) -> list[Event]:
-        """The move tasks of the returned messages, with their numbers. After a purge a task belongs
-        to the queue's successor."""
+        """The move tasks of the returned messages, with their numbers."""
         failed = [(each.task, reason) for each, reason in self.settled.values() if reason]
         counts = Counter(task_id for task_id, _ in failed if task_id)
         if not counts:
@@ -186,10 +186,18 @@ class _Clearing:
             MoveTaskChanged(
                 queue.queue_id, _with_returned(task, counts[task.task_id], reasons[task.task_id])
             )
-            for queue in shard.queues.values()
+            for queue in self._queues_of(shard, counts.keys())
             for task in queue.tasks.values()
             if task.task_id in counts
         ]
+
+    def _queues_of(self, shard: ShardState, task_ids: Set[str]) -> Iterable[QueueState]:
+        """The queues that may have these tasks: that of the messages; all, if it lacks one, since a
+        purge gives tasks to the queue's successor."""
+        own = shard.queues.get(self._queue_id)
+        if own is not None and task_ids <= {task.task_id for task in own.tasks.values()}:
+            return (own,)
+        return shard.queues.values()
 
 
 def _with_returned(task: MoveTask, messages: int, reason: str) -> MoveTask:

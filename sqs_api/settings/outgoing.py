@@ -1,23 +1,25 @@
-"""Settings of the webhook for dead letters."""
+"""Settings of the requests that the service makes by itself: spans and webhooks."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import re
+from functools import partial
 from typing import Annotated
 
 from pydantic import AfterValidator, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _URL = re.compile(r"https?://[^/\s?#@]+([/?][^\s#]*)?")
+_ENDPOINT = re.compile(r"https?://[^/\s?#@]+(/[^\s?#]*)?")
 _PREFIX = "whsec_"
 _SECRET_BYTES_MIN = 24
 """As Standard Webhooks asks for."""
 
 
-def _url(text: str | None) -> str | None:
-    if text is not None and _URL.fullmatch(text) is None:
+def _address(form: re.Pattern[str], text: str | None) -> str | None:
+    if text is not None and form.fullmatch(text) is None:
         raise ValueError("must be an http:// or https:// address")
     return text
 
@@ -40,11 +42,11 @@ def _secret(text: SecretStr | None) -> SecretStr | None:
 
 
 class WebhookSettings(BaseSettings):
-    """Where dead letters are announced."""
+    """The receiver of announcements of dead letters."""
 
     model_config = SettingsConfigDict(use_attribute_docstrings=True)
 
-    webhook_url: Annotated[str | None, AfterValidator(_url)] = None
+    webhook_url: Annotated[str | None, AfterValidator(partial(_address, _URL))] = None
     """Address that gets a signed POST when a dead-letter queue gets its first message; by default
     none."""
     webhook_secret: Annotated[SecretStr | None, AfterValidator(_secret)] = None
@@ -57,3 +59,14 @@ def wrong_webhook(settings: WebhookSettings) -> str | None:
     if (settings.webhook_url is None) is (settings.webhook_secret is None):
         return None
     return "webhook_url: needs HOLDFAST_WEBHOOK_SECRET too, and the other way round"
+
+
+class TraceSettings(BaseSettings):
+    """The collector of spans."""
+
+    model_config = SettingsConfigDict(use_attribute_docstrings=True)
+
+    otlp_endpoint: Annotated[str | None, AfterValidator(partial(_address, _ENDPOINT))] = None
+    """Address of an OpenTelemetry collector (OTLP over HTTP), such as "http://localhost:4318": it
+    gets a span from the send to the receive of each message that carries a trace; by default
+    none."""
