@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 from contextlib import suppress
@@ -16,6 +15,8 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
+
+from compat_tests.ports import free_ports
 
 _WAIT_S = 60.0
 
@@ -50,9 +51,7 @@ class Prometheus:
         }
         self._config = folder / "prometheus.yml"
         self._config.write_text(yaml.safe_dump(content))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        (self._port,) = free_ports(1)
 
     def __enter__(self) -> Self:
         """Start, and wait for some scrapes and evaluations."""

@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import sys
 import threading
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from compat_tests.clients.boto3_client import connect
 from compat_tests.cluster_process import HOSTS, ClusterProcess, is_well
 from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess, run_command
+from compat_tests.ports import free_ports
 
 pytestmark = [
     pytest.mark.slow,
@@ -135,7 +135,7 @@ class Restored:
         self._cluster = cluster
         self._folder = folder
         self._peers = {
-            name: f"127.0.0.1:{port}" for name, port in zip(HOSTS, ports(3), strict=True)
+            name: f"127.0.0.1:{port}" for name, port in zip(HOSTS, free_ports(3), strict=True)
         }
         self._nodes: dict[str, Host] = {}
 
@@ -213,14 +213,6 @@ class Host(NodeProcess):
         words = super()._command_line()
         serving = words[words.index("serve") :]
         return [sys.executable, "-EP", "-c", _OF_VERSION, str(self.newest_format), *serving]
-
-
-def ports(count: int) -> list[int]:
-    with ExitStack() as opened:
-        sockets = [
-            opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [each.getsockname()[1] for each in sockets]
 
 
 class Story(NamedTuple):

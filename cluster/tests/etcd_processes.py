@@ -10,16 +10,16 @@ import importlib.util
 import secrets
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from cluster.coordination.etcd_messages import PUT, STATUS, Put, StatusAnswer, decode, encode
+from compat_tests.ports import free_ports
 
 _START_S = 30.0
 """Bound of a start; on an idle machine it takes half a second."""
@@ -235,12 +235,3 @@ def _state(process: Path) -> str:
         return (process / "stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
         return ""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that are free now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from cluster.tests.test_verify_rows import QUEUE_ID, findings, some_rows, store_of
+from storage.checks import readable_rows
 from storage.checks.consistency import check_archive
 from storage.checks.damage import walk_rows
 from storage.checks.missing import Missing, count_missing
@@ -39,6 +40,14 @@ from visibility.state.events import THE_SHARD, ArchivedMessage, GroupRow, Sealed
 from visibility.state.rows import DamagedRecord
 
 Rows = dict[bytes, bytes]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_guesses() -> Iterator[None]:
+    """Rows behind damage are looked up one by one; the numbers of these queues are small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readable_rows, "_GUESSES", 1000)
+        yield
 
 
 class BlockStore(MemoryStore):

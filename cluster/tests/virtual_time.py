@@ -40,6 +40,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now_s
 
+    def run_in_executor(self, *_: object) -> asyncio.Future[Any]:
+        """Refused: time would jump past every time-out while the thread works."""
+        raise NotImplementedError("no threads in virtual time; SteppedLoop waits for them")
+
 
 class _ThreadsSelector(selectors.SelectSelector):
     """Waits for threads, never for a timer."""

@@ -15,6 +15,7 @@ from compat_tests.benchmarks import elasticmq
 from compat_tests.benchmarks.wire import Endpoint
 from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess, environment
+from compat_tests.ports import free_ports
 
 HOLDFAST = {
     "holdfast-fsync": ("--durability", "fsync"),
@@ -64,8 +65,7 @@ def _holdfast(name: str, folder: Path) -> Iterator[Endpoint]:
 @contextmanager
 def _peer(name: str, folder: Path) -> Iterator[Endpoint]:
     folder.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
+    (port,) = free_ports(1)
     command = _moto(port) if name == "moto" else _elasticmq(port, folder, name)
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)

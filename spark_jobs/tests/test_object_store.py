@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from compat_tests.ports import free_ports
 from spark_jobs.archive.archive import commit_parts, plan, run_archive, write
 from spark_jobs.archive.compact import Keep, run_compact
 from spark_jobs.archive.service_client import Service
@@ -42,8 +43,7 @@ RUN = "archive-" + "0" * 32
 @pytest.fixture(scope="module")
 def store() -> Iterator[ObjectStore]:
     # In a separate process: delta-rs holds the interpreter's lock while it waits for an answer.
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,

@@ -96,7 +96,7 @@ class _OtherServer(BaseHTTPRequestHandler):
 def other_server() -> Iterator[str]:
     """The address of a server that is not holdfast."""
     with HTTPServer(("127.0.0.1", 0), _OtherServer) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

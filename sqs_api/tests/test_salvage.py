@@ -6,6 +6,7 @@ import asyncio
 import re
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,7 @@ from rocksdict import Rdict
 
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import names, serving
+from storage.checks import readable_rows
 from storage.copies.files import files_below
 from storage.engines.live_files import LiveFiles, note_of
 from storage.engines.opening import open_replayed
@@ -22,6 +24,14 @@ from storage.engines.sst_file import tail_begin
 
 QUEUES = 12
 MESSAGES = 30
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_guesses() -> Iterator[None]:
+    """Rows behind damage are looked up one by one; the numbers of these queues are small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readable_rows, "_GUESSES", 1000)
+        yield
 
 
 async def _fill(data: Path, killed: Path | None = None) -> None:

@@ -18,7 +18,7 @@ import pytest
 from cluster.peers.settings import PeerSettings
 from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.tests import etcd_processes
-from cluster.tests.etcd_processes import free_ports
+from compat_tests.ports import free_ports
 from sqs_api.settings.config import load
 from sqs_api.settings.membership import member_settings, open_network
 from sqs_api.trial.layout import HOSTS, TrialRefused, opened

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.engines import durable
 from storage.engines.durable import DurableStore, StoreOptions, log_folder
 from storage.engines.opening import open_store
 from storage.engines.rocks_view import RocksView
@@ -72,7 +73,10 @@ def content(folder: Path) -> dict[Path, bytes]:
     }
 
 
-async def test_a_view_has_what_lies_in_the_log_only(store: DurableStore) -> None:
+async def test_a_view_has_what_lies_in_the_log_only(
+    store: DurableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "_NOTE_S", 3600.0)  # no note of answers is written meanwhile
     await fill(store, 1, 5)
     assert look(store.folder) == 5
     await asyncio.to_thread(store.flush)

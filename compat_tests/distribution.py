@@ -1,0 +1,60 @@
+"""Distribution of test files to processes: one Spark for all files that need it, long files first,
+and one process more than there are processors."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+_OWN_PROCESSES = (
+    "spark_jobs/tests/test_replay_kills.py",
+    "spark_jobs/tests/test_processes.py",
+)
+"""Files of the jobs that start Spark in other processes."""
+_FIRST = (
+    "compat_tests/test_faults.py",
+    *_OWN_PROCESSES,
+    "spark_jobs/",
+    "compat_tests/test_jobs.py",
+    "compat_tests/",
+)
+"""A file that takes minutes would hold up the end, when nothing else is left to run."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Tests also wait for disks, other processes and time-outs."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else [os.cpu_count()]
+    return len(usable) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For `--dist loadfile`, without its order by the number of tests."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    made = LoadFileScheduling(config, log)
+    made._split_scope = _runs_together
+    return made
+
+
+def _runs_together(nodeid: str) -> str:
+    file = nodeid.partition("::")[0]
+    shares_spark = file.startswith("spark_jobs/") and file not in _OWN_PROCESSES
+    return "spark_jobs/" if shares_spark else file
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def _rank(nodeid: str) -> int:
+    ranks = (rank for rank, beginning in enumerate(_FIRST) if nodeid.startswith(beginning))
+    return next(ranks, len(_FIRST))
