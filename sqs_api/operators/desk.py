@@ -54,5 +54,7 @@ class Desk(NamedTuple):
         return await self.router.ask(request)
 
 
-AnswerRoute = Callable[[Desk, Asked], Awaitable[Mapping[str, Any]]]
-"""Answers a route. Raises QueueError, AuthError."""
+AnswerRoute = Callable[..., Awaitable[Any]]
+"""Answers a route with an object, from a Desk, an Asked, and what the route takes, if anything: a
+msgspec.Struct of the body, or of the parameters of a GET. The annotations of the third argument and
+of the result are their schemas in the OpenAPI document. Raises QueueError, AuthError."""

@@ -1,7 +1,8 @@
 """ROUTES: the operators' API, and the action that a policy must allow for each route.
 
 Paths are relative to /_holdfast/api/; `{queue}` is a queue's name. A queue of another account is
-named with ?account=. A new route needs a row here and an answer in `api.ANSWERS`.
+named with ?account=. A new route needs a row here and an answer in `api.ANSWERS`; `openapi.py`
+documents both.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SET_ATTRIBUTES, TAG, UNTAG = "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:Unta
 
 _SMALL_BYTES = 64 << 10
 _MESSAGE_BYTES = 4 << 20
-_PARTS = {"{queue}": r"([A-Za-z0-9_-]{1,80}(?:\.fifo)?)", "{sequence}": r"([0-9]{1,18})"}
+PARTS = {"{queue}": r"([A-Za-z0-9_-]{1,80}(?:\.fifo)?)", "{sequence}": r"([0-9]{1,18})"}
 
 
 class Route(NamedTuple):
@@ -93,7 +94,7 @@ ROUTES = (
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    for name, pattern in _PARTS.items():
+    for name, pattern in PARTS.items():
         path = path.replace(name, pattern)
     return re.compile(re.escape(API) + path)
 

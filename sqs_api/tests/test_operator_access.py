@@ -285,7 +285,7 @@ async def test_the_other_pages_refuse_the_consoles_origin_still(open_node: Serve
 async def test_unknown_routes_methods_and_sizes(open_node: Served) -> None:
     operators = Operators(open_node)
 
-    assert (await operators.get("nothing")).status == 404
+    assert (await open_node.ask_page("GET", "api/nothing")).status == 404
     assert (await operators.get("queues/dead/purge")).status == 405
     large = {"confirm": "x" * 100_000}
     assert (await operators.post("queues/dead/purge", large)).status == 413
