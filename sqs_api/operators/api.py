@@ -25,6 +25,7 @@ from sqs_api.admin.pages import read_body
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (
+    archive_answers,
     audit_answers,
     group_answers,
     history_answers,
@@ -34,6 +35,7 @@ from sqs_api.operators import (
     queue_changes,
     redrive_answers,
     redrive_controls,
+    replay_answers,
 )
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.described import taken_by
@@ -90,6 +92,10 @@ ANSWERS: dict[str, AnswerRoute] = {
     "resume redrive": redrive_controls.resume_redrive,
     "undo redrive": redrive_controls.undo_redrive,
     "cancel redrive": redrive_controls.cancel_redrive,
+    "search archive": archive_answers.search_archive,
+    "show archived message": archive_answers.show_archived_message,
+    "plan replay": replay_answers.plan_replay,
+    "replay archive": replay_answers.replay_archive,
     "read audit": audit_answers.read_audit,
     "show cluster": host_answers.show_cluster,
     "drain host": host_answers.drain_host,

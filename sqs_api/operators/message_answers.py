@@ -136,7 +136,7 @@ class SentMessage(TypedDict):
 
 async def send_message(desk: Desk, asked: Asked, message: NewMessage) -> SentMessage:
     """Send a message."""
-    return await _send(desk, asked, asked.queue(asked.parts[0]), message)
+    return await send_to(desk, asked, asked.queue(asked.parts[0]), message)
 
 
 async def resend_message(desk: Desk, asked: Asked, copy: MessageCopy) -> SentMessage:
@@ -146,7 +146,7 @@ async def resend_message(desk: Desk, asked: Asked, copy: MessageCopy) -> SentMes
     asked.noted |= {"sequence": sequence, "to": target.arn, "replace": copy.replace}
     asked.check(SEND, target.name)
     if not copy.replace:
-        return await _send(desk, asked, target, copy)
+        return await send_to(desk, asked, target, copy)
     asked.check(DELETE_MESSAGES, queue.name)
     if copy.delay_s:
         raise InvalidParameterValue("A copy that replaces a message cannot be delayed.")
@@ -155,9 +155,10 @@ async def resend_message(desk: Desk, asked: Asked, copy: MessageCopy) -> SentMes
     return _sent(await desk.ask(asked, operation, queue, parts=parts, destination=target))
 
 
-async def _send(
+async def send_to(
     desk: Desk, asked: Asked, queue: QueueDefinition, message: NewMessage
 ) -> SentMessage:
+    """Send a message to a queue. Raises QueueError, AccessDenied."""
     operation = _operation(message, queue)
     parts = _contents(desk, asked, queue, message)
     target = desk.catalog.dead_letter_queue(queue)

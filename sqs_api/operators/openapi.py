@@ -37,7 +37,7 @@ _REFUSALS = {
     "404": "There is no such queue, message or redrive.",
     "413": "The body is too long.",
     "415": "The content type is not application/json.",
-    "503": "No host can answer for the queue at present: try again.",
+    "503": "No host, or not the lake, can answer at present: try again.",
 }
 _OF_BODIES = ("413", "415")
 

@@ -32,7 +32,11 @@ SET_ATTRIBUTES, TAG, UNTAG = "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:Unta
 
 _SMALL_BYTES = 64 << 10
 _MESSAGE_BYTES = 4 << 20
-PARTS = {"{queue}": r"([A-Za-z0-9_-]{1,80}(?:\.fifo)?)", "{sequence}": r"([0-9]{1,18})"}
+PARTS = {
+    "{queue}": r"([A-Za-z0-9_-]{1,80}(?:\.fifo)?)",
+    "{sequence}": r"([0-9]{1,18})",
+    "{place}": r"([0-9]{1,17}\.[0-9a-zA-Z_-]{1,80}\.[0-9]{1,9}\.[0-9]{1,18})",
+}
 
 
 class Route(NamedTuple):
@@ -87,6 +91,10 @@ ROUTES = (
     Route("resume redrive", "POST", "queues/{queue}/redrives/resume", REDRIVE_MESSAGES),
     Route("undo redrive", "POST", "queues/{queue}/redrives/undo", REDRIVE_MESSAGES),
     Route("cancel redrive", "POST", "queues/{queue}/redrives/cancel", REDRIVE_MESSAGES),
+    Route("search archive", "GET", "archive/{queue}/messages", BROWSE_MESSAGES),
+    Route("show archived message", "GET", "archive/{queue}/messages/{place}", BROWSE_MESSAGES),
+    Route("plan replay", "POST", "archive/{queue}/replays/plan", REDRIVE_MESSAGES),
+    Route("replay archive", "POST", "archive/{queue}/replays", REDRIVE_MESSAGES),
     Route("read audit", "GET", "audit", READ_AUDIT),
     Route("show cluster", "GET", "cluster", None, page=page_of(READ_CLUSTER)),
     Route("drain host", "POST", "cluster/drain", None, page=page_of(DRAIN_HOST)),

@@ -92,7 +92,7 @@ def shown_message(
         "deduplication_id": extras.deduplication_id if extras and with_body else None,
         "sender_id": extras.sender if extras else None,
         "trace_header": extras.trace_header if extras else None,
-        "attributes": _attributes(extras, with_values=with_body),
+        "attributes": shown_attributes(extras, with_values=with_body),
         "body": body[:body_max] if is_cut and body is not None else body,
         "is_cut": is_cut,
         "is_masked": not with_body,
@@ -100,17 +100,17 @@ def shown_message(
     }
 
 
-def _attributes(extras: Extras | None, *, with_values: bool) -> dict[str, ShownAttribute]:
+def shown_attributes(extras: Extras | None, *, with_values: bool) -> dict[str, ShownAttribute]:
+    """Attributes as JSON, by name."""
     if extras is None or extras.attributes is None:
         return {}
     return {
-        name: shown_attribute(kind, value) if with_values else {"type": kind}
+        name: _shown_attribute(kind, value) if with_values else {"type": kind}
         for name, (kind, value) in extras.attributes.items()
     }
 
 
-def shown_attribute(kind: str, value: bytes) -> ShownAttribute:
-    """An attribute with its value."""
+def _shown_attribute(kind: str, value: bytes) -> ShownAttribute:
     if kind.startswith("Binary"):
         return {"type": kind, "binary": base64.b64encode(value).decode()}
     return {"type": kind, "value": value.decode()}

@@ -26,9 +26,11 @@ from sqs_api.operators.api import ANSWERS
 from sqs_api.operators.described import given_by, taken_by
 from sqs_api.operators.openapi import DOCUMENT
 from sqs_api.operators.routes import API, ROUTES
+from sqs_api.tests.archived import archived, search_here, write_table
 from sqs_api.tests.documented import check_answer, check_request, operation_of, operations
 from sqs_api.tests.operators import JSON, Operators, Told, make_dead_letters
 from sqs_api.tests.served import Served, serving
+from storage.lake.table import Lake
 
 
 class Recording(Operators):
@@ -47,9 +49,16 @@ class Recording(Operators):
         return told
 
 
+@pytest.fixture
+def _searched_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    search_here(monkeypatch)
+
+
 @pytest_asyncio.fixture
-async def operators(data: Path) -> AsyncIterator[Recording]:
-    async with serving(data) as served:
+async def operators(_searched_here: None, data: Path) -> AsyncIterator[Recording]:
+    lake = Lake(str(data.parent / "lake"))
+    write_table(lake, [archived(position, queue="dead") for position in (1, 2, 3)])
+    async with serving(data, lake=lake.url) as served:
         await make_dead_letters(served, "a", '{"error": "tax"}', "c")
         yield Recording(served)
 
@@ -126,6 +135,7 @@ async def test_real_answers_of_all_routes_are_as_documented(operators: Recording
     await _queues(operators)
     await _messages(operators)
     await _redrives(operators)
+    await _archive(operators)
     for path in ("caller", "audit?limit=3&denied=false", "cluster"):
         await operators.seen(path)
 
@@ -179,6 +189,14 @@ async def _redrives(operators: Recording) -> None:
     assert (await operators.seen("queues/dead-2"))["task"] is not None
     await operators.done("queues/dead-2/redrives/cancel", cancelled)
     await operators.done("queues/source/purge", {"confirm": "source"})
+
+
+async def _archive(operators: Recording) -> None:
+    (found,) = (await operators.seen("archive/dead/messages", limit=1))["messages"]
+    await operators.seen(f"archive/dead/messages/{found['place']}")
+    await operators.done("archive/dead/replays/plan", {"filter": {"reason": "expired"}})
+    replayed = await operators.done("archive/dead/replays", {"places": [found["place"]]})
+    assert len(replayed["copies"]) == 1
 
 
 def test_the_status_of_a_cluster_is_as_documented() -> None:

@@ -30,6 +30,8 @@ CONTENTS = {
     "set attributes": {"attributes": {"DelaySeconds": "1"}},
     "tag queue": {"tags": {"team": "shop"}},
     "untag queue": {"keys": ["team"]},
+    "plan replay": {"filter": {}},
+    "replay archive": {"filter": {}},
     "drain host": {"host": "a", "drained": True},
 }
 ANSWERED = (200, 400, 404)
@@ -37,7 +39,8 @@ ANSWERED = (200, 400, 404)
 
 
 def path_of(route: Route) -> str:
-    return route.path.replace("{queue}", "dead").replace("{sequence}", "1")
+    path = route.path.replace("{queue}", "dead").replace("{sequence}", "1")
+    return path.replace("{place}", "1.a.0.1")
 
 
 async def ask(operators: Operators, route: Route, more: dict[str, str] | None = None) -> Any:
