@@ -18,6 +18,7 @@ from sqs_api.commands.jobs import jobs
 from sqs_api.commands.keys import keys
 from sqs_api.commands.lake_archived import lake_archived
 from sqs_api.commands.lake_export import lake_export
+from sqs_api.commands.lake_search import lake_search
 from sqs_api.commands.messages import messages
 from sqs_api.commands.policy import policy
 from sqs_api.commands.queues import queues
@@ -64,6 +65,7 @@ for command in (
     jobs,
     lake_export,
     lake_archived,
+    lake_search,
     cluster,
     queues,
     messages,

@@ -37,6 +37,7 @@ from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.admin.service_metrics import Parts, ServiceMetrics
 from sqs_api.admin.storage_metrics import StorageMetrics
+from sqs_api.archiving.archived_messages import ArchivedMessages
 from sqs_api.cloudwatch.actions import Reader
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
@@ -319,6 +320,7 @@ class Worker:
             self.queue_actions,
             history,
             pages,
+            ArchivedMessages(self._settings.lake),
         )
 
     async def listen(self, pages: OtherPages) -> str:

@@ -37,6 +37,8 @@ from sqs_api.http.origins import KnownHosts
 from sqs_api.operators.api import OperatorApi
 from sqs_api.operators.audit_lines import AuditReader
 from sqs_api.operators.desk import Desk
+from sqs_api.operators.document_page import DocumentPage
+from sqs_api.operators.openapi import DOCUMENT
 from sqs_api.operators.routes import API, READ_AUDIT
 from sqs_api.settings.config import Audience, AuthMode, Settings
 
@@ -91,6 +93,7 @@ class AdminSide:
             answers=answers,
             audit=self._audit,
             below={
+                DOCUMENT: DocumentPage(self._access),  # before API, below which it is
                 API: api,
                 CONSOLE: console,
                 QUEUE_METRICS: self._owner_metrics(desk, samples, hosts),

@@ -6,15 +6,11 @@ A separate process reads the table, so that the event loop never waits for the l
 from __future__ import annotations
 
 import asyncio
-import sys
 
 import msgspec
 
+from sqs_api.archiving.lake_process import LakeSilent, ask_lake
 from storage.lake.archived_batch import ArchivedTask, Claimed
-
-_READ_S = 60.0
-"""After this the lake counts as unavailable, and the job has to repeat its request later."""
-_WORKER = [sys.executable, "-EP", "-m", "sqs_api", "lake-archived"]
 
 
 class NotInTable(Exception):
@@ -40,23 +36,8 @@ class ArchivedTable:
             raise NotInTable(refutation)
 
     async def _refute(self, claimed: Claimed) -> str | None:
-        pipe = asyncio.subprocess.PIPE
-        worker = await asyncio.create_subprocess_exec(
-            *_WORKER, stdin=pipe, stdout=pipe, stderr=pipe
-        )
         try:
-            async with asyncio.timeout(_READ_S):
-                task = msgspec.json.encode(ArchivedTask(self._lake, claimed))
-                output, errors = await worker.communicate(task)
-        except TimeoutError as error:
-            raise TableUnreadable(f"{self._lake} does not answer") from error
-        finally:
-            if worker.returncode is None:  # the caller was cancelled, or the time is over
-                worker.kill()
-                await worker.wait()
-        if worker.returncode:
-            lines = errors.decode(errors="replace").strip().splitlines() or [
-                "the process was killed"
-            ]
-            raise TableUnreadable(lines[-1].removeprefix("holdfast: "))
-        return msgspec.json.decode(output, type=str | None)
+            answer = await ask_lake("lake-archived", self._lake, ArchivedTask(self._lake, claimed))
+        except LakeSilent as error:
+            raise TableUnreadable(str(error)) from error
+        return msgspec.json.decode(answer, type=str | None)

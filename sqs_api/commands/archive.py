@@ -1,4 +1,4 @@
-"""`holdfast archive`: the archive of a running service, by shard."""
+"""`holdfast archive`: the archive of a running service."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from sqs_api.commands.archived import replay, search, show
 from sqs_api.commands.options import CONFIG, DATA, URL, Refused, admin_client, load
 from sqs_api.commands.tables import plain, show_table
 
@@ -17,7 +18,11 @@ _NAMES = ("shard", "source", "sealed", "archived", "messages", "bytes", "outbox"
 
 @click.group()
 def archive() -> None:
-    """See how far the archive is."""
+    """See how far the archive is; search it, and send archived messages again."""
+
+
+for each in (search, show, replay):
+    archive.add_command(each)
 
 
 @archive.command()

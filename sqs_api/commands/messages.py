@@ -41,7 +41,6 @@ def browse(service: Service, *, queue: str, as_json: bool, **given: Any) -> None
 
 
 def _line(message: dict[str, Any]) -> tuple[str, ...]:
-    body = message["body"]
     return (
         str(message["sequence"]),
         message["message_id"],
@@ -49,8 +48,14 @@ def _line(message: dict[str, Any]) -> tuple[str, ...]:
         instant(message["sent_at_ms"]),
         number(message["receive_count"]),
         number(message["size"]),
-        _unread(message) if body is None else plain(body, _BODY_CHARACTERS),
+        body_of(message),
     )
+
+
+def body_of(message: dict[str, Any]) -> str:
+    """The beginning of the body, in a line."""
+    body = message["body"]
+    return _unread(message) if body is None else plain(body, _BODY_CHARACTERS)
 
 
 def _unread(message: dict[str, Any]) -> str:
@@ -67,7 +72,12 @@ def show(service: Service, *, queue: str, sequence: int, due_ms: int | None, as_
     message = service.get(f"queues/{part(queue)}/messages/{sequence}", due_ms=due_ms)
     if as_json:
         show_json(message)
-        return
+    else:
+        print_message(message)
+
+
+def print_message(message: dict[str, Any]) -> None:
+    """Print all of a message."""
     body = message.pop("body")
     attributes = message.pop("attributes")
     lines = [

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
@@ -24,6 +25,7 @@ from sqs_api.admin.pages import read_body
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (
+    archive_answers,
     audit_answers,
     group_answers,
     history_answers,
@@ -33,8 +35,10 @@ from sqs_api.operators import (
     queue_changes,
     redrive_answers,
     redrive_controls,
+    replay_answers,
 )
 from sqs_api.operators.asked import Asked
+from sqs_api.operators.described import taken_by
 from sqs_api.operators.desk import AnswerRoute, Desk
 from sqs_api.operators.routes import READ_BODIES, SERVICE_ACTIONS, Route, routes_at
 from visibility.contract.errors import (
@@ -46,7 +50,16 @@ from visibility.contract.errors import (
 )
 
 
-async def show_caller(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+class ShownCaller(TypedDict):
+    """The signer of a request; `is_trusted` in open mode and for local commands."""
+
+    account: str
+    region: str
+    user: str | None
+    is_trusted: bool
+
+
+async def show_caller(desk: Desk, asked: Asked) -> ShownCaller:
     """The signer of the request."""
     return {
         "account": asked.caller.account,
@@ -79,11 +92,16 @@ ANSWERS: dict[str, AnswerRoute] = {
     "resume redrive": redrive_controls.resume_redrive,
     "undo redrive": redrive_controls.undo_redrive,
     "cancel redrive": redrive_controls.cancel_redrive,
+    "search archive": archive_answers.search_archive,
+    "show archived message": archive_answers.show_archived_message,
+    "plan replay": replay_answers.plan_replay,
+    "replay archive": replay_answers.replay_archive,
     "read audit": audit_answers.read_audit,
     "show cluster": host_answers.show_cluster,
     "drain host": host_answers.drain_host,
 }
-_STATUSES: dict[type[Exception], int] = {
+_TAKES = {name: taken_by(answer) for name, answer in ANSWERS.items()}
+STATUSES: dict[type[Exception], int] = {
     QueueDoesNotExist: 404,
     ResourceNotFound: 404,
     ServiceUnavailable: 503,
@@ -136,7 +154,7 @@ class OperatorApi:
                 asked.administer(route.action, self._desk.account)
             elif route.action is not None:
                 asked.check(route.action, sent.parts[0] if sent.parts else "*")
-            answer = await ANSWERS[route.name](self._desk, asked)
+            answer = await self._handle(route, asked)
         except asyncio.CancelledError:
             if asked is not None:
                 self._note(route, sent, asked, "the client hung up")
@@ -147,10 +165,17 @@ class OperatorApi:
         except QueueError as refusal:
             if asked is not None:
                 self._note(route, sent, asked, refusal.code)
-            status = _STATUSES.get(type(refusal), 400)
+            status = STATUSES.get(type(refusal), 400)
             return _answer(status, {"error": refusal.message, "code": refusal.code})
         self._note(route, sent, asked, "ok")
-        return _answer(200, answer)
+        return _answer(200, msgspec.to_builtins(answer))
+
+    async def _handle(self, route: Route, asked: Asked) -> Any:
+        answer, takes = ANSWERS[route.name], _TAKES[route.name]
+        if takes is None:
+            return await answer(self._desk, asked)
+        given = asked.parameters(takes) if route.only_reads else asked.content(takes)
+        return await answer(self._desk, asked, given)
 
     def _denied(self, route: Route, sent: AdminRequest, asked: Asked | None, code: str) -> None:
         if self._audit is not None:

@@ -15,6 +15,7 @@ from visibility.contract.errors import InvalidParameterValue, KmsAccessDenied
 from visibility.contract.model import QueueDefinition
 
 T = TypeVar("T")
+Taken = TypeVar("Taken", bound=msgspec.Struct)
 
 
 class Asked:
@@ -42,21 +43,15 @@ class Asked:
         """A parameter of the query; None if it is absent or empty."""
         return self._parameters.get(name) or None
 
-    def number(self, name: str, default: int, low: int, high: int) -> int:
-        """A parameter in a range. Raises InvalidParameterValue."""
-        text = self.text(name)
-        if text is None:
-            return default
-        if not (text.isascii() and text.isdigit() and low <= int(text[:18]) <= high):
-            raise InvalidParameterValue(f"{name} must be a number from {low} to {high}.")
-        return int(text)
-
-    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
-        """A parameter, by default the first choice. Raises InvalidParameterValue."""
-        text = self.text(name) or choices[0]
-        if text not in choices:
-            raise InvalidParameterValue(f"{name} must be one of {', '.join(choices)}.")
-        return text
+    def parameters(self, kind: type[Taken]) -> Taken:
+        """The parameters of the query; an empty one counts as absent. Raises
+        InvalidParameterValue."""
+        given = {name: self.text(name) for name in kind.__struct_fields__}
+        present = {name: value for name, value in given.items() if value is not None}
+        try:
+            return msgspec.convert(present, kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidParameterValue(f"The parameters cannot be read: {error}") from error
 
     def content(self, kind: type[T]) -> T:
         """The body. Raises InvalidParameterValue."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.audit_lines import AuditFilter, AuditPage, Line, action_of
@@ -22,6 +22,22 @@ _LATEST_MS = 253_402_300_799_999
 _TOKEN = re.compile(r"([0-9T:.+-]{29})/([0-9]{1,6})")
 _NAMED = ("host", "account", "user", "access_key_id", "source_ip", "queue", "outcome")
 _OWN = {"time", "event", "action", *_NAMED}
+
+
+_Instant = Annotated[int, Meta(ge=0, le=_LATEST_MS)]
+
+
+class AuditQuery(msgspec.Struct):
+    """Wanted lines of the audit log."""
+
+    since_ms: _Instant | None = None
+    until_ms: _Instant | None = None
+    user: Annotated[str, Meta(description="A user, an access key id, or an account.")] = ""
+    action: Annotated[str, Meta(description="A part of the action.")] = ""
+    queue: Annotated[str, Meta(description="Name of a queue.")] = ""
+    denied: Annotated[bool, Meta(description="Only calls that were refused.")] = False
+    limit: Annotated[int, Meta(ge=1, le=_PAGE_MAX)] = 100
+    before: Annotated[str | None, Meta(description="`next` of the page before.")] = None
 
 
 class AuditEntry(msgspec.Struct):
@@ -52,45 +68,40 @@ class AuditAnswer(msgspec.Struct):
     """Give it as `before` for the next page."""
 
 
-async def read_audit(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+async def read_audit(desk: Desk, asked: Asked, query: AuditQuery) -> AuditAnswer:
     """Lines of the audit log by time, user, action and queue, or only refused calls."""
-    wanted = _filter(asked)
+    wanted = _filter(query)
     heard = await desk.hosts.ask(READ_AUDIT, msgspec.msgpack.encode(wanted))
     pages = [msgspec.msgpack.decode(part, type=AuditPage) for part in heard.parts]
     lines, more = merged(pages, wanted)
     last = lines[-1]["time"] if lines and more else None
     given = wanted.skip if last == wanted.until else 0
     same = given + sum(line["time"] == last for line in lines)
-    answer = AuditAnswer([_entry(line) for line in lines], heard.missing, last and f"{last}/{same}")
-    return msgspec.structs.asdict(answer) | {
-        "entries": [msgspec.structs.asdict(entry) for entry in answer.entries]
-    }
+    return AuditAnswer([_entry(line) for line in lines], heard.missing, last and f"{last}/{same}")
 
 
-def _filter(asked: Asked) -> AuditFilter:
+def _filter(query: AuditQuery) -> AuditFilter:
     wanted = AuditFilter(
-        since=_time(asked, "since_ms"),
-        until=_time(asked, "until_ms"),
-        user=asked.text("user") or "",
-        action=asked.text("action") or "",
-        queue=asked.text("queue") or "",
-        denied=asked.one_of("denied", ("false", "true")) == "true",
-        limit=asked.number("limit", 100, 1, _PAGE_MAX),
+        since=_time(query.since_ms),
+        until=_time(query.until_ms),
+        user=query.user,
+        action=query.action,
+        queue=query.queue,
+        denied=query.denied,
+        limit=query.limit,
     )
-    token = asked.text("before")
-    if token is not None:
-        found = _TOKEN.fullmatch(token)
+    if query.before is not None:
+        found = _TOKEN.fullmatch(query.before)
         if found is None:
             raise InvalidParameterValue("before is not the token of a page.")
         wanted.until, wanted.skip = found[1], int(found[2])
     return wanted
 
 
-def _time(asked: Asked, name: str) -> str:
-    if asked.text(name) is None:
+def _time(at_ms: int | None) -> str:
+    if at_ms is None:
         return ""
-    at_s = asked.number(name, 0, 0, _LATEST_MS) / 1000
-    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def merged(pages: list[AuditPage], wanted: AuditFilter) -> tuple[list[Line], bool]:

@@ -10,6 +10,7 @@ from cluster.shards.router import Router
 from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import Answer as PageAnswer
+from sqs_api.archiving.archived_messages import ArchivedMessages
 from sqs_api.cloudwatch.actions import Reader
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
@@ -40,6 +41,7 @@ class Desk(NamedTuple):
     """Reads the history of the queues of an account in a region."""
     pages: Mapping[str, PageAnswer]
     """The administrative pages, by action."""
+    archive: ArchivedMessages
 
     @property
     def now_ms(self) -> int:
@@ -54,5 +56,7 @@ class Desk(NamedTuple):
         return await self.router.ask(request)
 
 
-AnswerRoute = Callable[[Desk, Asked], Awaitable[Mapping[str, Any]]]
-"""Answers a route. Raises QueueError, AuthError."""
+AnswerRoute = Callable[..., Awaitable[Any]]
+"""Answers a route with an object, from a Desk, an Asked, and what the route takes, if anything: a
+msgspec.Struct of the body, or of the parameters of a GET. The annotations of the third argument and
+of the result are their schemas in the OpenAPI document. Raises QueueError, AuthError."""

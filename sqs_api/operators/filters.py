@@ -1,44 +1,47 @@
-"""Filters of the message browser and of redrives, as operators give them.
-
-id=TEXT               the beginning of the message's id
-group=TEXT  source=QUEUE  received_min=N  received_max=N
-older_s=N  newer_s=N  sent longer ago than this, or since then
-text=TEXT             a part of the body, in upper or lower case
-attribute=NAME=VALUE  a message attribute; NAME alone: it is there
-json=PATH=VALUE       a field of a JSON body, such as items[0].sku=A1; PATH alone: it is there
-"""
+"""Filters of the message browser and of redrives, as operators give them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, TypedDict, cast
 
 import msgspec
+from msgspec import Meta
 
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.routes import READ_BODIES
 from visibility.content.filters import check_filter
-from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
+from visibility.contract.errors import ResourceNotFound
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
-_Seconds = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
+_Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+_Seconds = Annotated[int, Meta(ge=0, le=100_000_000)]
 
 
 class GivenFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Conditions that must all hold."""
 
-    id: str | None = None
-    group: str | None = None
-    source: str | None = None
-    received_min: _Count = 0
-    received_max: _Count | None = None
-    older_s: _Seconds | None = None
-    newer_s: _Seconds | None = None
-    text: str | None = None
-    attribute: str | None = None
-    json: str | None = None
+    id: Annotated[str | None, Meta(description="The beginning of the message's id.")] = None
+    group: Annotated[str | None, Meta(description="The message group.")] = None
+    source: Annotated[str | None, Meta(description="Name of a dead letter's source queue.")] = None
+    received_min: Annotated[_Count, Meta(description="Received at least this often.")] = 0
+    received_max: Annotated[_Count | None, Meta(description="Received this often at most.")] = None
+    older_s: Annotated[_Seconds | None, Meta(description="Sent longer ago than this.")] = None
+    newer_s: Annotated[_Seconds | None, Meta(description="Sent since then.")] = None
+    text: Annotated[str | None, Meta(description="A part of the body, in upper or lower case.")] = (
+        None
+    )
+    attribute: Annotated[
+        str | None, Meta(description="NAME=VALUE of a message attribute, or NAME: it is there.")
+    ] = None
+    json: Annotated[
+        str | None,
+        Meta(
+            description="PATH=VALUE of a field of a JSON body, such as items[0].sku=A1, or PATH: "
+            "it is there."
+        ),
+    ] = None
 
     def at(self, now_ms: int) -> MessageFilter:
         """The filter, if it is given now. Raises InvalidParameterValue."""
@@ -58,24 +61,30 @@ class GivenFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return wanted
 
 
-def filter_of(asked: Asked, now_ms: int) -> MessageFilter:
-    """The filter in the parameters of a query. Raises InvalidParameterValue."""
-    given = {name: asked.text(name) for name in GivenFilter.__struct_fields__}
-    present = {name: value for name, value in given.items() if value is not None}
-    try:
-        return msgspec.convert(present, GivenFilter, strict=False).at(now_ms)
-    except msgspec.ValidationError as error:
-        raise InvalidParameterValue(f"The filter cannot be read: {error}") from error
+class ShownFilter(TypedDict, total=False):
+    """The conditions of a filter, with absolute times."""
+
+    id: str
+    group: str
+    source: str
+    received_min: int
+    received_max: int
+    sent_from_ms: int
+    sent_until_ms: int
+    text: str
+    attribute: str
+    json: str
 
 
-def shown_filter(wanted: MessageFilter) -> dict[str, Any]:
-    """The conditions of a filter as JSON; times are absolute."""
+def shown_filter(wanted: MessageFilter) -> ShownFilter:
+    """The conditions of a filter as JSON."""
     names = {"message_id": "id"}
-    return {
+    shown = {
         names.get(field.name, field.name): value
         for field in msgspec.structs.fields(wanted)
         if (value := getattr(wanted, field.name)) != field.default
     }
+    return cast(ShownFilter, shown)
 
 
 def may_read(asked: Asked, queue: QueueDefinition) -> bool:

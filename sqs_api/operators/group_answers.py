@@ -1,15 +1,12 @@
-"""Answers about groups of messages that have something in common, from a bounded sample.
-
-by=source             the queue that a dead letter came from
-by=group              the message group
-by=attribute:NAME     the value of a message attribute
-by=json:PATH          the value of a field of a JSON body
-"""
+"""Answers about groups of messages that have something in common, from a bounded sample."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated, TypedDict
+
+import msgspec
+from msgspec import Meta
 
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.browsing import SCANNED_MAX, Position, Scan
@@ -27,10 +24,45 @@ _VALUE_CHARACTERS_MAX = 200
 _KINDS = ("source", "group", "attribute", "json")
 
 
-async def show_groups(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+class Grouping(msgspec.Struct):
+    """The fingerprint by which messages are grouped."""
+
+    by: Annotated[
+        str,
+        Meta(
+            description="`source`: the queue that a dead letter came from; `group`: the message "
+            "group; `attribute:NAME`: a message attribute; `json:PATH`: a field of a JSON body."
+        ),
+    ] = _KINDS[0]
+
+
+class Group(TypedDict):
+    """Messages with the same fingerprint. `filter` chooses them, if it can be given."""
+
+    value: str | None
+    is_cut: bool
+    count: int
+    oldest_ms: int
+    newest_ms: int
+    bars: list[int]
+    filter: dict[str, str] | None
+
+
+class Groups(TypedDict):
+    """Groups of a sample. A bar counts the messages sent in `bar_ms` from `begin_ms` on."""
+
+    groups: list[Group]
+    groups_total: int
+    begin_ms: int
+    bar_ms: int
+    scanned: int
+    is_whole: bool
+
+
+async def show_groups(desk: Desk, asked: Asked, grouping: Grouping) -> Groups:
     """Groups by a fingerprint, the largest first, with the times at which they were sent."""
     queue = asked.queue(asked.parts[0])
-    kind, name = _fingerprint(asked)
+    kind, name = _fingerprint(grouping)
     if kind in ("attribute", "json"):
         search = MessageFilter(attribute=name) if kind == "attribute" else MessageFilter(json=name)
         check_filter(search)
@@ -56,8 +88,8 @@ async def show_groups(desk: Desk, asked: Asked) -> Mapping[str, Any]:
     }
 
 
-def _fingerprint(asked: Asked) -> tuple[str, str]:
-    kind, _, name = (asked.text("by") or _KINDS[0]).partition(":")
+def _fingerprint(grouping: Grouping) -> tuple[str, str]:
+    kind, _, name = grouping.by.partition(":")
     if kind not in _KINDS or bool(name) is (kind in ("source", "group")):
         raise InvalidParameterValue("by must be source, group, attribute:NAME or json:PATH.")
     return kind, name
@@ -87,7 +119,7 @@ def _value(message: Opened, kind: str, name: str) -> str | None:
 
 def _shown(
     kind: str, name: str, value: str | None, times: list[int], begin_ms: int, bar_ms: int
-) -> dict[str, Any]:
+) -> Group:
     bars = [0] * _BARS
     for sent_at_ms in times:
         bars[(sent_at_ms - begin_ms) // bar_ms] += 1

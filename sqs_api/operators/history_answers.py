@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, TypedDict, cast
+
+import msgspec
+from msgspec import Meta
 
 from sqs_api.cloudwatch.actions import Wanted
 from sqs_api.cloudwatch.metric_table import GAUGES
@@ -22,14 +24,40 @@ _METRICS = {
     "received": "NumberOfMessagesReceived",
     "deleted": "NumberOfMessagesDeleted",
 }
-"""States are the greatest of each period, counts are per second."""
 
 
-async def show_history(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+class Past(msgspec.Struct):
+    """A length of time up to now."""
+
+    hours: Annotated[int, Meta(ge=1, le=HOURS_KEPT)] = 1
+
+
+class Series(TypedDict):
+    """States are the greatest of each period, counts are per second."""
+
+    visible: list[float | None]
+    in_flight: list[float | None]
+    delayed: list[float | None]
+    oldest_age_s: list[float | None]
+    sent: list[float | None]
+    received: list[float | None]
+    deleted: list[float | None]
+
+
+class History(TypedDict):
+    """The series of a queue; each point is of `period_s` seconds from `begin_s` on."""
+
+    begin_s: int
+    period_s: int
+    series: Series
+    is_complete: bool
+
+
+async def show_history(desk: Desk, asked: Asked, past: Past) -> History:
     """Series of a queue for some hours up to now; a point is null where the queue was idle or the
     service did not run."""
     queue = asked.queue(asked.parts[0])
-    window = _window(desk, asked.number("hours", 1, 1, HOURS_KEPT))
+    window = _window(desk, past.hours)
     wanted = {name: Wanted(queue.name, metric, window) for name, metric in _METRICS.items()}
     reader = desk.history(queue.account, queue.region)
     found = await reader.datapoints(wanted.values())
@@ -46,7 +74,7 @@ async def show_history(desk: Desk, asked: Asked) -> Mapping[str, Any]:
     return {
         "begin_s": window.begin_s,
         "period_s": window.period_s,
-        "series": series,
+        "series": cast(Series, series),
         "is_complete": found.is_complete,
     }
 

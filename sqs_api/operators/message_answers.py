@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from sqs_api.gateway.payload import PAYLOADS, Payload
 from sqs_api.operators.asked import Asked
-from sqs_api.operators.browsing import PHASES, Scan, read_token, write_token
+from sqs_api.operators.browsing import Scan, read_token, write_token
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.filters import check_reading, filter_of, may_read, shown_filter
+from sqs_api.operators.filters import GivenFilter, check_reading, may_read, shown_filter
 from sqs_api.operators.routes import BROWSE_MESSAGES, DELETE_MESSAGES, SEND
-from sqs_api.operators.shown_messages import opened, shown_message
+from sqs_api.operators.shown_messages import ShownMessage, opened, shown_message
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 from visibility.contract.model import QueueDefinition
@@ -33,15 +33,30 @@ _PAGE_MAX = 100
 _PREVIEW_CHARACTERS = 2_000
 
 
-async def browse_messages(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+class Search(GivenFilter, frozen=True):
+    """A page of the messages that match."""
+
+    state: Literal["all", "visible", "in flight", "delayed"] = "all"
+    limit: Annotated[int, Meta(ge=1, le=_PAGE_MAX)] = 50
+    token: Annotated[str | None, Meta(description="`next` of the page before.")] = None
+
+
+class FoundMessages(TypedDict):
+    """The messages found among those scanned; with `next` the search goes on."""
+
+    messages: list[ShownMessage]
+    scanned: int
+    next: str | None
+
+
+async def browse_messages(desk: Desk, asked: Asked, given: Search) -> FoundMessages:
     """A page of messages that match, without receiving them; long bodies are cut."""
     queue = asked.queue(asked.parts[0])
-    state = asked.one_of("state", tuple(PHASES))
-    search, reads = filter_of(asked, desk.now_ms), may_read(asked, queue)
+    search, reads = given.at(desk.now_ms), may_read(asked, queue)
     check_reading(asked, queue, search)
-    limit = asked.number("limit", 50, 1, _PAGE_MAX)
-    scan = Scan(desk, asked, queue, state=state, search=search, admit=admit_of(asked, queue, reads))
-    scanned = await scan.run(read_token(asked.text("token"), state), limit)
+    admit = admit_of(asked, queue, reads)
+    scan = Scan(desk, asked, queue, state=given.state, search=search, admit=admit)
+    scanned = await scan.run(read_token(given.token, given.state), given.limit)
     if reads:
         asked.bodies_read = [each.found.message.message_id for each in scanned.messages]
     if shown := shown_filter(search):
@@ -56,10 +71,15 @@ async def browse_messages(desk: Desk, asked: Asked) -> Mapping[str, Any]:
     }
 
 
-async def show_message(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+class Due(msgspec.Struct):
+    """The end of a delayed message's delay, which finds it."""
+
+    due_ms: Annotated[int, Meta(ge=0, le=1 << 52)] = 0
+
+
+async def show_message(desk: Desk, asked: Asked, due: Due) -> ShownMessage:
     """One message, whole; `due_ms` names the end of its delay if it is delayed."""
-    queue, sequence = asked.queue(asked.parts[0]), int(asked.parts[1])
-    due_ms = asked.number("due_ms", 0, 0, 1 << 52)
+    queue, sequence, due_ms = asked.queue(asked.parts[0]), int(asked.parts[1]), due.due_ms
     page = await desk.ask(asked, BrowseMessages(bool(due_ms), (due_ms, sequence - 1), 1), queue)
     assert isinstance(page, BrowsedPage)
     if not page.messages or page.messages[0].sequence != sequence:
@@ -81,40 +101,52 @@ def admit_of(asked: Asked, queue: QueueDefinition, reads: bool) -> Any:
 # -- send ------------------------------------------------------------------------------------------
 
 
-class _Attribute(msgspec.Struct, forbid_unknown_fields=True):
+class NewAttribute(msgspec.Struct, forbid_unknown_fields=True):
+    """A message attribute; a binary value is base64."""
+
     type: str
     value: str | None = None
     binary: bytes | None = None
 
 
-class _Message(msgspec.Struct, forbid_unknown_fields=True):
+class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
+    """A message to send."""
+
     body: str
-    attributes: dict[str, _Attribute] = {}
+    attributes: dict[str, NewAttribute] = {}
     group_id: str | None = None
     deduplication_id: str | None = None
     delay_s: int | None = None
 
 
-class _Copy(_Message, forbid_unknown_fields=True):
-    to: str | None = None
-    """Name of the queue that gets the copy, by default that of the message."""
+class MessageCopy(NewMessage, forbid_unknown_fields=True):
+    """The edited copy of a message."""
+
+    to: Annotated[str | None, Meta(description="By default the message's own queue.")] = None
     replace: bool = False
 
 
-async def send_message(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+class SentMessage(TypedDict):
+    """A message that was sent, or whose deduplication id was known."""
+
+    message_id: str
+    sequence_number: str | None
+    is_duplicate: bool
+
+
+async def send_message(desk: Desk, asked: Asked, message: NewMessage) -> SentMessage:
     """Send a message."""
-    return await _send(desk, asked, asked.queue(asked.parts[0]), asked.content(_Message))
+    return await send_to(desk, asked, asked.queue(asked.parts[0]), message)
 
 
-async def resend_message(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+async def resend_message(desk: Desk, asked: Asked, copy: MessageCopy) -> SentMessage:
     """Send an edited copy of a message; with `replace` the message leaves in the same step."""
     queue, sequence = asked.queue(asked.parts[0]), int(asked.parts[1])
-    copy = asked.content(_Copy)
     target = asked.queue(copy.to or queue.name)
     asked.noted |= {"sequence": sequence, "to": target.arn, "replace": copy.replace}
     asked.check(SEND, target.name)
     if not copy.replace:
-        return await _send(desk, asked, target, copy)
+        return await send_to(desk, asked, target, copy)
     asked.check(DELETE_MESSAGES, queue.name)
     if copy.delay_s:
         raise InvalidParameterValue("A copy that replaces a message cannot be delayed.")
@@ -123,16 +155,17 @@ async def resend_message(desk: Desk, asked: Asked) -> Mapping[str, Any]:
     return _sent(await desk.ask(asked, operation, queue, parts=parts, destination=target))
 
 
-async def _send(
-    desk: Desk, asked: Asked, queue: QueueDefinition, message: _Message
-) -> Mapping[str, Any]:
+async def send_to(
+    desk: Desk, asked: Asked, queue: QueueDefinition, message: NewMessage
+) -> SentMessage:
+    """Send a message to a queue. Raises QueueError, AccessDenied."""
     operation = _operation(message, queue)
     parts = _contents(desk, asked, queue, message)
     target = desk.catalog.dead_letter_queue(queue)
     return _sent(await desk.ask(asked, operation, queue, parts=parts, dead_letter_queue=target))
 
 
-def _contents(desk: Desk, asked: Asked, queue: QueueDefinition, message: _Message) -> Payload:
+def _contents(desk: Desk, asked: Asked, queue: QueueDefinition, message: NewMessage) -> Payload:
     """The content to store. Raises QueueError, AccessDenied."""
     operation = _operation(message, queue)
     ACTIONS["SendMessage"].check(operation)
@@ -143,7 +176,7 @@ def _contents(desk: Desk, asked: Asked, queue: QueueDefinition, message: _Messag
     return make_payload(desk.payloads, operation, queue, asked.caller, {})
 
 
-def _operation(message: _Message, queue: QueueDefinition) -> SendMessage:
+def _operation(message: NewMessage, queue: QueueDefinition) -> SendMessage:
     attributes = {
         name: MessageAttributeValue(each.type, each.value, each.binary)
         for name, each in message.attributes.items()
@@ -158,7 +191,7 @@ def _operation(message: _Message, queue: QueueDefinition) -> SendMessage:
     )
 
 
-def _sent(answer: object) -> Mapping[str, Any]:
+def _sent(answer: object) -> SentMessage:
     is_duplicate = isinstance(answer, Deduplicated)
     result = answer.result if isinstance(answer, Deduplicated) else answer
     assert isinstance(result, SendMessageResult)
@@ -172,16 +205,24 @@ def _sent(answer: object) -> Mapping[str, Any]:
 # -- delete ----------------------------------------------------------------------------------------
 
 
-class _Selected(msgspec.Struct, forbid_unknown_fields=True):
+class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages by their sequences."""
+
     sequences: list[int]
 
 
-async def delete_messages(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+class DeletedMessages(TypedDict):
+    """Numbers of deleted messages, and of those that are in flight, delayed or gone."""
+
+    deleted: int
+    kept: int
+
+
+async def delete_messages(desk: Desk, asked: Asked, selected: SelectedMessages) -> DeletedMessages:
     """Delete the selected messages that wait; those in flight stay."""
     queue = asked.queue(asked.parts[0])
     asked.check(BROWSE_MESSAGES, queue.name)
-    sequences = asked.content(_Selected).sequences
-    asked.noted["sequences"] = sequences
-    answer = await desk.ask(asked, DeleteSelected(sequences), queue)
+    asked.noted["sequences"] = selected.sequences
+    answer = await desk.ask(asked, DeleteSelected(selected.sequences), queue)
     assert isinstance(answer, SelectedDeleted)
     return {"deleted": answer.deleted, "kept": answer.kept}

@@ -5,8 +5,7 @@ They are SQS's own actions, with its checks, its refusals and its permissions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 
@@ -17,44 +16,54 @@ from visibility.contract.naming import queue_url
 from visibility.contract.operations import Operation, SetQueueAttributes, TagQueue, UntagQueue
 
 
-class _Attributes(msgspec.Struct, forbid_unknown_fields=True):
+class NewAttributes(msgspec.Struct, forbid_unknown_fields=True):
+    """Attributes as SetQueueAttributes takes them."""
+
     attributes: dict[str, str]
 
 
-class _Tags(msgspec.Struct, forbid_unknown_fields=True):
+class NewTags(msgspec.Struct, forbid_unknown_fields=True):
+    """Tags by key."""
+
     tags: dict[str, str]
 
 
-class _Keys(msgspec.Struct, forbid_unknown_fields=True):
+class TagKeys(msgspec.Struct, forbid_unknown_fields=True):
+    """Keys of tags."""
+
     keys: list[str]
 
 
-async def set_attributes(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+class ChangedQueue(TypedDict):
+    """A queue after a change."""
+
+    attributes: dict[str, str]
+    tags: dict[str, str]
+
+
+async def set_attributes(desk: Desk, asked: Asked, given: NewAttributes) -> ChangedQueue:
     """Change attributes of a queue; an empty policy is removed."""
-    given = asked.content(_Attributes).attributes
-    asked.noted["attributes"] = given
-    return await _change(desk, asked, SetQueueAttributes(_url(asked), given))
+    asked.noted["attributes"] = given.attributes
+    return await _change(desk, asked, SetQueueAttributes(_url(asked), given.attributes))
 
 
-async def tag_queue(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+async def tag_queue(desk: Desk, asked: Asked, given: NewTags) -> ChangedQueue:
     """Add tags to a queue, or overwrite them."""
-    tags = asked.content(_Tags).tags
-    asked.noted["tags"] = tags
-    return await _change(desk, asked, TagQueue(_url(asked), tags))
+    asked.noted["tags"] = given.tags
+    return await _change(desk, asked, TagQueue(_url(asked), given.tags))
 
 
-async def untag_queue(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+async def untag_queue(desk: Desk, asked: Asked, given: TagKeys) -> ChangedQueue:
     """Remove tags of a queue."""
-    keys = asked.content(_Keys).keys
-    asked.noted["tag_keys"] = keys
-    return await _change(desk, asked, UntagQueue(_url(asked), keys))
+    asked.noted["tag_keys"] = given.keys
+    return await _change(desk, asked, UntagQueue(_url(asked), given.keys))
 
 
 def _url(asked: Asked) -> str:
     return queue_url("", asked.account, asked.parts[0])
 
 
-async def _change(desk: Desk, asked: Asked, operation: Operation) -> Mapping[str, Any]:
+async def _change(desk: Desk, asked: Asked, operation: Operation) -> ChangedQueue:
     check(operation)
     if not asked.is_trusted:  # conditions on tags, and keys
         asked.access.admit(operation, asked.caller, asked.sent, asked.sent.headers)

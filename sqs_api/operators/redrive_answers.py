@@ -6,14 +6,15 @@ and controlled here, and the reverse.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.filters import GivenFilter, check_reading, shown_filter
+from sqs_api.operators.shown_redrives import ShownRedrive, Undone, shown_redrive
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import MOVE_RATE
@@ -29,34 +30,34 @@ from visibility.contract.operations import (
 from visibility.contract.outcomes import MovePlan, MoveTasks, Planned
 from visibility.contract.results import StartMessageMoveTaskResult
 from visibility.rules.move_tasks import READ_MAX, check_start
-from visibility.rules.task_handles import encode_handle
 
 _PLAN_STEPS_MAX = 20
 """Steps of one request: 20,000 messages."""
 _LISTED = 25
-_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
-_Rate = Annotated[int, msgspec.Meta(ge=MOVE_RATE.low, le=MOVE_RATE.high)]
-_Seconds = Annotated[int, msgspec.Meta(ge=0, le=86_400)]
+_Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+_Rate = Annotated[int, Meta(ge=MOVE_RATE.low, le=MOVE_RATE.high)]
+_Seconds = Annotated[int, Meta(ge=0, le=86_400)]
 
 
 class GivenRedrive(msgspec.Struct, forbid_unknown_fields=True):
     """A redrive as an operator asks for it, or for its plan."""
 
-    sequences: list[int] | None = None
-    """The selected messages; None for all, or those that match."""
+    sequences: Annotated[
+        list[int] | None, Meta(description="The selected messages, else all or those that match.")
+    ] = None
     filter: GivenFilter | None = None
-    destination: str | None = None
-    """Name of the queue that gets them; None for each message's own source."""
-    rate: _Rate | None = None
-    """Messages a second."""
+    destination: Annotated[
+        str | None, Meta(description="Name of a queue; by default each message's own source.")
+    ] = None
+    rate: Annotated[_Rate | None, Meta(description="Messages a second.")] = None
     ramp_s: _Seconds = 0
     canary: _Count = 0
     stop_after: _Count = 0
     reason: str = ""
-    from_sequence: int = 0
-    """Of a plan: where the last answer ended."""
-    planned: _Count = 0
-    """Of a plan: messages that earlier answers planned."""
+    from_sequence: Annotated[int, Meta(description="Of a plan: `next` of the last answer.")] = 0
+    planned: Annotated[
+        _Count, Meta(description="Of a plan: messages that earlier answers planned.")
+    ] = 0
 
     @property
     def pace(self) -> Pace:
@@ -74,9 +75,36 @@ class _Ends(NamedTuple):
     filter: MessageFilter | None
 
 
-async def plan_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+class PlannedTarget(TypedDict):
+    """What a target would get. `returns_after`: receives after which a message that fails there is
+    back; null if it never is, since the redrive policy names another queue or is not allowed."""
+
+    messages: int
+    bytes: int
+    too_large: int
+    returns_after: int | None
+
+
+class RedrivePlan(TypedDict):
+    """Effects of a redrive: targets by ARN, and messages that would stay by the code of the reason.
+    `next` is `from_sequence` of the next step."""
+
+    targets: dict[str, PlannedTarget]
+    refused: dict[str, int]
+    passed: int
+    expiring: int
+    overtaking: int
+    next: int | None
+
+
+class BegunRedrive(TypedDict):
+    """The handle of a redrive."""
+
+    handle: str | None
+
+
+async def plan_redrive(desk: Desk, asked: Asked, wanted: GivenRedrive) -> RedrivePlan:
     """Messages and bytes by target, and those that would stay with the reason; `next` goes on."""
-    wanted = asked.content(GivenRedrive)
     ends = _ends(desk, asked, wanted)
     targets: dict[str, Planned] = {}
     refused: dict[str, int] = {}
@@ -100,7 +128,14 @@ async def plan_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
         if at is None:
             break
     shown = {arn: _shown_target(desk, ends.source, arn, each) for arn, each in targets.items()}
-    return {"targets": shown, "refused": refused, **counts, "next": at}
+    return {
+        "targets": shown,
+        "refused": refused,
+        "passed": counts["passed"],
+        "expiring": counts["expiring"],
+        "overtaking": counts["overtaking"],
+        "next": at,
+    }
 
 
 def _sum(known: Planned | None, more: Planned) -> Planned:
@@ -111,11 +146,7 @@ def _sum(known: Planned | None, more: Planned) -> Planned:
     )
 
 
-def _shown_target(
-    desk: Desk, source: QueueDefinition, arn: str, planned: Planned
-) -> dict[str, Any]:
-    """A target as JSON. `returns_after`: receives after which a message that fails there is back;
-    null if it never is, since the redrive policy names another queue or is not allowed."""
+def _shown_target(desk: Desk, source: QueueDefinition, arn: str, planned: Planned) -> PlannedTarget:
     target = desk.catalog.queue_of_arn(arn)
     policy = None if target is None else target.settings.redrive_policy
     back = None if target is None else desk.catalog.dead_letter_queue(target)
@@ -128,9 +159,8 @@ def _shown_target(
     }
 
 
-async def start_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+async def start_redrive(desk: Desk, asked: Asked, wanted: GivenRedrive) -> BegunRedrive:
     """Begin to move all messages, the selected ones, or those that match."""
-    wanted = asked.content(GivenRedrive)
     ends = _ends(desk, asked, wanted)
     operation = MoveSelected(
         wanted.sequences, wanted.rate or 0, ends.filter, wanted.pace, wanted.reason
@@ -191,15 +221,29 @@ async def _ask(desk: Desk, asked: Asked, operation: Operation, ends: _Ends) -> o
 # -- the history -----------------------------------------------------------------------------------
 
 
-async def list_redrives(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+class RedriveListing(msgspec.Struct):
+    """A page of redrives."""
+
+    limit: Annotated[int, Meta(ge=1, le=READ_MAX)] = _LISTED
+    before: Annotated[int, Meta(ge=0, le=1 << 52, description="`next` of the page before.")] = 0
+
+
+class RedrivePage(TypedDict):
+    """Redrives, newest first."""
+
+    redrives: list[ShownRedrive]
+    next: int | None
+
+
+async def list_redrives(desk: Desk, asked: Asked, listing: RedriveListing) -> RedrivePage:
     """A page of a queue's redrives, newest first; `next` is the number before which it goes on."""
     queue = asked.queue(asked.parts[0])
-    limit = asked.number("limit", _LISTED, 1, READ_MAX)
-    tasks = await tasks_of(desk, asked, queue, asked.number("before", 0, 0, 1 << 52), limit)
+    tasks = await tasks_of(desk, asked, queue, listing.before, listing.limit)
     undone = await _undone(desk, asked, [task for task in tasks if task.undone_at_ms])
+    more = len(tasks) == listing.limit and tasks[-1].number > 1
     return {
-        "redrives": [{**_shown(task), "undone": undone.get(task.task_id)} for task in tasks],
-        "next": tasks[-1].number if len(tasks) == limit and tasks[-1].number > 1 else None,
+        "redrives": [shown_redrive(task, undone.get(task.task_id)) for task in tasks],
+        "next": tasks[-1].number if more else None,
     }
 
 
@@ -217,9 +261,9 @@ def targets_of(task: MoveTask) -> list[str]:
     return task.sources if task.destination_arn is None else [task.destination_arn]
 
 
-async def _undone(desk: Desk, asked: Asked, tasks: list[MoveTask]) -> dict[str, dict[str, Any]]:
+async def _undone(desk: Desk, asked: Asked, tasks: list[MoveTask]) -> dict[str, Undone]:
     """By the id of an undone task, what its undo has brought back."""
-    found = {task.task_id: {"moved": 0, "is_running": False} for task in tasks}
+    found = {task.task_id: Undone(moved=0, is_running=False) for task in tasks}
     for arn in dict.fromkeys(arn for task in tasks for arn in targets_of(task)):
         target = desk.catalog.queue_of_arn(arn)
         for other in [] if target is None else await tasks_of(desk, asked, target):
@@ -228,32 +272,3 @@ async def _undone(desk: Desk, asked: Asked, tasks: list[MoveTask]) -> dict[str, 
                 sums["moved"] += other.moved
                 sums["is_running"] = sums["is_running"] or other.is_active
     return found
-
-
-def _shown(task: MoveTask) -> dict[str, Any]:
-    """A redrive as JSON."""
-    return {
-        "number": task.number,
-        "id": task.task_id,
-        "handle": encode_handle(task),
-        "status": task.status,
-        "is_active": task.is_active,
-        "paused": task.paused or None,
-        "source_arn": task.source_arn,
-        "destination_arn": task.destination_arn,
-        "filter": None if task.filter is None else shown_filter(task.filter),
-        "rate": task.rate or None,
-        **{name: getattr(task.pace, name) for name in Pace.__struct_fields__},
-        "to_move": task.to_move,
-        "looked_at": task.looked_at,
-        "moved": task.moved,
-        "stayed": task.stayed,
-        "came_back": task.came_back,
-        "failure": task.failure_reason,
-        "started_by": task.started_by,
-        "reason": task.note,
-        "started_at_ms": task.started_at_ms,
-        "ended_at_ms": task.ended_at_ms,
-        "undoes": task.undoes or None,
-        "undone_at_ms": task.undone_at_ms,
-    }

@@ -7,8 +7,7 @@ letters, chosen by the beginning of their ids.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 
@@ -34,48 +33,69 @@ _LOOKS = 60
 """An undo waits this often for messages that are on their way to other shards."""
 
 
-class _Named(msgspec.Struct, forbid_unknown_fields=True):
+class NamedRedrive(msgspec.Struct, forbid_unknown_fields=True):
+    """A redrive of the queue."""
+
     handle: str
 
 
-def _named(asked: Asked) -> tuple[QueueDefinition, str]:
+class CancelledRedrive(TypedDict):
+    """The number of messages that were moved."""
+
+    moved: int
+
+
+class ChangedRedrive(TypedDict):
+    """The change: `pause` or `resume`."""
+
+    changed: str
+
+
+class BegunUndo(TypedDict):
+    """Names of the queues that return messages, and of those that do not, with the reason."""
+
+    begun: list[str]
+    refused: dict[str, str]
+
+
+def _named(asked: Asked, named: NamedRedrive) -> tuple[QueueDefinition, str]:
     """The queue, and the handle of one of its redrives. Raises QueueError."""
-    queue, handle = asked.queue(asked.parts[0]), asked.content(_Named).handle
-    if decode_handle(handle).source_arn != queue.arn:
+    queue = asked.queue(asked.parts[0])
+    if decode_handle(named.handle).source_arn != queue.arn:
         raise InvalidParameterValue("The handle is that of another queue's redrive.")
-    return queue, handle
+    return queue, named.handle
 
 
-async def cancel_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+async def cancel_redrive(desk: Desk, asked: Asked, named: NamedRedrive) -> CancelledRedrive:
     """Stop a redrive; the messages that it moved stay where they are."""
-    queue, handle = _named(asked)
+    queue, handle = _named(asked, named)
     answer = await desk.ask(asked, CancelMessageMoveTask(handle), queue)
     assert isinstance(answer, CancelMessageMoveTaskResult)
     return {"moved": answer.approximate_number_of_messages_moved}
 
 
-async def pause_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+async def pause_redrive(desk: Desk, asked: Asked, named: NamedRedrive) -> ChangedRedrive:
     """Let a redrive wait until it is resumed."""
-    return await _change(desk, asked, "pause")
+    return await _change(desk, asked, named, "pause")
 
 
-async def resume_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+async def resume_redrive(desk: Desk, asked: Asked, named: NamedRedrive) -> ChangedRedrive:
     """Let a redrive go on, after a pause, its canary, or messages that came back."""
-    return await _change(desk, asked, "resume")
+    return await _change(desk, asked, named, "resume")
 
 
-async def _change(desk: Desk, asked: Asked, change: str) -> Mapping[str, Any]:
-    queue, handle = _named(asked)
+async def _change(desk: Desk, asked: Asked, named: NamedRedrive, change: str) -> ChangedRedrive:
+    queue, handle = _named(asked, named)
     await desk.ask(asked, ChangeMoveTask(handle, change), queue)
     return {"changed": change}
 
 
-async def undo_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
+async def undo_redrive(desk: Desk, asked: Asked, named: NamedRedrive) -> BegunUndo:
     """Bring back what was not received; a redrive that runs is cancelled first.
 
     Raises ServiceUnavailable if messages are still on their way: ask again.
     """
-    queue, handle = _named(asked)
+    queue, handle = _named(asked, named)
     task_id = decode_handle(handle).task_id
     asked.check(SEND, queue.name)
     _targets(desk, asked, await _task(desk, asked, queue, task_id))

@@ -1,7 +1,8 @@
 """ROUTES: the operators' API, and the action that a policy must allow for each route.
 
 Paths are relative to /_holdfast/api/; `{queue}` is a queue's name. A queue of another account is
-named with ?account=. A new route needs a row here and an answer in `api.ANSWERS`.
+named with ?account=. A new route needs a row here and an answer in `api.ANSWERS`; `openapi.py`
+documents both.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ SET_ATTRIBUTES, TAG, UNTAG = "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:Unta
 
 _SMALL_BYTES = 64 << 10
 _MESSAGE_BYTES = 4 << 20
-_PARTS = {"{queue}": r"([A-Za-z0-9_-]{1,80}(?:\.fifo)?)", "{sequence}": r"([0-9]{1,18})"}
+PARTS = {
+    "{queue}": r"([A-Za-z0-9_-]{1,80}(?:\.fifo)?)",
+    "{sequence}": r"([0-9]{1,18})",
+    "{place}": r"([0-9]{1,17}\.[0-9a-zA-Z_-]{1,80}\.[0-9]{1,9}\.[0-9]{1,18})",
+}
 
 
 class Route(NamedTuple):
@@ -86,6 +91,10 @@ ROUTES = (
     Route("resume redrive", "POST", "queues/{queue}/redrives/resume", REDRIVE_MESSAGES),
     Route("undo redrive", "POST", "queues/{queue}/redrives/undo", REDRIVE_MESSAGES),
     Route("cancel redrive", "POST", "queues/{queue}/redrives/cancel", REDRIVE_MESSAGES),
+    Route("search archive", "GET", "archive/{queue}/messages", BROWSE_MESSAGES),
+    Route("show archived message", "GET", "archive/{queue}/messages/{place}", BROWSE_MESSAGES),
+    Route("plan replay", "POST", "archive/{queue}/replays/plan", REDRIVE_MESSAGES),
+    Route("replay archive", "POST", "archive/{queue}/replays", REDRIVE_MESSAGES),
     Route("read audit", "GET", "audit", READ_AUDIT),
     Route("show cluster", "GET", "cluster", None, page=page_of(READ_CLUSTER)),
     Route("drain host", "POST", "cluster/drain", None, page=page_of(DRAIN_HOST)),
@@ -93,7 +102,7 @@ ROUTES = (
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    for name, pattern in _PARTS.items():
+    for name, pattern in PARTS.items():
         path = path.replace(name, pattern)
     return re.compile(re.escape(API) + path)
 

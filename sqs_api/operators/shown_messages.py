@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import msgspec
 
@@ -31,9 +31,43 @@ def opened(sealer: Sealer, found: Browsed, admit: Admit | None) -> Opened:
     return Opened(found, body, extras)
 
 
+class ShownAttribute(TypedDict):
+    """A message attribute; its value is absent for those who may not read bodies."""
+
+    type: str
+    value: NotRequired[str]
+    binary: NotRequired[str]
+
+
+class ShownMessage(TypedDict):
+    """A message. A body is cut in lists, and null if it is masked or cannot be read."""
+
+    sequence: int
+    message_id: str
+    state: str
+    due_ms: int
+    sent_at_ms: int
+    expires_at_ms: int
+    size: int
+    receive_count: int
+    first_received_at_ms: int
+    last_received_at_ms: int
+    sequence_number: str | None
+    source_arn: str | None
+    group_id: str | None
+    deduplication_id: str | None
+    sender_id: str | None
+    trace_header: str | None
+    attributes: dict[str, ShownAttribute]
+    body: str | None
+    is_cut: bool
+    is_masked: bool
+    is_readable: bool
+
+
 def shown_message(
     queue: QueueDefinition, message: Opened, *, with_body: bool, body_max: int | None = None
-) -> dict[str, Any]:
+) -> ShownMessage:
     """A message as JSON; without its body, attributes have names and types only."""
     found, stored, lease = message.found, message.found.message, message.found.lease
     extras = message.extras
@@ -54,11 +88,11 @@ def shown_message(
         "last_received_at_ms": 0 if lease is None else lease.received_at_ms,
         "sequence_number": sequence_number(found.sequence) if queue.settings.fifo else None,
         "source_arn": stored.dead_letter_source_arn,
-        "group_id": extras and extras.group_id,
+        "group_id": extras.group_id if extras else None,
         "deduplication_id": extras.deduplication_id if extras and with_body else None,
-        "sender_id": extras and extras.sender,
-        "trace_header": extras and extras.trace_header,
-        "attributes": _attributes(extras, with_values=with_body),
+        "sender_id": extras.sender if extras else None,
+        "trace_header": extras.trace_header if extras else None,
+        "attributes": shown_attributes(extras, with_values=with_body),
         "body": body[:body_max] if is_cut and body is not None else body,
         "is_cut": is_cut,
         "is_masked": not with_body,
@@ -66,16 +100,17 @@ def shown_message(
     }
 
 
-def _attributes(extras: Extras | None, *, with_values: bool) -> dict[str, Any]:
+def shown_attributes(extras: Extras | None, *, with_values: bool) -> dict[str, ShownAttribute]:
+    """Attributes as JSON, by name."""
     if extras is None or extras.attributes is None:
         return {}
     return {
-        name: {"type": kind, **(_value(kind, value) if with_values else {})}
+        name: _shown_attribute(kind, value) if with_values else {"type": kind}
         for name, (kind, value) in extras.attributes.items()
     }
 
 
-def _value(kind: str, value: bytes) -> dict[str, str]:
+def _shown_attribute(kind: str, value: bytes) -> ShownAttribute:
     if kind.startswith("Binary"):
-        return {"binary": base64.b64encode(value).decode()}
-    return {"value": value.decode()}
+        return {"type": kind, "binary": base64.b64encode(value).decode()}
+    return {"type": kind, "value": value.decode()}

@@ -1,4 +1,7 @@
-"""A client of the operators' API, and keys of users with policies."""
+"""A client of the operators' API, and keys of users with policies.
+
+The client checks each answer against the OpenAPI document.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from urllib.parse import urlencode
 
 from auth.signing import SigningKey
 from sqs_api.tests.commands import Said, run
+from sqs_api.tests.documented import check_answer
 from sqs_api.tests.served import Served
 
 JSON = {"content-type": "application/json"}
@@ -50,7 +54,10 @@ class Operators:
         headers = {"x-holdfast-nonce": str(next(_nonces)), **more}
         page = f"api/{path}"
         answer = await self.served.ask_page(method, page, body, key=self.key, more=headers)
-        return Told(answer.status, answer.json if answer.body else None)
+        told = Told(answer.status, answer.json if answer.body else None)
+        if told.json is not None:
+            check_answer(method, f"/_holdfast/{page}", told.status, told.json)
+        return told
 
     async def seen(self, path: str, **parameters: object) -> Any:
         """The answer to a GET that must succeed."""

@@ -30,6 +30,8 @@ CONTENTS = {
     "set attributes": {"attributes": {"DelaySeconds": "1"}},
     "tag queue": {"tags": {"team": "shop"}},
     "untag queue": {"keys": ["team"]},
+    "plan replay": {"filter": {}},
+    "replay archive": {"filter": {}},
     "drain host": {"host": "a", "drained": True},
 }
 ANSWERED = (200, 400, 404)
@@ -37,7 +39,8 @@ ANSWERED = (200, 400, 404)
 
 
 def path_of(route: Route) -> str:
-    return route.path.replace("{queue}", "dead").replace("{sequence}", "1")
+    path = route.path.replace("{queue}", "dead").replace("{sequence}", "1")
+    return path.replace("{place}", "1.a.0.1")
 
 
 async def ask(operators: Operators, route: Route, more: dict[str, str] | None = None) -> Any:
@@ -285,7 +288,7 @@ async def test_the_other_pages_refuse_the_consoles_origin_still(open_node: Serve
 async def test_unknown_routes_methods_and_sizes(open_node: Served) -> None:
     operators = Operators(open_node)
 
-    assert (await operators.get("nothing")).status == 404
+    assert (await open_node.ask_page("GET", "api/nothing")).status == 404
     assert (await operators.get("queues/dead/purge")).status == 405
     large = {"confirm": "x" * 100_000}
     assert (await operators.post("queues/dead/purge", large)).status == 413

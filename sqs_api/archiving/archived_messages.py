@@ -1,0 +1,38 @@
+"""ArchivedMessages: searches of the archive for the operators' API, on any host with the lake."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from sqs_api.archiving.archive_search import ArchiveSearch, FoundRows
+from sqs_api.archiving.lake_process import LakeSilent, ask_lake
+from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
+
+_AT_ONCE = 2
+"""Processes that read the lake."""
+
+
+class ArchivedMessages:
+    """The archived messages of one lake, or of none. Belongs to the event loop's thread."""
+
+    def __init__(self, lake: str | None) -> None:
+        self._lake = lake
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    @property
+    def lake(self) -> str:
+        """The lake. Raises InvalidParameterValue."""
+        if self._lake is None:
+            raise InvalidParameterValue("The service has no archive: it runs without --lake.")
+        return self._lake
+
+    async def search(self, wanted: ArchiveSearch) -> FoundRows:
+        """A page of messages. Raises ServiceUnavailable."""
+        try:
+            async with self._turns:
+                answer = await ask_lake("lake-search", self.lake, wanted)
+        except LakeSilent as error:
+            raise ServiceUnavailable(f"The archive cannot be read: {error}") from error
+        return msgspec.json.decode(answer, type=FoundRows)

@@ -1,0 +1,321 @@
+"""Searches the lake for archived messages, in a process of its own. Imports pyarrow.
+
+The messages are in the archive's table, and in segments that no job has put there yet. One heap has
+unread files, unread row groups and read rows, each at the earliest place that it can hold: what
+comes first is opened, read, or a message of the page. So a page reads what it shows, and no more
+than some row groups are in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from sqs_api.archiving.archive_search import (
+    LAST_SOURCE,
+    ArchivedRow,
+    ArchiveSearch,
+    FoundRows,
+    Place,
+    matches,
+)
+from storage.lake.archive_schema import (
+    ARCHIVE,
+    SEGMENTS,
+    TABLE_PARTITIONS,
+    attribute_bytes,
+    row_checksum,
+    segment_folder,
+    segment_name,
+    transaction_id,
+)
+from storage.lake.table import Lake, LakeUnusable
+from visibility.content.content import Extras
+
+_READ_BYTES_MAX = 128 << 20
+"""Size of the row groups that one page reads."""
+_CONTENT = ("body", "attributes", "sealed")
+_BESIDE = (
+    "source",
+    "shard",
+    "position",
+    "message_id",
+    "reason",
+    "sent_at",
+    "removed_at",
+    "first_received_at",
+    "receive_count",
+    "size",
+    "sender_id",
+    "aws_trace_header",
+    "message_group_id",
+    "message_deduplication_id",
+    "sequence_number",
+    "dead_letter_queue_source_arn",
+    "checksum",
+)
+_SEGMENT = re.compile(rf"{SEGMENTS}/([^/]+)/shard-([0-9]+)/batch-([0-9]+)\.parquet")
+_DAY = timedelta(days=1)
+_FIRST_US, _LAST_US = 0, 10**16
+Key = tuple[int, str, int, int]
+"""A place in the order of a search: lower is earlier in its pages."""
+
+
+class _File(NamedTuple):
+    """A file that may have wanted messages, sent from one instant to another (inclusive)."""
+
+    path: str
+    from_us: int
+    until_us: int
+    where: dict[str, str]
+    """Columns that wanted rows have these values in."""
+
+
+class _Group(NamedTuple):
+    """A row group of a file."""
+
+    file: _File
+    footer: pq.FileMetaData
+    number: int
+
+
+def search(lake: Lake, wanted: ArchiveSearch) -> FoundRows:
+    """A page. Raises LakeUnusable."""
+    try:
+        return _Search(lake, wanted).run()
+    except FileNotFoundError:  # moved into the table, or compacted away, since it was listed
+        return _Search(lake, wanted).run()
+
+
+class _Search:
+    def __init__(self, lake: Lake, wanted: ArchiveSearch) -> None:
+        self._lake = lake
+        self._wanted = wanted
+        self._sign = 1 if wanted.oldest_first else -1
+        self._after = self._key(wanted.after) if wanted.after else None
+        self._heap: list[tuple[Key, int, _File | _Group | ArchivedRow]] = []
+        self._pushed = 0
+        self._read_bytes = 0
+        self._passed: Key | None = self._after
+        """Everything up to here was looked at."""
+
+    def run(self) -> FoundRows:
+        """The page. Raises LakeUnusable, FileNotFoundError."""
+        try:
+            for file in files(self._lake, self._wanted):
+                self._push_span(file.from_us, file.until_us, file)
+            return self._run()
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, DeltaError, OSError) as error:
+            raise LakeUnusable(f"{self._lake.url}: {' '.join(str(error).split())}") from error
+
+    def _run(self) -> FoundRows:
+        rows: list[ArchivedRow] = []
+        scanned = 0
+        while self._heap:
+            key, _, first = self._heap[0]
+            if not isinstance(first, ArchivedRow):
+                self._pass((key[0] - 1, LAST_SOURCE, 0, 0))
+                if self._is_enough():
+                    break
+                heappop(self._heap)
+                self._open(first)
+                continue
+            if len(rows) == self._wanted.limit:
+                break
+            heappop(self._heap)
+            self._pass(key)
+            scanned += 1
+            if matches(self._wanted, first):
+                rows.append(_shortened(first, self._wanted.body_max))
+        return FoundRows(rows, scanned, self._place() if self._heap else None)
+
+    def _is_enough(self) -> bool:
+        return self._read_bytes >= _READ_BYTES_MAX and self._passed != self._after
+
+    # -- the order ---------------------------------------------------------------------------------
+
+    def _key(self, place: Place) -> Key:
+        return self._sign * place.sent_us, place.source, place.shard, self._sign * place.position
+
+    def _place(self) -> Place | None:
+        if self._passed is None:
+            return None
+        sent, source, shard, position = self._passed
+        return Place(max(0, self._sign * sent), source, shard, self._sign * position)
+
+    def _pass(self, key: Key) -> None:
+        if self._passed is None or key > self._passed:
+            self._passed = key
+
+    def _push_span(self, from_us: int, until_us: int, item: _File | _Group) -> None:
+        """Keep a file or row group, unless it has nothing that is wanted."""
+        wanted = self._wanted.filter
+        if until_us < wanted.sent_from_ms * 1000:
+            return
+        if wanted.sent_until_ms is not None and from_us >= wanted.sent_until_ms * 1000:
+            return
+        places = self._wanted.places
+        if places is not None and not any(from_us <= each.sent_us <= until_us for each in places):
+            return
+        first, last = sorted((self._sign * from_us, self._sign * until_us))
+        if self._after is None or last >= self._after[0]:
+            self._push((first, "", 0, 0), item)
+
+    def _push(self, key: Key, item: _File | _Group | ArchivedRow) -> None:
+        self._pushed += 1
+        heappush(self._heap, (key, self._pushed, item))
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _open(self, item: _File | _Group) -> None:
+        if isinstance(item, _Group):
+            self._read(item)
+            return
+        with self._lake.files.open_input_file(self._lake.path(item.path)) as stream:
+            footer = pq.read_metadata(stream)
+        for number in range(footer.num_row_groups):
+            self._push_span(*_span(footer, number, item), _Group(item, footer, number))
+
+    def _read(self, group: _Group) -> None:
+        with self._lake.files.open_input_file(self._lake.path(group.file.path)) as stream:
+            opened = pq.ParquetFile(stream, metadata=group.footer)
+            for row in self._wanted_rows(opened, group):
+                key = self._key(row.place)
+                if self._after is None or key > self._after:
+                    self._push(key, row)
+
+    def _wanted_rows(self, opened: pq.ParquetFile, group: _Group) -> Iterator[ArchivedRow]:
+        """The queue's rows of a row group; contents are read if there are any."""
+        where = group.file.where
+        beside = opened.read_row_group(group.number, [*_BESIDE, *where], use_threads=False)
+        self._read_bytes += beside.nbytes
+        chosen = pc.is_valid(beside["sent_at"])
+        for name, text in where.items():
+            chosen = pc.and_(chosen, pc.equal(beside[name], text))
+        chosen = pc.fill_null(chosen, fill_value=False)
+        if not pc.any(chosen).as_py():
+            return
+        content = opened.read_row_group(group.number, list(_CONTENT), use_threads=False)
+        self._read_bytes += content.nbytes
+        pairs = zip(
+            beside.filter(chosen).to_pylist(), content.filter(chosen).to_pylist(), strict=True
+        )
+        for outside, inside in pairs:
+            yield _row(outside | inside)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def files(lake: Lake, wanted: ArchiveSearch) -> Iterator[_File]:
+    """Files that may have wanted messages. Raises LakeUnusable, DeltaError, OSError."""
+    # Listed before the table is read: a segment that is removed meanwhile is in the table.
+    segments = [found for file in lake.list(SEGMENTS) if (found := _SEGMENT.fullmatch(file.path))]
+    uri, options = lake.uri(ARCHIVE), lake.storage_options()
+    table = None
+    if DeltaTable.is_deltatable(uri, options):
+        table = DeltaTable(uri, storage_options=options)
+    own = {"account": wanted.account, "region": wanted.region, "queue": wanted.queue}
+    for source, shard, batch in (found.groups() for found in segments):
+        name = transaction_id(source, int(shard))
+        if table is None or int(batch) > (table.transaction_version(name) or 0):
+            path = f"{segment_folder(source, int(shard))}/{segment_name(int(batch))}"
+            yield _File(path, _FIRST_US, _LAST_US, own)
+    if table is not None:
+        yield from _table_files(table, wanted)
+
+
+def _table_files(table: DeltaTable, wanted: ArchiveSearch) -> Iterable[_File]:
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = [f"partition.{name}" for name in TABLE_PARTITIONS]
+    if not set(names) <= set(actions.column_names):
+        return
+    account, queue, day = (actions[name] for name in names)
+    chosen = pc.and_(pc.equal(account, wanted.account), pc.equal(queue, wanted.queue))
+    paths = actions["path"].filter(chosen).to_pylist()
+    for path, on in zip(paths, day.filter(chosen).to_pylist(), strict=True):
+        begin = _midnight(on)
+        until_us = _us(begin + _DAY) - 1
+        yield _File(f"{ARCHIVE}/{path}", _us(begin), until_us, {"region": wanted.region})
+
+
+def _midnight(day: date | str) -> datetime:
+    found = date.fromisoformat(day) if isinstance(day, str) else day
+    return datetime(found.year, found.month, found.day, tzinfo=UTC)
+
+
+def _us(at: datetime) -> int:
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _span(footer: pq.FileMetaData, number: int, file: _File) -> tuple[int, int]:
+    """The instants between which the row group's messages were sent."""
+    group = footer.row_group(number)
+    columns = map(group.column, range(group.num_columns))
+    statistics = next(each.statistics for each in columns if each.path_in_schema == "sent_at")
+    if statistics is None or not statistics.has_min_max:
+        return file.from_us, file.until_us
+    return _us(statistics.min), _us(statistics.max)
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def _row(found: dict[str, Any]) -> ArchivedRow:
+    place = Place(_us(found["sent_at"]), found["source"], found["shard"], found["position"])
+    attributes = {
+        name: (
+            each["data_type"],
+            (each["string_value"] or "").encode()
+            if each["binary_value"] is None
+            else each["binary_value"],
+        )
+        for name, each in found["attributes"] or ()
+    }
+    extras = Extras(
+        found["sender_id"] or "",
+        found["aws_trace_header"],
+        found["message_group_id"],
+        found["message_deduplication_id"],
+        attributes or None,
+    )
+    return ArchivedRow(
+        place=place,
+        message_id=found["message_id"],
+        reason=found["reason"],
+        removed_at=found["removed_at"],
+        first_received_at=found["first_received_at"],
+        receive_count=found["receive_count"] or 0,
+        size=found["size"],
+        source_arn=found["dead_letter_queue_source_arn"],
+        sequence_number=found["sequence_number"],
+        is_sealed=found["sealed"] is not None,
+        is_damaged=_is_damaged(found),
+        body=found["body"],
+        is_cut=False,
+        extras=extras,
+    )
+
+
+def _is_damaged(found: dict[str, Any]) -> bool:
+    content = found["sealed"] or (found["body"] or "").encode()
+    attributes = attribute_bytes(found["attributes"])
+    return bool(row_checksum(found["message_id"], content, attributes) != found["checksum"])
+
+
+def _shortened(row: ArchivedRow, body_max: int | None) -> ArchivedRow:
+    if body_max is None or row.body is None or len(row.body) <= body_max:
+        return row
+    return msgspec.structs.replace(row, body=row.body[:body_max], is_cut=True)

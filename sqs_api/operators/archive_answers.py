@@ -1,0 +1,207 @@
+"""Answers about the archived messages of a queue, which may be deleted: search and show.
+
+A replay is in `replay_answers.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypedDict
+
+import msgspec
+from msgspec import Meta
+
+from sqs_api.archiving.archive_search import ArchivedRow, ArchiveSearch, Place, read_place
+from sqs_api.operators.asked import Asked
+from sqs_api.operators.desk import Desk
+from sqs_api.operators.filters import GivenFilter, ShownFilter, shown_filter
+from sqs_api.operators.routes import READ_BODIES
+from sqs_api.operators.shown_messages import ShownAttribute, shown_attributes
+from visibility.contract.errors import (
+    InvalidParameterValue,
+    KmsAccessDenied,
+    QueueDoesNotExist,
+    ResourceNotFound,
+)
+from visibility.contract.model import QueueDefinition
+from visibility.contract.move_task import MessageFilter
+
+_PAGE_MAX = 100
+_PREVIEW_CHARACTERS = 2_000
+_Instant = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
+
+
+class ArchiveFilter(GivenFilter, frozen=True):
+    """Conditions of archived messages, which must all hold."""
+
+    from_ms: Annotated[_Instant | None, Meta(description="Sent at or after.")] = None
+    until_ms: Annotated[_Instant | None, Meta(description="Sent before.")] = None
+    reason: Annotated[
+        Literal["expired", "deleted"] | None, Meta(description="Why it left its queue.")
+    ] = None
+
+    def at(self, now_ms: int) -> MessageFilter:
+        """The filter, if it is given now. Raises InvalidParameterValue."""
+        wanted = super().at(now_ms)
+        ends = [end for end in (wanted.sent_until_ms, self.until_ms) if end is not None]
+        return msgspec.structs.replace(
+            wanted,
+            sent_from_ms=max(wanted.sent_from_ms, self.from_ms or 0),
+            sent_until_ms=min(ends, default=None),
+        )
+
+
+class ArchiveQuery(ArchiveFilter, frozen=True):
+    """A page of archived messages."""
+
+    order: Literal["latest", "oldest"] = "latest"
+    limit: Annotated[int, Meta(ge=1, le=_PAGE_MAX)] = 50
+    token: Annotated[str | None, Meta(description="`next` of the page before.")] = None
+
+
+class ArchivedMessage(TypedDict):
+    """A message that left its queue. `place` names it in the archive. A sealed or damaged one
+    cannot be read or replayed."""
+
+    place: str
+    message_id: str
+    reason: str
+    sent_at_ms: int
+    removed_at_ms: int
+    first_received_at_ms: int
+    receive_count: int
+    size: int
+    source_arn: str | None
+    sequence_number: str | None
+    group_id: str | None
+    deduplication_id: str | None
+    sender_id: str | None
+    trace_header: str | None
+    attributes: dict[str, ShownAttribute]
+    body: str | None
+    is_cut: bool
+    is_masked: bool
+    is_sealed: bool
+    is_readable: bool
+
+
+class ArchivePage(TypedDict):
+    """The messages found among those scanned; with `next` the search goes on."""
+
+    messages: list[ArchivedMessage]
+    scanned: int
+    next: str | None
+
+
+async def search_archive(desk: Desk, asked: Asked, query: ArchiveQuery) -> ArchivePage:
+    """A page of the archived messages that match, the latest sent first; long bodies are cut."""
+    wanted, reads = query.at(desk.now_ms), _may_read(asked)
+    note_search(asked, wanted, query.reason)
+    found = await desk.archive.search(
+        ArchiveSearch(
+            lake=desk.archive.lake,
+            account=asked.account,
+            region=asked.caller.region,
+            queue=asked.parts[0],
+            limit=query.limit,
+            filter=wanted,
+            reason=query.reason,
+            oldest_first=query.order == "oldest",
+            after=place_of(query.token) if query.token else None,
+            body_max=_PREVIEW_CHARACTERS if reads else 0,
+        )
+    )
+    if reads:
+        asked.bodies_read = [row.message_id for row in found.rows]
+    return {
+        "messages": [_shown(row, with_body=reads) for row in found.rows],
+        "scanned": found.scanned,
+        "next": None if found.next is None else str(found.next),
+    }
+
+
+async def show_archived_message(desk: Desk, asked: Asked) -> ArchivedMessage:
+    """One archived message, whole."""
+    reads = _may_read(asked)
+    found = await desk.archive.search(
+        ArchiveSearch(
+            lake=desk.archive.lake,
+            account=asked.account,
+            region=asked.caller.region,
+            queue=asked.parts[0],
+            limit=1,
+            places=(place_of(asked.parts[1]),),
+            body_max=None if reads else 0,
+        )
+    )
+    if not found.rows:
+        raise ResourceNotFound("The message is not in the archive.")
+    if reads:
+        asked.bodies_read = [found.rows[0].message_id]
+        asked.noted["archived"] = True
+    return _shown(found.rows[0], with_body=reads)
+
+
+def note_search(asked: Asked, wanted: MessageFilter, reason: str | None) -> None:
+    """Note a search for the audit log. Raises AccessDenied, KmsAccessDenied if the caller may not
+    know its outcome."""
+    if wanted.reads_bodies:
+        asked.check(READ_BODIES, asked.parts[0])
+        check_key(asked)
+    asked.noted["archived"] = True
+    shown: ShownFilter = shown_filter(wanted)
+    if shown or reason:
+        asked.noted["search"] = {**shown, **({"reason": reason} if reason else {})}
+
+
+def place_of(text: str) -> Place:
+    """The place in a text. Raises InvalidParameterValue."""
+    place = read_place(text)
+    if place is None:
+        raise InvalidParameterValue(f"{text[:100]} is not a place in the archive.")
+    return place
+
+
+def check_key(asked: Asked) -> None:
+    """Raise KmsAccessDenied unless the caller may use the queue's key, if there is the queue."""
+    queue = _queue(asked)
+    if queue is not None and not asked.may_open(queue):
+        raise KmsAccessDenied("The key of the queue's messages is not yours to use.")
+
+
+def _may_read(asked: Asked) -> bool:
+    queue = _queue(asked)
+    return asked.may(READ_BODIES, asked.parts[0]) and (queue is None or asked.may_open(queue))
+
+
+def _queue(asked: Asked) -> QueueDefinition | None:
+    """The queue; None if it is deleted."""
+    try:
+        return asked.queue(asked.parts[0])
+    except QueueDoesNotExist:
+        return None
+
+
+def _shown(row: ArchivedRow, *, with_body: bool) -> ArchivedMessage:
+    first, extras = row.first_received_at, row.extras
+    return {
+        "place": str(row.place),
+        "message_id": row.message_id,
+        "reason": row.reason,
+        "sent_at_ms": row.sent_at_ms,
+        "removed_at_ms": int(row.removed_at.timestamp() * 1000),
+        "first_received_at_ms": 0 if first is None else int(first.timestamp() * 1000),
+        "receive_count": row.receive_count,
+        "size": row.size,
+        "source_arn": row.source_arn,
+        "sequence_number": row.sequence_number,
+        "group_id": extras.group_id,
+        "deduplication_id": extras.deduplication_id if with_body else None,
+        "sender_id": extras.sender or None,
+        "trace_header": extras.trace_header,
+        "attributes": shown_attributes(extras, with_values=with_body),
+        "body": row.body if with_body else None,
+        "is_cut": row.is_cut and with_body,
+        "is_masked": not with_body,
+        "is_sealed": row.is_sealed,
+        "is_readable": not row.is_sealed and not row.is_damaged,
+    }

@@ -1,0 +1,224 @@
+"""The OpenAPI document: each route is in it, and the real requests and answers are as it says.
+
+`Operators` checks the answers of all tests of the API; here each route answers at least once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import msgspec
+import pytest
+import pytest_asyncio
+from jsonschema import ValidationError
+
+from cluster.members.status import (
+    ClusterStatus,
+    EtcdStatus,
+    HostStatus,
+    ReplicaStatus,
+    ShardStatus,
+)
+from sqs_api.operators.api import ANSWERS
+from sqs_api.operators.described import given_by, taken_by
+from sqs_api.operators.openapi import DOCUMENT
+from sqs_api.operators.routes import API, ROUTES
+from sqs_api.tests.archived import archived, search_here, write_table
+from sqs_api.tests.documented import check_answer, check_request, operation_of, operations
+from sqs_api.tests.operators import JSON, Operators, Told, make_dead_letters
+from sqs_api.tests.served import Served, serving
+from storage.lake.table import Lake
+
+
+class Recording(Operators):
+    """Checks requests, too, and remembers what was answered with 200."""
+
+    def __init__(self, served: Served) -> None:
+        super().__init__(served)
+        self.answered: set[str] = set()
+
+    async def _ask(self, method: str, path: str, body: bytes, more: Any) -> Told:
+        target = API + path
+        told = await super()._ask(method, path, body, more)
+        if told.status == 200:
+            check_request(method, target, json.loads(body) if body else None)
+            self.answered.add(operation_of(method, target).name)
+        return told
+
+
+@pytest.fixture
+def _searched_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    search_here(monkeypatch)
+
+
+@pytest_asyncio.fixture
+async def operators(_searched_here: None, data: Path) -> AsyncIterator[Recording]:
+    lake = Lake(str(data.parent / "lake"))
+    write_table(lake, [archived(position, queue="dead") for position in (1, 2, 3)])
+    async with serving(data, lake=lake.url) as served:
+        await make_dead_letters(served, "a", '{"error": "tax"}', "c")
+        yield Recording(served)
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def test_routes_and_documented_operations_are_the_same() -> None:
+    documented = {
+        (each.method, each.path)
+        for each in operations()
+        if each.path.startswith(API) and each.path != DOCUMENT
+    }
+
+    assert documented == {(route.method, API + route.path) for route in ROUTES}
+    assert ANSWERS.keys() == {route.name for route in ROUTES}
+    assert len({each.name for each in operations()}) == len(operations())
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_each_route_has_types_with_fields(name: str) -> None:
+    route = next(route for route in ROUTES if route.name == name)
+    given, taken = given_by(ANSWERS[name]), taken_by(ANSWERS[name])
+
+    for each in get_args(given) if get_origin(given) is not None else [given]:
+        assert each.__annotations__, f"{name} answers with {each}, which has no fields"
+    if not route.only_reads:
+        assert taken is not None, f"{name} takes a body of no type"
+        assert taken.__struct_config__.forbid_unknown_fields
+
+
+async def test_everyone_reads_the_document(operators: Recording) -> None:
+    answer = await operators.served.ask_page("GET", "api/openapi.json")
+    strangers = await operators.served.ask_page("GET", "api/openapi.json", host="evil.example")
+    posted = await operators.served.ask_page("POST", "api/openapi.json")
+
+    assert (answer.status, answer.json["openapi"]) == (200, "3.1.0")
+    assert (strangers.status, posted.status) == (403, 405)
+
+
+async def test_each_documented_page_is_served(operators: Recording) -> None:
+    for each in operations():
+        if each.path.startswith(API):
+            continue
+        answer = await operators.served.ask(
+            f"GET {each.path} HTTP/1.1\r\nhost: localhost:9324\r\n\r\n".encode()
+        )
+        assert answer.status == 200, each.path
+
+
+# -- the checks ------------------------------------------------------------------------------------
+
+
+def test_an_answer_with_a_field_too_many_or_too_few_is_found() -> None:
+    purged = "POST", f"{API}queues/q/purge", 200
+    check_answer(*purged, {"purged": "q"})
+    for wrong in ({}, {"purged": 1}, {"purged": "q", "more": 1}):
+        with pytest.raises(ValidationError):
+            check_answer(*purged, wrong)
+
+
+def test_a_request_with_a_parameter_too_many_is_found() -> None:
+    check_request("GET", f"{API}queues?limit=3&account=1", None)
+    with pytest.raises(AssertionError, match="not described"):
+        check_request("GET", f"{API}queues?limits=3", None)
+    with pytest.raises(ValidationError):
+        check_request("POST", f"{API}queues/q/purge", {"confirm": "q", "force": True})
+
+
+# -- real answers ----------------------------------------------------------------------------------
+
+
+async def test_real_answers_of_all_routes_are_as_documented(operators: Recording) -> None:
+    await _queues(operators)
+    await _messages(operators)
+    await _redrives(operators)
+    await _archive(operators)
+    for path in ("caller", "audit?limit=3&denied=false", "cluster"):
+        await operators.seen(path)
+
+    in_cluster = {"drainHost", "showDocument"}
+    assert (
+        operators.answered
+        == {each.name for each in operations() if each.path.startswith(API)} - in_cluster
+    )
+
+
+async def _queues(operators: Recording) -> None:
+    await operators.seen("queues", sort="oldest", limit=1)
+    await operators.seen("dead-letters")
+    await operators.done("queues/dead/attributes", {"attributes": {"DelaySeconds": "0"}})
+    await operators.done("queues/dead/tags", {"tags": {"team": "shop"}})
+    assert (await operators.seen("queues/dead"))["tags"] == {"team": "shop"}
+    await operators.done("queues/dead/tags/remove", {"keys": ["team"]})
+    await operators.seen("queues/dead/history", hours=2)
+
+
+async def _messages(operators: Recording) -> None:
+    attributes = {
+        "tenant": {"type": "String", "value": "x"},
+        "raw": {"type": "Binary", "binary": "AP8="},
+    }
+    await operators.done("queues/dead/messages", {"body": "m", "attributes": attributes})
+    await operators.done("queues/source/messages", {"body": "m", "delay_s": 900})
+    found = (await operators.seen("queues/dead/messages", state="visible"))["messages"]
+    assert (len(found), found[-1]["attributes"]) == (4, attributes)
+    delayed = (await operators.seen("queues/source/messages"))["messages"][0]
+    at, due_ms = delayed["sequence"], delayed["due_ms"]
+    await operators.seen(f"queues/source/messages/{at}", due_ms=due_ms)
+    groups = await operators.seen("queues/dead/groups", by="json:error")
+    assert groups["groups_total"] == 2
+    last = found[-1]["sequence"]
+    await operators.done(f"queues/dead/messages/{last}/resend", {"body": "n", "replace": True})
+    deleted = await operators.done("queues/dead/messages/delete", {"sequences": [last]})
+    assert deleted == {"deleted": 0, "kept": 1}
+
+
+async def _redrives(operators: Recording) -> None:
+    wanted = {"filter": {"text": "a"}, "destination": "source", "canary": 1}  # of two: it waits
+    assert (await operators.done("queues/dead/redrives/plan", wanted))["targets"]
+    undone = await operators.done("queues/dead/redrives", {**wanted, "reason": "r"})
+    for change in ("pause", "resume", "undo"):
+        await operators.done(f"queues/dead/redrives/{change}", undone)
+    (shown,) = (await operators.seen("queues/dead/redrives"))["redrives"]
+    assert (shown["filter"], shown["undone"] is None) == ({"text": "a"}, False)
+    await make_dead_letters(operators.served, "a", "b", suffix="-2")
+    cancelled = await operators.done("queues/dead-2/redrives", {"canary": 1})
+    assert (await operators.seen("queues/dead-2"))["task"] is not None
+    await operators.done("queues/dead-2/redrives/cancel", cancelled)
+    await operators.done("queues/source/purge", {"confirm": "source"})
+
+
+async def _archive(operators: Recording) -> None:
+    (found,) = (await operators.seen("archive/dead/messages", limit=1))["messages"]
+    await operators.seen(f"archive/dead/messages/{found['place']}")
+    await operators.done("archive/dead/replays/plan", {"filter": {"reason": "expired"}})
+    replayed = await operators.done("archive/dead/replays", {"places": [found["place"]]})
+    assert len(replayed["copies"]) == 1
+
+
+def test_the_status_of_a_cluster_is_as_documented() -> None:
+    status = ClusterStatus(
+        "holdfast",
+        "id",
+        "a",
+        [HostStatus("a", "localhost:1", "1", True, True, False)],
+        [ShardStatus(0, None, 1, ["a"], [ReplicaStatus("a", "leader", True, 0, False, "")])],
+        [EtcdStatus("localhost:2", True, "3", 1, 0, True, True, ("NOSPACE",))],
+        ["a problem"],
+    )
+
+    check_answer("GET", f"{API}cluster", 200, json.loads(msgspec.json.encode(status)))
+    check_answer("POST", f"{API}cluster/drain", 200, {"host": "a", "drained": True})
+
+
+async def test_refusals_are_as_documented(operators: Recording) -> None:
+    wrong = await operators.post("queues/dead/purge", {"confirm": "x"})
+    missing = await operators.get("queues/none")
+    plain = await operators.post("queues/dead/purge", {}, {"content-type": "text/plain"})
+    long = await operators._ask("POST", "queues/dead/purge", b" " * (70 << 10), JSON)
+
+    statuses = [told.status for told in (wrong, missing, plain, long)]
+    assert statuses == [400, 404, 415, 413]

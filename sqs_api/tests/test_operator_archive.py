@@ -1,0 +1,251 @@
+"""The operators' API: archived messages are searched, shown, and sent again as copies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sqs_api.operators.routes import BROWSE_MESSAGES, READ_BODIES, REDRIVE_MESSAGES
+from sqs_api.settings.config import AuthMode
+from sqs_api.tests.archived import BEGUN, archived, search_here, write_table
+from sqs_api.tests.commands import run
+from sqs_api.tests.operators import Operators, add_user
+from sqs_api.tests.served import Served, serving
+from storage.lake.table import Lake
+from visibility.contract.errors import ServiceUnavailable
+
+MESSAGES = 12
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Twelve messages of q, of which the last is sealed and the one before damaged."""
+    search_here(monkeypatch)
+    made = Lake(str(tmp_path / "lake"))
+    rows = [archived(position) for position in range(1, MESSAGES - 1)]
+    sealed = archived(MESSAGES, body=None, attributes=None, sealed=b"x", data_key=1)
+    write_table(made, [*rows, archived(MESSAGES - 1, checksum=7), sealed])
+    return made
+
+
+@pytest_asyncio.fixture
+async def served(data: Path, lake: Lake) -> AsyncIterator[Served]:
+    async with serving(data, lake=lake.url) as started:
+        yield started
+
+
+@pytest.fixture
+def operators(served: Served) -> Operators:
+    return Operators(served)
+
+
+def ids(page: Any) -> list[int]:
+    return [int(each["message_id"].removeprefix("id-")) for each in page["messages"]]
+
+
+# -- search ----------------------------------------------------------------------------------------
+
+
+async def test_a_deleted_queues_messages_are_found_page_by_page(operators: Operators) -> None:
+    found: list[int] = []
+    token: str | None = ""
+    while token is not None:
+        page = await operators.seen("archive/q/messages", limit=5, token=token)
+        found += ids(page)
+        token = page["next"]
+
+    assert found == list(range(MESSAGES, 0, -1))
+
+
+@pytest.mark.parametrize(
+    ("criteria", "expected"),
+    [
+        ({"json": "n=7"}, [7]),
+        ({"attribute": "tenant=t3"}, [3]),
+        ({"id": "id-0005"}, [5]),
+        ({"reason": "deleted"}, []),
+        ({"until_ms": int(BEGUN.timestamp() * 1000) + 6001, "order": "oldest"}, [1, 2]),
+        ({"from_ms": int(BEGUN.timestamp() * 1000) + 36_000}, [12]),
+    ],
+)
+async def test_messages_are_searched(
+    operators: Operators, criteria: dict[str, Any], expected: list[int]
+) -> None:
+    assert ids(await operators.seen("archive/q/messages", **criteria)) == expected
+
+
+async def test_a_message_is_shown_whole(operators: Operators) -> None:
+    (found,) = (await operators.seen("archive/q/messages", id="id-0006"))["messages"]
+    shown = await operators.seen(f"archive/q/messages/{found['place']}")
+
+    assert (shown["body"], shown["is_readable"], shown["reason"]) == ('{"n": 6}', True, "expired")
+    assert shown["attributes"]["raw"] == {"type": "Binary", "binary": "AP8="}
+    assert shown["sent_at_ms"] == int(BEGUN.timestamp() * 1000) + 18_000
+    missing = f"archive/q/messages/{found['place']}0"
+    assert (await operators.get(missing)).status == 404
+
+
+async def test_sealed_and_damaged_messages_say_so(operators: Operators) -> None:
+    sealed, damaged, sound = (await operators.seen("archive/q/messages", limit=3))["messages"]
+
+    assert (sealed["is_sealed"], sealed["is_readable"], sealed["body"]) == (True, False, None)
+    assert (damaged["is_sealed"], damaged["is_readable"]) == (False, False)
+    assert sound["is_readable"]
+
+
+async def test_a_service_without_a_lake_says_so(data: Path) -> None:
+    async with serving(data) as served:
+        told = await Operators(served).get("archive/q/messages")
+
+    assert (told.status, "runs without --lake" in told.json["error"]) == (400, True)
+
+
+def _break(lake: Lake) -> None:
+    (log,) = Path(lake.url, "archive", "_delta_log").glob("*0.json")
+    log.write_text("{")
+
+
+@pytest.mark.slow  # a process reads the lake
+async def test_a_process_of_its_own_searches(
+    data: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    async with serving(data, lake=lake.url) as served:
+        page = await Operators(served).seen("archive/q/messages", json="n=7")
+        _break(lake)
+        told = await Operators(served).get("archive/q/messages")
+
+    assert ids(page) == [7]
+    assert (told.status, told.json["code"]) == (503, "ServiceUnavailable")
+
+
+# -- replay ----------------------------------------------------------------------------------------
+
+
+async def test_a_plan_counts_and_sends_nothing(operators: Operators) -> None:
+    await operators.served.call("CreateQueue", QueueName="q")
+    await operators.served.call(
+        "CreateQueue", QueueName="small", Attributes={"MaximumMessageSize": "1024"}
+    )
+
+    plan = await operators.done("archive/q/replays/plan", {"filter": {}, "to": "small"})
+
+    counts = {name: plan[name] for name in ("messages", "bytes", "sealed", "damaged", "too_large")}
+    assert counts == {"messages": 10, "bytes": 100, "sealed": 1, "damaged": 1, "too_large": 0}
+    assert await operators.served.count("small") == 0
+
+
+async def test_copies_are_sent_in_the_order_of_sending(operators: Operators) -> None:
+    await operators.served.call(
+        "CreateQueue", QueueName="again.fifo", Attributes={"FifoQueue": "true"}
+    )
+    wanted = {"filter": {}, "to": "again.fifo"}
+
+    step = await operators.done("archive/q/replays", wanted)
+    again = await operators.done("archive/q/replays", wanted)
+
+    assert [each["original_id"] for each in step["copies"]] == [f"id-{n:04}" for n in range(1, 11)]
+    assert [each["reason"][:6] for each in step["left_out"]] == ["Its ch", "It is "]
+    assert (step["next"], step["stopped"]) == (None, None)
+    assert all(each["is_duplicate"] for each in again["copies"])
+    bodies = await operators.served.receive("again.fifo")
+    assert list(bodies) == [json.dumps({"n": n}) for n in range(1, 11)]
+
+
+async def test_a_copy_has_the_attributes_of_its_original(operators: Operators) -> None:
+    await operators.served.call("CreateQueue", QueueName="q")
+    (found,) = (await operators.seen("archive/q/messages", id="id-0003"))["messages"]
+
+    step = await operators.done("archive/q/replays", {"places": [found["place"]]})
+
+    ((copy,), left_out) = step["copies"], step["left_out"]
+    assert (copy["place"], copy["original_id"], left_out) == (found["place"], "id-0003", [])
+    (sent,) = (await operators.seen("queues/q/messages"))["messages"]
+    assert (sent["message_id"], sent["attributes"]) == (copy["message_id"], found["attributes"])
+
+
+async def test_a_step_that_stops_says_where_to_go_on(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await operators.served.call("CreateQueue", QueueName="q")
+    router = operators.served.node.worker.router
+    ask, sent = router.ask, []
+
+    async def ask_four(request: Any) -> Any:
+        sent.append(request)
+        if len(sent) > 4:
+            raise ServiceUnavailable("no leader")
+        return await ask(request)
+
+    monkeypatch.setattr(router, "ask", ask_four)
+    first = await operators.done("archive/q/replays", {"filter": {}})
+    failed = await operators.post("archive/q/replays", {"filter": {}, "token": first["next"]})
+    monkeypatch.undo()
+    search_here(monkeypatch)
+    rest = await operators.done("archive/q/replays", {"filter": {}, "token": first["next"]})
+
+    assert (len(first["copies"]), first["stopped"], failed.status) == (4, "no leader", 503)
+    assert rest["copies"][0]["original_id"] == "id-0005"
+    assert await operators.served.count() == 10
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"filter": {}, "places": ["1.a.0.1"]}, {"places": ["x"]}, {"filter": {"x": 1}}]
+)
+async def test_wrong_replays_are_refused(operators: Operators, content: dict[str, Any]) -> None:
+    await operators.served.call("CreateQueue", QueueName="q")
+
+    assert (await operators.post("archive/q/replays", content)).status == 400
+
+
+async def test_a_queue_that_is_gone_gets_no_copies(operators: Operators) -> None:
+    assert (await operators.post("archive/q/replays", {"filter": {}})).status == 404
+
+
+# -- who may, and what is noted --------------------------------------------------------------------
+
+
+async def test_a_viewer_sees_no_bodies_and_replays_nothing(data: Path, lake: Lake) -> None:
+    run("credentials", "--data", data, "add")
+    viewer = add_user(data, "viewer", BROWSE_MESSAGES)
+    mover = add_user(data, "mover", REDRIVE_MESSAGES)
+    async with serving(data, auth=AuthMode.SIGV4, lake=lake.url) as served:
+        operators = Operators(served, viewer)
+        page = await operators.seen("archive/q/messages", id="id-0003")
+        refused = [
+            await operators.get("archive/q/messages", text="n"),
+            await operators.post("archive/q/replays", {"filter": {}}),
+            await Operators(served, mover).post("archive/q/replays", {"filter": {}}),
+        ]
+
+    (shown,) = page["messages"]
+    assert (shown["body"], shown["is_masked"]) == (None, True)
+    assert shown["attributes"]["tenant"] == {"type": "String"}
+    errors = [(told.status, told.json["error"].partition(" on resource")[0]) for told in refused]
+    assert [status for status, _ in errors] == [403, 403, 403]
+    wanted = (READ_BODIES, REDRIVE_MESSAGES, "sqs:SendMessage")
+    for action, (_, error) in zip(wanted, errors, strict=True):
+        assert action.lower() in error.lower()
+
+
+async def test_reads_and_copies_are_in_the_audit_log(data: Path, operators: Operators) -> None:
+    await operators.served.call("CreateQueue", QueueName="q")
+    await operators.seen("archive/q/messages", id="id-0003")
+    step = await operators.done("archive/q/replays", {"filter": {"id": "id-0003"}})
+
+    lines = [json.loads(line) for line in (data / "audit.log").read_text().splitlines()]
+    read, replayed = [line for line in lines if line["event"].startswith("holdfast:")]
+    assert (read["event"], read["messages_read"], read["archived"]) == (
+        READ_BODIES,
+        ["id-0003"],
+        True,
+    )
+    assert replayed["event"] == "holdfast:ReplayArchive"
+    assert replayed["search"] == {"id": "id-0003"}
+    assert replayed["copies"] == {"id-0003": step["copies"][0]["message_id"]}
+    assert replayed["to"].endswith(":q")
