@@ -53,6 +53,7 @@ from sqs_api.http.fallback import OtherPages
 from sqs_api.http.origins import AllowedOrigins
 from sqs_api.http.server import SERVER_CHECK_S, Server
 from sqs_api.operators.desk import Desk
+from sqs_api.operators.people import People
 from sqs_api.operators.readings import Readings
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
@@ -303,6 +304,8 @@ class Worker:
         hosts: EveryHost,
         history: Callable[[str, str], Reader],
         pages: Mapping[str, Answer],
+        people: People,
+        keyring: Keyring,
     ) -> Desk:
         """What the operators' API works with."""
         return Desk(
@@ -319,6 +322,8 @@ class Worker:
             self.queue_actions,
             history,
             pages,
+            people,
+            keyring.find,
         )
 
     async def listen(self, pages: OtherPages) -> str:

@@ -33,6 +33,8 @@ from sqs_api.operators import (
     queue_changes,
     redrive_answers,
     redrive_controls,
+    user_answers,
+    user_changes,
 )
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import AnswerRoute, Desk
@@ -80,6 +82,16 @@ ANSWERS: dict[str, AnswerRoute] = {
     "undo redrive": redrive_controls.undo_redrive,
     "cancel redrive": redrive_controls.cancel_redrive,
     "read audit": audit_answers.read_audit,
+    "list users": user_answers.list_users,
+    "show user": user_answers.show_user,
+    "check permission": user_answers.check_permission,
+    "add user": user_changes.add_user,
+    "remove user": user_changes.remove_user,
+    "put policy": user_changes.put_policy,
+    "remove policy": user_changes.remove_policy,
+    "add key": user_changes.add_key,
+    "enable key": user_changes.enable_key,
+    "remove key": user_changes.remove_key,
     "show cluster": host_answers.show_cluster,
     "drain host": host_answers.drain_host,
 }
@@ -133,7 +145,7 @@ class OperatorApi:
             if route.page is not None:
                 self._admin.admit(route.page, sent, asked.caller)
             if route.action in SERVICE_ACTIONS:
-                asked.administer(route.action, self._desk.account)
+                asked.administer(route.action, self._desk.account, root_only=route.root_only)
             elif route.action is not None:
                 asked.check(route.action, sent.parts[0] if sent.parts else "*")
             answer = await ANSWERS[route.name](self._desk, asked)

@@ -93,7 +93,9 @@ def wanted(action: str, queue: str | None, account: str, region: str) -> Wanted:
     return Wanted(single, resource, parsed.account, parsed.region, parsed.name)
 
 
-def queue_target(asked_for: Wanted, attributes: Mapping[str, str], tags: Mapping[str, str]) -> Target:
+def queue_target(
+    asked_for: Wanted, attributes: Mapping[str, str], tags: Mapping[str, str]
+) -> Target:
     """The queue with its policy. Raises QuestionRefused if that cannot be read."""
     try:
         text = attributes.get("Policy")

@@ -23,7 +23,9 @@ QUEUE_ACTIONS = frozenset(
 )
 """Actions that policies allow on queues."""
 READ_AUDIT = "holdfast:ReadAudit"
-SERVICE_ACTIONS = frozenset({READ_AUDIT})
+READ_USERS = "holdfast:ReadUsers"
+MANAGE_USERS = "holdfast:ManageUsers"
+SERVICE_ACTIONS = frozenset({READ_AUDIT, READ_USERS, MANAGE_USERS})
 """Actions on the service as a whole, which belongs to the configured account."""
 SEND = "sqs:SendMessage"
 PURGE = "sqs:PurgeQueue"
@@ -31,6 +33,8 @@ SET_ATTRIBUTES, TAG, UNTAG = "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:Unta
 
 _SMALL_BYTES = 64 << 10
 _MESSAGE_BYTES = 4 << 20
+_POLICY_BYTES = 512 << 10
+"""A policy's 64 Ki characters, each escaped."""
 _PARTS = {"{queue}": r"([A-Za-z0-9_-]{1,80}(?:\.fifo)?)", "{sequence}": r"([0-9]{1,18})"}
 
 
@@ -45,6 +49,8 @@ class Route(NamedTuple):
     body_bytes_max: int = _SMALL_BYTES
     page: AdminPage | None = None
     """The administrative page of the service as a whole, which the caller must be admitted to."""
+    root_only: bool = False
+    """Refuse users, even if their policies allow the action."""
 
     @property
     def only_reads(self) -> bool:
@@ -87,6 +93,16 @@ ROUTES = (
     Route("undo redrive", "POST", "queues/{queue}/redrives/undo", REDRIVE_MESSAGES),
     Route("cancel redrive", "POST", "queues/{queue}/redrives/cancel", REDRIVE_MESSAGES),
     Route("read audit", "GET", "audit", READ_AUDIT),
+    Route("list users", "GET", "users", READ_USERS),
+    Route("show user", "GET", "users/show", READ_USERS),
+    Route("check permission", "GET", "users/check", READ_USERS),
+    Route("add user", "POST", "users", MANAGE_USERS, root_only=True),
+    Route("remove user", "POST", "users/remove", MANAGE_USERS, root_only=True),
+    Route("put policy", "POST", "users/policies", MANAGE_USERS, _POLICY_BYTES, root_only=True),
+    Route("remove policy", "POST", "users/policies/remove", MANAGE_USERS, root_only=True),
+    Route("add key", "POST", "access-keys", MANAGE_USERS, root_only=True),
+    Route("enable key", "POST", "access-keys/enable", MANAGE_USERS, root_only=True),
+    Route("remove key", "POST", "access-keys/remove", MANAGE_USERS, root_only=True),
     Route("show cluster", "GET", "cluster", None, page=page_of(READ_CLUSTER)),
     Route("drain host", "POST", "cluster/drain", None, page=page_of(DRAIN_HOST)),
 )
