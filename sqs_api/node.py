@@ -182,7 +182,7 @@ class Node:
         worker.begin(self._periodic, owner.catalog)
         if self._host is not None:
             self._host.begin(self._periodic, worker.metrics)
-        owner.begin(self._periodic, worker.metrics, verifier=worker.verifier, access=worker.access)
+        owner.begin(self._periodic, worker.metrics)
         self._ready = True
         gc.collect()
         gc.freeze()
@@ -318,8 +318,11 @@ class Node:
             verifier=worker.verifier,
             audit=self.owner.audit,
         )
-        answers = self.answers(hosts)
-        desk = worker.desk(self.owner.catalog, self.owner.deletions, hosts, history, answers)
+        answers, owner = self.answers(hosts), self.owner
+        people = owner.people(worker.verifier, worker.access)
+        desk = worker.desk(
+            owner.catalog, owner.deletions, hosts, history, answers, people, owner.keyring
+        )
         pages = self._admin.pages(
             worker.metrics, self._is_ready, answers, desk, worker.samples, hosts
         )

@@ -45,6 +45,7 @@ from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.usage import FILE_NAME as USAGE_FILE
 from sqs_api.gateway.usage import Usage, UsageRow, read_usage
+from sqs_api.operators.people import People
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.settings.declaring import declare_queues, declare_users
@@ -96,6 +97,7 @@ class Owner:
         self._open_coordination = open_coordination
         self._opened = opened
         self._disk: DiskSpace
+        self._changes: Changes
         self._log = structlog.get_logger("owner")
         self.first_key: AccessKey | None = None
         """The access key that this host made at first start, to be shown once."""
@@ -195,14 +197,18 @@ class Owner:
         file = self._settings.data / USAGE_FILE
         return await asyncio.to_thread(read_usage, file, account, since)
 
-    def begin(
-        self, periodic: Periodic, metrics: Metrics, *, verifier: Verifier, access: Access
-    ) -> None:
-        """Start periodic work. Users and keys that commands change are given to `verifier` and
-        `access`."""
-        changes = Changes(
+    def people(self, verifier: Verifier, access: Access) -> People:
+        """Users and access keys for the console; whoever changes them, `verifier` and `access` get
+        them."""
+        self._changes = Changes(
             self.identities, self.keyring, verifier=verifier, access=access, note=self.note
         )
+        is_shared = self._settings.etcd is not None
+        return People(self.identities, self._changes.look_at_identities, is_shared=is_shared)
+
+    def begin(self, periodic: Periodic, metrics: Metrics) -> None:
+        """Start periodic work. `people` was called before."""
+        changes = self._changes
         is_single = self._settings.etcd is None
         check_s = CHANGES_CHECK_S if is_single else SHARED_CHANGES_CHECK_S
         periodic.every(check_s, changes.look_at_identities)

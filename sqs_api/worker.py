@@ -54,6 +54,7 @@ from sqs_api.http.fallback import OtherPages
 from sqs_api.http.origins import AllowedOrigins
 from sqs_api.http.server import SERVER_CHECK_S, Server
 from sqs_api.operators.desk import Desk
+from sqs_api.operators.people import People
 from sqs_api.operators.readings import Readings
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
@@ -304,6 +305,8 @@ class Worker:
         hosts: EveryHost,
         history: Callable[[str, str], Reader],
         pages: Mapping[str, Answer],
+        people: People,
+        keyring: Keyring,
     ) -> Desk:
         """The parts that the operators' API works with."""
         return Desk(
@@ -321,6 +324,8 @@ class Worker:
             history,
             pages,
             ArchivedMessages(self._settings.lake),
+            people,
+            keyring.find,
         )
 
     async def listen(self, pages: OtherPages) -> str:

@@ -8,6 +8,7 @@ a change by another process, and each touches a few records.
 
 from __future__ import annotations
 
+import re
 from base64 import b32encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 
@@ -28,6 +29,7 @@ from cluster.keys.identity_records import (
 from cluster.keys.keyring import Secrets
 from cluster.shards.clock import Clock, Entropy
 
+_NAME = re.compile(r"[A-Za-z0-9+=,.@_-]{1,64}")
 _ID_RANDOM_BYTES = 10
 _SECRET_BYTES = 30
 _TOKEN_BYTES = 96
@@ -258,12 +260,20 @@ class IdentityStore:
 
     # -- users -------------------------------------------------------------------------------------
 
+    def stored(self) -> tuple[list[StoredUser], list[StoredKey]]:
+        """Every user by account and name, and every key, oldest first, with the times of their
+        making. Secrets stay encrypted."""
+        rows = self._records.read()
+        return rows.all_users(), rows.all_keys()
+
     def users(self) -> Identities:
         """Every user, with policies. Raises IdentitiesUnreadable."""
         return Identities(_user(stored) for stored in self._records.read().all_users())
 
     def add_user(self, account: str, name: str, tags: Mapping[str, str]) -> User:
-        """Make a user without permissions. Raises ValueError if the name is taken."""
+        """Make a user without permissions. Raises ValueError if the name is taken, or is none."""
+        if _NAME.fullmatch(name) is None:
+            raise ValueError("a user's name must be 1 to 64 letters, digits or +=,.@_-")
         user_id = _PRINCIPAL_PREFIX + b32encode(self._entropy.secret(_ID_RANDOM_BYTES)).decode()
         stored = StoredUser(account, name, user_id, self._now_ms(), dict(tags))
 

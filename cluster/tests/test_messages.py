@@ -77,6 +77,7 @@ OTHERS = [
     outcomes.BrowsedPage,
     outcomes.MovePlan,
     outcomes.MoveTasks,
+    outcomes.SelectedChanged,
     outcomes.SelectedDeleted,
     outcomes.QueuesRead,
     outcomes.Progress,

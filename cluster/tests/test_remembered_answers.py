@@ -74,6 +74,8 @@ CHANGING: dict[str, Make] = {
     "start": lambda s, f: prepared.start_move_task(STANDARD, None),
     "move selected": move_selected,
     "resend": resend,
+    "withhold": lambda s, f: prepared.prepared(STANDARD, op.WithholdMessages([1, 4, 9])),
+    "withhold in order": lambda s, f: prepared.prepared(FIFO, op.WithholdMessages([1, 4])),
     "delete selected": lambda s, f: prepared.prepared(STANDARD, op.DeleteSelected([1, 4, 9])),
 }
 

@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 import click
 
-from cluster.shards.clock import SystemClock
 from sqs_api.commands.operators import Service, asks, show_json
 from sqs_api.commands.options import Refused
 from sqs_api.commands.tables import plain, show_table
-from sqs_api.settings import config
+from sqs_api.commands.times import AT
 
 _PAGE = 500
 _HEAD = ("time", "who", "action", "queue", "outcome", "from", "details")
 _DETAIL_CHARACTERS = 80
 
 
-class _At(click.ParamType[int]):
-    """A duration such as 2h, which ended now, or a date and time of UTC; in milliseconds."""
-
-    name = "time"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, context: click.Context | None
-    ) -> int:
-        """See click."""
-        if isinstance(value, int):
-            return value
-        try:
-            return int((SystemClock().wall_s() - config.seconds_of(value)) * 1000)
-        except ValueError:
-            pass
-        try:
-            at = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value} is neither a duration such as 2h nor a time", param, context)
-        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-_AT = _At()
-
-
 @click.command()
-@click.option("--since", "since_ms", type=_AT, help="From then on: 2h ago, or a time (UTC).")
-@click.option("--until", "until_ms", type=_AT, help="Up to then.")
+@click.option("--since", "since_ms", type=AT, help="From then on: 2h ago, or a time (UTC).")
+@click.option("--until", "until_ms", type=AT, help="Up to then.")
 @click.option("--user", help="A user's name, an access key id, or an account.")
 @click.option("--action", help="A part of the action, such as Purge.")
 @click.option("--queue", help="The name of a queue.")

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
 
 import click
 
 from auth.caller import Caller
 from auth.caller import anonymous as nobody
-from auth.conditions import Keys
-from auth.policy import Asked, Decision, Principal, decide
-from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
 from cluster.coordination.coordination import Record
-from cluster.keys.key_owners import OPERATIONS
 from cluster.shards.clock import SystemClock, SystemEntropy
-from sqs_api.admin.actions import ADMIN_ACTIONS, READ_METRICS
-from sqs_api.cloudwatch.requests import MONITORING_ACTIONS
 from sqs_api.commands.options import (
     CONFIG,
     DATA,
@@ -31,13 +22,19 @@ from sqs_api.commands.options import (
     opened_keyring,
     user_of,
 )
-from sqs_api.operators.routes import QUEUE_ACTIONS, SERVICE_ACTIONS
+from sqs_api.operators.permissions import (
+    QuestionRefused,
+    Target,
+    Verdict,
+    Wanted,
+    judge,
+    key_target,
+    queue_target,
+    wanted,
+)
 from sqs_api.settings.config import Settings
-from visibility.contract.actions import ACTIONS
-from visibility.contract.naming import parse_arn
 
 _REFUSED = 1
-_KEY_ACTIONS = frozenset(f"kms:{operation}" for operation in OPERATIONS)
 
 
 @click.group()
@@ -82,128 +79,49 @@ def check(
     Reads the data folder, so a server need not run. Conditions see who asks, the queue's tags and
     the time of now; what else a request says, such as its address, is given by --condition.
     """
-    from sqs_api.gateway.condition_keys import said_of_caller
-
     settings = load(config_file, {"data": data})
-    asked_for = _asked_for(settings, action, queue)
-    with opened_identities(settings) as store:
-        owner = account_of(settings, account)
-        user = None if user_name is None else user_of(store, owner, user_name)
-    if anonymous:
-        caller = nobody(asked_for.region)
-    else:
-        caller = Caller(
-            owner, asked_for.region, "" if user is None else user.user_id, user=user_name
-        )
-    principal = Principal(caller.account, caller.arn, caller.principal, caller.user)
-    target = _target(settings, asked_for, caller)
-    said = said_of_caller(caller, user, target.tags, SystemClock().wall_s())
-    keys = {**{k: v for k, v in said if v[0]}, **target.said}
-    keys |= {
-        key.lower(): (value,) for key, _, value in (text.partition("=") for text in conditions)
-    }
-    asked = Asked(principal, asked_for.action, target.arn, target.account, lambda: keys)
-    decision = decide(asked, () if user is None else user.policies, target.policy)
-    _explain(asked, decision)
-
-
-class _AskedFor(NamedTuple):
-    action: str
-    resource: str
-    account: str
-    region: str
-    queue: str | None
-
-    @property
-    def is_of_key(self) -> bool:
-        """True for a permission on the queue's key."""
-        return self.action in _KEY_ACTIONS
-
-
-class _Target(NamedTuple):
-    """The queue, its key or the service, with its owner and resource-based policy."""
-
-    arn: str
-    account: str
-    policy: Policy | None = None
-    tags: Mapping[str, str] = MappingProxyType({})
-    said: Keys = MappingProxyType({})
-    """Condition keys beside those of the caller."""
-
-
-def _asked_for(settings: Settings, action: str, queue: str | None) -> _AskedFor:
-    """The permission in question, and the queue or service that it is about. Raises Refused."""
-    if action in ADMIN_ACTIONS | MONITORING_ACTIONS | SERVICE_ACTIONS:
-        return _AskedFor(action, "*", settings.account, settings.region, None)
-    prefix, _, name = action.rpartition(":")
-    is_named = action in _KEY_ACTIONS or action in QUEUE_ACTIONS or action == READ_METRICS
-    if not is_named and (prefix.lower() not in ("", "sqs") or name not in ACTIONS):
-        raise Refused(f"--action: there is no action {action}")
-    if queue is None:
-        raise Refused("--queue: is needed for this action")
-    resource = queue
-    if not queue.startswith("arn:"):
-        resource = f"arn:aws:sqs:{settings.region}:{settings.account}:{queue}"
-    parsed = parse_arn(resource)
-    if parsed is None:
-        raise Refused(f"--queue: {queue} names no queue")
-    single = action if is_named else ACTIONS[name].permission
-    return _AskedFor(single, resource, parsed.account, parsed.region, parsed.name)
-
-
-def _target(settings: Settings, asked_for: _AskedFor, caller: Caller) -> _Target:
-    """The queue, key or service that the action is about. Raises Refused."""
-    if asked_for.queue is None:
-        return _Target(asked_for.resource, asked_for.account)
-    attributes, tags = _queue_row(settings, asked_for)
-    if asked_for.is_of_key:
-        return _key_of(settings, asked_for, attributes.get("KmsMasterKeyId"), caller)
     try:
-        text = attributes.get("Policy")
-        policy = None if text is None else read_policy(text, Kind.QUEUE)
-    except PolicyRefused as error:
-        raise Refused(f"the policy of {asked_for.queue}: {error}") from error
-    return _Target(asked_for.resource, asked_for.account, policy, tags)
+        asked_for = wanted(action, queue, settings.account, settings.region)
+        with opened_identities(settings) as store:
+            owner = account_of(settings, account)
+            user = None if user_name is None else user_of(store, owner, user_name)
+        if anonymous:
+            caller = nobody(asked_for.region)
+        else:
+            caller = Caller(
+                owner, asked_for.region, "" if user is None else user.user_id, user=user_name
+            )
+        target = _target(settings, asked_for, caller)
+    except QuestionRefused as error:
+        raise Refused(f"--{error.option}: {error}") from error
+    _explain(judge(asked_for, target, caller, user, conditions, SystemClock().wall_s()))
 
 
-def _key_of(
-    settings: Settings, asked_for: _AskedFor, reference: str | None, caller: Caller
-) -> _Target:
-    """The key of a queue; its policy is its grants. Raises Refused."""
-    from sqs_api.gateway.key_access import said_to_key
-
+def _target(settings: Settings, asked_for: Wanted, caller: Caller) -> Target:
+    """The queue, key or service that the action is about. Raises Refused, QuestionRefused."""
+    if asked_for.queue is None:
+        return Target(asked_for.resource, asked_for.account)
+    attributes, tags = _queue_row(settings, asked_for)
+    if not asked_for.is_of_key:
+        return queue_target(asked_for, attributes, tags)
+    reference = attributes.get("KmsMasterKeyId")
     if reference is None:
-        raise Refused(f"--queue: {asked_for.queue} names no key")
+        return key_target(asked_for, None, caller, lambda *_: None)
     with opened_keyring(settings) as keyring:
-        named = keyring.find(reference, asked_for.account)
-    if named is None:
-        raise Refused(f"--queue: {asked_for.queue} names the key {reference}, which there is not")
-    if not named.account:
-        raise Refused(
-            f"--queue: {asked_for.queue} names the built-in key, which is for every caller of its "
-            "account"
-        )
-    policy = None if named.policy is None else read_policy(named.policy, Kind.KEY)
-    said = said_to_key(caller.account, asked_for.region, asked_for.resource)
-    arn = f"arn:aws:kms:{asked_for.region}:{named.account}:key/{named.key_id}"
-    return _Target(arn, named.account, policy, said=said)
+        return key_target(asked_for, reference, caller, keyring.find)
 
 
-def _explain(asked: Asked, decision: Decision) -> None:
-    who = asked.principal.arn or "nobody"
-    verdict = "allowed" if decision.allowed else "denied"
-    click.echo(f"{verdict}: {who} {asked.action} {asked.resource}")
-    click.echo(decision.rule.value.format(action=asked.action))
-    if decision.source:
-        source = decision.source
-        if asked.action in _KEY_ACTIONS:
-            source = source.removeprefix("queue policy, ")  # a grant, which names itself
-        click.echo(f"decided by: {source}")
-    if not decision.allowed:
+def _explain(verdict: Verdict) -> None:
+    answer = "allowed" if verdict.allowed else "denied"
+    click.echo(f"{answer}: {verdict.who or 'nobody'} {verdict.action} {verdict.resource}")
+    click.echo(verdict.rule)
+    if verdict.decided_by:
+        click.echo(f"decided by: {verdict.decided_by}")
+    if not verdict.allowed:
         raise click.exceptions.Exit(_REFUSED)
 
 
-def _queue_row(settings: Settings, asked_for: _AskedFor) -> tuple[dict[str, str], dict[str, str]]:
+def _queue_row(settings: Settings, asked_for: Wanted) -> tuple[dict[str, str], dict[str, str]]:
     """The queue's attributes and tags as the catalog has them now. Raises Refused."""
     from cluster.catalog.record_codec import CatalogUnreadable, StoredQueue, stored_entry
     from cluster.catalog.records import queue_key

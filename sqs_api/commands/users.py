@@ -3,7 +3,6 @@ do."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from sqs_api.commands.options import (
     pass_opened,
     user_of,
 )
-
-_NAME = re.compile(r"[A-Za-z0-9+=,.@_-]{1,64}")
 
 
 @click.group()
@@ -62,8 +59,6 @@ def list_users(obj: Any) -> None:
 def add(obj: Any, name: str, tags: tuple[str, ...]) -> None:
     """Make a user, who may do nothing until a policy says so."""
     store, account, _ = obj
-    if _NAME.fullmatch(name) is None:
-        raise Refused("NAME: must be 1 to 64 letters, digits or +=,.@_-")
     try:
         user = store.add_user(account, name, _tags(tags))
     except ValueError as error:

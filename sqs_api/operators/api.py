@@ -26,6 +26,7 @@ from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (
     archive_answers,
+    aside_answers,
     audit_answers,
     group_answers,
     history_answers,
@@ -36,6 +37,8 @@ from sqs_api.operators import (
     redrive_answers,
     redrive_controls,
     replay_answers,
+    user_answers,
+    user_changes,
 )
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.described import taken_by
@@ -83,7 +86,10 @@ ANSWERS: dict[str, AnswerRoute] = {
     "show groups": group_answers.show_groups,
     "show message": message_answers.show_message,
     "send message": message_answers.send_message,
-    "delete messages": message_answers.delete_messages,
+    "delete messages": aside_answers.delete_messages,
+    "undelete messages": aside_answers.undelete_messages,
+    "quarantine messages": aside_answers.quarantine_messages,
+    "release messages": aside_answers.release_messages,
     "resend message": message_answers.resend_message,
     "plan redrive": redrive_answers.plan_redrive,
     "start redrive": redrive_answers.start_redrive,
@@ -97,6 +103,16 @@ ANSWERS: dict[str, AnswerRoute] = {
     "plan replay": replay_answers.plan_replay,
     "replay archive": replay_answers.replay_archive,
     "read audit": audit_answers.read_audit,
+    "list users": user_answers.list_users,
+    "show user": user_answers.show_user,
+    "check permission": user_answers.check_permission,
+    "add user": user_changes.add_user,
+    "remove user": user_changes.remove_user,
+    "put policy": user_changes.put_policy,
+    "remove policy": user_changes.remove_policy,
+    "add key": user_changes.add_key,
+    "enable key": user_changes.enable_key,
+    "remove key": user_changes.remove_key,
     "show cluster": host_answers.show_cluster,
     "drain host": host_answers.drain_host,
 }
@@ -151,7 +167,7 @@ class OperatorApi:
             if route.page is not None:
                 self._admin.admit(route.page, sent, asked.caller)
             if route.action in SERVICE_ACTIONS:
-                asked.administer(route.action, self._desk.account)
+                asked.administer(route.action, self._desk.account, root_only=route.root_only)
             elif route.action is not None:
                 asked.check(route.action, sent.parts[0] if sent.parts else "*")
             answer = await self._handle(route, asked)

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from auth.caller import Caller
+from auth.errors import AccessDenied
 from cluster.catalog.queue_view import QueueView
 from sqs_api.admin.access import AdminRequest, Operator
 from sqs_api.gateway.access import Access
@@ -82,9 +83,14 @@ class Asked:
                 action, self.arn(name), self.account, self.caller, self.sent, self.sent.headers
             )
 
-    def administer(self, action: str, account: str) -> None:
-        """Raise AccessDenied unless the caller may do this to the service of the account."""
+    def administer(self, action: str, account: str, *, root_only: bool = False) -> None:
+        """Raise AccessDenied unless the caller may do this to the service of the account.
+
+        `root_only` refuses users, whatever their policies allow.
+        """
         if not self.is_trusted:
+            if root_only and self.caller.user is not None:
+                raise AccessDenied("This is for the root of the account only.")
             self.access.administer(action, self.caller, self.sent, self.sent.headers, account)
 
     def check_on(self, action: str, queue: QueueDefinition) -> None:

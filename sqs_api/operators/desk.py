@@ -16,6 +16,8 @@ from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealing import Sealer
 from sqs_api.operators.asked import Asked
+from sqs_api.operators.people import People
+from sqs_api.operators.permissions import FindKey
 from sqs_api.operators.readings import Readings
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
@@ -42,6 +44,9 @@ class Desk(NamedTuple):
     pages: Mapping[str, PageAnswer]
     """The administrative pages, by action."""
     archive: ArchivedMessages
+    people: People
+    """Users and access keys."""
+    find_key: FindKey
 
     @property
     def now_ms(self) -> int:

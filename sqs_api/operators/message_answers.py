@@ -1,4 +1,4 @@
-"""Answers about messages: browse, show, send, delete, resend."""
+"""Answers about messages: browse, show, send, resend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqs_api.operators.asked import Asked
 from sqs_api.operators.browsing import Scan, read_token, write_token
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.filters import GivenFilter, check_reading, may_read, shown_filter
-from sqs_api.operators.routes import BROWSE_MESSAGES, DELETE_MESSAGES, SEND
+from sqs_api.operators.routes import DELETE_MESSAGES, SEND
 from sqs_api.operators.shown_messages import ShownMessage, opened, shown_message
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
@@ -21,12 +21,11 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import queue_url
 from visibility.contract.operations import (
     BrowseMessages,
-    DeleteSelected,
     MessageAttributeValue,
     ResendMessage,
     SendMessage,
 )
-from visibility.contract.outcomes import BrowsedPage, Deduplicated, SelectedDeleted
+from visibility.contract.outcomes import BrowsedPage, Deduplicated
 from visibility.contract.results import SendMessageResult
 
 _PAGE_MAX = 100
@@ -36,7 +35,7 @@ _PREVIEW_CHARACTERS = 2_000
 class Search(GivenFilter, frozen=True):
     """A page of the messages that match."""
 
-    state: Literal["all", "visible", "in flight", "delayed"] = "all"
+    state: Literal["all", "visible", "in flight", "delayed", "quarantined", "deleting"] = "all"
     limit: Annotated[int, Meta(ge=1, le=_PAGE_MAX)] = 50
     token: Annotated[str | None, Meta(description="`next` of the page before.")] = None
 
@@ -200,29 +199,3 @@ def _sent(answer: object) -> SentMessage:
         "sequence_number": result.sequence_number,
         "is_duplicate": is_duplicate,
     }
-
-
-# -- delete ----------------------------------------------------------------------------------------
-
-
-class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages by their sequences."""
-
-    sequences: list[int]
-
-
-class DeletedMessages(TypedDict):
-    """Numbers of deleted messages, and of those that are in flight, delayed or gone."""
-
-    deleted: int
-    kept: int
-
-
-async def delete_messages(desk: Desk, asked: Asked, selected: SelectedMessages) -> DeletedMessages:
-    """Delete the selected messages that wait; those in flight stay."""
-    queue = asked.queue(asked.parts[0])
-    asked.check(BROWSE_MESSAGES, queue.name)
-    asked.noted["sequences"] = selected.sequences
-    answer = await desk.ask(asked, DeleteSelected(selected.sequences), queue)
-    assert isinstance(answer, SelectedDeleted)
-    return {"deleted": answer.deleted, "kept": answer.kept}

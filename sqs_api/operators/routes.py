@@ -19,12 +19,23 @@ BROWSE_MESSAGES = "holdfast:BrowseMessages"
 READ_BODIES = "holdfast:ReadMessageBodies"
 DELETE_MESSAGES = "holdfast:DeleteMessages"
 REDRIVE_MESSAGES = "holdfast:RedriveMessages"
+QUARANTINE_MESSAGES = "holdfast:QuarantineMessages"
 QUEUE_ACTIONS = frozenset(
-    {LIST_QUEUES, GET_QUEUE, BROWSE_MESSAGES, READ_BODIES, DELETE_MESSAGES, REDRIVE_MESSAGES}
+    {
+        LIST_QUEUES,
+        GET_QUEUE,
+        BROWSE_MESSAGES,
+        READ_BODIES,
+        DELETE_MESSAGES,
+        REDRIVE_MESSAGES,
+        QUARANTINE_MESSAGES,
+    }
 )
 """Actions that policies allow on queues."""
 READ_AUDIT = "holdfast:ReadAudit"
-SERVICE_ACTIONS = frozenset({READ_AUDIT})
+READ_USERS = "holdfast:ReadUsers"
+MANAGE_USERS = "holdfast:ManageUsers"
+SERVICE_ACTIONS = frozenset({READ_AUDIT, READ_USERS, MANAGE_USERS})
 """Actions on the service as a whole, which belongs to the configured account."""
 SEND = "sqs:SendMessage"
 PURGE = "sqs:PurgeQueue"
@@ -37,6 +48,8 @@ PARTS = {
     "{sequence}": r"([0-9]{1,18})",
     "{place}": r"([0-9]{1,17}\.[0-9a-zA-Z_-]{1,80}\.[0-9]{1,9}\.[0-9]{1,18})",
 }
+_POLICY_BYTES = 512 << 10
+"""A policy's 64 Ki characters, each escaped."""
 
 
 class Route(NamedTuple):
@@ -50,6 +63,8 @@ class Route(NamedTuple):
     body_bytes_max: int = _SMALL_BYTES
     page: AdminPage | None = None
     """The administrative page of the service as a whole, which the caller must be admitted to."""
+    root_only: bool = False
+    """Refuse users, even if their policies allow the action."""
 
     @property
     def only_reads(self) -> bool:
@@ -77,6 +92,9 @@ ROUTES = (
     Route("show message", "GET", "queues/{queue}/messages/{sequence}", BROWSE_MESSAGES),
     Route("send message", "POST", "queues/{queue}/messages", SEND, _MESSAGE_BYTES),
     Route("delete messages", "POST", "queues/{queue}/messages/delete", DELETE_MESSAGES),
+    Route("undelete messages", "POST", "queues/{queue}/messages/undelete", DELETE_MESSAGES),
+    Route("quarantine messages", "POST", "queues/{queue}/messages/quarantine", QUARANTINE_MESSAGES),
+    Route("release messages", "POST", "queues/{queue}/messages/release", QUARANTINE_MESSAGES),
     Route(
         "resend message",
         "POST",
@@ -96,6 +114,16 @@ ROUTES = (
     Route("plan replay", "POST", "archive/{queue}/replays/plan", REDRIVE_MESSAGES),
     Route("replay archive", "POST", "archive/{queue}/replays", REDRIVE_MESSAGES),
     Route("read audit", "GET", "audit", READ_AUDIT),
+    Route("list users", "GET", "users", READ_USERS),
+    Route("show user", "GET", "users/show", READ_USERS),
+    Route("check permission", "GET", "users/check", READ_USERS),
+    Route("add user", "POST", "users", MANAGE_USERS, root_only=True),
+    Route("remove user", "POST", "users/remove", MANAGE_USERS, root_only=True),
+    Route("put policy", "POST", "users/policies", MANAGE_USERS, _POLICY_BYTES, root_only=True),
+    Route("remove policy", "POST", "users/policies/remove", MANAGE_USERS, root_only=True),
+    Route("add key", "POST", "access-keys", MANAGE_USERS, root_only=True),
+    Route("enable key", "POST", "access-keys/enable", MANAGE_USERS, root_only=True),
+    Route("remove key", "POST", "access-keys/remove", MANAGE_USERS, root_only=True),
     Route("show cluster", "GET", "cluster", None, page=page_of(READ_CLUSTER)),
     Route("drain host", "POST", "cluster/drain", None, page=page_of(DRAIN_HOST)),
 )

@@ -12,6 +12,7 @@ from visibility.content.content import Extras, unpack
 from visibility.content.sequence_numbers import sequence_number
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Browsed
+from visibility.contract.withheld import Withheld
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -39,6 +40,15 @@ class ShownAttribute(TypedDict):
     binary: NotRequired[str]
 
 
+class ShownWithheld(TypedDict):
+    """The reason why a message is withheld; `deleted_at_ms` is null for a quarantined one."""
+
+    owner: str
+    reference: str
+    since_ms: int
+    deleted_at_ms: int | None
+
+
 class ShownMessage(TypedDict):
     """A message. A body is cut in lists, and null if it is masked or cannot be read."""
 
@@ -46,6 +56,7 @@ class ShownMessage(TypedDict):
     message_id: str
     state: str
     due_ms: int
+    withheld: ShownWithheld | None
     sent_at_ms: int
     expires_at_ms: int
     size: int
@@ -78,6 +89,7 @@ def shown_message(
         "message_id": stored.message_id,
         "state": found.state,
         "due_ms": found.due_ms,
+        "withheld": _withheld(found.withheld),
         "sent_at_ms": stored.sent_at_ms,
         "expires_at_ms": stored.retained_from_ms + queue.settings.retention_ms,
         "size": stored.size,
@@ -97,6 +109,17 @@ def shown_message(
         "is_cut": is_cut,
         "is_masked": not with_body,
         "is_readable": message.body is not None or not with_body,
+    }
+
+
+def _withheld(mark: Withheld | None) -> ShownWithheld | None:
+    if mark is None:
+        return None
+    return {
+        "owner": mark.owner,
+        "reference": mark.reference,
+        "since_ms": mark.since_ms,
+        "deleted_at_ms": mark.deleted_at_ms or None,
     }
 
 

@@ -26,6 +26,7 @@ from cluster.tests.shared_stores import soon
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.changes import Changes
 from sqs_api.node import Node, NodeRefused
+from sqs_api.operators.people import People
 from sqs_api.settings.config import Settings, load
 from sqs_api.settings.coordination import (
     CATALOG_PREFIX,
@@ -35,6 +36,7 @@ from sqs_api.settings.coordination import (
 from sqs_api.settings.keys import SERVICE, open_identities, open_keyring
 from sqs_api.tests.commands import KEY, Said, run
 from storage.engines.folder import open_folder
+from visibility.contract.errors import InvalidParameterValue
 
 MEMBER = {
     "peer_address": "127.0.0.1:9325",
@@ -210,6 +212,29 @@ def test_users_and_policies_are_those_of_the_cluster(cluster: Cluster, tmp_path:
         assert '"event":"users add"' in (cluster.folder / "a" / "audit.log").read_text().replace(
             ": ", ":"
         )
+
+
+@pytest.mark.slow
+def test_the_console_of_one_host_changes_the_users_of_all(cluster: Cluster) -> None:
+    with ExitStack() as stack:
+        a, b = [Host(cluster.settings(name), stack) for name in "ab"]
+        people = People(a.identities, a.changes.look_at_identities, is_shared=True)
+
+        async def add(name: str) -> SigningKey:
+            user = await people.change(lambda store: store.add_user("0" * 12, name, {}))
+            key = await people.change(lambda store: store.add_key("0" * 12, user))
+            return SigningKey(key.access_key_id, key.secret_access_key, "us-east-1")
+
+        key = asyncio.run(add("ann"))
+        assert a.verifier.credentials.find(key.access_key_id) is not None  # at once
+        soon(lambda: b.knows(key.access_key_id, key.secret_access_key))
+        assert "user/ann" in cluster.run("b", "users", "list").out
+        with pytest.raises(InvalidParameterValue, match="there is a user ann already"):
+            asyncio.run(add("ann"))
+        users, keys = people.read(IdentityStore.stored)
+
+    assert [user.name for user in users] == ["ann"]
+    assert [each.access_key_id for each in keys] == [key.access_key_id]
 
 
 @pytest.mark.slow

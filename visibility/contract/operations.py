@@ -365,13 +365,14 @@ class ReturnMessages(Operation, frozen=True):
 class BrowseMessages(Operation, frozen=True):
     """Look at messages without receiving them; answers `outcomes.BrowsedPage`.
 
-    Either the delayed ones or all others, up to `limit` of them after `after`, a page's
-    `next_token`.
+    Either the delayed ones or all others, or the `withheld` ones alone, up to `limit` of them after
+    `after`, a page's `next_token`.
     """
 
     delayed: bool = False
     after: tuple[int, int] | None = None
     limit: int = 100
+    withheld: bool = False
 
 
 class MoveSelected(Operation, frozen=True):
@@ -430,6 +431,28 @@ class DeleteSelected(Operation, frozen=True):
     """Delete the waiting messages with these sequences; answers `outcomes.SelectedDeleted`."""
 
     sequences: list[int] = []
+
+
+class WithholdMessages(Operation, frozen=True):
+    """Keep the waiting messages with these sequences from everyone, until they are released or
+    deleted; answers `outcomes.SelectedChanged`.
+
+    `delete_after_ms` 0: they wait until they are released. `owner` and `reference` are texts of
+    the operator.
+    """
+
+    sequences: list[int] = []
+    owner: str = ""
+    reference: str = ""
+    delete_after_ms: int = 0
+
+
+class ReleaseMessages(Operation, frozen=True):
+    """Make withheld messages visible again: quarantined ones, or (`deleting`) those that are to be
+    deleted; answers `outcomes.SelectedChanged`."""
+
+    sequences: list[int] = []
+    deleting: bool = False
 
 
 class ResendMessage(Operation, frozen=True):

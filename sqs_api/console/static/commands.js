@@ -83,8 +83,21 @@ export function showMessage(name, sequence) {
   return holdfast(`messages show ${name} ${sequence}`);
 }
 
-export function deleteMessages(name, sequences) {
-  return holdfast(`messages delete ${name} ${sequences.join(" ")}`);
+export function deleteMessages(name, sequences, undoS) {
+  return holdfast(`messages delete ${name} ${sequences.join(" ")} --undo ${undoS}s`);
+}
+
+export function undelete(name, sequences) {
+  return holdfast(`messages undelete ${name} ${sequences.join(" ")}`);
+}
+
+export function quarantine(name, sequences, owner = "", reference = "") {
+  const options = [owner && `--owner ${quoted(owner)}`, reference && `--reference ${quoted(reference)}`];
+  return holdfast(`messages quarantine ${name} ${sequences.join(" ")}`, ...options.filter(Boolean));
+}
+
+export function release(name, sequences) {
+  return holdfast(`messages release ${name} ${sequences.join(" ")}`);
 }
 
 export function resend(name, sequence, copy) {
@@ -151,4 +164,58 @@ export function history(queue) {
 export function readAudit({ denied, ...given }) {
   const options = Object.entries(given).map(([name, text]) => `--${name} ${quoted(text)}`);
   return holdfast("audit", ...options, ...(denied ? ["--denied"] : []));
+}
+
+/** Commands on users and keys read the data folder, or etcd: they take no address. */
+function onFolder(what, account, ...options) {
+  return [`holdfast ${what}`, ...options, account && `--account ${account}`].filter(Boolean).join(" ");
+}
+
+export function listUsers() {
+  return ["holdfast users list", "holdfast credentials list"];
+}
+
+function users(what, account) {
+  return `users --account ${account} ${what}`;
+}
+
+export function showUser({ account, name }) {
+  return onFolder(users(`show ${quoted(name)}`, account));
+}
+
+export function addUser(account, name) {
+  return onFolder(users(`add ${quoted(name)}`, account));
+}
+
+export function removeUser({ account, name }) {
+  return onFolder(users(`remove ${quoted(name)}`, account));
+}
+
+export function putPolicy({ account, name }, policy) {
+  return onFolder(users(`put-policy ${quoted(name)} ${quoted(policy)} policy.json`, account));
+}
+
+export function removePolicy({ account, name }, policy) {
+  return onFolder(users(`remove-policy ${quoted(name)} ${quoted(policy)}`, account));
+}
+
+export function addKey(account, name, days) {
+  const options = [name && `--user ${quoted(name)}`, days && `--expires-in ${days}d`];
+  return onFolder("credentials add", account, ...options.filter(Boolean));
+}
+
+export function changeKey(what, id) {
+  return onFolder(`credentials ${what} ${id}`);
+}
+
+export function checkPermission({ who, user, account, action, queue, conditions }) {
+  const asker = { user: `--user ${quoted(user ?? "")}`, anonymous: "--anonymous", root: "" };
+  const options = [
+    asker[who],
+    who !== "anonymous" && `--account ${account}`,
+    `--action ${quoted(action)}`,
+    queue && `--queue ${quoted(queue)}`,
+    ...conditions.split("\n").filter(Boolean).map((each) => `--condition ${quoted(each)}`),
+  ];
+  return onFolder("policy check", "", ...options.filter(Boolean));
 }

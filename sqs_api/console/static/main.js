@@ -15,6 +15,8 @@ import { showQueues } from "./queues.js";
 import { showRedrive } from "./redrive.js";
 import { showResend } from "./resend.js";
 import { showSend } from "./send.js";
+import { showUser } from "./user.js";
+import { showUsers } from "./users.js";
 
 const NAME = "([A-Za-z0-9_.-]+)";
 const SCREENS = [
@@ -23,6 +25,8 @@ const SCREENS = [
   ["/audit", showAudit],
   [`/queues/${NAME}`, showQueue],
   ["/hosts", showHosts],
+  ["/users", showUsers],
+  ["/users/([0-9]{12})/([^/]+)", showUser],
   [`/queues/${NAME}/groups`, showGroups],
   [`/queues/${NAME}/edit`, showEdit],
   [`/queues/${NAME}/send`, showSend],
@@ -60,7 +64,7 @@ function fail(error) {
     shown.abort();
     signOut();
     fill(document.getElementById("caller"));
-    showSignIn(view, error.message, show);
+    showSignIn(view, error.message, showAnew);
   } else if (view.childElementCount === 0 || error.status === 404) {
     fill(view, el("h1", {}, "This cannot be shown"), el("p", { role: "alert" }, error.message));
   } else {
@@ -85,10 +89,12 @@ async function showCaller() {
   );
 }
 
-addEventListener("hashchange", () => {
+function showAnew() {
   fill(view);
   show();
-});
+}
+
+addEventListener("hashchange", showAnew);
 addEventListener("keydown", (event) => {
   const isTyping = event.target.closest("input, textarea, select");
   if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey) {

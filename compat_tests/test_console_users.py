@@ -1,0 +1,221 @@
+"""The console's screens of users, access keys and policies in a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from compat_tests.chromium import Tab
+from compat_tests.clients.boto3_client import connect
+from compat_tests.console_world import XSS, sqs, tab_of
+from compat_tests.facade import Credentials
+from compat_tests.node_process import NodeProcess
+from compat_tests.test_console_accessible import AXE, FIND
+from compat_tests.test_console_security import signed_in
+
+pytestmark = pytest.mark.slow
+
+ROOT = "/users/000000000000"
+NASTY = "=,.@_+-"
+"""All that a user's name may have beside letters and digits."""
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A service that checks signatures."""
+    variables = {"HOLDFAST_AWS_WAITS": "off"}
+    node = NodeProcess(tmp_path_factory.mktemp("people"), variables=variables).start()
+    sqs(node).create_queue(QueueName="orders")
+    yield node
+    node.close()
+
+
+def as_root(browser: Any, node: NodeProcess, place: str = "/users") -> Tab:
+    tab = signed_in(browser, node, place, node.exports())
+    tab.page.get_by_role("heading", level=1, name="User").wait_for()
+    return tab
+
+
+def add_user(tab: Tab, name: str) -> None:
+    form = tab.page.get_by_role("form", name="Add a user")
+    form.get_by_label("Name").fill(name)
+    form.get_by_role("button", name="Add user").click()
+    tab.page.get_by_role("heading", level=1, name=f"User {name}").wait_for()
+
+
+def make_key(tab: Tab) -> Credentials:
+    """The new key, as the panel shows it once."""
+    tab.press("New key")
+    tab.press("Make key")
+    panel = tab.page.get_by_role("region", name="The new access key")
+    lines = panel.locator("pre").inner_text().splitlines()
+    key_id, secret = (line.partition("=")[2] for line in lines)
+    panel.get_by_role("button", name="I have it").click()
+    assert tab.page.get_by_text(secret).count() == 0
+    return Credentials(key_id, secret, "us-east-1")
+
+
+def save_policy(tab: Tab, form: str, document: object) -> None:
+    policy = tab.page.get_by_role("form", name=form, exact=True)
+    policy.get_by_label("Document").fill(json.dumps(document))
+    policy.get_by_role("button", name="Save policy").click()
+
+
+def allow(action: str) -> dict[str, Any]:
+    statement = {"Sid": "it", "Effect": "Allow", "Action": action, "Resource": "*"}
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+def test_a_user_gets_a_key_and_a_policy_and_can_send(browser: Any, closed: NodeProcess) -> None:
+    tab = as_root(browser, closed)
+    add_user(tab, "sender")
+    key = make_key(tab)
+    form = tab.page.get_by_role("form", name="Add a policy")
+    form.get_by_label("Name of the policy").fill("send")
+    save_policy(tab, "Add a policy", allow("sqs:Send*"))
+    tab.page.get_by_role("form", name="Policy send").wait_for()
+    client = connect(closed.url, key)
+    client.send_message(QueueUrl="/000000000000/orders", MessageBody="x")
+    save_policy(tab, "Policy send", allow("sqs:Receive*"))
+    tab.see("Policy send: saved.")
+
+    with pytest.raises(client.exceptions.ClientError, match="AccessDenied"):
+        client.send_message(QueueUrl="/000000000000/orders", MessageBody="x")
+    assert tab.faults == []
+
+
+def test_a_refused_policy_stays_in_the_form_with_the_reason(
+    browser: Any, closed: NodeProcess
+) -> None:
+    tab = as_root(browser, closed)
+    add_user(tab, "refused")
+    form = tab.page.get_by_role("form", name="Add a policy")
+    form.get_by_label("Name of the policy").fill("p")
+    save_policy(tab, "Add a policy", {"Statement": [{"Effect": "Perhaps"}]})
+    form.get_by_role("alert").get_by_text("Effect").wait_for()
+
+    assert "Perhaps" in form.get_by_label("Document").input_value()
+    assert tab.page.get_by_role("form", name="Policy p", exact=True).count() == 0
+
+
+def test_a_key_is_disabled_enabled_and_deleted(browser: Any, closed: NodeProcess) -> None:
+    tab = as_root(browser, closed)
+    add_user(tab, "keyed")
+    key = make_key(tab)
+    dialog = tab.page.get_by_role("dialog")
+    tab.press(f"Disable {key.access_key_id}")
+    dialog.get_by_role("button", name="Disable").click()
+    enable = tab.page.get_by_role("button", name=f"Enable {key.access_key_id}")
+    enable.wait_for()
+    refused = tab_of(browser, closed)
+    refused.sign_in(key.access_key_id, key.secret_access_key)
+    refused.page.get_by_role("alert").wait_for()
+    enable.click()
+    tab.press(f"Disable {key.access_key_id}")
+    dialog.get_by_role("button", name="Keep everything as it is").click()
+    tab.press(f"Delete {key.access_key_id}")
+    dialog.get_by_role("textbox").fill(key.access_key_id)
+    dialog.get_by_role("button", name="Delete").click()
+    tab.see("There are no keys.")
+
+    assert tab.faults == []
+
+
+def test_the_console_says_who_may_do_what_and_why(browser: Any, closed: NodeProcess) -> None:
+    tab = as_root(browser, closed)
+    add_user(tab, "asked")
+    tab.page.get_by_role("form", name="Add a policy").get_by_label("Name of the policy").fill("p")
+    save_policy(tab, "Add a policy", allow("sqs:Send*"))
+    tab.page.get_by_role("form", name="Policy p", exact=True).wait_for()
+    form = tab.page.get_by_role("form", name="May this user do that?")
+    form.get_by_label("Queue, by name or ARN").fill("orders")
+    said = []
+    for action, answer in (("SendMessage", "Yes"), ("PurgeQueue", "No")):
+        form.get_by_label("Action").fill(action)
+        form.get_by_role("button", name="Ask").click()
+        form.get_by_text(answer, exact=True).wait_for()
+        said.append(form.get_by_role("status").inner_text())
+    form.get_by_text("As a command").click()
+
+    assert "p, it" in said[0]
+    assert "no identity-based policy allows" in said[1]
+    command = form.locator("pre").inner_text()
+    assert "holdfast policy check --user asked --account 000000000000" in command
+    assert tab.faults == []
+
+
+def test_a_user_is_deleted_by_its_name(browser: Any, closed: NodeProcess) -> None:
+    tab = as_root(browser, closed)
+    add_user(tab, "gone")
+    tab.press("Delete user")
+    dialog = tab.page.get_by_role("dialog")
+    yes = dialog.get_by_role("button", name="Delete user")
+    may_at_once = yes.is_enabled()
+    dialog.get_by_role("textbox").fill("gone")
+    yes.click()
+    tab.page.get_by_role("heading", level=1, name="Users and keys").wait_for()
+
+    assert not may_at_once
+    assert tab.page.get_by_role("link", name="gone", exact=True).count() == 0
+
+
+def test_names_and_policies_are_shown_as_text(browser: Any, closed: NodeProcess) -> None:
+    tab = as_root(browser, closed)
+    add_user(tab, NASTY)
+    form = tab.page.get_by_role("form", name="Add a policy")
+    form.get_by_label("Name of the policy").fill(XSS)
+    save_policy(tab, "Add a policy", {**allow("sqs:*"), "Id": XSS})
+    tab.see(f"Policy {XSS}: saved.")
+    tab.page.get_by_role("heading", name=f"Policy {XSS}").wait_for()
+    tab.go("/users")
+    tab.see(XSS)
+    tab.page.get_by_role("link", name=NASTY, exact=True).click()
+    tab.page.get_by_role("heading", level=1, name=f"User {NASTY}").wait_for()
+
+    assert tab.page.locator("main img, main script").count() == 0
+    assert tab.faults == []
+
+
+def test_a_user_without_the_right_sees_no_one(browser: Any, closed: NodeProcess) -> None:
+    tab = as_root(browser, closed)
+    add_user(tab, "viewer")
+    key = make_key(tab)
+    other = tab_of(browser, closed, "/users")
+    other.sign_in(key.access_key_id, key.secret_access_key)
+    other.see("This cannot be shown")
+
+    assert other.page.get_by_role("table").count() == 0
+    other.see("not authorized to perform: holdfast:ReadUsers")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_screens_have_no_findings(
+    browser: Any, closed: NodeProcess, scheme: str, width: int
+) -> None:
+    size = {"width": width, "height": 900}
+    tab = Tab(browser, closed.url, color_scheme=scheme, viewport=size)
+    tab.go("/users")
+    exports = closed.exports()
+    tab.sign_in(exports["AWS_ACCESS_KEY_ID"], exports["AWS_SECRET_ACCESS_KEY"])
+    tab.page.get_by_role("heading", name="Users and keys").wait_for()
+    add_user(tab, f"axe-{scheme}-{width}")
+    tab.press("New key")
+    tab.press("Make key")
+    tab.page.get_by_role("region", name="The new access key").wait_for()
+    found = []
+    for place in (None, "/users"):
+        if place is not None:
+            tab.go(place)
+            tab.page.get_by_role("heading", name="Users and keys").wait_for()
+        tab.page.get_by_role("region", name="Access keys").wait_for()
+        tab.page.wait_for_load_state("networkidle")
+        tab.page.evaluate(AXE.read_text())
+        found += tab.page.evaluate(FIND)
+        sideways = "document.documentElement.scrollWidth > innerWidth"
+        assert not tab.page.evaluate(sideways), place
+
+    assert found == []

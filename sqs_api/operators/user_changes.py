@@ -1,0 +1,192 @@
+"""Changes of users, their policies and access keys. A secret is in one answer and nowhere else."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import msgspec
+
+from auth.credentials import AccessKey
+from cluster.keys.identity_store import IdentityStore
+from sqs_api.operators.asked import Asked
+from sqs_api.operators.desk import Desk
+from sqs_api.operators.user_answers import account_of, user_of
+from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
+
+
+class NamedUser(msgspec.Struct, forbid_unknown_fields=True):
+    """A user of an account, by default of the configured one."""
+
+    name: str
+    account: str | None = None
+
+
+class NewUser(NamedUser, forbid_unknown_fields=True):
+    """A user to make."""
+
+    tags: dict[str, str] = {}
+
+
+class NamedPolicy(NamedUser, forbid_unknown_fields=True, kw_only=True):
+    """A policy of a user."""
+
+    policy: str
+
+
+class NewPolicy(NamedPolicy, forbid_unknown_fields=True, kw_only=True):
+    """A policy with its text, a JSON document."""
+
+    document: str
+
+
+class NewKey(msgspec.Struct, forbid_unknown_fields=True):
+    """An access key to make."""
+
+    user: str | None = None
+    """None: a key of the account itself."""
+    account: str | None = None
+    expires_in_s: int | None = None
+
+
+class NamedKey(msgspec.Struct, forbid_unknown_fields=True):
+    """An access key."""
+
+    access_key_id: str
+
+
+class KeyState(NamedKey, forbid_unknown_fields=True, kw_only=True):
+    """An access key that is to be accepted, or refused."""
+
+    enabled: bool
+
+
+class AddedUser(TypedDict):
+    """A user that was made."""
+
+    arn: str
+    user_id: str
+
+
+class Removed(TypedDict):
+    """The ARN of the user, the name of the policy or the id of the key that is gone."""
+
+    removed: str
+
+
+class PutPolicy(TypedDict):
+    """The name of a policy that holds now."""
+
+    policy: str
+
+
+class AddedKey(TypedDict):
+    """An access key with its secret."""
+
+    access_key_id: str
+    secret_access_key: str
+
+
+class ChangedKey(TypedDict):
+    """An access key, and whether requests with it are accepted."""
+
+    access_key_id: str
+    enabled: bool
+
+
+def _noted(desk: Desk, asked: Asked, given: NamedUser) -> str:
+    """The account of the user, after a note for the audit log."""
+    account = account_of(desk, given.account)
+    asked.noted |= {"of_account": account, "of_user": given.name}
+    return account
+
+
+async def add_user(desk: Desk, asked: Asked, given: NewUser) -> AddedUser:
+    """Make a user, who may do nothing until a policy says so."""
+    account = _noted(desk, asked, given)
+    user = await desk.people.change(lambda store: store.add_user(account, given.name, given.tags))
+    return {"arn": user.arn, "user_id": user.user_id}
+
+
+async def remove_user(desk: Desk, asked: Asked, given: NamedUser) -> Removed:
+    """Forget a user with policies and access keys."""
+    account = _noted(desk, asked, given)
+
+    def remove(store: IdentityStore) -> str:
+        user = user_of(store, account, given.name)
+        store.remove_user(user)
+        return user.arn
+
+    return {"removed": await desk.people.change(remove)}
+
+
+async def put_policy(desk: Desk, asked: Asked, given: NewPolicy) -> PutPolicy:
+    """Give a user a policy, in the place of one of the same name."""
+    account = _noted(desk, asked, given)
+    asked.noted["policy"] = given.policy
+    if not given.policy:
+        raise InvalidParameterValue("policy: name the policy.")
+    await desk.people.change(
+        lambda store: store.put_policy(
+            user_of(store, account, given.name), given.policy, given.document
+        )
+    )
+    return {"policy": given.policy}
+
+
+async def remove_policy(desk: Desk, asked: Asked, given: NamedPolicy) -> Removed:
+    """Take a policy from a user."""
+    account = _noted(desk, asked, given)
+    asked.noted["policy"] = given.policy
+    was_there = await desk.people.change(
+        lambda store: store.remove_policy(user_of(store, account, given.name), given.policy)
+    )
+    if not was_there:
+        raise ResourceNotFound(f"user {given.name} has no policy {given.policy}")
+    return {"removed": given.policy}
+
+
+async def add_key(desk: Desk, asked: Asked, given: NewKey) -> AddedKey:
+    """Make an access key; only this answer has its secret."""
+    account = account_of(desk, given.account)
+    asked.noted |= {"of_account": account, "of_user": given.user}
+    if given.expires_in_s is not None and given.expires_in_s <= 0:
+        raise InvalidParameterValue("expires_in_s must be at least 1.")
+
+    def add(store: IdentityStore) -> AccessKey:
+        user = None if given.user is None else user_of(store, account, given.user)
+        return store.add_key(account, user, lifetime_s=given.expires_in_s)
+
+    key = await desk.people.change(add)
+    asked.noted["made"] = key.access_key_id
+    return {"access_key_id": key.access_key_id, "secret_access_key": key.secret_access_key}
+
+
+async def enable_key(desk: Desk, asked: Asked, given: KeyState) -> ChangedKey:
+    """Refuse or allow a key from now on."""
+    asked.noted |= {"of_key": given.access_key_id, "enabled": given.enabled}
+    _check_not_own(asked, given.access_key_id)
+    is_there = await desk.people.change(
+        lambda store: store.set_key_enabled(given.access_key_id, given.enabled)
+    )
+    _check_there(is_there, given.access_key_id)
+    return {"access_key_id": given.access_key_id, "enabled": given.enabled}
+
+
+async def remove_key(desk: Desk, asked: Asked, given: NamedKey) -> Removed:
+    """Forget a key."""
+    key_id = given.access_key_id
+    asked.noted["of_key"] = key_id
+    _check_not_own(asked, key_id)
+    _check_there(await desk.people.change(lambda store: store.remove_key(key_id)), key_id)
+    return {"removed": key_id}
+
+
+def _check_not_own(asked: Asked, access_key_id: str) -> None:
+    """Raise InvalidParameterValue for the key that signed: its owner would be locked out."""
+    if not asked.is_trusted and access_key_id == asked.caller.access_key_id:
+        raise InvalidParameterValue("This key signed the request: use another one to change it.")
+
+
+def _check_there(is_there: bool, access_key_id: str) -> None:
+    if not is_there:
+        raise ResourceNotFound(f"no access key {access_key_id}")
