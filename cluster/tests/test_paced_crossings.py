@@ -65,6 +65,24 @@ def test_a_canary_of_all_messages_ends_when_they_have_arrived(pair: ShardPair, r
     assert (task.status, task.moved, task.paused) == ("COMPLETED", 3, "")
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_cancelled_task_ends_when_what_departed_has_arrived(
+    pair: ShardPair, *, restarts: bool
+) -> None:
+    ask(pair, pair.letters, MoveSelected())
+    task = task_of(pair, pair.letters)
+    assert (task.status, task.moved) == ("RUNNING", 3)
+
+    ask(pair, pair.letters, ChangeMoveTask(encode_handle(task), "undo"))
+    pair.pass_time(1_000)
+    assert task_of(pair, pair.letters).status == "CANCELLING"
+    if restarts:
+        pair.restart(1)
+    pair.deliver(1)
+
+    assert task_of(pair, pair.letters).status == "CANCELLED"
+
+
 def test_an_undo_crosses_back(pair: ShardPair) -> None:
     ask(pair, pair.letters, MoveSelected())
     pair.deliver(1)

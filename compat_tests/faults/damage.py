@@ -56,7 +56,7 @@ _AT_LEAST = "at least"
 _REBUILT = "queue_rebuilt"
 """The event of a queue whose leases, with the counts of receives, may be lost."""
 _UNRELATED = ("loop_stalled", "clock_leapt")  # a slow machine
-_COUNT = re.compile(r"^holdfast_messages_quarantined(?:_total)?(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+_COUNT = re.compile(r"^holdfast_(?:kept_)?messages_quarantined(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 """The service's count of messages that damage made unreadable; without one, its report is
 believed."""
 

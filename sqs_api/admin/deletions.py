@@ -133,7 +133,10 @@ class Deletions:
             step = await self._step(operation, kept.queue, successor)
             if step.is_done:
                 if step.left:
-                    self._log.error("messages_not_restored", queue_id=queue_id, left=step.left)
+                    name = kept.queue.name
+                    self._log.error(
+                        "messages_not_restored", queue_id=queue_id, queue=name, messages=step.left
+                    )
                 state = KeptState.KEPT if step.left else KeptState.DROPPING
                 await self._catalog.end_restoring(queue_id, state)
                 return

@@ -45,6 +45,9 @@ _QUARANTINED = (
     "Messages that are stored and cannot be served, since they or rows that they need are damaged. "
     "In no other count."
 )
+_KEPT_QUARANTINED = (
+    "The same of deleted and purged queues that are kept; restoring one leaves them behind."
+)
 _DEAD_LETTERS = "Messages in a dead-letter queue, whatever their state; other queues have none."
 _AGES = {
     "stored_ms": (
@@ -143,6 +146,7 @@ class QueueMetrics:
         self._wall_s = wall_s
         self._queues_max = queues_max
         self._seen: list[SeenQueue] = []
+        self._kept_quarantined = 0
         self._now_ms = 0.0
 
     async def read(self) -> None:
@@ -152,11 +156,16 @@ class QueueMetrics:
         samples = await self._samples.read(queues, shown)
         by_id = {sample.queue_id: sample for sample in samples}
         self._seen = capped(by_id, queues, shown, dead_letter_queue_ids(self._queues))
+        kept = await self._samples.read([each.queue for each in self._queues.kept], ())
+        self._kept_quarantined = sum(sample.report.quarantined for sample in kept)
         self._now_ms = self._wall_s() * 1000
 
     def collect(self) -> Iterator[Metric]:
         """See `Source.collect`."""
         yield from families(self._seen, self._now_ms)
+        yield GaugeMetricFamily(
+            "holdfast_kept_messages_quarantined", _KEPT_QUARANTINED, self._kept_quarantined
+        )
         family = HistogramMetricFamily(
             "holdfast_send_to_receive_seconds", _SEND_TO_RECEIVE.format("")
         )

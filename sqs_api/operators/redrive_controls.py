@@ -6,6 +6,7 @@ letters, chosen by the beginning of their ids.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,13 +16,22 @@ from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.redrive_answers import targets_of, tasks_of
 from sqs_api.operators.routes import REDRIVE_MESSAGES, SEND
-from visibility.contract.errors import InvalidParameterValue, QueueError, ResourceNotFound
+from visibility.contract.errors import (
+    InvalidParameterValue,
+    QueueError,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask
 from visibility.contract.operations import CancelMessageMoveTask, ChangeMoveTask, MoveSelected
 from visibility.contract.results import CancelMessageMoveTaskResult
 from visibility.rules.moved_ids import prefix_of
 from visibility.rules.task_handles import decode_handle
+
+_LOOK_S = 0.05
+_LOOKS = 60
+"""An undo waits this often for messages that are on their way to other shards."""
 
 
 class _Named(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,13 +71,16 @@ async def _change(desk: Desk, asked: Asked, change: str) -> Mapping[str, Any]:
 
 
 async def undo_redrive(desk: Desk, asked: Asked) -> Mapping[str, Any]:
-    """Bring back what was not received; a redrive that runs is cancelled first."""
+    """Bring back what was not received; a redrive that runs is cancelled first.
+
+    Raises ServiceUnavailable if messages are still on their way: ask again.
+    """
     queue, handle = _named(asked)
     task_id = decode_handle(handle).task_id
     asked.check(SEND, queue.name)
     _targets(desk, asked, await _task(desk, asked, queue, task_id))
     await desk.ask(asked, ChangeMoveTask(handle, "undo"), queue)
-    task = await _task(desk, asked, queue, task_id)
+    task = await _ended(desk, asked, queue, task_id)
     wanted = MessageFilter(message_id=prefix_of(task_id), received_max=0)
     operation = MoveSelected(filter=wanted, undoes=task_id, sources=task.sources)
     begun: list[str] = []
@@ -88,6 +101,16 @@ def _targets(desk: Desk, asked: Asked, task: MoveTask) -> list[QueueDefinition]:
     for target in targets:
         asked.check_on(REDRIVE_MESSAGES, target)
     return targets
+
+
+async def _ended(desk: Desk, asked: Asked, queue: QueueDefinition, task_id: str) -> MoveTask:
+    """The cancelled task, all of whose messages have arrived. Raises ServiceUnavailable."""
+    for _ in range(_LOOKS):
+        task = await _task(desk, asked, queue, task_id)
+        if not task.is_active:
+            return task
+        await asyncio.sleep(_LOOK_S)
+    raise ServiceUnavailable("Messages of the redrive are on their way. Please try again.")
 
 
 async def _task(desk: Desk, asked: Asked, queue: QueueDefinition, task_id: str) -> MoveTask:

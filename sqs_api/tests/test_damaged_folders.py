@@ -159,3 +159,27 @@ async def test_a_damaged_message_is_quarantined_with_its_count_until_a_purge(
             await served.call("PurgeQueue", QueueUrl="q")
             assert await _quarantined(served) == (0, "0", set())
     assert "damage_found" not in [line["event"] for line in logs], "it is known"
+
+
+async def _quarantined_and_kept(served: Served) -> float:
+    page = (await served.ask_page("GET", "metrics")).body.decode()
+    (metric,) = re.findall(r"^holdfast_kept_messages_quarantined (\S+)$", page, re.M)
+    return float(metric)
+
+
+async def test_a_restore_leaves_damaged_messages_behind_and_names_their_queue(
+    tmp_path: Path,
+) -> None:
+    data = await asyncio.to_thread(filled, tmp_path / "data")
+    with changing(data / "shard-0") as changes:
+        changes.put(message_key(1, 1), b"\x01rubbish")
+
+    with structlog.testing.capture_logs() as logs:
+        async with serving(data) as served:
+            await served.call("PurgeQueue", QueueUrl="q")
+            (purged,) = served.node.owner.catalog.kept
+            await served.node.owner.deletions.restore(purged.queue.queue_id)
+            assert set(await served.receive("q")) == {"b"}
+            assert await _quarantined_and_kept(served) == 1
+    (said,) = [line for line in logs if line["event"] == "messages_not_restored"]
+    assert (said["queue"], said["messages"]) == ("q", 1)

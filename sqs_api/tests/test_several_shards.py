@@ -169,6 +169,35 @@ async def test_a_filtered_redrive_crosses_shards_and_is_undone(tmp_path: Path) -
         assert redrive["undone"]["moved"] == 1
 
 
+async def test_an_undo_waits_for_messages_that_are_under_way(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("sqs_api.operators.redrive_controls._LOOK_S", 0.0)
+    async with serving(tmp_path / "data", shards=2) as served:
+        await _make_queues(served)
+        operators = Operators(served)
+        await served.send("a", "b", queue="letters")
+        async with served.node.worker.deliveries.paused():
+            started = await operators.done("queues/letters/redrives", {"destination": "q"})
+
+            async def has_left() -> bool:
+                return await served.count("letters") == 0
+
+            await _eventually(has_left)
+            early = await operators.post("queues/letters/redrives/undo", started)
+            assert (early.status, await served.count()) == (503, 0)
+
+        async def is_begun() -> bool:
+            return (await operators.post("queues/letters/redrives/undo", started)).status == 200
+
+        await _eventually(is_begun)
+
+        async def are_back() -> bool:
+            return await served.count("letters") == 2
+
+        await _eventually(are_back)
+
+
 async def test_copies_of_a_folder_hold_what_is_between_shards(
     tmp_path: Path, monkeypatch: Any
 ) -> None:

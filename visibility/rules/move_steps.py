@@ -64,6 +64,8 @@ def advance_move_tasks(
         return (), None
     now_ms = stamp.now_ms
     if task.status == "CANCELLING":
+        if shard.outbox.has_of_task(task.task_id):
+            return (), None  # the end follows when the outbox is cleared
         return _ended(queue, task, now_ms, "CANCELLED"), None
     if now_ms - task.started_at_ms > _TASK_MS_MAX:
         return _ended(queue, task, now_ms, "FAILED", _TOO_LONG), None
