@@ -58,7 +58,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 HASHED := $(PIP) --require-hashes
-# A test file runs on one processor, and files on as many as there are.
+# A test file runs in one process; `compat_tests/distribution.py` says in how many, and in which order.
 PARALLEL = $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 # The last boto3 that speaks the query protocol, aioboto3, which pins an older botocore than boto3 has now, and Celery:
@@ -68,7 +68,7 @@ AIOBOTO3_LOCK := requirements-aioboto3.lock
 CELERY_LOCK := requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: serve cluster cluster-test cluster-faults jobs test test-loaded quick quick-alone pythons check format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-jobs size retention lock clean
+.PHONY: serve cluster cluster-test cluster-faults jobs test test-loaded quick quick-alone pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-jobs size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
@@ -81,8 +81,9 @@ cluster: $(VENV)/.etcd
 jobs: $(VENV)/.spark
 	@exec $(BIN)/holdfast jobs $(ARGS)
 
+# The style's tests are a part of the check.
 test: $(CLIENTS) check
-	$(PARALLEL) $(ARGS)
+	$(PARALLEL) --ignore compat_tests/test_style.py $(ARGS)
 
 # The endpoint and the access key are in the variables that `make cluster` prints; its hosts need HOLDFAST_AWS_WAITS=off.
 # KILL_EVERY=20 kills a host of ./holdfast-cluster every 20 seconds meanwhile.
@@ -108,10 +109,16 @@ quick-alone: $(VENV)/.quick
 	$(BIN)/python --version
 	$(QUICK) $(QUICK_FOLDER) $(PARALLEL) -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
 
+# The types take as long as the rest.
 check: $(VENV)/.dev
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line types style
+
+types:
+	$(BIN)/mypy
+
+style:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --quiet --durations=0 compat_tests/test_style.py
 

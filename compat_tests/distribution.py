@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-_OWN_PROCESSES = (
-    "spark_jobs/tests/test_replay_kills.py",
-    "spark_jobs/tests/test_processes.py",
-)
+_OWN_SPARK = ("spark_jobs/tests/test_processes.py", "spark_jobs/tests/test_replay_kills.py")
 """Files of the jobs that start Spark in other processes."""
 _FIRST = (
     "compat_tests/test_faults.py",
-    *_OWN_PROCESSES,
+    _OWN_SPARK[0],
     "spark_jobs/",
     "compat_tests/test_jobs.py",
     "compat_tests/",
@@ -44,7 +41,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def _runs_together(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
-    shares_spark = file.startswith("spark_jobs/") and file not in _OWN_PROCESSES
+    shares_spark = file.startswith("spark_jobs/") and file not in _OWN_SPARK
     return "spark_jobs/" if shares_spark else file
 
 

@@ -54,7 +54,7 @@ BLIND_EXCEPT = {
     "sqs_api/gateway/gateway.py": (
         "the root of a request: a bug becomes InternalError and a log line"
     ),
-    "sqs_api/cloudwatch/service.py": "the root of a request, as in the gateway",
+    "sqs_api/cloudwatch/monitoring.py": "the root of a request, as in the gateway",
     "cluster/shards/delivery.py": "the root of a delivery: a bug is logged, and it is made again",
     "cluster/shards/reopening.py": "a store that cannot be opened is tried again, whatever it is",
     "cluster/shards/shard.py": (

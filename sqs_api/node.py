@@ -36,7 +36,7 @@ from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import Answer
 from sqs_api.archiving.service import LakeRefused, archive_limits
 from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
-from sqs_api.cloudwatch.service import SERVICE, HistoryReader, Monitoring
+from sqs_api.cloudwatch.monitoring import SERVICE, HistoryReader, Monitoring
 from sqs_api.cluster_host import ClusterHost
 from sqs_api.gateway.audit import AuditUnusable
 from sqs_api.http.server import Server
@@ -48,7 +48,7 @@ from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.settings.membership import member_settings
 from sqs_api.settings.outgoing import secret_of
-from sqs_api.traces.exporter import ANSWER_S, EXPORT_S, TRACES_PATH, SpanExporter
+from sqs_api.traces.span_exporter import ANSWER_S, EXPORT_S, TRACES_PATH, SpanExporter
 from sqs_api.traces.spans import Spans
 from sqs_api.webhook.dead_letters import WATCH_S, DeadLetterWatch
 from sqs_api.webhook.delivery import ATTEMPT_S, HttpPost, WebhookDelivery

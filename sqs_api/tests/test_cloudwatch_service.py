@@ -200,7 +200,7 @@ async def test_a_bug_is_answered_500_and_logged(
     async def fails(*_: object) -> list[str]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("sqs_api.cloudwatch.service.HistoryReader.names", fails)
+    monkeypatch.setattr("sqs_api.cloudwatch.monitoring.HistoryReader.names", fails)
 
     answer = await ask(opened, "ListMetrics")
 

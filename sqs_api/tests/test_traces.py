@@ -13,7 +13,7 @@ from aiohttp import web
 
 from sqs_api.tests.operators import make_dead_letters
 from sqs_api.tests.served import Served, serving
-from sqs_api.traces.exporter import SpanExporter
+from sqs_api.traces.span_exporter import SpanExporter
 from sqs_api.traces.spans import TraceContext, read_trace
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
