@@ -80,7 +80,7 @@ def show(service: Service, *, queue: str, sequence: int, due_ms: int | None, as_
 def print_message(message: dict[str, Any]) -> None:
     """Print all of a message."""
     body = message.pop("body")
-    message |= message.pop("withheld") or {}
+    message |= message.pop("withheld", None) or {}
     attributes = message.pop("attributes")
     lines = [
         (name, instant(value) if name.endswith("_at_ms") else plain(str(value)))

@@ -136,6 +136,8 @@ async def test_real_answers_of_all_routes_are_as_documented(operators: Recording
     await _messages(operators)
     await _redrives(operators)
     await _archive(operators)
+    await _aside(operators)
+    await _users(operators)
     for path in ("caller", "audit?limit=3&denied=false", "cluster"):
         await operators.seen(path)
 
@@ -197,6 +199,40 @@ async def _archive(operators: Recording) -> None:
     await operators.done("archive/dead/replays/plan", {"filter": {"reason": "expired"}})
     replayed = await operators.done("archive/dead/replays", {"places": [found["place"]]})
     assert len(replayed["copies"]) == 1
+
+
+async def _aside(operators: Recording) -> None:
+    await make_dead_letters(operators.served, "a", "b", suffix="-3")
+    found = (await operators.seen("queues/dead-3/messages"))["messages"]
+    first, second = ({"sequences": [each["sequence"]]} for each in found)
+    path = "queues/dead-3/messages"
+    await operators.done(f"{path}/quarantine", {**first, "owner": "ann", "reference": "T-1"})
+    (aside,) = (await operators.seen(path, state="quarantined"))["messages"]
+    assert aside["withheld"]["owner"] == "ann"
+    assert await operators.done(f"{path}/release", first) == {"released": 1, "kept": 0}
+    await operators.done(f"{path}/delete", {**second, "undo_s": 60})
+    (aside,) = (await operators.seen(path, state="deleting"))["messages"]
+    assert aside["withheld"]["deleted_at_ms"] is not None
+    assert await operators.done(f"{path}/undelete", second) == {"undeleted": 1, "gone": 0}
+
+
+async def _users(operators: Recording) -> None:
+    ann = {"name": "ann"}
+    await operators.done("users", {**ann, "tags": {"team": "shop"}})
+    policy = {**ann, "policy": "all"}
+    statement = {"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    await operators.done("users/policies", {**policy, "document": document})
+    key = await operators.done("access-keys", {"user": "ann", "expires_in_s": 60})
+    one = {"access_key_id": key["access_key_id"]}
+    await operators.done("access-keys/enable", {**one, "enabled": False})
+    assert (await operators.seen("users"))["users"][0]["keys"][0]["is_enabled"] is False
+    assert (await operators.seen("users/show", user="ann"))["policies"] == {"all": document}
+    wanted = {"user": "ann", "action": "sqs:SendMessage", "queue": "source"}
+    assert (await operators.seen("users/check", **wanted))["allowed"] is True
+    await operators.done("access-keys/remove", one)
+    await operators.done("users/policies/remove", policy)
+    await operators.done("users/remove", ann)
 
 
 def test_the_status_of_a_cluster_is_as_documented() -> None:

@@ -238,6 +238,8 @@ async def test_reads_and_copies_are_in_the_audit_log(data: Path, operators: Oper
     await operators.seen("archive/q/messages", id="id-0003")
     step = await operators.done("archive/q/replays", {"filter": {"id": "id-0003"}})
 
+    await operators.served.node.close()
+
     lines = [json.loads(line) for line in (data / "audit.log").read_text().splitlines()]
     read, replayed = [line for line in lines if line["event"].startswith("holdfast:")]
     assert (read["event"], read["messages_read"], read["archived"]) == (

@@ -161,6 +161,25 @@ export function history(queue) {
   return [holdfast(`redrive list ${queue.name}`), aws10];
 }
 
+function archived({ order, from_ms: from, until_ms: until, ...conditions }) {
+  const times = [["--from", from], ["--until", until]].filter(([, at]) => at)
+    .map(([option, at]) => `${option} ${new Date(at).toISOString().slice(0, 23)}`);
+  return [...times, ...(order === "oldest" ? ["--order oldest"] : []), ...filtered(conditions)];
+}
+
+export function searchArchive(name, search) {
+  return holdfast(`archive search ${name}`, ...archived(search));
+}
+
+export function showArchived(name, place) {
+  return holdfast(`archive show ${name} ${place}`);
+}
+
+export function replay(name, { places, filter, to }) {
+  const chosen = places ? places.map((place) => `--place ${place}`) : archived(filter);
+  return holdfast(`archive replay ${name}`, ...(chosen.length ? chosen : ["--all"]), `--to ${to}`);
+}
+
 export function readAudit({ denied, ...given }) {
   const options = Object.entries(given).map(([name, text]) => `--${name} ${quoted(text)}`);
   return holdfast("audit", ...options, ...(denied ? ["--denied"] : []));

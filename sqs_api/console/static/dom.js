@@ -67,6 +67,16 @@ export function row(columns, cells, properties = {}) {
   return el("tr", properties, shown);
 }
 
+/** A box that ticks, or clears, those of all rows of the tables in an element. */
+export function pickAll(element) {
+  const all = el("input", { type: "checkbox", "aria-label": "Select this page" });
+  all.addEventListener("change", () => {
+    for (const box of element.querySelectorAll("td input[type=checkbox]"))
+      if (box.checked !== all.checked && !box.disabled) box.click();
+  });
+  return all;
+}
+
 /** Pairs of names and values. */
 export function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== null && value !== "" && value !== undefined);

@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { button, el, fill, notice } from "./dom.js";
 import { isOpen, showSignIn, signOut } from "./session.js";
+import { chooseArchive, showArchive, showArchived } from "./archive.js";
 import { showAudit } from "./audit.js";
 import { showDeadLetters } from "./dead_letters.js";
 import { showGroups } from "./groups.js";
@@ -13,6 +14,7 @@ import { showQueue } from "./queue.js";
 import { showEdit } from "./queue_edit.js";
 import { showQueues } from "./queues.js";
 import { showRedrive } from "./redrive.js";
+import { showReplay } from "./replay.js";
 import { showResend } from "./resend.js";
 import { showSend } from "./send.js";
 import { showUser } from "./user.js";
@@ -23,6 +25,10 @@ const SCREENS = [
   ["/queues", showQueues],
   ["/dead-letters", showDeadLetters],
   ["/audit", showAudit],
+  ["/archive", chooseArchive],
+  [`/archive/${NAME}`, showArchive],
+  [`/archive/${NAME}/replay`, showReplay],
+  [`/archive/${NAME}/([0-9]+[.][^/]+)`, showArchived],
   [`/queues/${NAME}`, showQueue],
   ["/hosts", showHosts],
   ["/users", showUsers],

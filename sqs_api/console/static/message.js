@@ -65,7 +65,7 @@ function properties(message) {
   ];
 }
 
-function bodyOf(message) {
+export function bodyOf(message) {
   if (message.body === null) {
     const why = message.is_masked
       ? "The body is masked: your policies do not allow holdfast:ReadMessageBodies."
@@ -100,7 +100,7 @@ function base64(text) {
   return btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(""));
 }
 
-function attributesOf(message) {
+export function attributesOf(message) {
   const shown = Object.entries(message.attributes).map(([name, each]) => [
     name,
     [el("code", {}, each.type), " ", each.value ?? each.binary ?? el("em", {}, "masked")],

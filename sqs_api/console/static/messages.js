@@ -3,7 +3,7 @@
 import { get, ofQueue } from "./api.js";
 import { asideButtons } from "./aside.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, link, row, table } from "./dom.js";
+import { button, command, el, field, fill, link, pickAll, row, table } from "./dom.js";
 import { FilterFields } from "./filters.js";
 import { bytes, count, instant } from "./format.js";
 
@@ -92,13 +92,8 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
   }
 
   function columns(messages) {
-    const all = el("input", { type: "checkbox", "aria-label": "Select this page" });
-    all.addEventListener("change", () => {
-      for (const box of list.querySelectorAll("td input[type=checkbox]"))
-        if (box.checked !== all.checked) box.click();
-    });
     const [, ...others] = COLUMNS;
-    return [[messages.length ? all : "", "pick"], ...others];
+    return [[messages.length ? pickAll(list) : "", "pick"], ...others];
   }
 
   function messageRow(message) {

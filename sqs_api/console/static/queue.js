@@ -73,6 +73,7 @@ function actions(queue, fail) {
     { class: "actions" },
     may.has("holdfast:BrowseMessages") && link("Messages", `${base}/messages`, { class: "button main" }),
     may.has("holdfast:BrowseMessages") && link("Groups", `${base}/groups`, { class: "button" }),
+    may.has("holdfast:BrowseMessages") && link("Archive", `#/archive/${queue.name}`, { class: "button" }),
     may.has("sqs:SendMessage") && link("Send", `${base}/send`, { class: "button" }),
     queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
       && link("Redrive", `${base}/redrive`, { class: "button" }),
