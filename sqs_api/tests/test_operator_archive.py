@@ -245,7 +245,7 @@ async def test_reads_and_copies_are_in_the_audit_log(data: Path, operators: Oper
     step = await operators.done("archive/q/replays", {"filter": {"id": "id-0003"}})
 
     async with asyncio.timeout(60):
-        while len(noted := _noted(data / "audit.log")) < 2:  # a thread of its own writes them
+        while len(noted := _noted(data / "audit.log")) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     read, replayed = noted
