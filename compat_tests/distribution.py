@@ -21,14 +21,14 @@ _FIRST = (
 """A file that takes minutes would hold up the end, when nothing else is left to run."""
 
 
-@pytest.hookimpl(optionalhook=True)
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Tests also wait for disks, other processes and time-outs."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else [os.cpu_count()]
     return len(usable) + 1
 
 
-@pytest.hookimpl(optionalhook=True)
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """For `--dist loadfile`, without its order by the number of tests."""
     if config.getoption("dist") != "loadfile":

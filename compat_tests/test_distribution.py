@@ -1,0 +1,25 @@
+"""The order of test files names files that exist, and keeps those of one Spark together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compat_tests.distribution import _FIRST, _OWN_SPARK, _rank, _runs_together
+
+CHECKOUT = Path(__file__).parent.parent
+
+
+def test_named_files_exist() -> None:
+    assert [name for name in (*_FIRST, *_OWN_SPARK) if not (CHECKOUT / name).exists()] == []
+
+
+def test_files_that_share_a_spark_run_in_one_process() -> None:
+    files = [f"spark_jobs/tests/test_{name}.py::test" for name in ("ages", "archive", "processes")]
+
+    assert [_runs_together(file) for file in files] == ["spark_jobs/", "spark_jobs/", _OWN_SPARK[0]]
+
+
+def test_long_files_come_first() -> None:
+    files = ["auth/tests/test_sigv4.py", "compat_tests/test_send.py", "compat_tests/test_faults.py"]
+
+    assert sorted(files, key=_rank) == files[::-1]
