@@ -59,6 +59,23 @@ def _archive(cluster: ClusterProcess, host: str, queue: str) -> None:
     client.close()
 
 
+def _found(cluster: ClusterProcess, host: str, queue: str) -> str:
+    """The place of the one message that this host finds in the archive."""
+    url = cluster.parts.cluster().hosts[host]
+    status, page = pages.ask(url, cluster.credentials, f"api/archive/{queue}/messages")
+    assert status == 200, page
+    (message,) = page["messages"]
+    return str(message["place"])
+
+
+def _replayed(cluster: ClusterProcess, host: str, queue: str) -> int:
+    """The copies that this host sends of all archived messages."""
+    url, path = cluster.parts.cluster().hosts[host], f"api/archive/{queue}/replays"
+    status, step = pages.ask(url, cluster.credentials, path, {"filter": {}})
+    assert status == 200, step
+    return len(step["copies"])
+
+
 def _segments(lake: Path) -> dict[str, tuple[int, int]]:
     """The segments in the lake, with inode and time of change: both tell if one was replaced."""
     found = {file.name: file.stat() for file in lake.glob("segments/*/shard-0/*")}
@@ -79,6 +96,9 @@ def test_any_host_is_asked_and_no_segment_is_written_twice(
     assert len(before) == 1
     shown = [_waiting(cluster, host) for host in HOSTS]
     assert shown == [(shown[0][0], 1, 1)] * 3
+    places = {_found(cluster, host, "before") for host in HOSTS}
+    assert len(places) == 1
+    assert [_replayed(cluster, host, "before") for host in HOSTS] == [1, 1, 1]
 
     killed = cluster.parts.leader()
     others = tuple(host for host in HOSTS if host != killed)

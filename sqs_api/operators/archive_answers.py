@@ -5,7 +5,7 @@ A replay is in `replay_answers.py`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -97,11 +97,9 @@ async def search_archive(desk: Desk, asked: Asked, query: ArchiveQuery) -> Archi
     wanted, reads = query.at(desk.now_ms), _may_read(asked)
     note_search(asked, wanted, query.reason)
     found = await desk.archive.search(
-        ArchiveSearch(
-            lake=desk.archive.lake,
-            account=asked.account,
-            region=asked.caller.region,
-            queue=asked.parts[0],
+        search_of(
+            desk,
+            asked,
             limit=query.limit,
             filter=wanted,
             reason=query.reason,
@@ -123,11 +121,9 @@ async def show_archived_message(desk: Desk, asked: Asked) -> ArchivedMessage:
     """One archived message, whole."""
     reads = _may_read(asked)
     found = await desk.archive.search(
-        ArchiveSearch(
-            lake=desk.archive.lake,
-            account=asked.account,
-            region=asked.caller.region,
-            queue=asked.parts[0],
+        search_of(
+            desk,
+            asked,
             limit=1,
             places=(place_of(asked.parts[1]),),
             body_max=None if reads else 0,
@@ -139,6 +135,17 @@ async def show_archived_message(desk: Desk, asked: Asked) -> ArchivedMessage:
         asked.bodies_read = [found.rows[0].message_id]
         asked.noted["archived"] = True
     return _shown(found.rows[0], with_body=reads)
+
+
+def search_of(desk: Desk, asked: Asked, **given: Any) -> ArchiveSearch:
+    """A search of the queue of the path. Raises InvalidParameterValue without an archive."""
+    return ArchiveSearch(
+        lake=desk.archive.lake,
+        account=asked.account,
+        region=asked.caller.region,
+        queue=asked.parts[0],
+        **given,
+    )
 
 
 def note_search(asked: Asked, wanted: MessageFilter, reason: str | None) -> None:

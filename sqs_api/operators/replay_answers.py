@@ -11,8 +11,14 @@ from typing import Annotated, TypedDict
 import msgspec
 from msgspec import Meta
 
-from sqs_api.archiving.archive_search import ArchivedRow, ArchiveSearch, FoundRows
-from sqs_api.operators.archive_answers import ArchiveFilter, check_key, note_search, place_of
+from sqs_api.archiving.archive_search import ArchivedRow, FoundRows
+from sqs_api.operators.archive_answers import (
+    ArchiveFilter,
+    check_key,
+    note_search,
+    place_of,
+    search_of,
+)
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.message_answers import NewAttribute, NewMessage, send_to
@@ -148,11 +154,9 @@ async def _find(
     if given.places is not None:
         asked.noted["places"] = given.places
     return await desk.archive.search(
-        ArchiveSearch(
-            lake=desk.archive.lake,
-            account=asked.account,
-            region=asked.caller.region,
-            queue=asked.parts[0],
+        search_of(
+            desk,
+            asked,
             limit=limit,
             filter=wanted,
             reason=chosen.reason,
