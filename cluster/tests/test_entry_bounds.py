@@ -20,11 +20,10 @@ from visibility.contract.operations import (
     DeleteSelected,
     MoveSelected,
     PlanMove,
-    ReleaseMessages,
-    WithholdMessages,
 )
 from visibility.contract.outcomes import Progress
 from visibility.contract.results import SendMessageResult, StartMessageMoveTaskResult
+from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.tests import prepared
 
 LARGE = "x" * ((1 << 20) - 10)

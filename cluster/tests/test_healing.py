@@ -30,8 +30,9 @@ from storage.rows.keys import (
 from storage.tests.on_disk import changing, rows_of
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
-from visibility.contract.operations import BrowseMessages, WithholdMessages
+from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries, SelectedChanged
+from visibility.contract.withheld import WithholdMessages
 from visibility.state.events import THE_SHARD
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues

@@ -1,4 +1,4 @@
-"""Answers about messages that operators put aside: quarantine, deletes with an undo, their ends.
+"""Answers about messages that operators put aside: quarantine, and deletes that can be undone.
 
 Both are withheld messages (`visibility/rules/withhold.py`). Each is ended with the permission that
 began it: who may delete only cannot release a quarantined message.
@@ -13,14 +13,10 @@ import msgspec
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.routes import BROWSE_MESSAGES
-from visibility.contract.operations import (
-    DeleteSelected,
-    Operation,
-    ReleaseMessages,
-    WithholdMessages,
-)
+from visibility.contract.limits import WITHHELD_DELETE_SECONDS_MAX
+from visibility.contract.operations import DeleteSelected, Operation
 from visibility.contract.outcomes import SelectedChanged, SelectedDeleted
-from visibility.contract.withheld import DELETE_AFTER_MS_MAX
+from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 
 
 class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):
@@ -32,7 +28,7 @@ class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):
 class MessagesToDelete(SelectedMessages, forbid_unknown_fields=True):
     """Messages to delete."""
 
-    undo_s: Annotated[int, msgspec.Meta(ge=0, le=DELETE_AFTER_MS_MAX // 1000)] = 0
+    undo_s: Annotated[int, msgspec.Meta(ge=0, le=WITHHELD_DELETE_SECONDS_MAX)] = 0
     """Time in which the delete can be undone; 0 deletes at once."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from storage.rows import archive_appliers, outbox_appliers
+from storage.rows import archive_appliers, outbox_appliers, withheld_appliers
 from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow, encode_row
 from storage.rows.keys import (
@@ -25,7 +25,6 @@ from storage.rows.keys import (
     QUARANTINED,
     REMEMBERED,
     SPAN,
-    WITHHELD,
     group_key,
     group_line_key,
     message_key,
@@ -55,13 +54,11 @@ from visibility.state.events import (
     MessagesQuarantined,
     MessagesReceived,
     MessagesSent,
-    MessagesWithheld,
     MoveTaskChanged,
     QuarantineEnded,
     QueueContinued,
     QueueDropped,
     VisibilityChanged,
-    WithholdingEnded,
 )
 from visibility.state.outbox import (
     ArrivalsForgotten,
@@ -94,25 +91,12 @@ def _messages_delayed(changes: Changes, event: MessagesDelayed) -> None:
         changes.put(pair_key(event.queue_id, DELAYED, due_ms, sequence), encode_row(message))
 
 
-def _leases_changed(
-    changes: Changes, event: MessagesReceived | VisibilityChanged | MessagesWithheld
-) -> None:
+def _leases_changed(changes: Changes, event: MessagesReceived | VisibilityChanged) -> None:
     queue_id = event.queue_id
     for lease in event.leases:
         changes.put(row_key(queue_id, LEASE, lease.sequence), encode_row(lease))
         if lease.group:
             changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence))
-
-
-def _messages_withheld(changes: Changes, event: MessagesWithheld) -> None:
-    _leases_changed(changes, event)
-    for mark in event.marks:
-        changes.put(row_key(event.queue_id, WITHHELD, mark.sequence), encode_row(mark))
-
-
-def _withholding_ended(changes: Changes, event: WithholdingEnded) -> None:
-    for sequence in event.sequences:
-        changes.delete(row_key(event.queue_id, WITHHELD, sequence))
 
 
 def _leases_ended(changes: Changes, event: LeasesEnded) -> None:
@@ -217,8 +201,6 @@ APPLIERS: dict[type[Event], Callable[[Changes, Any], None]] = {
     MessagesExpired: _messages_gone,
     VisibilityChanged: _leases_changed,
     LeasesEnded: _leases_ended,
-    MessagesWithheld: _messages_withheld,
-    WithholdingEnded: _withholding_ended,
     MessagesMoved: _messages_moved,
     GroupsChanged: _groups_changed,
     DeduplicationRecorded: _deduplication_recorded,
@@ -238,5 +220,6 @@ APPLIERS: dict[type[Event], Callable[[Changes, Any], None]] = {
     MessagesArrived: outbox_appliers.messages_arrived,
     ArrivalsRefused: outbox_appliers.arrivals_refused,
     ArrivalsForgotten: outbox_appliers.arrivals_forgotten,
+    **withheld_appliers.APPLIERS,
 }
 """Event type to the function that records its row changes."""

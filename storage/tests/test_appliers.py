@@ -34,7 +34,6 @@ from storage.rows.keys import (
 from storage.tests.places import Place, commit, everything, message
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     THE_SHARD,
@@ -55,7 +54,6 @@ from visibility.state.events import (
     MessagesMoved,
     MessagesReceived,
     MessagesSent,
-    MessagesWithheld,
     Move,
     MoveTaskChanged,
     QueueContinued,
@@ -63,7 +61,6 @@ from visibility.state.events import (
     Remembered,
     SealedBatch,
     VisibilityChanged,
-    WithholdingEnded,
 )
 
 G = b"g" * 16
@@ -154,24 +151,6 @@ async def test_ended_leases_wait_in_their_groups_with_their_history(place: Place
     line = {group_line_key(1, GROUP_LINE, G, 2): encode_row(LEASE_2)}
 
     assert await rows_after(place, THREE_SENT, received, ended) == SENT | line
-
-
-async def test_a_withheld_message_has_a_lease_and_a_mark_that_ends_by_itself(place: Place) -> None:
-    mark = Withheld(2, 5, "ann", "T-1", 7)
-    withheld = MessagesWithheld(1, 5, [mark], [LEASE_2])
-    marked = {row_key(1, WITHHELD, 2): encode_row(mark)}
-    no_line = {key: value for key, value in SENT.items() if key not in LINE_2}
-
-    assert await rows_after(place, THREE_SENT, withheld) == no_line | leased(LEASE_2) | marked
-
-
-async def test_the_end_of_withholding_removes_the_mark_only(place: Place) -> None:
-    withheld = MessagesWithheld(1, 5, [Withheld(2, 5, "ann")], [LEASE_2])
-    no_line = {key: value for key, value in SENT.items() if key not in LINE_2}
-
-    rows = await rows_after(place, THREE_SENT, withheld, WithholdingEnded(1, [2, 9]))
-
-    assert rows == no_line | leased(LEASE_2)
 
 
 async def test_deleted_messages_leave_nothing(place: Place) -> None:
@@ -367,15 +346,13 @@ async def test_a_move_task_is_kept_until_it_is_forgotten(place: Place) -> None:
 def one_of_each(queue_id: int) -> dict[bytes, tuple[bytes, bytes]]:
     """A row in each table, by table."""
     made = {QUEUE: queue_key(queue_id)}
-    made |= {
-        table: row_key(queue_id, table, 5)
-        for table in (MESSAGE, HEAD, LEASE, ALIAS, WITHHELD, SPAN)
-    }
+    made |= {table: row_key(queue_id, table, 5) for table in (MESSAGE, HEAD, LEASE, ALIAS, SPAN)}
     made |= {table: pair_key(queue_id, table, 5, 6) for table in (CLOCK, DELAYED)}
     made[GROUP] = group_key(queue_id, GROUP, G)
     made[GROUP_LINE] = group_line_key(queue_id, GROUP_LINE, G, 5)
     made[REMEMBERED] = remembered_key(queue_id, REMEMBERED, 5, G)
     made[MOVE_TASK] = row_key(queue_id, MOVE_TASK, 5)
+    made[WITHHELD] = row_key(queue_id, WITHHELD, 5)
     return {table: (key, table) for table, key in made.items()}
 
 

@@ -433,28 +433,6 @@ class DeleteSelected(Operation, frozen=True):
     sequences: list[int] = []
 
 
-class WithholdMessages(Operation, frozen=True):
-    """Keep the waiting messages with these sequences from everyone, until they are released or
-    deleted; answers `outcomes.SelectedChanged`.
-
-    `delete_after_ms` 0: they wait until they are released. `owner` and `reference` are texts of
-    the operator.
-    """
-
-    sequences: list[int] = []
-    owner: str = ""
-    reference: str = ""
-    delete_after_ms: int = 0
-
-
-class ReleaseMessages(Operation, frozen=True):
-    """Make withheld messages visible again: quarantined ones, or (`deleting`) those that are to be
-    deleted; answers `outcomes.SelectedChanged`."""
-
-    sequences: list[int] = []
-    deleting: bool = False
-
-
 class ResendMessage(Operation, frozen=True):
     """Send the request's Content, an edited copy, to its `destination`; answers SendMessageResult.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.contract.withheld import WITHHELD_UNTIL_MS
+from visibility.contract.limits import WITHHELD_UNTIL_MS
 
 
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):

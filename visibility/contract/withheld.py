@@ -5,13 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-WITHHELD_UNTIL_MS = 1 << 52
-"""End of the lease of a withheld message: later than any time, and exact in JSON."""
-WITHHELD_MAX = 1_000
-"""Withheld messages of one queue, which are in memory."""
-OWNER_CHARACTERS_MAX = 100
-REFERENCE_CHARACTERS_MAX = 200
-DELETE_AFTER_MS_MAX = 3_600_000
+from visibility.contract.operations import Operation
 
 
 class Withheld(msgspec.Struct, frozen=True, array_like=True):
@@ -26,3 +20,25 @@ class Withheld(msgspec.Struct, frozen=True, array_like=True):
     owner: str = ""
     reference: str = ""
     deleted_at_ms: int = 0
+
+
+class WithholdMessages(Operation, frozen=True):
+    """Keep the waiting messages with these sequences from everyone, until they are released or
+    deleted; answers `outcomes.SelectedChanged`.
+
+    `delete_after_ms` 0: they wait until they are released. `owner` and `reference` are texts of
+    the operator.
+    """
+
+    sequences: list[int] = msgspec.field(default_factory=list)
+    owner: str = ""
+    reference: str = ""
+    delete_after_ms: int = 0
+
+
+class ReleaseMessages(Operation, frozen=True):
+    """Make withheld messages visible again: quarantined ones, or (`deleting`) those that are to be
+    deleted; answers `outcomes.SelectedChanged`."""
+
+    sequences: list[int] = msgspec.field(default_factory=list)
+    deleting: bool = False

@@ -28,7 +28,6 @@ from visibility.contract.results import (
     DeleteMessageBatchResultEntry,
 )
 from visibility.contract.stored_message import Lease
-from visibility.contract.withheld import WITHHELD_UNTIL_MS
 from visibility.rules.archive import hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
@@ -175,7 +174,7 @@ class _Settling:
             entry = queue.entries.get(sequence)
         if entry is not None:
             lease = self.changed.get(sequence, entry.lease)
-            return lease, self._now_ms < lease.visible_at_ms < WITHHELD_UNTIL_MS
+            return lease, self._now_ms < lease.visible_at_ms < limits.WITHHELD_UNTIL_MS
         if not (self._fifo or queue.aliases) or sequence >= queue.next_sequence:
             return _NOWHERE
         if sequence in queue.quarantined:

@@ -34,7 +34,6 @@ from visibility.contract.operations import (
     ReadOutbox,
     ReadQueues,
     ReceiveMessage,
-    ReleaseMessages,
     ResendMessage,
     RestoreMessages,
     ReturnMessages,
@@ -42,8 +41,8 @@ from visibility.contract.operations import (
     SendMessage,
     SendMessageBatch,
     StartMessageMoveTask,
-    WithholdMessages,
 )
+from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.acknowledge import (
     decide_change_message_visibility,
     decide_change_message_visibility_batch,

@@ -38,13 +38,11 @@ from visibility.contract.operations import (
     MoveSelected,
     Operation,
     ReceiveMessage,
-    ReleaseMessages,
     ResendMessage,
     ReturnMessages,
     SendMessage,
     SendMessageBatch,
     StartMessageMoveTask,
-    WithholdMessages,
 )
 from visibility.contract.outcomes import (
     Answer,
@@ -66,6 +64,7 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import Lease
+from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
 from visibility.rules.receive_fifo import attempt_remembered

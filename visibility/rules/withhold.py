@@ -13,18 +13,17 @@ from collections.abc import Iterator
 import msgspec
 
 from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.limits import (
+    WITHHELD_DELETE_SECONDS_MAX,
+    WITHHELD_MAX,
+    WITHHELD_OWNER_LENGTH_MAX,
+    WITHHELD_REFERENCE_LENGTH_MAX,
+    WITHHELD_UNTIL_MS,
+)
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import ReleaseMessages, WithholdMessages
 from visibility.contract.outcomes import SelectedChanged
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import (
-    DELETE_AFTER_MS_MAX,
-    OWNER_CHARACTERS_MAX,
-    REFERENCE_CHARACTERS_MAX,
-    WITHHELD_MAX,
-    WITHHELD_UNTIL_MS,
-    Withheld,
-)
+from visibility.contract.withheld import ReleaseMessages, Withheld, WithholdMessages
 from visibility.rules.archive import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
@@ -92,13 +91,15 @@ def decide_withhold_messages(shard: ShardState, request: Request, stamp: Stamp) 
 
 
 def _check(operation: WithholdMessages) -> None:
-    if len(operation.owner) > OWNER_CHARACTERS_MAX:
-        raise InvalidParameterValue(f"An owner has up to {OWNER_CHARACTERS_MAX} characters.")
-    if len(operation.reference) > REFERENCE_CHARACTERS_MAX:
-        raise InvalidParameterValue(f"A reference has up to {REFERENCE_CHARACTERS_MAX} characters.")
-    if not 0 <= operation.delete_after_ms <= DELETE_AFTER_MS_MAX:
+    if len(operation.owner) > WITHHELD_OWNER_LENGTH_MAX:
+        raise InvalidParameterValue(f"An owner has up to {WITHHELD_OWNER_LENGTH_MAX} characters.")
+    if len(operation.reference) > WITHHELD_REFERENCE_LENGTH_MAX:
         raise InvalidParameterValue(
-            f"A delete waits for up to {DELETE_AFTER_MS_MAX // 1000} seconds."
+            f"A reference has up to {WITHHELD_REFERENCE_LENGTH_MAX} characters."
+        )
+    if not 0 <= operation.delete_after_ms <= WITHHELD_DELETE_SECONDS_MAX * 1000:
+        raise InvalidParameterValue(
+            f"A delete waits for up to {WITHHELD_DELETE_SECONDS_MAX} seconds."
         )
 
 

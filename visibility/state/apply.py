@@ -13,7 +13,7 @@ from typing import Any
 
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
 from visibility.contract.stored_message import StoredMessage
-from visibility.state import apply_archive, apply_outbox, window
+from visibility.state import apply_archive, apply_outbox, apply_withheld, window
 from visibility.state.counts import Counts, bucket_of
 from visibility.state.events import (
     NOWHERE,
@@ -33,13 +33,11 @@ from visibility.state.events import (
     MessagesQuarantined,
     MessagesReceived,
     MessagesSent,
-    MessagesWithheld,
     MoveTaskChanged,
     QuarantineEnded,
     QueueContinued,
     QueueDropped,
     VisibilityChanged,
-    WithholdingEnded,
 )
 from visibility.state.in_flight import end_hold, hide, trim
 from visibility.state.outbox import (
@@ -146,24 +144,6 @@ def _leases_ended(shard: ShardState, event: LeasesEnded) -> None:
     for lease in event.leases:
         end_hold(shard, queue, queue.entries.pop(lease.sequence).lease)
         queue.waiting += 1
-
-
-def _messages_withheld(shard: ShardState, event: MessagesWithheld) -> None:
-    queue = shard.queue(event.queue_id)
-    for lease in event.leases:
-        if lease.sequence not in queue.entries:
-            leave_line(shard, queue, lease.sequence)
-        hide(shard, queue, lease, event.withheld_at_ms)
-    for mark in event.marks:
-        queue.withheld[mark.sequence] = mark
-        shard.plan_pulse(queue, mark.deleted_at_ms or event.withheld_at_ms)
-    trim(queue)
-
-
-def _withholding_ended(shard: ShardState, event: WithholdingEnded) -> None:
-    withheld = shard.queue(event.queue_id).withheld
-    for sequence in event.sequences:
-        withheld.pop(sequence, None)
 
 
 def _messages_moved(shard: ShardState, event: MessagesMoved) -> None:
@@ -314,7 +294,6 @@ def _empty(shard: ShardState, queue: QueueState) -> None:
         queue.expired_leases,
         queue.over_received,
         queue.fairness.noisy,
-        queue.withheld,
     )
     for part in emptied:
         part.clear()
@@ -331,8 +310,6 @@ APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
     MessagesExpired: _messages_expired,
     VisibilityChanged: _visibility_changed,
     LeasesEnded: _leases_ended,
-    MessagesWithheld: _messages_withheld,
-    WithholdingEnded: _withholding_ended,
     MessagesMoved: _messages_moved,
     GroupsChanged: _groups_changed,
     DeduplicationRecorded: _deduplication_recorded,
@@ -352,5 +329,6 @@ APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
     MessagesArrived: apply_outbox.messages_arrived,
     ArrivalsRefused: apply_outbox.rows_only,
     ArrivalsForgotten: apply_outbox.rows_only,
+    **apply_withheld.APPLY,
 }
 """Event type to the function that applies it."""

@@ -36,22 +36,27 @@ export function asideButtons(queue, messages, done, fail) {
       && button("Undo delete", act(() => undelete(queue.name, deleting))),
     visible.length > 0 && may.has(DELETE)
       && button("Delete", act(() => remove(queue.name, visible, done, fail)), { class: "danger" }),
-    [...asideCommands(queue.name, { visible, quarantined, deleting }, may)],
+    asideCommand(queue.name, { visible, quarantined, deleting }, may),
   ];
 }
 
-function* asideCommands(name, { visible, quarantined, deleting }, may) {
-  const lines = [];
-  if (visible.length && may.has(DELETE)) lines.push(commands.deleteMessages(name, visible, UNDO_S));
-  if (visible.length && may.has(QUARANTINE)) lines.push(commands.quarantine(name, visible));
-  if (quarantined.length) lines.push(commands.release(name, quarantined));
-  if (deleting.length) lines.push(commands.undelete(name, deleting));
-  if (lines.length) yield command(...lines);
+function ofThem(sequences) {
+  return sequences.length === 1 ? "1 message" : `${count(sequences.length)} messages`;
+}
+
+function asideCommand(name, { visible, quarantined, deleting }, may) {
+  const lines = [
+    visible.length && may.has(DELETE) && commands.deleteMessages(name, visible, UNDO_S),
+    visible.length && may.has(QUARANTINE) && commands.quarantine(name, visible),
+    quarantined.length && may.has(QUARANTINE) && commands.release(name, quarantined),
+    deleting.length && may.has(DELETE) && commands.undelete(name, deleting),
+  ].filter(Boolean);
+  return lines.length > 0 && command(...lines);
 }
 
 async function remove(name, sequences, done, fail) {
-  const text = `${count(sequences.length)} messages of ${name} are put aside at once, and gone after `
-    + `${UNDO_S} seconds. Until then the delete can be undone, here or after a restart.`;
+  const text = `${ofThem(sequences)} of ${name}: put aside at once, and gone after ${UNDO_S} seconds. `
+    + "Until then the delete can be undone, also after a restart of the service.";
   if (!(await confirmed("Delete the messages?", text, "Delete"))) return false;
   const path = ofQueue(name, "/messages/delete");
   const answer = await post(path, { sequences, undo_s: UNDO_S });
@@ -105,8 +110,8 @@ function quarantine(name, sequences) {
       "dialog",
       { oncancel: () => close(false), "aria-labelledby": "quarantine" },
       el("h2", { id: "quarantine" }, "Quarantine"),
-      el("p", {}, `No receive, redrive or delete takes these ${count(sequences.length)} messages until `
-        + "they are released. They still expire, and a purge removes them."),
+      el("p", {}, `${ofThem(sequences)}: no receive, redrive or delete takes what is in quarantine `
+        + "until it is released. It still expires, and a purge removes it."),
       el("form", { onsubmit, oninput: show },
         field("Owner, empty: you", owner),
         field("Reference, such as a ticket", reference),

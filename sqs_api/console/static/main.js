@@ -96,6 +96,7 @@ async function showCaller() {
 }
 
 function showAnew() {
+  for (const dialog of document.querySelectorAll("dialog")) dialog.remove();
   fill(view);
   show();
 }

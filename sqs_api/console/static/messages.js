@@ -10,9 +10,9 @@ import { bytes, count, instant } from "./format.js";
 const COLUMNS = [
   ["", "pick"],
   ["Message", "name"],
-  ["State", "wide"],
+  ["State", ""],
   ["Sent", "wide"],
-  ["Receives", "number"],
+  ["Receives", "number wide"],
   ["Size", "number wide"],
   ["Body", "body"],
 ];
@@ -25,7 +25,7 @@ const STATES = ["all", "visible", "in flight", "delayed", "quarantined", "deleti
 
 function asideText({ state, withheld }) {
   if (state !== "quarantined") return null;
-  return el("span", { class: "hint" }, [withheld.owner, withheld.reference].filter(Boolean).join(": "));
+  return el("div", { class: "hint" }, [withheld.owner, withheld.reference].filter(Boolean).join(": "));
 }
 
 export async function showMessages({ view, parts: [name], query, signal, fail }) {
