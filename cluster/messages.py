@@ -29,6 +29,7 @@ from visibility.contract.outcomes import (
     OutboxPage,
     Progress,
     QueuesRead,
+    SelectedChanged,
     SelectedDeleted,
 )
 
@@ -117,6 +118,7 @@ _ANSWERS: dict[str, Any] = {
             Progress,
             QueueCounters,
             QueuesRead,
+            SelectedChanged,
             SelectedDeleted,
             _SentError,
         )

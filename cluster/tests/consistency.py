@@ -18,16 +18,18 @@ from storage.rows.keys import (
     QUEUE,
     REMEMBERED,
     SPAN,
+    WITHHELD,
     number_of,
     queue_of,
 )
 from storage.rows.outbox_rows import departures
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.withheld import Withheld
 from visibility.state.events import THE_SHARD, GroupRow, Quarantined
 from visibility.state.state import QueueState, ShardState
 
-_KEPT_WHEN_EMPTY = (QUEUE, MOVE_TASK, REMEMBERED, BLOCKED)
+_KEPT_WHEN_EMPTY = (QUEUE, MOVE_TASK, REMEMBERED, BLOCKED, WITHHELD)
 
 
 @lru_cache(maxsize=20_000)
@@ -82,6 +84,10 @@ def _check_queue(queue: QueueState, rows: QueueRows) -> None:
     assert leases == {sequence: entry.lease for sequence, entry in queue.entries.items()}
     assert rows.of_kind(SPAN, int) == queue.spans
     assert rows.of_kind(MOVE_TASK, MoveTask) == queue.tasks
+    marks = rows.of_kind(WITHHELD, Withheld)  # after a start, also of messages that are gone
+    assert queue.withheld.items() <= marks.items()
+    withheld = {number for number, entry in queue.entries.items() if entry.lease.is_withheld}
+    assert withheld <= queue.withheld.keys()
     assert len(messages) == queue.waiting + len(queue.entries)
     assert rows.of_kind(QUARANTINED, Quarantined) == queue.quarantined.spans
     assert {key[9:25] for key in rows.table(BLOCKED)} == queue.quarantined.groups.keys()

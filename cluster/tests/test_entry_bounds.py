@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,9 +16,14 @@ from storage.rows.stored_rows import CHANGED_BYTES_MAX
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import MOVE_SELECTED_MAX
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
-from visibility.contract.operations import DeleteSelected, MoveSelected, PlanMove
+from visibility.contract.operations import (
+    DeleteSelected,
+    MoveSelected,
+    PlanMove,
+)
 from visibility.contract.outcomes import Progress
 from visibility.contract.results import SendMessageResult, StartMessageMoveTaskResult
+from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.tests import prepared
 
 LARGE = "x" * ((1 << 20) - 10)
@@ -27,6 +33,7 @@ SPENT = prepared.queue_named("spent", 2, dead_letters_to=DEAD, VisibilityTimeout
 Q = prepared.queue_named("q", 3, VisibilityTimeout="5")
 OTHER = prepared.queue_named("other", 4)
 FIFO = prepared.queue_named("f.fifo", 5, DelaySeconds="60")
+SELECTING = (MoveSelected, PlanMove, DeleteSelected, WithholdMessages, ReleaseMessages)
 SUCCESSOR = prepared.queue_named("q", 9)
 
 
@@ -196,10 +203,10 @@ def selected(sequences: list[int]) -> Request:
     return msgspec.structs.replace(request, destination=OTHER)
 
 
-@pytest.mark.parametrize("kind", [MoveSelected, PlanMove, DeleteSelected])
+@pytest.mark.parametrize("kind", SELECTING)
 @virtual
 async def test_more_selected_messages_than_a_task_may_name_are_refused(
-    kind: type[MoveSelected | PlanMove | DeleteSelected],
+    kind: type[Any],
 ) -> None:
     world = await World(store=MeasuringStore()).start()
     sequences = list(range(1, MOVE_SELECTED_MAX + 2))

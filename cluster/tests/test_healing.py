@@ -21,6 +21,7 @@ from storage.rows.keys import (
     LEASE,
     MOVE_TASK,
     SPAN,
+    WITHHELD,
     message_key,
     queue_key,
     row_key,
@@ -29,7 +30,9 @@ from storage.rows.keys import (
 from storage.tests.on_disk import changing, rows_of
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
-from visibility.contract.outcomes import Answer, Deliveries
+from visibility.contract.operations import BrowseMessages
+from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries, SelectedChanged
+from visibility.contract.withheld import WithholdMessages
 from visibility.state.events import THE_SHARD
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
@@ -134,6 +137,28 @@ async def test_a_damaged_row_that_a_start_needs_costs_no_message(
     await served.shard.stop()
     with rows_of(folder) as rows:
         assert [found for each in QUEUES.queues for found in check_queue(rows, each)] == []
+
+
+@pytest.mark.parametrize("damaged", [row_key(1, WITHHELD, 2), row_key(1, SPAN, 0)])
+async def test_a_rebuilt_queue_withholds_what_it_withheld(folder: Path, damaged: bytes) -> None:
+    """A damaged mark loses its owner, and nothing else."""
+    before = Served(folder)
+    await before.shard.start()
+    operation = WithholdMessages([1, 2], owner="ann")
+    assert await before.ask(prepared.prepared(Q, operation)) == SelectedChanged(2, 0)
+    await before.shard.stop()
+    with changing(folder) as changes:
+        changes.put(damaged, RUBBISH)
+
+    served = Served(folder)
+    await served.shard.start()
+
+    found = await served.ask(prepared.prepared(Q, BrowseMessages(withheld=True)))
+    assert isinstance(found, BrowsedPage)
+    owners = [each.withheld and each.withheld.owner for each in found.messages]
+    assert owners == ["ann", "" if damaged[8:9] == WITHHELD else "ann"]
+    assert len(await served.bodies(Q)) == 8
+    await served.shard.stop()
 
 
 async def test_all_rows_of_a_queue_but_its_messages_may_be_gone(folder: Path) -> None:

@@ -30,6 +30,7 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import Lease
+from visibility.contract.withheld import WithholdMessages
 from visibility.rules.archive import the_shard
 from visibility.rules.dead_letters import MOVES_MAX
 from visibility.rules.decide import DECIDE
@@ -74,6 +75,8 @@ CHANGING: dict[str, Make] = {
     "start": lambda s, f: prepared.start_move_task(STANDARD, None),
     "move selected": move_selected,
     "resend": resend,
+    "withhold": lambda s, f: prepared.prepared(STANDARD, WithholdMessages([1, 4, 9])),
+    "withhold in order": lambda s, f: prepared.prepared(FIFO, WithholdMessages([1, 4])),
     "delete selected": lambda s, f: prepared.prepared(STANDARD, op.DeleteSelected([1, 4, 9])),
 }
 
@@ -98,6 +101,23 @@ async def test_a_retry_gets_the_answer_again_and_changes_nothing(name: str) -> N
     assert not isinstance(first, QueueError)
     assert again == first
     assert rows(world) == before
+
+
+@virtual
+async def test_a_retried_receive_gets_no_message_that_was_withheld_meanwhile() -> None:
+    world = await a_world()
+    await answer_to(world, named(prepared.send(STANDARD, "s")))
+    receive = named(prepared.receive(STANDARD, 1, timeout_s=1))
+    first = await answer_to(world, receive)
+    await pass_time(1.5)
+    withheld = prepared.prepared(STANDARD, WithholdMessages([1]))
+    await answer_to(world, named(withheld))
+
+    again = await answer_to(world, receive, age_ms=2_000)
+
+    assert isinstance(first, Deliveries)
+    assert isinstance(again, Deliveries)
+    assert (len(first.messages), again.messages) == (1, [])
 
 
 @virtual

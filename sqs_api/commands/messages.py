@@ -9,22 +9,23 @@ import click
 
 from sqs_api.commands.filtering import filtered
 from sqs_api.commands.operators import QUEUE, SEQUENCES, Service, asks, part, show_json
-from sqs_api.commands.options import Refused
+from sqs_api.commands.options import Lifetime, Refused
 from sqs_api.commands.tables import instant, number, plain, show_table
 
 _BODY_CHARACTERS = 60
 _HEAD = ("sequence", "message id", "state", "sent", "receives", "bytes", "body")
+_STATES = ["all", "visible", "in flight", "delayed", "quarantined", "deleting"]
 _BODY = click.option("--body", help="The body; - reads it from standard input.")
 
 
 @click.group()
 def messages() -> None:
-    """Browse, show, send, delete and resend messages."""
+    """Browse, show, send, delete, quarantine and resend messages."""
 
 
 @messages.command()
 @QUEUE
-@click.option("--state", type=click.Choice(["all", "visible", "in flight", "delayed"]))
+@click.option("--state", type=click.Choice(_STATES))
 @filtered
 @click.option("--limit", type=click.IntRange(1, 100), default=50, show_default=True)
 @click.option("--token", help="Go on where the last page ended.")
@@ -69,6 +70,7 @@ def show(service: Service, *, queue: str, sequence: int, due_ms: int | None, as_
         show_json(message)
         return
     body = message.pop("body")
+    message |= message.pop("withheld") or {}
     attributes = message.pop("attributes")
     lines = [
         (name, instant(value) if name.endswith("_at_ms") else plain(str(value)))
@@ -107,12 +109,66 @@ def send(service: Service, *, queue: str, body: str | None, as_json: bool, **giv
 @messages.command()
 @QUEUE
 @SEQUENCES
+@click.option("--undo", type=Lifetime(), default="0s", help="Time for undelete, at most 1h [none].")
 @asks
-def delete(service: Service, *, queue: str, sequences: tuple[int, ...], as_json: bool) -> None:
-    """Delete messages of QUEUE by their sequences; those in flight stay."""
-    answer = service.post(f"queues/{part(queue)}/messages/delete", {"sequences": list(sequences)})
-    kept = f", kept {answer['kept']}" if answer["kept"] else ""
-    _tell(answer, as_json, f"deleted {answer['deleted']}{kept}")
+def delete(
+    service: Service, *, queue: str, sequences: tuple[int, ...], undo: float, as_json: bool
+) -> None:
+    """Delete messages of QUEUE by their sequences; those in flight and quarantined ones stay."""
+    answer = _post(service, queue, "delete", sequences, undo_s=int(undo))
+    _tell(answer, as_json, f"deleted {answer['deleted']}{_kept(answer['kept'])}")
+
+
+@messages.command()
+@QUEUE
+@SEQUENCES
+@asks
+def undelete(service: Service, *, queue: str, sequences: tuple[int, ...], as_json: bool) -> None:
+    """Bring back messages that were deleted with --undo, while that lasts."""
+    answer = _post(service, queue, "undelete", sequences)
+    gone = f", {answer['gone']} gone" if answer["gone"] else ""
+    _tell(answer, as_json, f"undeleted {answer['undeleted']}{gone}")
+
+
+@messages.command()
+@QUEUE
+@SEQUENCES
+@click.option("--owner", help="Who looks into them [you].")
+@click.option("--reference", default="", help="Such as a ticket.")
+@asks
+def quarantine(
+    service: Service,
+    *,
+    queue: str,
+    sequences: tuple[int, ...],
+    owner: str | None,
+    reference: str,
+    as_json: bool,
+) -> None:
+    """Put messages of QUEUE aside: no receive, redrive or delete takes them until their release."""
+    answer = _post(service, queue, "quarantine", sequences, owner=owner, reference=reference)
+    _tell(answer, as_json, f"quarantined {answer['quarantined']}{_kept(answer['kept'])}")
+
+
+@messages.command()
+@QUEUE
+@SEQUENCES
+@asks
+def release(service: Service, *, queue: str, sequences: tuple[int, ...], as_json: bool) -> None:
+    """Make quarantined messages of QUEUE visible again."""
+    answer = _post(service, queue, "release", sequences)
+    _tell(answer, as_json, f"released {answer['released']}{_kept(answer['kept'])}")
+
+
+def _post(
+    service: Service, queue: str, what: str, sequences: tuple[int, ...], **more: object
+) -> Any:
+    content = {"sequences": list(sequences), **more}
+    return service.post(f"queues/{part(queue)}/messages/{what}", content)
+
+
+def _kept(kept: int) -> str:
+    return f", kept {kept}" if kept else ""
 
 
 @messages.command()

@@ -24,6 +24,7 @@ from sqs_api.admin.pages import read_body
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (
+    aside_answers,
     audit_answers,
     group_answers,
     history_answers,
@@ -72,7 +73,10 @@ ANSWERS: dict[str, AnswerRoute] = {
     "show groups": group_answers.show_groups,
     "show message": message_answers.show_message,
     "send message": message_answers.send_message,
-    "delete messages": message_answers.delete_messages,
+    "delete messages": aside_answers.delete_messages,
+    "undelete messages": aside_answers.undelete_messages,
+    "quarantine messages": aside_answers.quarantine_messages,
+    "release messages": aside_answers.release_messages,
     "resend message": message_answers.resend_message,
     "plan redrive": redrive_answers.plan_redrive,
     "start redrive": redrive_answers.start_redrive,

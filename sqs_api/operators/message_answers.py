@@ -1,4 +1,4 @@
-"""Answers about messages: browse, show, send, delete, resend."""
+"""Answers about messages: browse, show, send, resend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqs_api.operators.asked import Asked
 from sqs_api.operators.browsing import PHASES, Scan, read_token, write_token
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.filters import check_reading, filter_of, may_read, shown_filter
-from sqs_api.operators.routes import BROWSE_MESSAGES, DELETE_MESSAGES, SEND
+from sqs_api.operators.routes import DELETE_MESSAGES, SEND
 from sqs_api.operators.shown_messages import opened, shown_message
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
@@ -21,12 +21,11 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import queue_url
 from visibility.contract.operations import (
     BrowseMessages,
-    DeleteSelected,
     MessageAttributeValue,
     ResendMessage,
     SendMessage,
 )
-from visibility.contract.outcomes import BrowsedPage, Deduplicated, SelectedDeleted
+from visibility.contract.outcomes import BrowsedPage, Deduplicated
 from visibility.contract.results import SendMessageResult
 
 _PAGE_MAX = 100
@@ -167,21 +166,3 @@ def _sent(answer: object) -> Mapping[str, Any]:
         "sequence_number": result.sequence_number,
         "is_duplicate": is_duplicate,
     }
-
-
-# -- delete ----------------------------------------------------------------------------------------
-
-
-class _Selected(msgspec.Struct, forbid_unknown_fields=True):
-    sequences: list[int]
-
-
-async def delete_messages(desk: Desk, asked: Asked) -> Mapping[str, Any]:
-    """Delete the selected messages that wait; those in flight stay."""
-    queue = asked.queue(asked.parts[0])
-    asked.check(BROWSE_MESSAGES, queue.name)
-    sequences = asked.content(_Selected).sequences
-    asked.noted["sequences"] = sequences
-    answer = await desk.ask(asked, DeleteSelected(sequences), queue)
-    assert isinstance(answer, SelectedDeleted)
-    return {"deleted": answer.deleted, "kept": answer.kept}

@@ -18,8 +18,17 @@ BROWSE_MESSAGES = "holdfast:BrowseMessages"
 READ_BODIES = "holdfast:ReadMessageBodies"
 DELETE_MESSAGES = "holdfast:DeleteMessages"
 REDRIVE_MESSAGES = "holdfast:RedriveMessages"
+QUARANTINE_MESSAGES = "holdfast:QuarantineMessages"
 QUEUE_ACTIONS = frozenset(
-    {LIST_QUEUES, GET_QUEUE, BROWSE_MESSAGES, READ_BODIES, DELETE_MESSAGES, REDRIVE_MESSAGES}
+    {
+        LIST_QUEUES,
+        GET_QUEUE,
+        BROWSE_MESSAGES,
+        READ_BODIES,
+        DELETE_MESSAGES,
+        REDRIVE_MESSAGES,
+        QUARANTINE_MESSAGES,
+    }
 )
 """Actions that policies allow on queues."""
 READ_AUDIT = "holdfast:ReadAudit"
@@ -78,6 +87,9 @@ ROUTES = (
     Route("show message", "GET", "queues/{queue}/messages/{sequence}", BROWSE_MESSAGES),
     Route("send message", "POST", "queues/{queue}/messages", SEND, _MESSAGE_BYTES),
     Route("delete messages", "POST", "queues/{queue}/messages/delete", DELETE_MESSAGES),
+    Route("undelete messages", "POST", "queues/{queue}/messages/undelete", DELETE_MESSAGES),
+    Route("quarantine messages", "POST", "queues/{queue}/messages/quarantine", QUARANTINE_MESSAGES),
+    Route("release messages", "POST", "queues/{queue}/messages/release", QUARANTINE_MESSAGES),
     Route(
         "resend message",
         "POST",

@@ -12,6 +12,7 @@ from visibility.content.content import Extras, unpack
 from visibility.content.sequence_numbers import sequence_number
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Browsed
+from visibility.contract.withheld import Withheld
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -44,6 +45,7 @@ def shown_message(
         "message_id": stored.message_id,
         "state": found.state,
         "due_ms": found.due_ms,
+        "withheld": _withheld(found.withheld),
         "sent_at_ms": stored.sent_at_ms,
         "expires_at_ms": stored.retained_from_ms + queue.settings.retention_ms,
         "size": stored.size,
@@ -63,6 +65,18 @@ def shown_message(
         "is_cut": is_cut,
         "is_masked": not with_body,
         "is_readable": message.body is not None or not with_body,
+    }
+
+
+def _withheld(mark: Withheld | None) -> dict[str, Any] | None:
+    """Who put the message aside; `deleted_at_ms` is null for a quarantined one."""
+    if mark is None:
+        return None
+    return {
+        "owner": mark.owner,
+        "reference": mark.reference,
+        "since_ms": mark.since_ms,
+        "deleted_at_ms": mark.deleted_at_ms or None,
     }
 
 

@@ -43,6 +43,7 @@ from storage.rows.keys import (
     QUARANTINED,
     REMEMBERED,
     SPAN,
+    WITHHELD,
     group_key,
     last_number_of,
     message_key,
@@ -68,6 +69,7 @@ _DERIVED = (
     HEAD,
     LEASE,
     ALIAS,
+    WITHHELD,
     REMEMBERED,
     MOVE_TASK,
     SPAN,
@@ -253,7 +255,7 @@ def _damage_of(rows: RowReader, queue_id: int, departed: Mapping[int, int]) -> s
             if row.departed > departed[queue_id]:
                 return DEPARTED_LOST
             stored.quarantine(queue_id)
-            for table in (stored.leases, stored.spans, stored.move_tasks):
+            for table in (stored.leases, stored.spans, stored.move_tasks, stored.withheld):
                 for _ in table(queue_id):
                     pass
     except DamagedRecord as damage:

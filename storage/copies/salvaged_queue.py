@@ -27,6 +27,7 @@ from storage.rows.keys import (
     MESSAGE,
     MOVE_TASK,
     REMEMBERED,
+    WITHHELD,
     group_key,
     group_line_key,
     number_of,
@@ -37,6 +38,7 @@ from storage.rows.keys import (
 )
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.withheld import Withheld
 from visibility.state.events import THE_SHARD, GroupRow, Remembered
 from visibility.state.outbox import Departure
 from visibility.state.state import SPAN_BITS
@@ -115,6 +117,8 @@ class QueueCopy:
             self._lock_groups()
         self._copy_delayed()
         for _ in self._copy_as_is(MOVE_TASK, MoveTask):
+            pass
+        for _ in self._copy_as_is(WITHHELD, Withheld):
             pass
         for remembered in self._copy_as_is(REMEMBERED, Remembered):
             self._remembered_ms = max(self._remembered_ms, remembered.at_ms)

@@ -30,6 +30,7 @@ from storage.rows.keys import (
     QUARANTINED,
     REMEMBERED,
     SPAN,
+    WITHHELD,
     group_key,
     group_line_key,
     group_name,
@@ -52,6 +53,7 @@ from storage.rows.overlay import Overlay, RowReader
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.withheld import Withheld
 from visibility.state.archive_state import ArchiveState
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
@@ -390,6 +392,10 @@ class StoredRows:
     def move_tasks(self, queue_id: int) -> Iterator[MoveTask]:
         """The queue's move tasks by number. Raises DamagedRecord."""
         return (decode_row(MoveTask, k, v) for k, v in self._table(queue_id, MOVE_TASK))
+
+    def withheld(self, queue_id: int) -> Iterator[Withheld]:
+        """The marks of withheld messages. Raises DamagedRecord."""
+        return (decode_row(Withheld, k, v) for k, v in self._table(queue_id, WITHHELD))
 
     def spans(self, queue_id: int) -> Iterator[tuple[int, int]]:
         """(span, messages in it). Raises DamagedRecord."""

@@ -25,6 +25,7 @@ def test_keys_are_these_bytes() -> None:
     assert keys.row_key(258, keys.HEAD, 3).hex() == queue + "1a" + NUMBER
     assert keys.row_key(258, keys.LEASE, 65_535).hex() == queue + "20" + LATER
     assert keys.row_key(258, keys.ALIAS, 3).hex() == queue + "22" + NUMBER
+    assert keys.row_key(258, keys.WITHHELD, 3).hex() == queue + "24" + NUMBER
     remembered = keys.remembered_key(258, keys.REMEMBERED, 3, GROUP)
     assert remembered.hex() == queue + "30" + NUMBER + group
     assert keys.row_key(258, keys.MOVE_TASK, 3).hex() == queue + "40" + NUMBER
@@ -34,7 +35,15 @@ def test_keys_are_these_bytes() -> None:
 
 numbers = st.integers(1, 2**63 - 1)
 groups = st.binary(min_size=16, max_size=16)
-ROW_TABLES = (keys.MESSAGE, keys.HEAD, keys.LEASE, keys.ALIAS, keys.MOVE_TASK, keys.SPAN)
+ROW_TABLES = (
+    keys.MESSAGE,
+    keys.HEAD,
+    keys.LEASE,
+    keys.ALIAS,
+    keys.WITHHELD,
+    keys.MOVE_TASK,
+    keys.SPAN,
+)
 
 
 def all_keys(queue_id: int, number: int, other: int, group: bytes) -> dict[bytes, bytes]:

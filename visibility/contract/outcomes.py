@@ -9,6 +9,7 @@ from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
+from visibility.contract.withheld import Withheld
 
 
 class Browsed(msgspec.Struct, frozen=True):
@@ -17,11 +18,12 @@ class Browsed(msgspec.Struct, frozen=True):
 
     sequence: int
     state: str
-    """"visible", "in flight" or "delayed"."""
+    """"visible", "in flight", "delayed", or of a withheld message "quarantined" or "deleting"."""
     message: StoredMessage
     lease: Lease | None
     due_ms: int
-    """End of its delay or lease, 0 for a visible message."""
+    """End of its delay or lease, or the instant at which it is deleted; 0 if there is none."""
+    withheld: Withheld | None = None
 
 
 class BrowsedPage(msgspec.Struct, frozen=True):
@@ -73,6 +75,13 @@ class SelectedDeleted(msgspec.Struct, frozen=True):
     kept: int
 
 
+class SelectedChanged(msgspec.Struct, frozen=True):
+    """Number of messages that were withheld or released, and of the others."""
+
+    changed: int
+    kept: int
+
+
 class QueueReading(msgspec.Struct, frozen=True):
     """A queue that holds or held messages, as operators see it.
 
@@ -97,6 +106,8 @@ class QueueReading(msgspec.Struct, frozen=True):
     """The latest move task."""
     paused: str = ""
     """The reason for which that one waits."""
+    withheld: int = 0
+    """Messages that operators withhold; they count as in flight, too."""
 
 
 class QueuesRead(msgspec.Struct, frozen=True):
@@ -158,6 +169,7 @@ Answer = (
     | MovePlan
     | MoveTasks
     | SelectedDeleted
+    | SelectedChanged
     | QueuesRead
     | Progress
     | OutboxPage

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from visibility.contract.limits import WITHHELD_UNTIL_MS
+
 
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message in its stored form. Invariant: never changes once written.
@@ -56,6 +58,11 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     clock_ms: int = 0
     original_sequence: int = 0
     sent_at_ms: int = 0
+
+    @property
+    def is_withheld(self) -> bool:
+        """True if no consumer but an operator holds the message."""
+        return self.visible_at_ms >= WITHHELD_UNTIL_MS
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):

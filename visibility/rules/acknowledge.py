@@ -149,8 +149,8 @@ class _Settling:
         held, _ = self._find(receipt)
         if held is None or held.receive_count != receipt.delivery:
             return
-        if held.sequence not in self._queue.entries:
-            return  # it is waiting again already
+        if held.sequence not in self._queue.entries or held.is_withheld:
+            return  # it is waiting again already, or was until an operator withheld it
         count = held.receive_count - 1
         lease = msgspec.structs.replace(
             held,
@@ -174,7 +174,7 @@ class _Settling:
             entry = queue.entries.get(sequence)
         if entry is not None:
             lease = self.changed.get(sequence, entry.lease)
-            return lease, lease.visible_at_ms > self._now_ms
+            return lease, self._now_ms < lease.visible_at_ms < limits.WITHHELD_UNTIL_MS
         if not (self._fifo or queue.aliases) or sequence >= queue.next_sequence:
             return _NOWHERE
         if sequence in queue.quarantined:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import Browsed, BrowsedPage
+from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.leases import history_of
+from visibility.rules.withhold import withheld_leases
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 
@@ -25,6 +27,8 @@ def decide_browse_messages(shard: ShardState, request: Request, stamp: Stamp) ->
     queue = shard.queue(request.queue.queue_id)
     limit = max(1, min(operation.limit, BROWSE_MAX))
     after = operation.after or (0, 0)
+    if operation.withheld:
+        return _withheld(shard, queue, after[1], limit), ()
     if operation.delayed:
         return _delayed(shard, queue, after, limit), ()
     return _present(shard, request.queue, queue, after[1] + 1, limit), ()
@@ -38,6 +42,20 @@ def _delayed(
         Browsed(sequence, "delayed", message, None, due_ms) for due_ms, sequence, message in page
     ]
     return BrowsedPage(found, page[-1][:2] if page else None)
+
+
+def _withheld(shard: ShardState, queue: QueueState, after: int, limit: int) -> BrowsedPage:
+    leases = {mark.sequence: lease for mark, lease in withheld_leases(queue)}
+    waiting = [sequence for sequence in leases if sequence > after]
+    found = shard.rows.unless_quarantined(queue, waiting[:limit])
+    page = [_as_withheld(queue, sequence, message) for sequence, message in found]
+    return BrowsedPage(page, (0, waiting[limit - 1]) if len(waiting) > limit else None)
+
+
+def _as_withheld(queue: QueueState, sequence: int, message: StoredMessage) -> Browsed:
+    mark, lease = queue.withheld[sequence], queue.entries[sequence].lease
+    state = "deleting" if mark.deleted_at_ms else "quarantined"
+    return Browsed(sequence, state, message, lease, mark.deleted_at_ms, mark)
 
 
 def _present(
@@ -59,6 +77,8 @@ def _present(
             fifo = definition.settings.fifo
             lease = history_of(shard.rows, queue, sequence, message) if fifo else None
             found.append(Browsed(sequence, "visible", message, lease, 0))
+        elif entry.lease.is_withheld and sequence in queue.withheld:
+            found.append(_as_withheld(queue, sequence, message))
         elif entry.hidden:
             due_ms = entry.lease.visible_at_ms
             found.append(Browsed(sequence, "in flight", message, entry.lease, due_ms))

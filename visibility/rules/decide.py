@@ -42,6 +42,7 @@ from visibility.contract.operations import (
     SendMessageBatch,
     StartMessageMoveTask,
 )
+from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.acknowledge import (
     decide_change_message_visibility,
     decide_change_message_visibility_batch,
@@ -78,6 +79,7 @@ from visibility.rules.read_queues import decide_read_queues
 from visibility.rules.receive import decide_receive_message
 from visibility.rules.resend import decide_resend_message
 from visibility.rules.send import decide_send_message, decide_send_message_batch
+from visibility.rules.withhold import decide_release_messages, decide_withhold_messages
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 
@@ -108,6 +110,8 @@ DECIDE: dict[type[Operation], Decide] = {
     ChangeMoveTask: decide_change_move_task,
     ReadMoveTasks: decide_read_move_tasks,
     DeleteSelected: decide_delete_selected,
+    WithholdMessages: decide_withhold_messages,
+    ReleaseMessages: decide_release_messages,
     ResendMessage: decide_resend_message,
     SealArchive: decide_seal_archive,
     AcknowledgeArchive: decide_acknowledge_archive,

@@ -172,11 +172,12 @@ class _Restoring:
             }
 
     def _waits(self, sequences: set[int]) -> bool:
-        """True if one of these messages is still in flight."""
+        """True if one of these messages is still in flight with a consumer."""
         left_ms = [
             entry.lease.visible_at_ms - self._now_ms
             for sequence in sequences
             if (entry := self._queue.entries.get(sequence)) is not None
+            and not entry.lease.is_withheld
         ]
         left_ms = [ms for ms in left_ms if ms > 0]
         if left_ms:

@@ -14,6 +14,7 @@ from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 
 IN_FLIGHT = "InFlight"
+WITHHELD = "Quarantined"
 GONE = "MessageGone"
 _STEP_MESSAGES = 1000
 _STEP_BYTES = 4 << 20
@@ -100,7 +101,7 @@ class _Planning:
     def _target(self, sequence: int, message: StoredMessage) -> QueueDefinition | str | None:
         """Where a message would go, or why it stays; None if the filter does not choose it."""
         if is_hidden(self._queue, sequence):
-            return IN_FLIGHT
+            return WITHHELD if sequence in self._queue.withheld else IN_FLIGHT
         source, wanted, to = self._request.queue, self._wanted.filter, self._request.destination
         try:
             if wanted is not None:

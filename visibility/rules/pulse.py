@@ -23,11 +23,13 @@ from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.move_steps import advance_move_tasks
 from visibility.rules.quarantine import end_quarantine
+from visibility.rules.withhold import end_withholding
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     DeduplicationForgotten,
     Event,
     LeasesEnded,
+    MessagesDeleted,
     MessagesDiscarded,
     MessagesExpired,
     MessagesHandedOver,
@@ -332,6 +334,7 @@ STEPS: tuple[Step, ...] = (
     _send_to_the_back,
     advance_move_tasks,
     end_quarantine,
+    end_withholding,
     _expire,
     _forget_ids,
 )
@@ -341,7 +344,7 @@ STEPS: tuple[Step, ...] = (
 def handled_by(event: Event) -> int:
     """The messages that an event of a step moves, removes or compares; a KiB that it writes anew
     counts as one more."""
-    if isinstance(event, MessagesExpired | LeasesEnded):
+    if isinstance(event, MessagesExpired | LeasesEnded | MessagesDeleted):
         return len(event.leases)
     if isinstance(event, MessagesMoved):
         resealed = sum(move.message.size for move in event.moves if move.resealed)

@@ -8,6 +8,7 @@ from visibility.contract.operations import ReadQueues
 from visibility.contract.outcomes import QueueReading, QueuesRead
 from visibility.rules.decided import Outcome
 from visibility.rules.move_tasks import shown_task
+from visibility.rules.withhold import withheld_leases
 from visibility.state.ages import OldestMessages, oldest_messages
 from visibility.state.rows import DamagedRecord
 from visibility.state.stamp import Stamp
@@ -47,6 +48,7 @@ def _read(shard: ShardState, queue: QueueState) -> QueueReading:
         counts.moved_out,
         None if latest is None else shown_task(queue.tasks[latest]),
         "" if latest is None else queue.tasks[latest].paused,
+        sum(1 for _ in withheld_leases(queue)) if queue.withheld else 0,
     )
 
 

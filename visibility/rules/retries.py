@@ -48,6 +48,7 @@ from visibility.contract.outcomes import (
     Answer,
     Deduplicated,
     Deliveries,
+    SelectedChanged,
     SelectedDeleted,
     batch_failure,
 )
@@ -63,6 +64,7 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import Lease
+from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
 from visibility.rules.receive_fifo import attempt_remembered
@@ -280,7 +282,9 @@ def _standing(queue: QueueState, short: ShortReceive, now_ms: int) -> list[Lease
     return [
         lease
         for lease, receive_count in found
-        if lease.receive_count == receive_count and lease.visible_at_ms > now_ms
+        if lease.receive_count == receive_count
+        and lease.visible_at_ms > now_ms
+        and not lease.is_withheld
     ]
 
 
@@ -377,8 +381,18 @@ def _selected_again(short: int, shard: ShardState, request: Request, stamp: Stam
     return SelectedDeleted(short, len(set(request.operation.sequences)) - short), ()
 
 
+def _short_changed(request: Request, answer: SelectedChanged) -> ShortAnswer:
+    return answer.changed
+
+
+def _changed_again(short: int, shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    assert isinstance(request.operation, WithholdMessages | ReleaseMessages)
+    return SelectedChanged(short, len(set(request.operation.sequences)) - short), ()
+
+
 _SEND = Memorable(_short_send, (str, ShortSends), _send_again)
 _NOTHING = Memorable(_short_nothing, (type(None),), _nothing_again)
+_CHANGED = Memorable(_short_changed, (int,), _changed_again)
 _START = Memorable(_short_start, (str,), _start_again)
 
 MEMORABLE: dict[type[Operation], Memorable] = {
@@ -394,6 +408,8 @@ MEMORABLE: dict[type[Operation], Memorable] = {
     StartMessageMoveTask: _START,
     MoveSelected: _START,
     ChangeMoveTask: _NOTHING,
+    WithholdMessages: _CHANGED,
+    ReleaseMessages: _CHANGED,
     DeleteSelected: Memorable(_short_selected, (int,), _selected_again),
     CancelMessageMoveTask: Memorable(_short_cancel, (int,), _cancel_again),
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease
+from visibility.contract.withheld import Withheld
 from visibility.state.counts import Counts
 from visibility.state.in_flight import hide, show
 from visibility.state.state import QueueState, ShardState
@@ -97,5 +98,7 @@ def restore(
         queue.tasks[task.number] = task
     for lease in leases:
         hide(shard, queue, lease, 0)
+        if lease.is_withheld and lease.sequence not in queue.withheld:  # its mark was damaged
+            queue.withheld[lease.sequence] = Withheld(lease.sequence)
     queue.counts = Counts(restored=queue.stored)
     shard.plan_pulse(queue, 1)

@@ -13,7 +13,7 @@ from typing import Any
 
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
 from visibility.contract.stored_message import StoredMessage
-from visibility.state import apply_archive, apply_outbox, window
+from visibility.state import apply_archive, apply_outbox, apply_withheld, window
 from visibility.state.counts import Counts, bucket_of
 from visibility.state.events import (
     NOWHERE,
@@ -329,5 +329,6 @@ APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
     MessagesArrived: apply_outbox.messages_arrived,
     ArrivalsRefused: apply_outbox.rows_only,
     ArrivalsForgotten: apply_outbox.rows_only,
+    **apply_withheld.APPLY,
 }
 """Event type to the function that applies it."""

@@ -16,6 +16,7 @@ import msgspec
 
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.withheld import Withheld
 
 
 class GroupRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -295,6 +296,20 @@ class QuarantineEnded(Event, frozen=True, tag=21):
 
     spans: list[Quarantined]
     groups: list[bytes]
+
+
+class MessagesWithheld(Event, frozen=True, tag=28):
+    """Waiting messages are in flight from now on, with leases that end at no time, and marked."""
+
+    withheld_at_ms: int
+    marks: list[Withheld]
+    leases: list[Lease]
+
+
+class WithholdingEnded(Event, frozen=True, tag=29):
+    """These marks are removed; their messages are gone, or other events show them again."""
+
+    sequences: list[int]
 
 
 NOWHERE = 1 << 52

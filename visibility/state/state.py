@@ -19,6 +19,7 @@ from visibility.content.sealing import AsStored, Sealing
 from visibility.contract.model import Definitions, QueueCounters
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.withheld import Withheld
 from visibility.state.archive_state import ArchiveState
 from visibility.state.counts import Counts
 from visibility.state.deadlines import DeadlineHeap
@@ -149,6 +150,7 @@ class QueueState:
         "waiting",
         "window",
         "window_bytes",
+        "withheld",
     )
 
     def __init__(self, queue_id: int) -> None:
@@ -177,6 +179,8 @@ class QueueState:
         """Heap of sequences that became visible again; those hidden or gone since are skipped."""
         self.quarantined = Quarantine()
         """The messages that cannot be served."""
+        self.withheld: dict[int, Withheld] = {}
+        """Marks of messages that operators withhold, by sequence; of some, the message is gone."""
         self.in_flight = 0
         self.delayed = 0
         self.departed = 0

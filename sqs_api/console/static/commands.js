@@ -83,8 +83,21 @@ export function showMessage(name, sequence) {
   return holdfast(`messages show ${name} ${sequence}`);
 }
 
-export function deleteMessages(name, sequences) {
-  return holdfast(`messages delete ${name} ${sequences.join(" ")}`);
+export function deleteMessages(name, sequences, undoS) {
+  return holdfast(`messages delete ${name} ${sequences.join(" ")} --undo ${undoS}s`);
+}
+
+export function undelete(name, sequences) {
+  return holdfast(`messages undelete ${name} ${sequences.join(" ")}`);
+}
+
+export function quarantine(name, sequences, owner = "", reference = "") {
+  const options = [owner && `--owner ${quoted(owner)}`, reference && `--reference ${quoted(reference)}`];
+  return holdfast(`messages quarantine ${name} ${sequences.join(" ")}`, ...options.filter(Boolean));
+}
+
+export function release(name, sequences) {
+  return holdfast(`messages release ${name} ${sequences.join(" ")}`);
 }
 
 export function resend(name, sequence, copy) {

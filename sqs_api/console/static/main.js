@@ -90,6 +90,7 @@ async function showCaller() {
 }
 
 function showAnew() {
+  for (const dialog of document.querySelectorAll("dialog")) dialog.remove();
   fill(view);
   show();
 }

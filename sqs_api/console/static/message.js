@@ -1,11 +1,13 @@
 // One message, by an address that can be passed on.
 
-import { get, ofQueue, post } from "./api.js";
+import { get, ofQueue } from "./api.js";
+import { asideButtons } from "./aside.js";
 import * as commands from "./commands.js";
-import { button, command, confirmed, el, facts, fill, link, notice } from "./dom.js";
+import { button, command, el, facts, fill, link, notice } from "./dom.js";
 import { bytes, count, instant, nameOf, pretty, span } from "./format.js";
 
-export async function showMessage({ view, parts: [name, sequence], query, signal, fail }) {
+export async function showMessage(screen) {
+  const { view, parts: [name, sequence], query, signal, fail } = screen;
   const path = ofQueue(name, `/messages/${sequence}`);
   const due = query.get("due_ms");
   const [queue, message] = await Promise.all([
@@ -15,7 +17,7 @@ export async function showMessage({ view, parts: [name, sequence], query, signal
   fill(
     view,
     el("h1", {}, "Message in ", link(name, `#/queues/${name}`)),
-    actions(queue, message, fail),
+    actions(queue, message, () => showMessage(screen), fail),
     facts(properties(message)),
     bodyOf(message),
     attributesOf(message),
@@ -23,22 +25,10 @@ export async function showMessage({ view, parts: [name, sequence], query, signal
   );
 }
 
-function actions(queue, message, fail) {
+function actions(queue, message, again, fail) {
   const may = new Set(queue.may);
   const base = `#/queues/${queue.name}`;
   const isWaiting = message.state === "visible";
-  const remove = async () => {
-    const text = `Message ${message.message_id} is deleted.`;
-    if (!(await confirmed("Delete the message?", text, "Delete"))) return;
-    try {
-      const path = ofQueue(queue.name, "/messages/delete");
-      const answer = await post(path, { sequences: [message.sequence] });
-      notice(answer.deleted ? "The message is deleted." : "The message is in flight or gone.");
-      location.hash = `${base}/messages`;
-    } catch (error) {
-      fail(error);
-    }
-  };
   return el(
     "p",
     { class: "actions" },
@@ -47,7 +37,7 @@ function actions(queue, message, fail) {
       && link("Edit and resend", `${base}/messages/${message.sequence}/resend`, { class: "button main" }),
     isWaiting && queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
       && link("Redrive", `${base}/redrive?sequences=${message.sequence}`, { class: "button" }),
-    isWaiting && may.has("holdfast:DeleteMessages") && button("Delete", remove, { class: "danger" }),
+    asideButtons(queue, [message], again, fail),
   );
 }
 
@@ -57,6 +47,9 @@ function properties(message) {
   return [
     ["Message id", message.message_id],
     ["State", message.state + (message.due_ms ? `, until ${instant(message.due_ms)}` : "")],
+    ["Owner", message.withheld?.owner],
+    ["Reference", message.withheld?.reference],
+    ["Put aside", instant(message.withheld?.since_ms)],
     ["Sent", instant(message.sent_at_ms)],
     ["Lost in", `${left > 0 ? span(left) : "a moment"}, ${instant(message.expires_at_ms)}`],
     ["Receives", count(message.receive_count)],

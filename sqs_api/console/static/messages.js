@@ -1,17 +1,18 @@
 // The message browser: it receives nothing, so no count rises and no message is hidden.
 
-import { get, ofQueue, post } from "./api.js";
+import { get, ofQueue } from "./api.js";
+import { asideButtons } from "./aside.js";
 import * as commands from "./commands.js";
-import { button, command, confirmed, el, field, fill, link, notice, row, table } from "./dom.js";
+import { button, command, el, field, fill, link, row, table } from "./dom.js";
 import { FilterFields } from "./filters.js";
 import { bytes, count, instant } from "./format.js";
 
 const COLUMNS = [
   ["", "pick"],
   ["Message", "name"],
-  ["State", "wide"],
+  ["State", ""],
   ["Sent", "wide"],
-  ["Receives", "number"],
+  ["Receives", "number wide"],
   ["Size", "number wide"],
   ["Body", "body"],
 ];
@@ -20,7 +21,12 @@ function shortId(id) {
   return `${id.slice(0, 8)}…${id.slice(-4)}`;
 }
 
-const STATES = ["all", "visible", "in flight", "delayed"];
+const STATES = ["all", "visible", "in flight", "delayed", "quarantined", "deleting"];
+
+function asideText({ state, withheld }) {
+  if (state !== "quarantined") return null;
+  return el("div", { class: "hint" }, [withheld.owner, withheld.reference].filter(Boolean).join(": "));
+}
 
 export async function showMessages({ view, parts: [name], query, signal, fail }) {
   const tokens = [null];
@@ -111,7 +117,8 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
       link(shortId(message.message_id), `#/queues/${name}/messages/${sequence}${due}`, {
         title: message.message_id,
       }),
-      el("span", { class: `state ${message.state.replace(" ", "-")}` }, message.state),
+      [el("span", { class: `state ${message.state.replace(" ", "-")}` }, message.state),
+        asideText(message)],
       instant(message.sent_at_ms),
       count(message.receive_count),
       bytes(message.size),
@@ -125,18 +132,10 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
       fill(chosen);
       return;
     }
-    const remove = async () => {
-      const text = `${count(sequences.length)} messages of ${name} are deleted. Those in flight stay.`;
-      if (!(await confirmed("Delete the messages?", text, "Delete"))) return;
-      try {
-        const answer = await post(ofQueue(name, "/messages/delete"), { sequences });
-        notice(`${answer.deleted} deleted, ${answer.kept} kept.`);
-        picked.clear();
-        showChosen();
-        await read();
-      } catch (error) {
-        fail(error);
-      }
+    const done = async () => {
+      picked.clear();
+      showChosen();
+      await read();
     };
     const may = new Set(queue.may);
     fill(
@@ -144,13 +143,8 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
       el("strong", {}, `${count(sequences.length)} selected`),
       queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
         && link("Redrive", `#/queues/${name}/redrive?sequences=${sequences}`, { class: "button main" }),
-      may.has("holdfast:DeleteMessages") && button("Delete", remove, { class: "danger" }),
-      button("Select none", () => {
-        picked.clear();
-        showChosen();
-        read();
-      }),
-      command(commands.deleteMessages(name, sequences)),
+      asideButtons(queue, [...picked.values()], done, fail),
+      button("Select none", done),
     );
   }
 

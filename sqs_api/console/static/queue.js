@@ -43,6 +43,8 @@ function cards(queue, history) {
     card("Visible", count(queue.visible), history.chart(queue.name)),
     card("In flight", count(queue.in_flight)),
     card("Delayed", count(queue.delayed)),
+    queue.withheld > 0 && card("Put aside", count(queue.withheld),
+      link("show", `#/queues/${queue.name}/messages?state=quarantined`)),
     queue.quarantined > 0 && card("Damaged", count(queue.quarantined)),
     card("Oldest message", span(queue.oldest_age_s) || "none"),
     holds ? card("Lost in", span(queue.expires_in_s)) : null,
@@ -56,7 +58,8 @@ function actions(queue, fail) {
   const base = `#/queues/${queue.name}`;
   const purge = async () => {
     const text = `All messages of ${queue.name} are removed. An operator can restore them while `
-      + "restore_deleted_s lasts.";
+      + "restore_deleted_s lasts."
+      + (queue.withheld ? ` ${count(queue.withheld)} are quarantined or being deleted: they go, too.` : "");
     if (!(await confirmed("Purge the queue?", text, "Purge", queue.name))) return;
     try {
       await post(ofQueue(queue.name, "/purge"), { confirm: queue.name });

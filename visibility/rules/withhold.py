@@ -1,0 +1,176 @@
+"""Withholds messages and releases them. An extension of SQS for operators.
+
+A withheld message is in flight without a consumer: its lease ends at no time, so receives, move
+tasks and deletes of selected messages pass by, and a restart finds it as it was. Its mark, a row of
+its own, names the owner and the reference, or the instant at which it is deleted. To receipt
+handles it is like a message whose visibility timeout is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.limits import (
+    WITHHELD_DELETE_SECONDS_MAX,
+    WITHHELD_MAX,
+    WITHHELD_OWNER_LENGTH_MAX,
+    WITHHELD_REFERENCE_LENGTH_MAX,
+    WITHHELD_UNTIL_MS,
+)
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.outcomes import SelectedChanged
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.withheld import ReleaseMessages, Withheld, WithholdMessages
+from visibility.rules.archive import DELETED, hand_over, takes_deleted
+from visibility.rules.decided import Outcome
+from visibility.rules.groups import GroupBook
+from visibility.rules.leases import history_of, lease_of
+from visibility.rules.selected import is_hidden, selected
+from visibility.state.events import (
+    Event,
+    LeasesEnded,
+    MessagesDeleted,
+    MessagesWithheld,
+    VisibilityChanged,
+    WithholdingEnded,
+)
+from visibility.state.stamp import Stamp
+from visibility.state.state import QueueState, ShardState
+
+LOOK_MS = 60_000
+"""Interval at which marks of messages that are gone are removed."""
+_STEP_MESSAGES = 100
+"""Messages that one step deletes; with an archive it reads them."""
+
+
+def withheld_leases(queue: QueueState) -> Iterator[tuple[Withheld, Lease]]:
+    """The withheld messages by sequence, without marks of those that are gone."""
+    for sequence in sorted(queue.withheld):
+        entry = queue.entries.get(sequence)
+        if entry is not None and entry.lease.is_withheld:
+            yield queue.withheld[sequence], entry.lease
+
+
+def decide_withhold_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Withhold those that wait; a consumer may be at work on one in flight.
+
+    Raises InvalidParameterValue for too many messages and too long texts.
+    """
+    operation = request.operation
+    assert isinstance(operation, WithholdMessages)
+    _check(operation)
+    queue = shard.queue(request.queue.queue_id)
+    chosen = selected(operation.sequences)
+    fifo = request.queue.settings.fifo
+    book = GroupBook(shard, queue, fifo=fifo)
+    leases: list[Lease] = []
+    for sequence, message in shard.rows.unless_quarantined(queue, chosen):
+        if is_hidden(queue, sequence) or message.group in queue.quarantined.groups:
+            continue
+        leases.append(_withheld(shard, queue, sequence, message))
+        if message.group and sequence not in queue.entries:
+            book.depart(message.group, sequence)
+    if fifo:
+        for group in dict.fromkeys(lease.group for lease in leases):
+            book.settle(group, (), [])
+    if len(leases) + sum(1 for _ in withheld_leases(queue)) > WITHHELD_MAX:
+        raise InvalidParameterValue(f"Up to {WITHHELD_MAX} messages of a queue are withheld.")
+    answer = SelectedChanged(len(leases), len(chosen) - len(leases))
+    if not leases:
+        return answer, ()
+    now_ms, after_ms = stamp.now_ms, operation.delete_after_ms
+    deleted_at_ms = now_ms + after_ms if after_ms else 0
+    marks = [
+        Withheld(lease.sequence, now_ms, operation.owner, operation.reference, deleted_at_ms)
+        for lease in leases
+    ]
+    return answer, (*book.events(), MessagesWithheld(queue.queue_id, now_ms, marks, leases))
+
+
+def _check(operation: WithholdMessages) -> None:
+    if len(operation.owner) > WITHHELD_OWNER_LENGTH_MAX:
+        raise InvalidParameterValue(f"An owner has up to {WITHHELD_OWNER_LENGTH_MAX} characters.")
+    if len(operation.reference) > WITHHELD_REFERENCE_LENGTH_MAX:
+        raise InvalidParameterValue(
+            f"A reference has up to {WITHHELD_REFERENCE_LENGTH_MAX} characters."
+        )
+    if not 0 <= operation.delete_after_ms <= WITHHELD_DELETE_SECONDS_MAX * 1000:
+        raise InvalidParameterValue(
+            f"A delete waits for up to {WITHHELD_DELETE_SECONDS_MAX} seconds."
+        )
+
+
+def _withheld(shard: ShardState, queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
+    """The lease of a withheld message, with its history. Raises DamagedRecord."""
+    lease = lease_of(queue, sequence, message)
+    if queue.fifo and message.group:
+        lease = history_of(shard.rows, queue, sequence, message) or lease
+    return msgspec.structs.replace(lease, visible_at_ms=WITHHELD_UNTIL_MS)
+
+
+def decide_release_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Make withheld messages visible again. Raises InvalidParameterValue for too many."""
+    operation = request.operation
+    assert isinstance(operation, ReleaseMessages)
+    queue, now_ms = shard.queue(request.queue.queue_id), stamp.now_ms
+    chosen = set(selected(operation.sequences))
+    leases = [
+        msgspec.structs.replace(lease, visible_at_ms=now_ms)
+        for mark, lease in withheld_leases(queue)
+        if mark.sequence in chosen and bool(mark.deleted_at_ms) is operation.deleting
+    ]
+    answer = SelectedChanged(len(leases), len(chosen) - len(leases))
+    if not leases:
+        return answer, ()
+    ended = WithholdingEnded(queue.queue_id, [lease.sequence for lease in leases])
+    if not request.queue.settings.fifo:
+        return answer, (VisibilityChanged(queue.queue_id, now_ms, leases), ended)
+    book = GroupBook(shard, queue, fifo=True)
+    book.settle_all((), leases)
+    return answer, (*book.events(), LeasesEnded(queue.queue_id, now_ms, leases), ended)
+
+
+def end_withholding(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """Delete the withheld messages whose time has come, and remove the marks of those that are
+    gone; see `pulse.Step`."""
+    if not queue.withheld:
+        return (), None
+    there, now_ms = dict(withheld_leases(queue)), stamp.now_ms
+    due = [mark for mark in there if 0 < mark.deleted_at_ms <= now_ms]
+    leases = [there[mark] for mark in due[:_STEP_MESSAGES]]
+    events: tuple[Event, ...] = ()
+    if leases:
+        events = _deleted(shard, queue, definition, leases, now_ms)
+    gone = [lease.sequence for lease in leases]
+    gone += queue.withheld.keys() - {mark.sequence for mark in there}
+    if gone:
+        events += (WithholdingEnded(queue.queue_id, sorted(gone)),)
+    if len(gone) == len(queue.withheld):
+        return events, None
+    next_ms = [mark.deleted_at_ms for mark in there if mark.deleted_at_ms > now_ms]
+    if len(due) > len(leases):
+        return events, now_ms
+    return events, min([now_ms + LOOK_MS, *next_ms])
+
+
+def _deleted(
+    shard: ShardState,
+    queue: QueueState,
+    definition: QueueDefinition,
+    leases: list[Lease],
+    now_ms: int,
+) -> tuple[Event, ...]:
+    """Delete messages as their consumer would have. Raises DamagedRecord."""
+    archived: tuple[Event, ...] = ()
+    if takes_deleted(shard, definition.settings):
+        sequences = [lease.sequence for lease in leases]
+        messages = dict(shard.rows.unless_quarantined(queue, sequences))
+        archived = hand_over(shard, definition, leases, messages, reason=DELETED, now_ms=now_ms)
+    book = GroupBook(shard, queue, fifo=definition.settings.fifo)
+    book.leave_all(leases)
+    return (*archived, *book.events(), MessagesDeleted(queue.queue_id, now_ms, leases))
