@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from compat_tests.faults.history import (
     Change,
     Delete,
@@ -325,6 +327,21 @@ def test_send_that_was_held_over_a_purge_is_another_message() -> None:
     story.receive("a", END, queue="order.fifo", message_id="2")
 
     assert story.rules == []
+
+
+@pytest.mark.parametrize("purges", [True, False])
+def test_deleted_message_may_be_another_one_after_a_purge(*, purges: bool) -> None:
+    """A send without an answer is received, and repeated while the queue is purged."""
+    story = Story()
+    story.send("a", 1, UNKNOWN, queue="order.fifo", group="g", place=1)
+    first = story.receive("a", 1.5, queue="order.fifo", message_id="1")
+    story.send("a", 1.5, queue="order.fifo", group="g", place=1, message_id="2")
+    if purges:
+        story.purge(1.5, queue="order.fifo")
+    story.delete(first, 1.7)
+    story.receive("a", END, queue="order.fifo", message_id="2")
+
+    assert story.rules == ([] if purges else ["returned", "duplicate"])
 
 
 # -- moves -----------------------------------------------------------------------------------------

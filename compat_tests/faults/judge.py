@@ -164,10 +164,14 @@ def _wrong_message(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _returned(evidence: Evidence) -> Iterator[Finding]:
-    """Deleted messages that were delivered again."""
+    """Deleted messages that were delivered again, under the id that was deleted if there may be
+    several."""
     for name, deleted in evidence.deleted.items():
+        sends, deletes = evidence.sends[name], evidence.deletes[name]
         for delivery in evidence.deliveries[name]:
-            if delivery.begun > deleted:
+            gone = {each.delivery.message_id for each in deletes if each.begun < delivery.begun}
+            is_another = delivery.message_id not in gone and _may_be_several(evidence, sends)
+            if delivery.begun > deleted and not is_another:
                 after = delivery.begun - deleted
                 yield name, f"came back {after:.3f} s after its delete, from {delivery.queue}"
 
@@ -270,10 +274,10 @@ def _is_gone(evidence: Evidence, send: Send, at: float) -> bool:
 
 
 def _duplicate(evidence: Evidence) -> Iterator[Finding]:
-    """Deduplication ids with several messages, even if one was sent again. A purge forgets ids."""
+    """Deduplication ids with several messages, even if one was sent again."""
     for name, sends in evidence.sends.items():
-        first, ended = sends[0], max(send.ended for send in sends)
-        if evidence.removal(first.queue, first.begun, ended) is not None:
+        first = sends[0]
+        if _may_be_several(evidence, sends):
             continue
         retried = [s for s in sends if s.message_id and s.ended < first.begun + DEDUPLICATION_S]
         ids = {send.message_id for send in retried}
@@ -281,6 +285,12 @@ def _duplicate(evidence: Evidence) -> Iterator[Finding]:
             ids |= {delivery.message_id for delivery in evidence.deliveries.get(name, ())}
         if len(ids) > 1 and len(retried) == len([send for send in sends if send.message_id]):
             yield name, f"is {len(ids)} messages: {sorted(ids)}"
+
+
+def _may_be_several(evidence: Evidence, sends: list[Send]) -> bool:
+    """True if the queue was perhaps purged between these sends: a purge forgets ids."""
+    ended = max(send.ended for send in sends)
+    return evidence.removal(sends[0].queue, sends[0].begun, ended) is not None
 
 
 def _two_places(evidence: Evidence) -> Iterator[Finding]:
