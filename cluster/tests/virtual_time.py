@@ -45,6 +45,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         raise NotImplementedError("no threads in virtual time; SteppedLoop waits for them")
 
 
+def failures_of(loop: asyncio.AbstractEventLoop) -> list[object]:
+    """What callbacks and tasks of the loop fail with from now on.
+
+    The task of a process that a test killed may wait for ever: it goes with the garbage, at some
+    time, and is no failure.
+    """
+    failures: list[object] = []
+
+    def note(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        if "exception" in context:
+            failures.append(context)
+
+    loop.set_exception_handler(note)
+    return failures
+
+
 class _ThreadsSelector(selectors.SelectSelector):
     """Waits for threads, never for a timer."""
 

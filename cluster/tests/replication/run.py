@@ -89,10 +89,10 @@ async def _live(cluster: Cluster, random: Random, shape: Shape) -> None:
 def _reporter(cluster: Cluster) -> Any:
     def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        where = ""
-        if error is not None:
-            frames = traceback.extract_tb(error.__traceback__)[-4:]
-            where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
+        if error is None:  # a task of a crashed host, which goes with the garbage at some time
+            return
+        frames = traceback.extract_tb(error.__traceback__)[-4:]
+        where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
         cluster.record.find(f"{context['message']}: {error!r} in {where}")
 
     return report

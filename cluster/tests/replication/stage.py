@@ -12,7 +12,7 @@ from cluster.replication import Role
 from cluster.replication.messages import Message
 from cluster.tests.replication.cluster import Cluster
 from cluster.tests.replication.host import TIMING, Host
-from cluster.tests.virtual_time import VirtualLoop
+from cluster.tests.virtual_time import VirtualLoop, failures_of
 
 _PATIENCE_S = 60.0
 
@@ -107,8 +107,7 @@ def staged(test: Callable[[Stage], Coroutine[Any, Any, None]]) -> Callable[[], N
     def run() -> None:
         stage = Stage()
         loop = VirtualLoop()
-        errors: list[dict[str, Any]] = []
-        loop.set_exception_handler(lambda loop, context: errors.append(context))
+        failures = failures_of(loop)
 
         async def story() -> None:
             stage.start()
@@ -118,7 +117,7 @@ def staged(test: Callable[[Stage], Coroutine[Any, Any, None]]) -> Callable[[], N
             loop.run_until_complete(story())
         finally:
             loop.close()
-        assert not errors
+        assert not failures
         assert not stage.record.findings
 
     del run.__wrapped__

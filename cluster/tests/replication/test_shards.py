@@ -11,7 +11,7 @@ from typing import Any
 from cluster.shards.answers import NotDecided
 from cluster.shards.report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
-from cluster.tests.virtual_time import VirtualLoop
+from cluster.tests.virtual_time import VirtualLoop, failures_of
 from storage.rows.keys import message_key
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt
@@ -29,8 +29,7 @@ def staged(story: Story) -> Callable[[], None]:
     @wraps(story)
     def run() -> None:
         loop = VirtualLoop()
-        errors: list[dict[str, Any]] = []
-        loop.set_exception_handler(lambda loop, context: errors.append(context))
+        failures = failures_of(loop)
 
         async def tell() -> None:
             cluster = ShardCluster(Random(1))
@@ -43,7 +42,7 @@ def staged(story: Story) -> Callable[[], None]:
             loop.run_until_complete(tell())
         finally:
             loop.close()
-        assert not errors
+        assert not failures
 
     del run.__wrapped__
     return run
