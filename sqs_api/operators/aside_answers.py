@@ -36,7 +36,7 @@ class MessagesToQuarantine(SelectedMessages, forbid_unknown_fields=True):
     """Messages to quarantine."""
 
     owner: str | None = None
-    """Who looks into them, by default the caller."""
+    """Their owner, by default the caller."""
     reference: str = ""
 
 

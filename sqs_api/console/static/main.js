@@ -3,44 +3,29 @@
 import { get } from "./api.js";
 import { button, el, fill, notice } from "./dom.js";
 import { isOpen, showSignIn, signOut } from "./session.js";
-import { chooseArchive, showArchive, showArchived } from "./archive.js";
-import { showAudit } from "./audit.js";
-import { showDeadLetters } from "./dead_letters.js";
-import { showGroups } from "./groups.js";
-import { showHosts } from "./hosts.js";
-import { showMessage } from "./message.js";
-import { showMessages } from "./messages.js";
-import { showQueue } from "./queue.js";
-import { showEdit } from "./queue_edit.js";
-import { showQueues } from "./queues.js";
-import { showRedrive } from "./redrive.js";
-import { showReplay } from "./replay.js";
-import { showResend } from "./resend.js";
-import { showSend } from "./send.js";
-import { showUser } from "./user.js";
-import { showUsers } from "./users.js";
 
 const NAME = "([A-Za-z0-9_.-]+)";
+/** Module and function by address. A module is loaded when it is first shown: the first page stays small. */
 const SCREENS = [
-  ["/queues", showQueues],
-  ["/dead-letters", showDeadLetters],
-  ["/audit", showAudit],
-  ["/archive", chooseArchive],
-  [`/archive/${NAME}`, showArchive],
-  [`/archive/${NAME}/replay`, showReplay],
-  [`/archive/${NAME}/([0-9]+[.][^/]+)`, showArchived],
-  [`/queues/${NAME}`, showQueue],
-  ["/hosts", showHosts],
-  ["/users", showUsers],
-  ["/users/([0-9]{12})/([^/]+)", showUser],
-  [`/queues/${NAME}/groups`, showGroups],
-  [`/queues/${NAME}/edit`, showEdit],
-  [`/queues/${NAME}/send`, showSend],
-  [`/queues/${NAME}/messages`, showMessages],
-  [`/queues/${NAME}/messages/([0-9]+)`, showMessage],
-  [`/queues/${NAME}/messages/([0-9]+)/resend`, showResend],
-  [`/queues/${NAME}/redrive`, showRedrive],
-].map(([path, show]) => [new RegExp(`^${path}$`), show]);
+  ["/queues", "queues", "showQueues"],
+  ["/dead-letters", "dead_letters", "showDeadLetters"],
+  ["/audit", "audit", "showAudit"],
+  ["/archive", "archive", "chooseArchive"],
+  [`/archive/${NAME}`, "archive", "showArchive"],
+  [`/archive/${NAME}/replay`, "replay", "showReplay"],
+  [`/archive/${NAME}/([0-9]+[.][^/]+)`, "archive", "showArchived"],
+  [`/queues/${NAME}`, "queue", "showQueue"],
+  ["/hosts", "hosts", "showHosts"],
+  ["/users", "users", "showUsers"],
+  ["/users/([0-9]{12})/([^/]+)", "user", "showUser"],
+  [`/queues/${NAME}/groups`, "groups", "showGroups"],
+  [`/queues/${NAME}/edit`, "queue_edit", "showEdit"],
+  [`/queues/${NAME}/send`, "send", "showSend"],
+  [`/queues/${NAME}/messages`, "messages", "showMessages"],
+  [`/queues/${NAME}/messages/([0-9]+)`, "message", "showMessage"],
+  [`/queues/${NAME}/messages/([0-9]+)/resend`, "resend", "showResend"],
+  [`/queues/${NAME}/redrive`, "redrive", "showRedrive"],
+].map(([path, ...screen]) => [new RegExp(`^${path}$`), ...screen]);
 
 const view = document.getElementById("view");
 let shown = new AbortController();
@@ -50,13 +35,14 @@ async function show() {
   shown = new AbortController();
   const { signal } = shown;
   const [path, query] = (location.hash.slice(1) || "/queues").split("?");
-  const found = SCREENS.map(([pattern, screen]) => [path.match(pattern), screen]);
-  const [match, screen] = found.find(([each]) => each) ?? [["", ""], showQueues];
+  const found = SCREENS.map(([pattern, ...screen]) => [path.match(pattern), ...screen]);
+  const [match, file, name] = found.find(([each]) => each) ?? [["", ""], "queues", "showQueues"];
   for (const each of document.querySelectorAll("nav a"))
     if (path.startsWith(each.hash.slice(1))) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   try {
-    await showCaller();
+    const [{ [name]: screen }] = await Promise.all([import(`./${file}.js`), showCaller()]);
+    if (signal.aborted) return;
     await screen({ view, parts: match.slice(1), query: new URLSearchParams(query), signal, fail });
   } catch (error) {
     fail(error);
