@@ -10,7 +10,7 @@ import pytest
 from compat_tests.chromium import Tab
 from compat_tests.console_world import XSS, make_dead_letters, sqs, tab_of
 from compat_tests.facade import eventually
-from compat_tests.node_process import NodeProcess
+from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.test_console_accessible import AXE, FIND
 
 pytestmark = pytest.mark.slow
@@ -123,8 +123,10 @@ def test_both_survive_a_restart_and_are_ended_after_it(browser: Any, node: NodeP
     pick(tab, 1)
     quarantine(tab, "ann", "TICKET-2")
     see_states(tab, "quarantined", "visible", "visible")
-    pick(tab, 2)
-    delete(tab)
+    said = run_command(
+        *("messages", "delete", "restarted-dead", "2", "--undo", "1h"),
+        *("--data", str(node.data), "--region", "us-east-1"),
+    )
     node.kill()
     node.start()
     tab = tab_of(browser, node, "/queues/restarted-dead/messages")
@@ -137,6 +139,7 @@ def test_both_survive_a_restart_and_are_ended_after_it(browser: Any, node: NodeP
     tab.press("Release")
     see_states(tab, "visible", "visible", "visible")
 
+    assert said.stdout == "deleted 1\n"
     assert received(sqs(node), "restarted-dead") == ["a", "b", "c"]
     assert tab.faults == []
 

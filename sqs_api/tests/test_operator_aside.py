@@ -193,7 +193,7 @@ async def test_the_commands_do_the_same(served: Served) -> None:
         await say(served, "browse", "dead", "--state", "quarantined"),
         await say(served, "show", "dead", 1),
         await say(served, "release", "dead", 1),
-        await say(served, "delete", "dead", 1, 2, "--undo", "60s"),
+        await say(served, "delete", "dead", 1, 2, "--undo", "1h"),
         await say(served, "undelete", "dead", 1, 3),
         await say(served, "delete", "dead", 3),
     ]
