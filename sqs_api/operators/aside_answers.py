@@ -31,7 +31,7 @@ class _Deleted(_Selected, forbid_unknown_fields=True):
 
 class _Quarantined(_Selected, forbid_unknown_fields=True):
     owner: str | None = None
-    """Who looks into them, by default the caller."""
+    """Their owner, by default the caller."""
     reference: str = ""
 
 

@@ -69,7 +69,7 @@ def shown_message(
 
 
 def _withheld(mark: Withheld | None) -> dict[str, Any] | None:
-    """Who put the message aside; `deleted_at_ms` is null for a quarantined one."""
+    """Owner and reference of a message put aside; `deleted_at_ms` is null for a quarantined one."""
     if mark is None:
         return None
     return {

@@ -103,7 +103,7 @@ def _shown_key(key: StoredKey, now_ms: int) -> dict[str, Any]:
 
 
 async def check_permission(desk: Desk, asked: Asked) -> Mapping[str, Any]:
-    """Whether a user, the account itself, or an unsigned request may do something, and why."""
+    """Decide if a user, the account itself, or an unsigned request may do something."""
     account = account_of(desk, asked.text("account"))
     name, who = asked.text("user"), asked.one_of("who", ("user", "root", "anonymous"))
     user = None
