@@ -15,14 +15,19 @@ from storage.log.entry import ENTRY_BYTES_MAX
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import MOVE_SELECTED_MAX
-from visibility.contract.model import QueueCounters, QueueDefinition, Request
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.operations import (
+    BrowseMessages,
     DeleteSelected,
     MoveSelected,
     PlanMove,
 )
-from visibility.contract.outcomes import Progress
-from visibility.contract.results import SendMessageResult, StartMessageMoveTaskResult
+from visibility.contract.outcomes import BrowsedPage, Deliveries, Progress
+from visibility.contract.results import (
+    DeleteMessageBatchResult,
+    SendMessageResult,
+    StartMessageMoveTaskResult,
+)
 from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.tests import prepared
 
@@ -251,3 +256,82 @@ async def test_turns_end_earlier_over_small_segments() -> None:
 
     assert [one.refusal for one in asked] == [SendMessageResult] * 100
     assert 10_000 < store.largest < 13_000
+
+
+# -- an archive writes deleted messages again ------------------------------------------------------
+
+KEPT = prepared.queue_named("kept", 6, VisibilityTimeout="60")
+KEPT = msgspec.structs.replace(KEPT, settings=msgspec.structs.replace(KEPT.settings, archive="all"))
+ARCHIVE = ArchiveLimits(1 << 40, retains=False)
+
+
+@virtual
+async def test_large_messages_deleted_in_one_batch_into_the_archive() -> None:
+    """The rest of the batch fails, for the client to try again."""
+    world = await large(KEPT, archive=ARCHIVE)
+    (received,) = await world.asked(prepared.receive(KEPT, 10))
+    (deliveries,) = received.answers
+    assert isinstance(deliveries, Deliveries)
+    receipts = [Receipt(lease.sequence, lease.receive_count) for lease in deliveries.leases]
+
+    deleted, left = 0, receipts
+    while left:
+        (asked,) = await world.asked(prepared.delete_batch(KEPT, left))
+        (result,) = asked.answers
+        assert isinstance(result, DeleteMessageBatchResult)
+        failed = [int(each.id) for each in result.failed or []]
+        assert {each.code for each in result.failed or []} <= {"ServiceUnavailable"}
+        assert len(failed) < len(left)
+        deleted += len(left) - len(failed)
+        left = [left[number] for number in failed]
+    await settled_long(world)
+
+    assert deleted == 10
+    assert counted(world, KEPT).stored == MANY - 10
+
+
+@virtual
+async def test_large_selected_messages_deleted_into_the_archive() -> None:
+    world = await large(KEPT, archive=ARCHIVE)
+    everything = list(range(1, MANY + 1))
+    steps = 0
+    while counted(world, KEPT).stored:
+        operation = DeleteSelected(sequences=everything)
+        await world.asked(Request(operation, KEPT, prepared.CALLER, f"r{steps}"))
+        steps += 1
+        assert steps <= MANY
+    await settled_long(world)
+
+
+@virtual
+async def test_large_withheld_messages_deleted_into_the_archive() -> None:
+    world = await large(KEPT, archive=ARCHIVE)
+    everything = list(range(1, MANY + 1))
+    operation = WithholdMessages(sequences=everything, delete_after_ms=60_000)
+    await world.asked(Request(operation, KEPT, prepared.CALLER, "r"))
+
+    await pass_time(61)
+    await settled_long(world)
+
+    assert counted(world, KEPT).stored == 0
+
+
+@virtual
+async def test_a_page_of_large_withheld_messages_is_small() -> None:
+    world = await large(KEPT)
+    operation = WithholdMessages(sequences=list(range(1, MANY + 1)))
+    await world.asked(Request(operation, KEPT, prepared.CALLER, "r"))
+
+    found: list[int] = []
+    after: tuple[int, int] | None = None
+    while True:
+        browse = BrowseMessages(after=after, limit=100, withheld=True)
+        (asked,) = await world.asked(Request(browse, KEPT, prepared.CALLER, "r"))
+        (page,) = asked.answers
+        assert isinstance(page, BrowsedPage)
+        assert len(page.messages) <= 5
+        found += [each.sequence for each in page.messages]
+        after = page.next_token
+        if after is None:
+            break
+    assert found == list(range(1, MANY + 1))

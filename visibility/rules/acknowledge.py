@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from visibility.contract import limits
-from visibility.contract.errors import InvalidParameterValue, QueueError
+from visibility.contract.errors import InvalidParameterValue, QueueError, ServiceUnavailable
 from visibility.contract.model import Receipt, Request
 from visibility.contract.operations import (
     ChangeMessageVisibility,
@@ -28,7 +28,7 @@ from visibility.contract.results import (
     DeleteMessageBatchResultEntry,
 )
 from visibility.contract.stored_message import Lease
-from visibility.rules.archive import hand_over_deleted, takes_deleted
+from visibility.rules.archive import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, no_lease
@@ -43,6 +43,7 @@ class _Settling:
     """The changes of one request, collected."""
 
     __slots__ = (
+        "_archived_bytes",
         "_fifo",
         "_now_ms",
         "_purged",
@@ -64,6 +65,7 @@ class _Settling:
         """Changes to messages received before a purge, by the queue that has them."""
         self._fifo = request.queue.settings.fifo
         self._now_ms = stamp.now_ms
+        self._archived_bytes = 0
         self.deleted: dict[int, Lease] = {}
         self.changed: dict[int, Lease] = {}
         self.ended: dict[int, Lease] = {}
@@ -72,11 +74,12 @@ class _Settling:
     def delete(self, receipt: Receipt, handle: str) -> None:
         """Delete the message of a handle.
 
-        Raises InvalidParameterValue for an expired handle of a FIFO queue.
+        Raises InvalidParameterValue for an expired handle of a FIFO queue, ServiceUnavailable for a
+        message of a batch that is more than the archive takes at once.
         """
         entry = self._queue.entries.get(receipt.sequence)
         if entry is not None and entry.lease.receive_count == receipt.delivery and not self._fifo:
-            self.deleted[receipt.sequence] = entry.lease
+            self._take(entry.lease, self)
             return
         lease, in_flight = self._find(receipt)
         if lease is None:
@@ -89,7 +92,17 @@ class _Settling:
                 "Reason: The receipt handle has expired."
             )
         if is_newest or (not in_flight and lease.receive_count > receipt.delivery):
-            self.deleted[lease.sequence] = lease
+            self._take(lease, self)
+
+    def _take(self, lease: Lease, holder: _Settling) -> None:
+        """Note that a message of this queue, or of one that was purged, is deleted."""
+        if takes_deleted(self._shard, self._request.queue.settings):
+            found = self._shard.rows.unless_quarantined(holder._queue, [lease.sequence])
+            size = sum(len(message.data) for _, message in found)
+            if self._archived_bytes and self._archived_bytes + size > DECISION_BYTES_MAX:
+                raise ServiceUnavailable
+            self._archived_bytes += size
+        holder.deleted[lease.sequence] = lease
 
     def _delete_purged(self, receipt: Receipt) -> None:
         """Delete a message received before a purge, so that undoing the purge does not bring it
@@ -112,7 +125,7 @@ class _Settling:
             is_newest = lease.receive_count == receipt.delivery
             is_older = lease.receive_count > receipt.delivery
             if is_newest or (is_older and not in_flight and not self._fifo):
-                settling.deleted[lease.sequence] = lease
+                self._take(lease, settling)
             return
 
     def change(self, receipt: Receipt, timeout_s: int, handle: str) -> None:

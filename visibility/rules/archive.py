@@ -32,6 +32,9 @@ EXPIRED = "expired"
 DELETED = "deleted"
 ROW_BYTES = 200
 """Approximate size of a message on disk without its content."""
+DECISION_BYTES_MAX = 3 << 20
+"""Content that one decision hands over, which an Entry writes again. A single message may have
+more."""
 
 
 def the_shard(number: int) -> QueueDefinition:

@@ -47,8 +47,15 @@ def _delayed(
 def _withheld(shard: ShardState, queue: QueueState, after: int, limit: int) -> BrowsedPage:
     leases = {mark.sequence: lease for mark, lease in withheld_leases(queue)}
     waiting = [sequence for sequence in leases if sequence > after]
-    found = shard.rows.unless_quarantined(queue, waiting[:limit])
-    page = [_as_withheld(queue, sequence, message) for sequence, message in found]
+    page: list[Browsed] = []
+    size = 0
+    for count, sequence in enumerate(waiting[:limit], 1):
+        for _, message in shard.rows.unless_quarantined(queue, [sequence]):
+            page.append(_as_withheld(queue, sequence, message))
+            size += len(message.data)
+        if size >= _PAGE_BYTES:
+            limit = count
+            break
     return BrowsedPage(page, (0, waiting[limit - 1]) if len(waiting) > limit else None)
 
 

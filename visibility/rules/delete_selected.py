@@ -5,18 +5,20 @@ from __future__ import annotations
 from visibility.contract.model import Request
 from visibility.contract.operations import DeleteSelected
 from visibility.contract.outcomes import SelectedDeleted
-from visibility.rules.archive import hand_over_deleted, takes_deleted
+from visibility.contract.stored_message import Lease
+from visibility.rules.archive import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of
-from visibility.rules.selected import is_hidden, selected
+from visibility.rules.selected import selected, waiting
 from visibility.state.events import Event, MessagesDeleted
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 
 
 def decide_delete_selected(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """Delete those that wait; a consumer may be at work on one in flight.
+    """Delete those that wait; a consumer may be at work on one in flight. Large ones that go to the
+    archive stay in part.
 
     Raises InvalidParameterValue for too many.
     """
@@ -24,16 +26,18 @@ def decide_delete_selected(shard: ShardState, request: Request, stamp: Stamp) ->
     assert isinstance(operation, DeleteSelected)
     queue = shard.queue(request.queue.queue_id)
     chosen = selected(operation.sequences)
-    leases = [
-        lease_of(queue, sequence, message)
-        for sequence, message in shard.rows.unless_quarantined(queue, chosen)
-        if not is_hidden(queue, sequence) and message.group not in queue.quarantined.groups
-    ]
+    archives, size = takes_deleted(shard, request.queue.settings), 0
+    leases: list[Lease] = []
+    for sequence, message in waiting(shard, queue, chosen):
+        size += len(message.data)
+        if archives and leases and size > DECISION_BYTES_MAX:
+            break
+        leases.append(lease_of(queue, sequence, message))
     answer = SelectedDeleted(len(leases), len(chosen) - len(leases))
     if not leases:
         return answer, ()
     events: tuple[Event, ...] = ()
-    if takes_deleted(shard, request.queue.settings):
+    if archives:
         events = hand_over_deleted(shard, request, leases, stamp.now_ms)
     book = GroupBook(shard, queue, fifo=request.queue.settings.fifo)
     book.leave_all(leases)

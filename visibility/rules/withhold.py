@@ -28,7 +28,7 @@ from visibility.rules.archive import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, lease_of
-from visibility.rules.selected import is_hidden, selected
+from visibility.rules.selected import selected, waiting
 from visibility.state.events import (
     Event,
     LeasesEnded,
@@ -43,7 +43,9 @@ from visibility.state.state import QueueState, ShardState
 LOOK_MS = 60_000
 """Interval at which marks of messages that are gone are removed."""
 _STEP_MESSAGES = 100
-"""Messages that one step deletes; with an archive it reads them."""
+"""Messages that one step deletes."""
+_ARCHIVED_BYTES = 128 << 10
+"""Content that one step hands over to the archive, which writes it again."""
 
 
 def withheld_leases(queue: QueueState) -> Iterator[tuple[Withheld, Lease]]:
@@ -67,9 +69,7 @@ def decide_withhold_messages(shard: ShardState, request: Request, stamp: Stamp) 
     fifo = request.queue.settings.fifo
     book = GroupBook(shard, queue, fifo=fifo)
     leases: list[Lease] = []
-    for sequence, message in shard.rows.unless_quarantined(queue, chosen):
-        if is_hidden(queue, sequence) or message.group in queue.quarantined.groups:
-            continue
+    for sequence, message in waiting(shard, queue, chosen):
         leases.append(_withheld(shard, queue, sequence, message))
         if message.group and sequence not in queue.entries:
             book.depart(message.group, sequence)
@@ -145,7 +145,7 @@ def end_withholding(
     leases = [there[mark] for mark in due[:_STEP_MESSAGES]]
     events: tuple[Event, ...] = ()
     if leases:
-        events = _deleted(shard, queue, definition, leases, now_ms)
+        leases, events = _deleted(shard, queue, definition, leases, now_ms)
     gone = [lease.sequence for lease in leases]
     gone += queue.withheld.keys() - {mark.sequence for mark in there}
     if gone:
@@ -164,13 +164,22 @@ def _deleted(
     definition: QueueDefinition,
     leases: list[Lease],
     now_ms: int,
-) -> tuple[Event, ...]:
-    """Delete messages as their consumer would have. Raises DamagedRecord."""
+) -> tuple[list[Lease], tuple[Event, ...]]:
+    """Delete messages as their consumer would have: all, or the first for the archive. Raises
+    DamagedRecord."""
     archived: tuple[Event, ...] = ()
     if takes_deleted(shard, definition.settings):
-        sequences = [lease.sequence for lease in leases]
-        messages = dict(shard.rows.unless_quarantined(queue, sequences))
+        messages: dict[int, StoredMessage] = {}
+        size = 0
+        for count, lease in enumerate(leases, 1):
+            for sequence, message in shard.rows.unless_quarantined(queue, [lease.sequence]):
+                messages[sequence] = message
+                size += len(message.data)
+            if size >= _ARCHIVED_BYTES:
+                leases = leases[:count]
+                break
         archived = hand_over(shard, definition, leases, messages, reason=DELETED, now_ms=now_ms)
     book = GroupBook(shard, queue, fifo=definition.settings.fifo)
     book.leave_all(leases)
-    return (*archived, *book.events(), MessagesDeleted(queue.queue_id, now_ms, leases))
+    deleted = MessagesDeleted(queue.queue_id, now_ms, leases)
+    return leases, (*archived, *book.events(), deleted)
