@@ -6,12 +6,13 @@ A replay sends copies, oldest first, by requests of a hundred messages each: the
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, TypedDict
 
 import msgspec
 from msgspec import Meta
 
-from sqs_api.archiving.archive_search import ArchivedRow, FoundRows
+from sqs_api.archiving.archive_search import ArchivedRow, FoundRows, Place
 from sqs_api.operators.archive_answers import (
     ArchiveFilter,
     check_key,
@@ -90,7 +91,7 @@ class ReplayStep(TypedDict):
 async def plan_replay(desk: Desk, asked: Asked, given: GivenReplay) -> ReplayPlan:
     """The numbers of a replay, without sending; `next` goes on."""
     target = _target(asked, given)
-    found = await _find(desk, asked, given, _PLAN_STEP, body_max=0)
+    found, begun_ms = await _find(desk, asked, given, _PLAN_STEP, body_max=0)
     size_max = target.settings.maximum_message_size
     sound = [row for row in found.rows if not row.is_sealed and not row.is_damaged]
     sent = [row for row in sound if row.size <= size_max]
@@ -104,20 +105,20 @@ async def plan_replay(desk: Desk, asked: Asked, given: GivenReplay) -> ReplayPla
         "oldest_ms": min((row.sent_at_ms for row in sent), default=0),
         "newest_ms": max((row.sent_at_ms for row in sent), default=0),
         "scanned": found.scanned,
-        "next": None if found.next is None else str(found.next),
+        "next": _token(begun_ms, found.next),
     }
 
 
 async def replay_archive(desk: Desk, asked: Asked, given: GivenReplay) -> ReplayStep:
     """Send copies of up to 100 archived messages, the oldest first; `next` goes on."""
     target = _target(asked, given)
-    found = await _find(desk, asked, given, _STEP, body_max=None)
+    found, begun_ms = await _find(desk, asked, given, _STEP, body_max=None)
     step: ReplayStep = {
         "to": target.name,
         "copies": [],
         "left_out": [],
         "scanned": found.scanned,
-        "next": None if found.next is None else str(found.next),
+        "next": _token(begun_ms, found.next),
         "stopped": None,
     }
     asked.noted["copies"] = {}
@@ -127,7 +128,8 @@ async def replay_archive(desk: Desk, asked: Asked, given: GivenReplay) -> Replay
         except ServiceUnavailable as error:
             if number == 0:
                 raise
-            step["next"], step["stopped"] = str(found.rows[number - 1].place), error.message
+            step["next"] = _token(begun_ms, found.rows[number - 1].place)
+            step["stopped"] = error.message
             break
     return step
 
@@ -146,14 +148,18 @@ def _target(asked: Asked, given: GivenReplay) -> QueueDefinition:
 
 async def _find(
     desk: Desk, asked: Asked, given: GivenReplay, limit: int, *, body_max: int | None
-) -> FoundRows:
+) -> tuple[FoundRows, int]:
+    """The rows of a step, and the time of the first one."""
     chosen = given.filter or ArchiveFilter()
     wanted = chosen.at(desk.now_ms)
     note_search(asked, wanted, chosen.reason)
+    begun_ms, after = _read_token(given.token, desk.now_ms)
+    if given.places is None and wanted.sent_until_ms is None:
+        wanted = msgspec.structs.replace(wanted, sent_until_ms=begun_ms)
     places = None if given.places is None else tuple(map(place_of, given.places))
     if given.places is not None:
         asked.noted["places"] = given.places
-    return await desk.archive.search(
+    found = await desk.archive.search(
         search_of(
             desk,
             asked,
@@ -161,11 +167,30 @@ async def _find(
             filter=wanted,
             reason=chosen.reason,
             oldest_first=True,
-            after=place_of(given.token) if given.token else None,
+            after=after,
             places=places,
             body_max=body_max,
         )
     )
+    return found, begun_ms
+
+
+def _read_token(token: str | None, now_ms: int) -> tuple[int, Place | None]:
+    """The time of the first step, and the place to go on from.
+
+    Copies that are archived meanwhile are sent later than that, so a replay does not replay them.
+    Raises InvalidParameterValue.
+    """
+    if not token:
+        return now_ms, None
+    begun, _, place = token.partition(":")
+    if not re.fullmatch(r"[0-9]{1,15}", begun):
+        raise InvalidParameterValue("token is not that of a step.")
+    return int(begun), place_of(place)
+
+
+def _token(begun_ms: int, place: Place | None) -> str | None:
+    return None if place is None else f"{begun_ms}:{place}"
 
 
 async def _copy(

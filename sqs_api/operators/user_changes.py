@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from auth.credentials import AccessKey
 from cluster.keys.identity_store import IdentityStore
@@ -12,6 +13,8 @@ from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.user_answers import account_of, user_of
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
+
+_EXPIRES_S_MAX = 100 * 366 * 86_400
 
 
 class NamedUser(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,7 +48,7 @@ class NewKey(msgspec.Struct, forbid_unknown_fields=True):
     user: str | None = None
     """None: a key of the account itself."""
     account: str | None = None
-    expires_in_s: int | None = None
+    expires_in_s: Annotated[int, Meta(ge=1, le=_EXPIRES_S_MAX)] | None = None
 
 
 class NamedKey(msgspec.Struct, forbid_unknown_fields=True):
@@ -149,8 +152,6 @@ async def add_key(desk: Desk, asked: Asked, given: NewKey) -> AddedKey:
     """Make an access key; only this answer has its secret."""
     account = account_of(desk, given.account)
     asked.noted |= {"of_account": account, "of_user": given.user}
-    if given.expires_in_s is not None and given.expires_in_s <= 0:
-        raise InvalidParameterValue("expires_in_s must be at least 1.")
 
     def add(store: IdentityStore) -> AccessKey:
         user = None if given.user is None else user_of(store, account, given.user)

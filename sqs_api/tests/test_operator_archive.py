@@ -195,6 +195,23 @@ async def test_a_step_that_stops_says_where_to_go_on(
     assert await operators.served.count() == 10
 
 
+async def test_a_replay_takes_nothing_that_was_sent_after_its_first_step(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it could replay its own copies, which consumers delete into the archive."""
+    await operators.served.call("CreateQueue", QueueName="q")
+    monkeypatch.setattr("sqs_api.operators.replay_answers._STEP", 4)
+    step = await operators.done("archive/q/replays", {"filter": {}})
+    begun, _, place = step["next"].partition(":")
+    assert len(step["copies"]) == 4
+
+    earlier = {"filter": {}, "token": f"1:{place}"}
+    assert (await operators.done("archive/q/replays", earlier))["copies"] == []
+    wrong = await operators.post("archive/q/replays", {"filter": {}, "token": place})
+    assert wrong.status == 400
+    assert int(begun) > 1_700_000_000_000
+
+
 @pytest.mark.parametrize(
     "content", [{}, {"filter": {}, "places": ["1.a.0.1"]}, {"places": ["x"]}, {"filter": {"x": 1}}]
 )

@@ -87,7 +87,8 @@ async def test_the_rules_are_those_of_the_commands(operators: Operators) -> None
         ("users/policies", {"name": "ann", "policy": "", "document": MAY_SEND}, "name the policy"),
         ("users/policies/remove", {"name": "ann", "policy": "p"}, "has no policy p"),
         ("access-keys", {"user": "bob"}, "no user bob"),
-        ("access-keys", {"expires_in_s": 0}, "at least 1"),
+        ("access-keys", {"expires_in_s": 0}, "`int` >= 1"),
+        ("access-keys", {"expires_in_s": 10**17}, "`int` <= "),
         ("access-keys/enable", {"access_key_id": "AKIAX", "enabled": False}, "no access key"),
         ("access-keys/remove", {"access_key_id": "AKIAX"}, "no access key"),
     ]
