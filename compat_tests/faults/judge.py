@@ -170,7 +170,8 @@ def _returned(evidence: Evidence) -> Iterator[Finding]:
         sends, deletes = evidence.sends[name], evidence.deletes[name]
         for delivery in evidence.deliveries[name]:
             gone = {each.delivery.message_id for each in deletes if each.begun < delivery.begun}
-            is_another = delivery.message_id not in gone and _may_be_several(evidence, sends)
+            is_another = len(sends) > 1 and delivery.message_id not in gone
+            is_another = is_another and _may_be_several(evidence, sends)
             if delivery.begun > deleted and not is_another:
                 after = delivery.begun - deleted
                 yield name, f"came back {after:.3f} s after its delete, from {delivery.queue}"
