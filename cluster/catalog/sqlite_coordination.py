@@ -50,6 +50,8 @@ class SqliteCoordination:
         self._database: sqlite3.Connection
         self._connection: aiosqlite.Connection
         self._watchers: list[OnChange] = []
+        self._told = 0
+        """The last revision of which watches were told, or are about to be."""
 
     @classmethod
     async def open(cls, file: Path) -> SqliteCoordination:
@@ -61,7 +63,9 @@ class SqliteCoordination:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            return open_with_copy(self._file, _prepare)
+            database = open_with_copy(self._file, _prepare)
+            (self._told,) = database.execute("SELECT last FROM revisions").fetchone()
+            return database
         except OSError as error:
             raise sqlite3.OperationalError(error.strerror) from error
 
@@ -88,13 +92,13 @@ class SqliteCoordination:
         """See Coordination."""
         assert not transaction.leases, "a single host has none"
 
-        def report(outcome: Outcome) -> None:
-            if isinstance(outcome, Done):
-                change = Change(outcome.revision, transaction.changes)
+        def report(done: tuple[Outcome, list[Change]]) -> None:
+            for change in done[1]:
                 for on_change in self._watchers:
                     on_change(change)
 
-        return await self._in_thread(lambda: self._commit(transaction), report)
+        outcome, _ = await self._in_thread(lambda: self._commit_and_look(transaction), report)
+        return outcome
 
     async def watch(self, after: Snapshot, on_change: OnChange) -> None:
         """See Coordination."""
@@ -104,7 +108,7 @@ class SqliteCoordination:
                 on_change(change)
             self._watchers.append(on_change)
 
-        await self._in_thread(lambda: self._changes_after(after.revision), begin)
+        await self._in_thread(lambda: self._missed_since(after.revision), begin)
 
     def expect(self, revision: int) -> None:
         """See Coordination. Watches never lag."""
@@ -126,6 +130,30 @@ class SqliteCoordination:
         task = asyncio.create_task(run())
         task.add_done_callback(_retrieved)
         return await asyncio.shield(task)
+
+    def _commit_and_look(self, transaction: Transaction) -> tuple[Outcome, list[Change]]:
+        """The outcome, and the changes that watches do not know.
+
+        A commit can fail although the file has it: the file and its copy do not commit as one, so
+        on a disk that is just full the copy's part may be refused.
+        """
+        outcome = self._commit(transaction)
+        if isinstance(outcome, Done) and outcome.revision == self._told + 1:
+            self._told = outcome.revision
+            return outcome, [Change(outcome.revision, transaction.changes)]
+        missed: list[Change] = []
+        with suppress(sqlite3.Error):  # the next commit looks again
+            missed = self._missed_since(self._told)
+        if missed:
+            self._told = missed[-1].revision
+        return outcome, missed
+
+    def _missed_since(self, revision: int) -> list[Change]:
+        (last,) = self._database.execute("SELECT last FROM revisions").fetchone()
+        changes = self._changes_after(revision)
+        if last > max([revision, *(change.revision for change in changes)]):
+            changes.append(Change(last, {}))
+        return changes
 
     def _commit(self, transaction: Transaction) -> Outcome:
         database = self._database

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from cluster.coordination.coordination import (
     Snapshot,
     Transaction,
     Unavailable,
+    Unknown,
 )
 from cluster.tests.coordinations import KINDS, opened, until
 
@@ -288,4 +290,39 @@ async def test_what_the_disk_refuses_did_not_happen(tmp_path: Path) -> None:
     assert isinstance(refused, Unavailable)
     assert "full" in refused.reason
     assert await snapshot(coordination) == Snapshot(1, [Record("a", b"1", 1)])
+    await coordination.close()
+
+
+class FailsAfterCommit:
+    """A connection whose next commit fails although the file has it, as when there is no space for
+    the second copy's part."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self._fails = True
+        self.executemany = database.executemany
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        found = self._database.execute(statement, *values)
+        if statement == "COMMIT" and self._fails:
+            self._fails = False
+            raise sqlite3.OperationalError("database or disk is full")
+        return found
+
+
+async def test_a_commit_that_failed_in_the_second_copy_only_is_told(tmp_path: Path) -> None:
+    """Else the view would lack it, and refuse each later change."""
+    coordination = await SqliteCoordination.open(tmp_path / "catalog.sqlite")
+    await coordination.commit(change(a=b"1"))
+    heard = list[Change]()
+    await coordination.watch(await snapshot(coordination), heard.append)
+    database = coordination._database
+    coordination._database = FailsAfterCommit(database)  # type: ignore[assignment]
+
+    failed = await coordination.commit(change(b=b"2"))
+    done = await coordination.commit(change(c=b"3"))
+
+    assert isinstance(failed, Unknown)
+    assert done == Done(3)
+    assert heard == [Change(2, {"b": b"2"}), Change(3, {"c": b"3"})]
     await coordination.close()
