@@ -99,7 +99,7 @@ def test_messages_are_searched_and_one_has_an_address_of_its_own(
     tab.see("3 messages looked at")
     tab.fill("JSON field: items[0].sku=A1", "items[0].sku=anvil")
     tab.press("Search")
-    tab.page.wait_for_function("document.querySelectorAll('tbody tr').length === 1")
+    tab.page.locator("tbody tr").nth(1).wait_for(state="detached")
     tab.page.locator("tbody a").first.click()
     body = tab.page.locator("pre.body")
     body.wait_for()

@@ -24,7 +24,7 @@ def test_the_audit_log_is_searched(browser: Any, opened: NodeProcess) -> None:
     tab.fill("Queue", "audited")
     tab.fill("Part of the action", "purge")
     tab.press("Search")
-    tab.page.wait_for_function("document.querySelectorAll('tbody tr').length === 1")
+    tab.page.locator("tbody tr").nth(1).wait_for(state="detached")
 
     assert "PurgeQueue" in lines.first.inner_text()
     assert "queue=audited" in tab.page.url
