@@ -43,8 +43,9 @@ from visibility.state.waiters import OnAnswer, Ticket
 
 TURN_REQUESTS_MAX = 512
 """Requests of one Turn; bounds the time for which the event loop is held."""
-SHARED_UNDER_WAY_MAX = 8
-"""Entries under way at once while other hosts have the log too."""
+SHARED_UNDER_WAY_MAX = 2
+"""Entries under way at once while other hosts have the log too. More would make Entries smaller and
+cost the leader more, see DESIGN.md."""
 
 OpenStore = Callable[[], Awaitable[Store]]
 
