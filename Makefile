@@ -26,6 +26,7 @@
 #   make retention                  messages expire in real time (a minute)
 #   make sdks                       the guide's example of each SDK that the machine can build (minutes)
 #   make bench                      beside ElasticMQ (Maven or ELASTICMQ_JAR) and moto (half an hour)
+#   make bench-cluster              processor time of a leader and its followers beside one host (minutes)
 #   make bench-jobs                 the archive and queue-age jobs beside plain Spark (minutes)
 #   make size                       memory, latency and restarts at up to ten million messages (half an hour)
 #   make lock                       resolve the locks anew (needs uv)
@@ -68,7 +69,7 @@ AIOBOTO3_LOCK := requirements-aioboto3.lock
 CELERY_LOCK := requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: serve cluster cluster-test cluster-faults jobs test test-loaded quick quick-alone pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-jobs size retention lock clean
+.PHONY: serve cluster cluster-test cluster-faults jobs test test-loaded quick quick-alone pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-cluster bench-jobs size retention lock clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
@@ -167,6 +168,10 @@ fuzz: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks $(ARGS)
+
+bench-cluster: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.benchmarks --services holdfast-cluster holdfast-fsync \
+	    --scenario send life-batch --connections 256 --rounds 9 $(ARGS)
 
 bench-jobs: $(VENV)/.dev
 	$(BIN)/python -m spark_jobs.benchmarks.archive_speed

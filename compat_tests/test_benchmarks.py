@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.benchmarks import elasticmq
 from compat_tests.benchmarks.measurement import Measurement
-from compat_tests.benchmarks.report import CPU, group, paired, table
+from compat_tests.benchmarks.report import CPU, FOLLOWER, group, paired, table
 from compat_tests.benchmarks.results import write_results
 from compat_tests.benchmarks.wire import Endpoint, Refused, connect
 
@@ -28,6 +28,7 @@ def run(endpoint: str, cpu_us: float, **changed: float) -> Measurement:
         p50_ms=1.0,
         p99_ms=2.0,
         cpu_us_per_message=cpu_us,
+        follower_cpu_us_per_message=math.nan,
         resident_mib=90.0,
         client_busy=0.5,
         errors=0,
@@ -50,6 +51,12 @@ def alternating(ours: list[float], theirs: list[float]) -> list[Measurement]:
 def test_a_ratio_is_taken_round_by_round() -> None:
     ours, theirs = group(alternating([10, 100, 40], [20, 400, 30]))
     assert paired(ours, theirs, CPU) == (0.5, 2, 3)
+
+
+def test_the_cost_of_a_follower_is_compared_with_that_of_the_other_server() -> None:
+    runs = alternating([10, 10, 10], [20, 20, 20])
+    runs[::2] = [msgspec.structs.replace(one, follower_cpu_us_per_message=5) for one in runs[::2]]
+    assert paired(*group(runs), FOLLOWER) == (0.25, 3, 3)
 
 
 def test_a_round_without_the_figure_does_not_count() -> None:

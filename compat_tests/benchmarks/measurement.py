@@ -8,6 +8,7 @@ import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from statistics import mean
 
 import msgspec
 
@@ -40,6 +41,9 @@ class Measurement(msgspec.Struct, frozen=True):
     p50_ms: float
     p99_ms: float
     cpu_us_per_message: float
+    follower_cpu_us_per_message: float
+    """The mean of the hosts that copy what the server stores."""
+
     resident_mib: float
     client_busy: float
     """The share of one processor that the client used. Near 1, the client is the bottleneck."""
@@ -88,7 +92,7 @@ class _Run:
     """The phases of a run, in order: `play`, `check`."""
 
     def __init__(self, scenario: Scenario, endpoint: Endpoint, load: Load) -> None:
-        self.window = _Window(endpoint.pid)
+        self.window = _Window(endpoint)
         self._scenario = scenario
         self._endpoint = endpoint
         self._load = load
@@ -136,18 +140,21 @@ class _Run:
 class _Window:
     """The measured part of a run."""
 
-    def __init__(self, pid: int | None) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self.tally = Tally()
         self.seconds = math.nan
         self.server_seconds = math.nan
+        self.follower_seconds = math.nan
         self.client_seconds = math.nan
         self.resident_mib = math.nan
-        self._pid = pid
+        self._pid = endpoint.pid
+        self._followers = endpoint.followers
 
     def begin(self, load: Load) -> None:
         """Count from now."""
         load.tally = self.tally = Tally()
         self._cost = self._read()
+        self._follower_began = self._follower_mean()
         self._client_began = time.process_time()
         self._began = time.perf_counter()
 
@@ -156,6 +163,7 @@ class _Window:
         self.seconds = time.perf_counter() - self._began
         self.client_seconds = time.process_time() - self._client_began
         cost = self._read()
+        self.follower_seconds = self._follower_mean() - self._follower_began
         load.tally = Tally()
         if cost is not None and self._cost is not None:
             self.server_seconds = cost.processor_seconds - self._cost.processor_seconds
@@ -164,6 +172,10 @@ class _Window:
     def _read(self) -> Cost | None:
         """The server's cost so far, None if it is not measured."""
         return None if self._pid is None else read_cost(self._pid)
+
+    def _follower_mean(self) -> float:
+        seconds = [read_cost(pid).processor_seconds for pid in self._followers]
+        return mean(seconds) if seconds else math.nan
 
 
 async def _close(connections: Sequence[Connection], tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -195,6 +207,7 @@ def _conclude(
         p50_ms=tally.quantile_ms(scenario.latency_of, 0.5),
         p99_ms=tally.quantile_ms(scenario.latency_of, 0.99),
         cpu_us_per_message=_ratio(1e6 * window.server_seconds, tally.messages),
+        follower_cpu_us_per_message=_ratio(1e6 * window.follower_seconds, tally.messages),
         resident_mib=window.resident_mib,
         client_busy=_ratio(window.client_seconds, window.seconds),
         errors=len(load.errors),

@@ -22,6 +22,9 @@ class Column(NamedTuple):
     compared: bool = True
     """Makes sense as a ratio."""
 
+    base: Callable[[Measurement], float] | None = None
+    """The other's figure that it is divided by, if not the same one."""
+
     def median(self, runs: Sequence[Measurement]) -> float:
         """The median over the runs that have the figure; not a number if none has."""
         return _median(self.value(run) for run in runs)
@@ -35,8 +38,12 @@ CPU = Column("cpu us/message", lambda one: one.cpu_us_per_message, 1)
 RATE = Column("messages/s", lambda one: one.messages_per_second)
 P50 = Column("p50 ms", lambda one: one.p50_ms, 2)
 P99 = Column("p99 ms", lambda one: one.p99_ms, 2)
+FOLLOWER = Column(
+    "follower us/message", lambda one: one.follower_cpu_us_per_message, 1, base=CPU.value
+)
 _COLUMNS = (
     CPU,
+    FOLLOWER,
     RATE,
     P50,
     P99,
@@ -83,7 +90,8 @@ def group(measurements: Sequence[Measurement]) -> list[Group]:
 
 def paired(first: Group, second: Group, column: Column) -> Ratio:
     """The first's figure divided by the second's; rounds without one of them do not count."""
-    values = [column.value(run) for run in first.runs], [column.value(run) for run in second.runs]
+    base = column.base or column.value
+    values = [column.value(run) for run in first.runs], [base(run) for run in second.runs]
     pairs = [
         (ours, theirs)
         for ours, theirs in zip(*values, strict=True)
@@ -98,17 +106,19 @@ def paired(first: Group, second: Group, column: Column) -> Ratio:
 
 def table(measurements: Sequence[Measurement]) -> str:
     """Medians, sums of errors and losses, and the first's ratio to each further endpoint."""
+    followed = any(not math.isnan(FOLLOWER.value(one)) for one in measurements)
+    columns = [column for column in _COLUMNS if followed or column is not FOLLOWER]
     titles = (
         *_LEFT_ALIGNED,
-        *(column.title for column in _COLUMNS),
+        *(column.title for column in columns),
         *(name for name, _ in _TOTALS),
     )
     rows = [titles]
     first: Group | None = None
     for one in group(measurements):
-        rows.append(_row(one))
+        rows.append(_row(one, columns))
         if first is not None and first[:2] == one[:2]:
-            rows.append(_ratios(first, one))
+            rows.append(_ratios(first, one, columns))
         else:
             first = one
     return f"{_align(rows)}\n{_LEGEND}"
@@ -125,19 +135,19 @@ def written(value: float, decimals: int) -> str:
     return "-" if math.isnan(value) else f"{value:,.{decimals}f}"
 
 
-def _row(one: Group) -> tuple[str, ...]:
+def _row(one: Group, columns: Sequence[Column]) -> tuple[str, ...]:
     return (
         one.scenario,
         str(one.connections),
         one.endpoint,
         one.runs[0].latency_of,
-        *(column.written(one.runs) for column in _COLUMNS),
+        *(column.written(one.runs) for column in columns),
         *("?" if (total := _total(one, count)) is None else str(total) for _, count in _TOTALS),
     )
 
 
-def _ratios(first: Group, second: Group) -> tuple[str, ...]:
-    ratios = [_ratio(first, second, column) if column.compared else "" for column in _COLUMNS]
+def _ratios(first: Group, second: Group, columns: Sequence[Column]) -> tuple[str, ...]:
+    ratios = [_ratio(first, second, column) if column.compared else "" for column in columns]
     return ("", "", f"{first.endpoint} / {second.endpoint}", "", *ratios, *("" for _ in _TOTALS))
 
 

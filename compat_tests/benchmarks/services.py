@@ -8,11 +8,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from compat_tests.benchmarks import elasticmq
 from compat_tests.benchmarks.wire import Endpoint
+from compat_tests.cluster_process import HOSTS, ClusterProcess
 from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess, environment
 from compat_tests.ports import free_ports
@@ -28,9 +29,14 @@ HOLDFAST = {
 ELASTICMQ = ("elasticmq", "elasticmq-h2")
 """In memory, and with its storage of messages, an H2 database."""
 
+CLUSTER = "holdfast-cluster"
+"""Three hosts and etcd with one shard; clients ask the host that leads it."""
+
 SERVICES = (*HOLDFAST, *ELASTICMQ, "moto")
+"""The services of a full comparison; the hosts of a cluster would disturb the others."""
 
 _START_SECONDS = 60.0
+_CLUSTER_START_SECONDS = 120.0
 _MOTO_CREDENTIALS = Credentials("any", "any", "us-east-1")
 """Moto checks no signature, but reads from it which AWS service the request is for."""
 
@@ -42,12 +48,32 @@ def running(names: Sequence[str]) -> Iterator[list[Endpoint]]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
         endpoints = []
         for name in names:
-            start = _holdfast if name in HOLDFAST else _peer
             try:
-                endpoints.append(stack.enter_context(start(name, folder / name)))
+                endpoints.append(stack.enter_context(_start(name, folder / name)))
             except elasticmq.NotHere as reason:
                 print(f"{name} is left out: {reason}", file=sys.stderr, flush=True)
         yield endpoints
+
+
+def _start(name: str, folder: Path) -> AbstractContextManager[Endpoint]:
+    if name == CLUSTER:
+        return _cluster(folder)
+    return (_holdfast if name in HOLDFAST else _peer)(name, folder)
+
+
+@contextmanager
+def _cluster(folder: Path) -> Iterator[Endpoint]:
+    process = ClusterProcess(folder, variables={"HOLDFAST_SHARDS": "1"})
+    try:
+        process.start(seconds=_CLUSTER_START_SECONDS)
+        process.parts.wait_until_healthy(process.credentials)
+        leader, found = process.parts.leader(), process.parts.cluster()
+        followers = tuple(found.processes[host] for host in HOSTS if host != leader)
+        url, pid = found.hosts[leader], found.processes[leader]
+        yield Endpoint(CLUSTER, url, process.credentials, pid, followers=followers)
+        process.stop()
+    finally:
+        process.close()
 
 
 @contextmanager
