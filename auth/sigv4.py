@@ -78,6 +78,7 @@ _CHANGING = frozenset(
 )
 """Headers whose values differ from request to request."""
 _SIGNATURE_DIGITS = 64
+_DAY_S = 86_400
 _HMAC_BLOCK_BYTES = 64
 _INNER_PAD = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
@@ -123,11 +124,21 @@ class _Start(msgspec.Struct, frozen=True, gc=False):
 class Verifier:
     """Verifies requests to one service against a set of credentials. Its caches are bounded."""
 
-    __slots__ = ("_credentials", "_dates", "_resources", "_service", "_signers", "_starts")
+    __slots__ = ("_credentials", "_dates", "_resources", "_service", "_signers", "_starts", "used")
 
-    def __init__(self, credentials: CredentialSet, service: str = "sqs") -> None:
-        """`service` must be the service named in the credential scope."""
+    def __init__(
+        self,
+        credentials: CredentialSet,
+        service: str = "sqs",
+        *,
+        used: dict[str, int] | None = None,
+    ) -> None:
+        """`service` must be the service named in the credential scope; `used` is that of a verifier
+        of another service with the same credentials."""
         self._service = service.encode("ascii")
+        self.used: dict[str, int] = {} if used is None else used
+        """Day of the latest use, numbered since 1970, by access key id. A signer is of one day, so
+        the short path has no part in it."""
         self.replace(credentials)
 
     @property
@@ -243,6 +254,7 @@ class Verifier:
         signature = hexlify(hmac.digest(derived, text, "sha256"))
         if not compare_digest(signature, claim.signature):
             raise SignatureDoesNotMatch
+        self.used[key.access_key_id] = int(now_s // _DAY_S)
         principal = key.account if key.user is None else key.principal
         caller = Caller(key.account, scope.region, principal, key.access_key_id, key.user)
         prefix = headers.get(b"authorization", b"")[:-_SIGNATURE_DIGITS]

@@ -42,6 +42,24 @@ def test_queues_are_searched_by_keyboard_sorted_and_paged(
     assert "sort=visible" in tab.page.url
 
 
+def test_the_depths_of_the_shown_queues_are_drawn_from_one_request(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    for number in range(3):
+        client.create_queue(QueueName=f"drawn-{number}")
+    client.send_message(QueueUrl="drawn-1", MessageBody="x", DelaySeconds=900)
+    tab = tab_of(browser, opened, "/queues?search=drawn")
+    line = tab.page.get_by_role("img", name="messages in the last hour: at most 1, lately 1")
+    line.wait_for()
+    asked = [request.url for request in tab.requests if "/api/depths" in request.url]
+
+    assert tab.page.locator("tbody tr").filter(has=line).inner_text().startswith("drawn-1")
+    assert len(asked) == 1
+    assert "search=drawn" in asked[0]
+    assert tab.faults == []
+
+
 def test_the_first_page_is_small_and_asks_this_service_only(
     browser: Any, opened: NodeProcess
 ) -> None:

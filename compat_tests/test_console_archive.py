@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,13 +22,15 @@ ANY_KEY = Credentials("AKIAOPEN", "secret", "us-east-1")
 WAIT_MS = 120_000
 """A search starts a process: it takes a second, or many on a machine that does other things."""
 BODIES = ['{"order": 1, "error": "card"}', '{"order": 2, "error": "tax"}', XSS]
+BULK = 120
+"""More than a step of a replay sends."""
 TENANT = {"tenant": {"DataType": "String", "StringValue": XSS}}
 
 
 @pytest.fixture(scope="module")
 def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    """A service in open mode with three messages of `shop` in its lake, which is deleted, and an
-    empty queue `again`."""
+    """A service in open mode with three messages of `shop` in its lake and 120 of `bulk`, which are
+    deleted, and an empty queue `again`."""
     folder = tmp_path_factory.mktemp("archived")
     options = ("--lake", str(folder / "lake"), "--archive-seal-s", "3600")
     more = ("--snapshot-every-s", "0", "--auth", "open")
@@ -35,20 +38,31 @@ def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     client = sqs(node)
     client.create_queue(QueueName="shop", tags={"holdfast:archive": "all"})
     client.create_queue(QueueName="again")
+    client.create_queue(QueueName="bulk", tags={"holdfast:archive": "all"})
     for body in BODIES:
         client.send_message(QueueUrl="shop", MessageBody=body, MessageAttributes=TENANT)
-    eventually(lambda: _emptied(client))
+    for batch in range(BULK // 10):
+        entries = [{"Id": str(n), "MessageBody": f"{batch}{n}"} for n in range(10)]
+        client.send_message_batch(QueueUrl="bulk", Entries=entries)
+    for name in ("shop", "bulk"):
+        eventually(partial(_emptied, client, name))
     assert ask(node, "/seal", {}, credentials=ANY_KEY)[0] == 200
-    client.delete_queue(QueueUrl="shop")
+    for name in ("shop", "bulk"):
+        client.delete_queue(QueueUrl=name)
     yield node
     node.close()
 
 
-def _emptied(client: Any) -> bool:
-    found = client.receive_message(QueueUrl="shop", MaxNumberOfMessages=10).get("Messages", [])
-    for message in found:
-        client.delete_message(QueueUrl="shop", ReceiptHandle=message["ReceiptHandle"])
-    return count(client, "shop") == 0
+def _emptied(client: Any, name: str) -> bool:
+    """Delete ten messages; true once none is left."""
+    found = client.receive_message(QueueUrl=name, MaxNumberOfMessages=10).get("Messages", [])
+    entries = [
+        {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]}
+        for number, message in enumerate(found)
+    ]
+    if entries:
+        client.delete_message_batch(QueueUrl=name, Entries=entries)
+    return count(client, name) == 0
 
 
 def tab_at(browser: Any, node: NodeProcess, place: str, **options: Any) -> Tab:
@@ -108,6 +122,58 @@ def test_all_that_match_are_replayed(browser: Any, archived: NodeProcess) -> Non
     found = sqs(archived).receive_message(QueueUrl="again", MaxNumberOfMessages=10)["Messages"]
     assert sorted(each["Body"] for each in found) == BODIES[:2]
     assert tab.faults == []
+
+
+def stopped(tab: Tab) -> None:
+    """Press Stop while the service is at the first step of a replay."""
+    held: list[Any] = []
+    tab.page.route("**/replays", lambda route: held.append(route))
+    tab.press("Send copies")
+    eventually(lambda: tab.page.wait_for_timeout(20) or bool(held))
+    tab.press("Stop")
+    held[0].continue_()
+    tab.see("then it was stopped")
+    tab.page.unroute("**/replays")
+
+
+@pytest.mark.parametrize("reloads", [False, True], ids=["at once", "after a reload"])
+def test_a_replay_that_was_stopped_goes_on(
+    browser: Any, archived: NodeProcess, reloads: bool
+) -> None:
+    client = sqs(archived)
+    target = f"rest-{reloads}"
+    client.create_queue(QueueName=target)
+    tab = tab_at(browser, archived, "/archive/bulk/replay")
+    tab.fill("To", target)
+    go_on = tab.page.get_by_role("button", name="Go on")
+    assert not go_on.is_visible()
+    tab.press("Dry run")
+    tab.see("Copies that would be sent")
+    stopped(tab)
+    assert count(client, target) == 100
+    assert "--token" in (tab.page.locator("details.command pre").text_content() or "")
+    if reloads:
+        tab.page.reload()
+        tab.see("A replay of these messages was stopped")
+    go_on.click()
+    tab.see(f"{20 if reloads else BULK} sent to")
+
+    assert not go_on.is_visible()
+    assert "token" not in tab.page.url
+    assert count(client, target) == BULK
+    assert tab.faults == []
+
+
+def test_another_choice_forgets_where_a_replay_was_stopped(
+    browser: Any, archived: NodeProcess
+) -> None:
+    tab = tab_at(browser, archived, "/archive/bulk/replay?to=again&token=1:1.a.0.1")
+    go_on = tab.page.get_by_role("button", name="Go on")
+    go_on.wait_for()
+    tab.fill("To", "shop")
+
+    assert not go_on.is_visible()
+    assert "token" not in tab.page.url
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

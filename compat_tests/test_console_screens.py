@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -101,7 +102,21 @@ def test_charts_have_a_text_and_a_table_of_their_numbers(browser: Any, opened: N
     assert newest.locator("td").nth(1).inner_text() == "3"
     with tab.page.expect_response(lambda each: "hours=48" in each.url):
         tab.page.get_by_role("combobox").select_option("2 days")
-    assert tab.page.locator("svg.plot path").count() == 7
+    assert tab.page.locator("svg.plot path").count() == 8
+    assert tab.faults == []
+
+
+def test_the_time_from_send_to_receive_is_charted(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="waited")
+    client.send_message(QueueUrl="waited", MessageBody="x")
+    tab = tab_of(browser, opened, "/queues/waited")
+    chart = "Send to first receive, on average: to first receive"
+    tab.page.get_by_role("img", name=f"{chart} unknown").wait_for()
+    client.receive_message(QueueUrl="waited")
+    tab.page.reload()
+    tab.page.get_by_role("img", name=re.compile(rf"{chart} [0-9.]+ ?m?s")).wait_for()
+
     assert tab.faults == []
 
 

@@ -105,6 +105,7 @@ def test_a_key_is_disabled_enabled_and_deleted(browser: Any, closed: NodeProcess
     tab = as_root(browser, closed)
     add_user(tab, "keyed")
     key = make_key(tab)
+    tab.see("no use known")
     dialog = tab.page.get_by_role("dialog")
     tab.press(f"Disable {key.access_key_id}")
     dialog.get_by_role("button", name="Disable").click()

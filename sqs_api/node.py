@@ -34,6 +34,7 @@ from sqs_api.admin.backup_points import BackupPoint, OwnPoint, hold_still
 from sqs_api.admin.cluster_pages import NO_CLUSTER
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import Answer
+from sqs_api.archiving.pages import NO_LAKE
 from sqs_api.archiving.service import LakeRefused, archive_limits
 from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
 from sqs_api.cloudwatch.monitoring import SERVICE, HistoryReader, Monitoring
@@ -339,7 +340,8 @@ class Node:
     def answers(self, hosts: EveryHost) -> dict[str, Answer]:
         """The administrative pages, by action."""
         own = self.owner.answers(hosts)
-        return {**own, **NO_CLUSTER} if self._host is None else self._host.answers(own)
+        answers = {**own, **NO_CLUSTER} if self._host is None else self._host.answers(own)
+        return {**NO_LAKE, **answers}
 
     def _is_ready(self) -> bool:
         return self._ready and self.worker.router.ready

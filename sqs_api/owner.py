@@ -45,6 +45,7 @@ from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.usage import FILE_NAME as USAGE_FILE
 from sqs_api.gateway.usage import Usage, UsageRow, read_usage
+from sqs_api.gateway.used_keys import UsedKeys
 from sqs_api.operators.people import People
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
@@ -98,6 +99,7 @@ class Owner:
         self._opened = opened
         self._disk: DiskSpace
         self._changes: Changes
+        self._used_keys: UsedKeys
         self._log = structlog.get_logger("owner")
         self.first_key: AccessKey | None = None
         """The access key that this host made at first start, to be shown once."""
@@ -203,8 +205,11 @@ class Owner:
         self._changes = Changes(
             self.identities, self.keyring, verifier=verifier, access=access, note=self.note
         )
+        self._used_keys = UsedKeys(verifier, self.identities.note_uses)
+        self._opened.push_async_callback(self._used_keys.write)
         is_shared = self._settings.etcd is not None
-        return People(self.identities, self._changes.look_at_identities, is_shared=is_shared)
+        adopt = self._changes.look_at_identities
+        return People(self.identities, adopt, verifier.used, is_shared=is_shared)
 
     def begin(self, periodic: Periodic, metrics: Metrics) -> None:
         """Start periodic work. `people` was called before."""
@@ -214,6 +219,7 @@ class Owner:
         periodic.every(check_s, changes.look_at_identities)
         periodic.every(check_s, changes.look_at_keys)
         periodic.every(_USAGE_WRITE_S, self.accounting.write, first_s=0.0)
+        periodic.every(_USAGE_WRITE_S, self._used_keys.write)
         periodic.every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
         periodic.every(_SHORT_DISK_CHECK_S, self._make_room)
         if not is_single:

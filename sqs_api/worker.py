@@ -248,7 +248,8 @@ class Worker:
         def authenticate(
             method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
         ) -> Caller:
-            verifier = Verifier(self.verifier.credentials, service)
+            known = self.verifier
+            verifier = Verifier(known.credentials, service, used=known.used)
             return verifier.verify(method, target, headers, body, now_s)
 
         return authenticate

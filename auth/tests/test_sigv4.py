@@ -183,6 +183,22 @@ def test_refuses_a_disabled_key_and_one_that_has_expired() -> None:
     assert len(expiring._signers) == 0
 
 
+def test_the_first_request_of_a_day_notes_the_use_of_its_key() -> None:
+    verifier = make_verifier()
+    day = int(NOW_S // 86_400)
+    refusal(SIGNED.with_header(b"x-amz-target", b"other"), verifier=verifier)
+    assert verifier.used == {}
+    SIGNED.verify(verifier)
+    assert verifier.used == {KEY.access_key_id: day}
+    verifier.used.clear()
+
+    SIGNED.verify(verifier)
+    assert verifier.used == {}, "the short path has no part in it"
+    tomorrow_s = NOW_S + 86_400
+    sign_header(at_s=tomorrow_s).verify(verifier, tomorrow_s)
+    assert verifier.used == {KEY.access_key_id: day + 1}
+
+
 def test_a_known_signer_may_not_add_an_unsigned_amz_header() -> None:
     verifier = make_verifier()
     plain = sign_header(headers={})

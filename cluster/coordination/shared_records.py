@@ -104,6 +104,8 @@ class SharedRecords:
         Raises `away`, with a line of text, as do changes that cannot be made now.
         """
         self.view = View(0, {})
+        self.quiet = ""
+        """Prefix of records whose changes are no news; empty if all are."""
         self._loop = loop
         self._open_coordination = open_coordination
         self._away = away
@@ -215,7 +217,8 @@ class SharedRecords:
                 else:
                     records[key] = Record(key, value, change.revision_of(key))
             self._show(View(change.revision, records))
-            self._note_news(change.revision)
+            if not self.quiet or any(not key.startswith(self.quiet) for key in change.records):
+                self._note_news(change.revision)
         else:
             self._show(self.view._replace(revision=change.revision))
 

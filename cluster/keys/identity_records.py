@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -39,6 +39,16 @@ class StoredUser(msgspec.Struct, frozen=True):
     policies: dict[str, str] = {}
 
 
+class KeyUses(Protocol):
+    """Days of use, see `key_uses.py`. All of it may raise IdentitiesUnreadable."""
+
+    def read(self) -> dict[str, int]:
+        """The days by key id, without keys of whose use nothing is known."""
+
+    def write(self, days: Mapping[str, int], known: Collection[str]) -> None:
+        """Write those that are later than before; `known` are the ids of all keys. Blocks."""
+
+
 class IdentityRows(Protocol):
     """The users and keys at one moment, and changes of them."""
 
@@ -72,6 +82,8 @@ class IdentityRows(Protocol):
 
 class IdentityRecords(Protocol):
     """Keeps users and keys. All of it may raise IdentitiesUnreadable."""
+
+    uses: KeyUses
 
     def close(self) -> None:
         """Let go of all resources."""

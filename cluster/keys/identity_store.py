@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from base64 import b32encode, urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -35,8 +35,8 @@ _SECRET_BYTES = 30
 _TOKEN_BYTES = 96
 _PRINCIPAL_PREFIX = "AIDA"
 _KEPT_AFTER_END_MS = 24 * 3600 * 1000
-_REMOVED_MAX = 100
-"""Keys removed by one transaction: etcd has a limit."""
+_REMOVED_MAX = 50
+"""Keys removed by one transaction, each with its day of use: etcd has a limit."""
 
 
 class IdentityStore:
@@ -70,6 +70,14 @@ class IdentityStore:
         """Every key, oldest first. Raises IdentitiesUnreadable if another keyring encrypted their
         secrets."""
         return [self._opened(key) for key in self._records.read().all_keys()]
+
+    def key_uses(self) -> dict[str, int]:
+        """The days on which keys were used last, see `key_uses.py`."""
+        return self._records.uses.read()
+
+    def note_uses(self, days: Mapping[str, int], known: Collection[str]) -> None:
+        """Write later days of use; `known` are the ids of all keys. Blocks, in any thread."""
+        self._records.uses.write(days, known)
 
     def credentials(self) -> CredentialSet:
         """The keys in the verifier's form."""

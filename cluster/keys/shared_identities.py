@@ -2,12 +2,14 @@
 
 keys/ID               an access key
 users/ACCOUNT/NAME    a user with policies
+uses/ID               the day of its latest use
 first                 the id of the access key that the first host made at its first start
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -16,13 +18,16 @@ from cluster.coordination.shared_records import Draft, SharedRecords
 from cluster.keys.identity_records import (
     IdentitiesUnreadable,
     IdentityRows,
+    KeyUses,
     StoredKey,
     StoredUser,
 )
 
 PREFIX = "identities/"
 """Prefix of all these records among those of the cluster."""
-_KEYS, _USERS, _FIRST = "keys/", "users/", "first"
+_KEYS, _USERS, _USES, _FIRST = "keys/", "users/", "uses/", "first"
+_USES_WRITTEN_AT_ONCE = 100
+"""Records of one transaction: etcd has a limit."""
 
 T = TypeVar("T")
 
@@ -33,6 +38,8 @@ class SharedIdentities:
     def __init__(self, records: SharedRecords) -> None:
         """`records` raise IdentitiesUnreadable, and are closed with this."""
         self._records = records
+        records.quiet = _USES
+        self.uses: KeyUses = _SharedKeyUses(records)
 
     def close(self) -> None:
         """See IdentityRecords."""
@@ -78,6 +85,8 @@ class _Rows:
 
     def remove_key(self, access_key_id: str) -> None:
         self._draft.put(_KEYS + access_key_id, None)
+        if self._draft.view.value(_USES + access_key_id) is not None:
+            self._draft.put(_USES + access_key_id, None)
 
     def note_first_key(self, access_key_id: str) -> None:
         self._draft.put(_FIRST, access_key_id.encode())
@@ -96,6 +105,33 @@ class _Rows:
 
     def remove_user(self, user: StoredUser) -> None:
         self._draft.put(_place(user.account, user.name), None)
+
+
+class _SharedKeyUses:
+    """See KeyUses: a record for each key, which has the latest day of all hosts."""
+
+    def __init__(self, records: SharedRecords) -> None:
+        self._records = records
+
+    def read(self) -> dict[str, int]:
+        found = self._records.view.below(_USES).items()
+        return {key_id: int(value) for key_id, value in found if value.isdigit()}
+
+    def write(self, days: Mapping[str, int], known: Collection[str]) -> None:
+        there = self.read()
+        later = [(key_id, day) for key_id, day in days.items() if day > there.get(key_id, -1)]
+        for begin in range(0, len(later), _USES_WRITTEN_AT_ONCE):
+            self._records.change(partial(_put, later[begin : begin + _USES_WRITTEN_AT_ONCE]))
+
+
+def _put(days: Sequence[tuple[str, int]], draft: Draft) -> None:
+    """Write the days of keys that are still there, and were not used later on another host."""
+    for key_id, day in days:
+        if draft.view.value(_KEYS + key_id) is None:
+            continue
+        before = draft.value(_USES + key_id)
+        if before is None or not before.isdigit() or int(before) < day:
+            draft.put(_USES + key_id, b"%d" % day)
 
 
 def _place(account: str, name: str) -> str:

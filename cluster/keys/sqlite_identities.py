@@ -14,12 +14,15 @@ from typing import Any, TypeVar
 from cluster.keys.identity_records import (
     IdentitiesUnreadable,
     IdentityRows,
+    KeyUses,
     StoredKey,
     StoredUser,
 )
+from cluster.keys.key_uses import KeyUseFile
 from storage.copies.second_copy import open_with_copy, tables
 
 FILE_NAME = "identities.sqlite"
+_USES_FILE = "key_uses.json"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS access_keys (
     access_key_id TEXT PRIMARY KEY, secret BLOB NOT NULL, account TEXT NOT NULL,
@@ -51,6 +54,7 @@ class SqliteIdentities:
         except (OSError, sqlite3.Error) as error:
             raise IdentitiesUnreadable(f"cannot open users and keys in {file}: {error}") from error
         self._seen_version = self._version()
+        self.uses: KeyUses = KeyUseFile(file.with_name(_USES_FILE))
 
     def close(self) -> None:
         """Close the file."""

@@ -18,7 +18,7 @@ from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Secrets
 from cluster.keys.shared_identities import SharedIdentities
 from cluster.keys.sqlite_identities import SqliteIdentities
-from cluster.tests.shared_stores import KINDS, SharedHosts, shared_hosts
+from cluster.tests.shared_stores import KINDS, SharedHosts, shared_hosts, soon
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 
 ACCOUNT = "000000000000"
@@ -385,3 +385,41 @@ def test_a_key_can_be_given_and_given_anew(opened: Open) -> None:
     assert [key.secret_access_key for key in store.all_keys()] == ["two"]
     store.set_key_enabled("AKIAFIXED", False)
     assert not opened().declare_key(key), "it stays disabled"
+
+
+# -- days of use -----------------------------------------------------------------------------------
+
+
+def test_the_latest_day_of_use_is_kept_until_the_key_is_removed(opened: Open) -> None:
+    store, other = opened(), opened()
+    key_id, removed = (store.add_key(ACCOUNT).access_key_id for _ in range(2))
+    known = {key_id, removed}
+    store.note_uses({key_id: 20_000, removed: 20_000}, known)
+    other.note_uses({key_id: 19_999, "gone": 19_999}, known)
+    assert opened().key_uses() == {key_id: 20_000, removed: 20_000}
+
+    store.remove_key(removed)
+    store.note_uses({key_id: 20_001}, {key_id})
+
+    assert opened().key_uses() == {key_id: 20_001}
+
+
+def test_a_day_of_use_makes_nobody_read_the_keys_again(opened: Open) -> None:
+    store = opened()
+    key_id = store.add_key(ACCOUNT).access_key_id
+    other = opened()
+
+    store.note_uses({key_id: 20_000}, {key_id})
+
+    soon(lambda: other.key_uses() == {key_id: 20_000})
+    assert not other.changed()
+
+
+def test_an_unreadable_file_of_days_is_written_anew(folder: Open, tmp_path: Path) -> None:
+    store = folder()
+    (tmp_path / "key_uses.json").write_bytes(b"\xff{")
+    assert store.key_uses() == {}
+
+    store.note_uses({"AKIA1": 20_000}, {"AKIA1"})
+
+    assert store.key_uses() == {"AKIA1": 20_000}

@@ -33,6 +33,10 @@ class Place(NamedTuple):
         return ".".join(map(str, self))
 
 
+Span = tuple[int, int]
+"""The first and the last instant at which the messages of a file were sent, in microseconds."""
+
+
 def read_place(text: str) -> Place | None:
     """The place in a text; None if there is none."""
     found = _PLACE.fullmatch(text)
@@ -56,7 +60,9 @@ class ArchiveSearch(msgspec.Struct, frozen=True):
     places: tuple[Place, ...] | None = None
     """Only these messages."""
     body_max: int | None = None
-    """Characters of bodies that are wanted, 0 for no contents; None for whole bodies."""
+    """Characters of bodies and of values of attributes that are wanted; None for whole ones."""
+    spans: dict[str, Span] = {}
+    """Those of segments, as far as the one who asks knows them."""
 
 
 class ArchivedRow(msgspec.Struct, frozen=True):
@@ -76,6 +82,7 @@ class ArchivedRow(msgspec.Struct, frozen=True):
     """Its checksum is wrong."""
     body: str | None
     is_cut: bool
+    """The body or an attribute is longer."""
     extras: Extras
 
     @property
@@ -90,6 +97,8 @@ class FoundRows(msgspec.Struct, frozen=True):
     rows: list[ArchivedRow]
     scanned: int
     next: Place | None
+    spans: dict[str, Span] = {}
+    """Those of segments which are still there, for the next search."""
 
 
 def matches(wanted: ArchiveSearch, row: ArchivedRow) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from sqs_api.archiving.archive_search import ArchiveSearch, FoundRows
+from sqs_api.archiving.archive_search import ArchiveSearch, FoundRows, Span
 from sqs_api.archiving.lake_process import LakeSilent, ask_lake
 from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
 
@@ -20,6 +20,8 @@ class ArchivedMessages:
     def __init__(self, lake: str | None) -> None:
         self._lake = lake
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._spans: dict[str, Span] = {}
+        """Of segments, which never change: a search opens those that can match."""
 
     @property
     def lake(self) -> str:
@@ -32,7 +34,10 @@ class ArchivedMessages:
         """A page of messages. Raises ServiceUnavailable."""
         try:
             async with self._turns:
-                answer = await ask_lake("lake-search", self.lake, wanted)
+                known = msgspec.structs.replace(wanted, spans=self._spans)
+                answer = await ask_lake("lake-search", self.lake, known)
         except LakeSilent as error:
             raise ServiceUnavailable(f"The archive cannot be read: {error}") from error
-        return msgspec.json.decode(answer, type=FoundRows)
+        found = msgspec.json.decode(answer, type=FoundRows)
+        self._spans = found.spans
+        return found

@@ -3,7 +3,7 @@
 The messages are in the archive's table, and in segments that no job has put there yet. One heap has
 unread files, unread row groups and read rows, each at the earliest place that it can hold: what
 comes first is opened, read, or a message of the page. So a page reads what it shows, and no more
-than some row groups are in memory.
+than some row groups are in memory. A row in the heap has no more content than the page shows.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,6 +28,7 @@ from sqs_api.archiving.archive_search import (
     ArchiveSearch,
     FoundRows,
     Place,
+    Span,
     matches,
 )
 from storage.lake.archive_schema import (
@@ -64,9 +66,12 @@ _BESIDE = (
     "dead_letter_queue_source_arn",
     "checksum",
 )
+_ROWS_AT_ONCE = 256
+"""Rows whose whole contents are in memory beside those of their row group."""
+_SPANS_MAX = 10_000
 _SEGMENT = re.compile(rf"{SEGMENTS}/([^/]+)/shard-([0-9]+)/batch-([0-9]+)\.parquet")
 _DAY = timedelta(days=1)
-_FIRST_US, _LAST_US = 0, 10**16
+_ALL_TIME: Span = 0, 10**16
 Key = tuple[int, str, int, int]
 """A place in the order of a search: lower is earlier in its pages."""
 
@@ -89,6 +94,10 @@ class _Group(NamedTuple):
     number: int
 
 
+_Item = _File | _Group | ArchivedRow | None
+"""None is a row that does not match."""
+
+
 def search(lake: Lake, wanted: ArchiveSearch) -> FoundRows:
     """A page. Raises LakeUnusable."""
     try:
@@ -103,16 +112,19 @@ class _Search:
         self._wanted = wanted
         self._sign = 1 if wanted.oldest_first else -1
         self._after = self._key(wanted.after) if wanted.after else None
-        self._heap: list[tuple[Key, int, _File | _Group | ArchivedRow]] = []
+        self._heap: list[tuple[Key, int, _Item]] = []
         self._pushed = 0
         self._read_bytes = 0
         self._passed: Key | None = self._after
         """Everything up to here was looked at."""
+        self._spans: dict[str, Span] = {}
 
     def run(self) -> FoundRows:
         """The page. Raises LakeUnusable, FileNotFoundError."""
         try:
             for file in files(self._lake, self._wanted):
+                if file.path in self._wanted.spans:
+                    self._spans[file.path] = file.from_us, file.until_us
                 self._push_span(file.from_us, file.until_us, file)
             return self._run()
         except FileNotFoundError:
@@ -125,7 +137,7 @@ class _Search:
         scanned = 0
         while self._heap:
             key, _, first = self._heap[0]
-            if not isinstance(first, ArchivedRow):
+            if isinstance(first, _File | _Group):
                 self._pass((key[0] - 1, LAST_SOURCE, 0, 0))
                 if self._is_enough():
                     break
@@ -137,9 +149,10 @@ class _Search:
             heappop(self._heap)
             self._pass(key)
             scanned += 1
-            if matches(self._wanted, first):
-                rows.append(_shortened(first, self._wanted.body_max))
-        return FoundRows(rows, scanned, self._place() if self._heap else None)
+            if first is not None:
+                rows.append(first)
+        spans = dict(islice(self._spans.items(), _SPANS_MAX))
+        return FoundRows(rows, scanned, self._place() if self._heap else None, spans)
 
     def _is_enough(self) -> bool:
         return self._read_bytes >= _READ_BYTES_MAX and self._passed != self._after
@@ -173,7 +186,7 @@ class _Search:
         if self._after is None or last >= self._after[0]:
             self._push((first, "", 0, 0), item)
 
-    def _push(self, key: Key, item: _File | _Group | ArchivedRow) -> None:
+    def _push(self, key: Key, item: _Item) -> None:
         self._pushed += 1
         heappush(self._heap, (key, self._pushed, item))
 
@@ -185,8 +198,11 @@ class _Search:
             return
         with self._lake.files.open_input_file(self._lake.path(item.path)) as stream:
             footer = pq.read_metadata(stream)
-        for number in range(footer.num_row_groups):
-            self._push_span(*_span(footer, number, item), _Group(item, footer, number))
+        spans = [_span(footer, number, item) for number in range(footer.num_row_groups)]
+        for number, span in enumerate(spans):
+            self._push_span(*span, _Group(item, footer, number))
+        if spans and _SEGMENT.fullmatch(item.path):
+            self._spans[item.path] = min(begin for begin, _ in spans), max(end for _, end in spans)
 
     def _read(self, group: _Group) -> None:
         with self._lake.files.open_input_file(self._lake.path(group.file.path)) as stream:
@@ -194,7 +210,8 @@ class _Search:
             for row in self._wanted_rows(opened, group):
                 key = self._key(row.place)
                 if self._after is None or key > self._after:
-                    self._push(key, row)
+                    is_wanted = matches(self._wanted, row)
+                    self._push(key, _shortened(row, self._wanted.body_max) if is_wanted else None)
 
     def _wanted_rows(self, opened: pq.ParquetFile, group: _Group) -> Iterator[ArchivedRow]:
         """The queue's rows of a row group; contents are read if there are any."""
@@ -209,11 +226,10 @@ class _Search:
             return
         content = opened.read_row_group(group.number, list(_CONTENT), use_threads=False)
         self._read_bytes += content.nbytes
-        pairs = zip(
-            beside.filter(chosen).to_pylist(), content.filter(chosen).to_pylist(), strict=True
-        )
-        for outside, inside in pairs:
-            yield _row(outside | inside)
+        for name in _CONTENT:
+            beside = beside.append_column(name, content[name])
+        for batch in beside.filter(chosen).to_batches(max_chunksize=_ROWS_AT_ONCE):
+            yield from map(_row, batch.to_pylist())
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -232,7 +248,7 @@ def files(lake: Lake, wanted: ArchiveSearch) -> Iterator[_File]:
         name = transaction_id(source, int(shard))
         if table is None or int(batch) > (table.transaction_version(name) or 0):
             path = f"{segment_folder(source, int(shard))}/{segment_name(int(batch))}"
-            yield _File(path, _FIRST_US, _LAST_US, own)
+            yield _File(path, *wanted.spans.get(path, _ALL_TIME), own)
     if table is not None:
         yield from _table_files(table, wanted)
 
@@ -316,6 +332,20 @@ def _is_damaged(found: dict[str, Any]) -> bool:
 
 
 def _shortened(row: ArchivedRow, body_max: int | None) -> ArchivedRow:
-    if body_max is None or row.body is None or len(row.body) <= body_max:
+    if body_max is None:
         return row
-    return msgspec.structs.replace(row, body=row.body[:body_max], is_cut=True)
+    body = None if row.body is None else row.body[:body_max]
+    whole = row.extras.attributes or {}
+    cut = {name: (kind, _cut(kind, value, body_max)) for name, (kind, value) in whole.items()}
+    return msgspec.structs.replace(
+        row,
+        body=body,
+        is_cut=body != row.body or cut != whole,
+        extras=msgspec.structs.replace(row.extras, attributes=cut or None),
+    )
+
+
+def _cut(kind: str, value: bytes, size_max: int) -> bytes:
+    if len(value) <= size_max or kind.startswith("Binary"):
+        return value[:size_max]
+    return value.decode()[:size_max].encode()

@@ -26,6 +26,10 @@ from sqs_api.archiving.exporter import Exporter, ExportFailed, InLake
 from storage.lake.archived_batch import Claimed
 from visibility.contract.errors import InvalidParameterValue, QueueError
 
+_NO_LAKE = (
+    "This service has no lake, so nothing is archived: start it with --lake FOLDER or "
+    "--lake s3://BUCKET/PREFIX (pip install 'holdfast[spark]')."
+)
 _log = structlog.get_logger("archive")
 
 
@@ -101,6 +105,16 @@ class ArchivePages:
             return error_page(409, refusal.message)
         _log.info("batches_archived", **msgspec.structs.asdict(said), messages=removed)
         return web.json_response({"removed": removed})
+
+
+async def _no_lake(sent: AdminRequest) -> web.Response:
+    return error_page(404, _NO_LAKE)
+
+
+NO_LAKE: Mapping[str, Answer] = dict.fromkeys(
+    (READ_ARCHIVE, SEAL_ARCHIVE, ACKNOWLEDGE_ARCHIVE), _no_lake
+)
+"""The answers of a service without a lake."""
 
 
 async def _or_busy(answer: Answer, sent: AdminRequest) -> web.Response:

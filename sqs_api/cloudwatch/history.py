@@ -16,7 +16,7 @@ from cluster.catalog.queue_view import QueueView
 from cluster.catalog.records import QueueName
 from sqs_api.admin.queue_metrics import fullest
 from sqs_api.admin.queue_samples import QueueSample, QueueSamples
-from sqs_api.cloudwatch.metric_table import ACTIVE, COUNTS, GAUGES
+from sqs_api.cloudwatch.metric_table import ACTIVE, GAUGES, KEPT_COUNTS
 from sqs_api.cloudwatch.series import HOURS_KEPT, Points, Series
 from visibility.contract.model import QueueDefinition
 
@@ -25,7 +25,7 @@ HISTORY_CHECK_S = 1.0
 _ACTIVE_MINUTES = 6 * 60
 _SLICE = 50
 """Queues recorded before other work may run."""
-_CONTINUES = [row.continues for row in COUNTS.values()]
+_CONTINUES = [row.continues for row in KEPT_COUNTS.values()]
 
 
 class _Kept:
@@ -50,7 +50,7 @@ class _Counted(NamedTuple):
     queue_id: int
     created_at_ms: int
     counts: tuple[int, ...]
-    """In the order of COUNTS."""
+    """In the order of KEPT_COUNTS."""
 
 
 class History:
@@ -138,7 +138,7 @@ class History:
         now_ms = self._wall_s() * 1000
         values = {metric: float(row.value(sample, now_ms)) for metric, row in GAUGES.items()}
         before = self._before.get(_name_of(queue))
-        for place, (metric, total) in enumerate(zip(COUNTS, _counts(sample), strict=True)):
+        for place, (metric, total) in enumerate(zip(KEPT_COUNTS, _counts(sample), strict=True)):
             since = 0 if before is None else _since(place, before, queue)
             # A shard that was loaded anew counts from zero.
             values[metric] = float(total - since if total >= since else total)
@@ -224,7 +224,7 @@ def _name_of(queue: QueueDefinition) -> QueueName:
 
 
 def _counts(sample: QueueSample) -> tuple[int, ...]:
-    return tuple(row.total(sample) for row in COUNTS.values())
+    return tuple(row.total(sample) for row in KEPT_COUNTS.values())
 
 
 def _since(place: int, before: _Counted, queue: QueueDefinition) -> int:

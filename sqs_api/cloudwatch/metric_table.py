@@ -97,6 +97,14 @@ COUNTS: dict[str, Count] = {
 }
 """SentMessageSize has one value for each message: its SampleCount is NumberOfMessagesSent."""
 METRICS: dict[str, Gauge | Count] = {**GAUGES, **COUNTS}
+FIRST_RECEIVES, FIRST_RECEIVE_MS = "FirstReceives", "FirstReceiveMilliseconds"
+KEPT_COUNTS: dict[str, Count] = {
+    **COUNTS,
+    FIRST_RECEIVES: Count("Count", lambda s: s.gateway.first_receives, continues=False),
+    FIRST_RECEIVE_MS: Count("Milliseconds", lambda s: s.gateway.first_receive_ms, continues=False),
+}
+"""With those that CloudWatch does not have: messages that were received for the first time, and the
+sum of their times since they were sent."""
 
 
 def has_metric(queue: str, metric: str) -> bool:

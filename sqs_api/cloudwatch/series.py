@@ -59,15 +59,18 @@ class Series:
     def points(self, begin: int, end: int, *, with_hours: bool) -> Points:
         """The points from one minute to before another."""
         return Points(
-            [point for point in self._minute_points() if begin <= point[0] < end],
+            [point for point in self._minute_points(begin) if begin <= point[0] < end],
             [point for point in self._hour_points() if begin <= point[0] * 60 < end]
             if with_hours
             else [],
         )
 
-    def _minute_points(self) -> Iterator[MinutePoint]:
+    def _minute_points(self, begin: int) -> Iterator[MinutePoint]:
+        """The points from a minute on, and at most some earlier ones: each is of another minute."""
         minutes = self._minutes
-        for place in range(0, len(minutes), 2):
+        last = int(minutes[-2]) if minutes else begin
+        wanted = max(0, last - begin + 1)
+        for place in range(max(0, len(minutes) - 2 * wanted), len(minutes), 2):
             yield int(minutes[place]), minutes[place + 1]
 
     def _hour_points(self) -> Iterator[HourPoint]:

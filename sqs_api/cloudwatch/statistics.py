@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from sqs_api.cloudwatch.metric_table import ACTIVE, COUNTS, METRICS, SENT, SIZE, Queues
+from sqs_api.cloudwatch.metric_table import ACTIVE, KEPT_COUNTS, METRICS, SENT, SIZE, Queues
 from sqs_api.cloudwatch.series import MINUTES_KEPT, HourPoint, Points
 
 HOUR_S = 3600
@@ -103,7 +103,7 @@ def _merged(parts: Iterable[Mapping[str, Points]], metrics: set[str]) -> dict[st
         for metric in metrics & part.keys():
             points = part[metric]
             merged = found.setdefault(metric, _Merged())
-            adds_up = metric in COUNTS
+            adds_up = metric in KEPT_COUNTS
             for minute, value in dict(points.minutes).items():
                 before = merged.minutes.get(minute, 0.0)
                 merged.minutes[minute] = before + value if adds_up else max(before, value)
@@ -126,7 +126,8 @@ def _values(
 ) -> Iterator[_Value]:
     """The values of a metric in order of time: hours before those whose minutes are all kept."""
     own = found.get(metric, _Merged())
-    if METRICS[metric].queues is Queues.FAIR and not (own.minutes or own.hours):
+    row = METRICS.get(metric)
+    if row is not None and row.queues is Queues.FAIR and not (own.minutes or own.hours):
         return
     first_minute = now_minute - MINUTES_KEPT + 1
     if window.with_hours:

@@ -50,14 +50,18 @@ def credentials(context: click.Context, data: Path | None, config_file: Path | N
 @credentials.command("list")
 @pass_opened
 def list_keys(obj: Any) -> None:
-    """List keys, without secrets."""
+    """List keys, without secrets, and the days (of UTC) on which they were used last."""
+    from cluster.keys.key_uses import day_text
     from cluster.shards.clock import SystemClock
 
     now_s = SystemClock().wall_s()
     store = obj[0]
+    days = store.key_uses()
     for key in store.all_keys():
         whose = f"user/{key.user}" if key.user else key.principal
-        click.echo(f"{key.access_key_id}  {key.account}  {whose}  {_state(key, now_s)}")
+        used = day_text(days.get(key.access_key_id))
+        state = _state(key, now_s) + (f"  used {used}" if used else "")
+        click.echo(f"{key.access_key_id}  {key.account}  {whose}  {state}")
 
 
 def _state(key: AccessKey, now_s: float) -> str:

@@ -76,6 +76,7 @@ ANSWERS: dict[str, AnswerRoute] = {
     "show caller": show_caller,
     "list queues": queue_answers.list_queues,
     "list dead letters": queue_answers.list_dead_letters,
+    "list depths": history_answers.list_depths,
     "show queue": queue_answers.show_queue,
     "purge queue": queue_answers.purge_queue,
     "set attributes": queue_changes.set_attributes,

@@ -60,7 +60,7 @@ class ArchiveQuery(ArchiveFilter, frozen=True):
 
 class ArchivedMessage(TypedDict):
     """A message that left its queue. `place` names it in the archive. A sealed or damaged one
-    cannot be read or replayed."""
+    cannot be read or replayed. `is_cut`: the body or the value of an attribute is longer."""
 
     place: str
     message_id: str

@@ -1,39 +1,50 @@
-"""Answers about the past of a queue: its depth, age and rates, as CloudWatch has them."""
+"""Answers about the past of queues: depths, ages, rates and delays, as CloudWatch has them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, TypedDict, cast
 
 import msgspec
 from msgspec import Meta
 
 from sqs_api.cloudwatch.actions import Wanted
-from sqs_api.cloudwatch.metric_table import GAUGES
+from sqs_api.cloudwatch.metric_table import FIRST_RECEIVE_MS, FIRST_RECEIVES, GAUGES
 from sqs_api.cloudwatch.series import HOURS_KEPT, MINUTES_KEPT
-from sqs_api.cloudwatch.statistics import HOUR_S, Window
+from sqs_api.cloudwatch.statistics import HOUR_S, Datapoint, Window
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
+from sqs_api.operators.queue_answers import SortedListing, listed_queues
 
 _MINUTE_S = 60
-_METRICS = {
+_LINE_PERIOD_S = 120
+"""A small line has half as many points as a chart: 20 KB for a hundred queues."""
+_DEPTHS = {
     "visible": "ApproximateNumberOfMessagesVisible",
     "in_flight": "ApproximateNumberOfMessagesNotVisible",
     "delayed": "ApproximateNumberOfMessagesDelayed",
+}
+_METRICS = {
+    **_DEPTHS,
     "oldest_age_s": "ApproximateAgeOfOldestMessage",
     "sent": "NumberOfMessagesSent",
     "received": "NumberOfMessagesReceived",
     "deleted": "NumberOfMessagesDeleted",
 }
+_Hours = Annotated[int, Meta(ge=1, le=HOURS_KEPT)]
+_Points = dict[int, Datapoint]
+"""By the second at which their period begins."""
 
 
 class Past(msgspec.Struct):
     """A length of time up to now."""
 
-    hours: Annotated[int, Meta(ge=1, le=HOURS_KEPT)] = 1
+    hours: _Hours = 1
 
 
 class Series(TypedDict):
-    """States are the greatest of each period, counts are per second."""
+    """States are the greatest of each period, counts are per second. `send_to_receive_s` is the
+    mean time of messages from their send to their first receive, delays included."""
 
     visible: list[float | None]
     in_flight: list[float | None]
@@ -42,6 +53,7 @@ class Series(TypedDict):
     sent: list[float | None]
     received: list[float | None]
     deleted: list[float | None]
+    send_to_receive_s: list[float | None]
 
 
 class History(TypedDict):
@@ -58,19 +70,20 @@ async def show_history(desk: Desk, asked: Asked, past: Past) -> History:
     service did not run."""
     queue = asked.queue(asked.parts[0])
     window = _window(desk, past.hours)
-    wanted = {name: Wanted(queue.name, metric, window) for name, metric in _METRICS.items()}
-    reader = desk.history(queue.account, queue.region)
-    found = await reader.datapoints(wanted.values())
-    begins = range(window.begin_s, window.end_s, window.period_s)
+    metrics = [*_METRICS.values(), FIRST_RECEIVES, FIRST_RECEIVE_MS]
+    wanted = {metric: Wanted(queue.name, metric, window) for metric in metrics}
+    found = await desk.history(queue.account, queue.region).datapoints(wanted.values())
+    points = {metric: found.datapoints[each] for metric, each in wanted.items()}
+    begins = _begins(window)
     series: dict[str, list[float | None]] = {}
-    for name, each in wanted.items():
-        points = found.datapoints[each]
-        is_state = each.metric in GAUGES
+    for name, metric in _METRICS.items():
         values = {
-            at_s: point.greatest if is_state else point.total / window.period_s
-            for at_s, point in points.items()
+            at_s: point.greatest if metric in GAUGES else point.total / window.period_s
+            for at_s, point in points[metric].items()
         }
         series[name] = [values.get(at_s) for at_s in begins]
+    delays = _means(points[FIRST_RECEIVE_MS], points[FIRST_RECEIVES])
+    series["send_to_receive_s"] = [delays.get(at_s) for at_s in begins]
     return {
         "begin_s": window.begin_s,
         "period_s": window.period_s,
@@ -79,9 +92,70 @@ async def show_history(desk: Desk, asked: Asked, past: Past) -> History:
     }
 
 
-def _window(desk: Desk, hours: int) -> Window:
+def _means(times_ms: _Points, messages: _Points) -> dict[int, float]:
+    """Seconds for each message, by the second at which the period begins."""
+    return {
+        at_s: (times_ms[at_s].total if at_s in times_ms else 0.0) / point.total / 1000
+        for at_s, point in messages.items()
+        if point.total
+    }
+
+
+# -- depths of many queues -------------------------------------------------------------------------
+
+
+class PastListing(SortedListing):
+    """A page of a list of queues, in an order, and a length of time up to now."""
+
+    hours: _Hours = 1
+
+
+class Depths(TypedDict):
+    """Stored messages of queues by name, without queues of which nothing is known; each point is of
+    `period_s` seconds from `begin_s` on."""
+
+    begin_s: int
+    period_s: int
+    queues: dict[str, list[int | None]]
+    is_complete: bool
+
+
+async def list_depths(desk: Desk, asked: Asked, listing: PastListing) -> Depths:
+    """The numbers of stored messages over time, for the queues of a page of `queues`."""
+    page = await listed_queues(desk, asked, listing)
+    window = _window(desk, listing.hours, _LINE_PERIOD_S)
+    wanted = [
+        Wanted(queue.name, metric, window) for queue in page.queues for metric in _DEPTHS.values()
+    ]
+    found = await desk.history(asked.account, asked.caller.region).datapoints(wanted)
+    depths: dict[str, dict[int, int]] = {}
+    for each in wanted:
+        _add(depths.setdefault(each.queue, {}), found.datapoints[each].items())
+    return {
+        "begin_s": window.begin_s,
+        "period_s": window.period_s,
+        "queues": {
+            name: [values.get(at_s) for at_s in _begins(window)]
+            for name, values in depths.items()
+            if values
+        },
+        "is_complete": found.is_complete,
+    }
+
+
+def _add(depths: dict[int, int], points: Iterable[tuple[int, Datapoint]]) -> None:
+    for at_s, point in points:
+        depths[at_s] = depths.get(at_s, 0) + int(point.greatest)
+
+
+def _begins(window: Window) -> range:
+    return range(window.begin_s, window.end_s, window.period_s)
+
+
+def _window(desk: Desk, hours: int, period_s: int = _MINUTE_S) -> Window:
     """Whole periods, the one under way as the last. Points by the minute are kept for hours
     only."""
-    period_s = _MINUTE_S if hours * 60 <= MINUTES_KEPT else HOUR_S
+    if hours * 60 > MINUTES_KEPT:
+        period_s = HOUR_S
     end_s = (int(desk.wall_s()) // period_s + 1) * period_s
     return Window(end_s - hours * HOUR_S, end_s, period_s)

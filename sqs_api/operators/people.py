@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from auth.policy_document import PolicyRefused
@@ -22,12 +22,26 @@ T = TypeVar("T")
 class People:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, store: IdentityStore, adopt: Callable[[], None], *, is_shared: bool) -> None:
-        """`adopt` lets this host use what has changed. `is_shared`: the records are those of a
-        cluster, and a change waits for etcd."""
+    def __init__(
+        self,
+        store: IdentityStore,
+        adopt: Callable[[], None],
+        used: Mapping[str, int],
+        *,
+        is_shared: bool,
+    ) -> None:
+        """`adopt` lets this host use what has changed; `used` is `Verifier.used`. `is_shared`: the
+        records are those of a cluster, and a change waits for etcd."""
         self._store = store
         self._adopt = adopt
+        self._used = used
         self._is_shared = is_shared
+
+    def key_uses(self) -> dict[str, int]:
+        """The days on which keys were used last; of other hosts those that are written. Raises
+        ServiceUnavailable."""
+        days, own = self.read(IdentityStore.key_uses), dict(self._used)
+        return days | {key_id: max(day, days.get(key_id, 0)) for key_id, day in own.items()}
 
     def read(self, look: Callable[[IdentityStore], T]) -> T:
         """Read from memory or a small file. Raises ServiceUnavailable."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, NamedTuple, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -94,15 +94,19 @@ class WholeQueue(ShownQueue):
 
 async def list_queues(desk: Desk, asked: Asked, listing: SortedListing) -> QueuePage:
     """A page of the account's queues in the region."""
-    queues = _found(desk, asked, listing.search)
-    return await _page(desk, listing, queues, listing.sort, _sources(desk))
+    return await _shown(desk, await listed_queues(desk, asked, listing), _sources(desk))
+
+
+async def listed_queues(desk: Desk, asked: Asked, listing: SortedListing) -> Page:
+    """The queues on a page of the list."""
+    return await _page(desk, listing, _found(desk, asked, listing.search), listing.sort)
 
 
 async def list_dead_letters(desk: Desk, asked: Asked, listing: Listing) -> QueuePage:
     """A page of the dead-letter queues: first those that lose a message soonest."""
     sources = _sources(desk)
     queues = [queue for queue in _found(desk, asked, listing.search) if queue.arn in sources]
-    return await _page(desk, listing, queues, "expires", sources)
+    return await _shown(desk, await _page(desk, listing, queues, "expires"), sources)
 
 
 async def show_queue(desk: Desk, asked: Asked) -> WholeQueue:
@@ -162,34 +166,41 @@ def _sources(desk: Desk) -> dict[str, list[str]]:
     return found
 
 
-async def _page(
-    desk: Desk,
-    listing: Listing,
-    queues: list[QueueDefinition],
-    sort: str,
-    sources: Mapping[str, list[str]],
-) -> QueuePage:
+class Page(NamedTuple):
+    """A page of queues, with readings of those if their order took some."""
+
+    queues: list[QueueDefinition]
+    readings: Found | None
+    total: int
+    next: str | None
+
+
+async def _page(desk: Desk, listing: Listing, queues: list[QueueDefinition], sort: str) -> Page:
     """The queues after the token. Those that come or go meanwhile move no other to another page
     when the order is by name."""
     after = _read_token(listing.after)
-    readings: Found = {} if sort == "name" else await desk.readings.all()
+    readings = None if sort == "name" else await desk.readings.all()
+    known = readings or {}
 
     def place(queue: QueueDefinition) -> tuple[float, str]:
-        return _SORTS[sort](queue, readings.get(queue.queue_id) or EMPTY), queue.name
+        return _SORTS[sort](queue, known.get(queue.queue_id) or EMPTY), queue.name
 
     waiting = [queue for queue in queues if after is None or place(queue) > after]
     waiting.sort(key=place)
     page = waiting[: listing.limit]
     more = len(waiting) > len(page)
-    last = place(page[-1]) if more else None
-    if sort == "name":
-        readings = await desk.readings.of(page)
+    return Page(page, readings, len(queues), _token(place(page[-1])) if more else None)
+
+
+async def _shown(desk: Desk, page: Page, sources: Mapping[str, list[str]]) -> QueuePage:
+    readings = await desk.readings.of(page.queues) if page.readings is None else page.readings
     return {
         "queues": [
-            shown_queue(desk, queue, readings.get(queue.queue_id, EMPTY), sources) for queue in page
+            shown_queue(desk, queue, readings.get(queue.queue_id, EMPTY), sources)
+            for queue in page.queues
         ],
-        "total": len(queues),
-        "next": last and _token(last),
+        "total": page.total,
+        "next": page.next,
     }
 
 

@@ -7,6 +7,7 @@ letters, chosen by the beginning of their ids.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TypedDict
 
 import msgspec
@@ -98,8 +99,10 @@ async def undo_redrive(desk: Desk, asked: Asked, named: NamedRedrive) -> BegunUn
     queue, handle = _named(asked, named)
     task_id = decode_handle(handle).task_id
     asked.check(SEND, queue.name)
-    _targets(desk, asked, await _task(desk, asked, queue, task_id))
-    await desk.ask(asked, ChangeMoveTask(handle, "undo"), queue)
+    task = await _task(desk, asked, queue, task_id)
+    _targets(desk, asked, task)
+    if task.status == "RUNNING":
+        await _cancel(desk, asked, queue, handle)
     task = await _ended(desk, asked, queue, task_id)
     wanted = MessageFilter(message_id=prefix_of(task_id), received_max=0)
     operation = MoveSelected(filter=wanted, undoes=task_id, sources=task.sources)
@@ -111,7 +114,15 @@ async def undo_redrive(desk: Desk, asked: Asked, named: NamedRedrive) -> BegunUn
             begun.append(target.name)
         except QueueError as refusal:
             refused[target.name] = refusal.message
+    if begun or not refused:
+        await desk.ask(asked, ChangeMoveTask(handle, "undo"), queue)
     return {"begun": begun, "refused": refused}
+
+
+async def _cancel(desk: Desk, asked: Asked, queue: QueueDefinition, handle: str) -> None:
+    """Cancel a redrive, which may end meanwhile."""
+    with suppress(InvalidParameterValue):
+        await desk.ask(asked, CancelMessageMoveTask(handle), queue)
 
 
 def _targets(desk: Desk, asked: Asked, task: MoveTask) -> list[QueueDefinition]:

@@ -81,6 +81,7 @@ ROUTES = (
     Route("show caller", "GET", "caller", None),
     Route("list queues", "GET", "queues", LIST_QUEUES),
     Route("list dead letters", "GET", "dead-letters", LIST_QUEUES),
+    Route("list depths", "GET", "depths", LIST_QUEUES),
     Route("show queue", "GET", "queues/{queue}", GET_QUEUE),
     Route("purge queue", "POST", "queues/{queue}/purge", PURGE),
     Route("set attributes", "POST", "queues/{queue}/attributes", SET_ATTRIBUTES),

@@ -11,6 +11,7 @@ from auth.caller import Caller, anonymous
 from auth.identities import User
 from cluster.keys.identity_records import StoredKey, StoredUser
 from cluster.keys.identity_store import IdentityStore
+from cluster.keys.key_uses import day_text
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.permissions import (
@@ -28,7 +29,8 @@ from visibility.contract.naming import is_account
 
 
 class ShownKey(TypedDict):
-    """An access key, without its secret."""
+    """An access key, without its secret. `last_used_on` is a day of UTC, null if no use of the key
+    is known."""
 
     access_key_id: str
     created_at_ms: int
@@ -36,6 +38,7 @@ class ShownKey(TypedDict):
     expires_at_ms: int | None
     has_expired: bool
     is_temporary: bool
+    last_used_on: str | None
 
 
 class ShownAccountKey(ShownKey):
@@ -86,19 +89,18 @@ class WantedUser(msgspec.Struct):
 async def list_users(desk: Desk, asked: Asked) -> ListedUsers:
     """All users with their keys, and the keys of accounts themselves; no secrets."""
     users, keys = desk.people.read(IdentityStore.stored)
+    shown = _shown_keys(desk, keys)
     return {
         "users": [
             {
                 **_shown_user(user),
                 "policies": sorted(user.policies),
-                "keys": [_shown_key(key, desk.now_ms) for key in keys if _is_of(key, user)],
+                "keys": [shown[key.access_key_id] for key in keys if _is_of(key, user)],
             }
             for user in users
         ],
         "account_keys": [
-            {"account": key.account, **_shown_key(key, desk.now_ms)}
-            for key in keys
-            if key.user is None
+            {"account": key.account, **shown[key.access_key_id]} for key in keys if key.user is None
         ],
     }
 
@@ -112,7 +114,7 @@ async def show_user(desk: Desk, asked: Asked, wanted_user: WantedUser) -> Detail
             return {
                 **_shown_user(user),
                 "policies": dict(sorted(user.policies.items())),
-                "keys": [_shown_key(key, desk.now_ms) for key in keys if _is_of(key, user)],
+                "keys": [*_shown_keys(desk, [key for key in keys if _is_of(key, user)]).values()],
             }
     raise ResourceNotFound(f"no user {owner[1]} in account {owner[0]}")
 
@@ -147,14 +149,20 @@ def _shown_user(user: StoredUser) -> ShownUser:
     }
 
 
-def _shown_key(key: StoredKey, now_ms: int) -> ShownKey:
+def _shown_keys(desk: Desk, keys: list[StoredKey]) -> dict[str, ShownKey]:
+    """The keys as JSON by id, in that order."""
+    days, now_ms = desk.people.key_uses(), desk.now_ms
     return {
-        "access_key_id": key.access_key_id,
-        "created_at_ms": key.created_at_ms,
-        "is_enabled": key.enabled,
-        "expires_at_ms": key.expires_at_ms,
-        "has_expired": key.expires_at_ms is not None and now_ms >= key.expires_at_ms,
-        "is_temporary": key.session_token is not None,
+        key.access_key_id: {
+            "access_key_id": key.access_key_id,
+            "created_at_ms": key.created_at_ms,
+            "is_enabled": key.enabled,
+            "expires_at_ms": key.expires_at_ms,
+            "has_expired": key.expires_at_ms is not None and now_ms >= key.expires_at_ms,
+            "is_temporary": key.session_token is not None,
+            "last_used_on": day_text(days.get(key.access_key_id)),
+        }
+        for key in keys
     }
 
 

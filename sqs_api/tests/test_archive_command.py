@@ -37,4 +37,6 @@ async def test_a_service_without_a_lake_says_so(data: Path) -> None:
         said = await asyncio.to_thread(run, "archive", "status", "--data", data)
 
     assert (said.status, said.out) == (2, "")
-    assert "404" in said.err
+    (line,) = said.err.splitlines()
+    assert "has no lake" in line
+    assert "start it with --lake FOLDER" in line

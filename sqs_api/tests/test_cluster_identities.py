@@ -218,7 +218,7 @@ def test_users_and_policies_are_those_of_the_cluster(cluster: Cluster, tmp_path:
 def test_the_console_of_one_host_changes_the_users_of_all(cluster: Cluster) -> None:
     with ExitStack() as stack:
         a, b = [Host(cluster.settings(name), stack) for name in "ab"]
-        people = People(a.identities, a.changes.look_at_identities, is_shared=True)
+        people = People(a.identities, a.changes.look_at_identities, {}, is_shared=True)
 
         async def add(name: str) -> SigningKey:
             user = await people.change(lambda store: store.add_user("0" * 12, name, {}))

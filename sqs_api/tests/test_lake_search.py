@@ -6,12 +6,21 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from sqs_api.archiving import lake_search
 from sqs_api.archiving.archive_search import ArchiveSearch, Place, read_place
+from sqs_api.archiving.archived_messages import ArchivedMessages
 from sqs_api.archiving.lake_search import search
-from sqs_api.tests.archived import BEGUN, SOURCE, archived, write_segment, write_table
+from sqs_api.tests.archived import (
+    BEGUN,
+    SOURCE,
+    archived,
+    search_here,
+    write_segment,
+    write_table,
+)
 from storage.lake.table import Lake, LakeUnusable
 from visibility.contract.move_task import MessageFilter
 
@@ -137,6 +146,56 @@ def test_contents_are_shown_cut_sealed_or_found_damaged(lake: Lake) -> None:
     assert (hidden.body, hidden.is_sealed, hidden.is_damaged) == (None, True, False)
     assert damaged.is_damaged
     assert damaged.extras.attributes == {"tenant": ("String", b"t3"), "raw": ("Binary", b"\0\xff")}
+
+
+def test_values_of_attributes_are_cut_like_bodies(lake: Lake) -> None:
+    text = {"data_type": "String", "string_value": "é" * 50, "binary_value": None}
+    data = {"data_type": "Binary.png", "string_value": None, "binary_value": bytes(50)}
+    write_table(lake, [archived(3, attributes=[("text", text), ("data", data)])])
+
+    (cut,), (none,), (whole,) = (search(lake, wanted(body_max=n)).rows for n in (10, 0, None))
+
+    kinds = ("String", "Binary.png")
+    for row, size in ((cut, 10), (none, 0), (whole, 50)):
+        values = ("é" * size).encode(), bytes(size)
+        expected = dict(zip(("text", "data"), zip(kinds, values, strict=True), strict=True))
+        assert row.extras.attributes == expected
+    assert (cut.body, cut.is_cut, whole.is_cut) == (whole.body, True, False)
+
+
+def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The files whose footers are read from now on."""
+    opened: list[Any] = []
+    read = pq.read_metadata
+
+    def read_metadata(file: Any) -> Any:
+        opened.append(file)
+        return read(file)
+
+    monkeypatch.setattr(pq, "read_metadata", read_metadata)
+    return opened
+
+
+async def test_segments_that_cannot_match_are_opened_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search_here(monkeypatch)
+    opened = opened_files(monkeypatch)
+    for batch in range(1, 4):
+        rows = [archived(10 * batch + number, batch=batch) for number in range(3)]
+        write_segment(lake, rows)
+    archive = ArchivedMessages(lake.url)
+    first_ms = int((BEGUN + timedelta(seconds=90)).timestamp() * 1000)
+    latest = wanted(lake=lake.url, filter=MessageFilter(sent_from_ms=first_ms))
+
+    assert len((await archive.search(latest)).rows) == 3
+    assert len(opened) == 3
+    found = await archive.search(latest)
+    assert (len(found.rows), len(opened)) == (3, 4)
+
+    write_table(lake, [archived(10)], batch=2)
+    await archive.search(latest)
+    assert [path.rpartition("-")[2] for path in archive._spans] == ["000000000003.parquet"]
 
 
 def test_a_lake_without_archive_is_empty(lake: Lake) -> None:

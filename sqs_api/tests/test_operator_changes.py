@@ -113,6 +113,36 @@ async def test_a_long_history_has_a_point_an_hour(operators: Operators) -> None:
     assert (await operators.get("queues/none/history")).status == 404
 
 
+async def test_the_time_from_send_to_receive_is_a_mean_of_first_receives(
+    operators: Operators,
+) -> None:
+    await operators.served.send("a", "b")
+    before = await operators.seen("queues/q/history")
+    await operators.served.receive()
+    shown = await operators.seen("queues/q/history")
+
+    assert set(before["series"]["send_to_receive_s"]) == {None}
+    (mean_s,) = [each for each in shown["series"]["send_to_receive_s"] if each is not None]
+    assert 0 <= mean_s < 60
+
+
+async def test_depths_are_those_of_the_queues_of_a_page(operators: Operators) -> None:
+    for name in ("many-1", "many-2", "many-3"):
+        await operators.served.call("CreateQueue", QueueName=name)
+    await operators.served.send("a", "b", queue="many-1")
+    await operators.served.send("a", queue="many-3")
+    await operators.served.call("SendMessage", QueueUrl="many-3", MessageBody="b", DelaySeconds=900)
+
+    first = await operators.seen("depths", search="many", limit=2)
+    fullest = await operators.seen("depths", search="many", limit=1, sort="delayed")
+
+    assert (first["period_s"], {*first["queues"]}) == (120, {"many-1"})
+    assert len(first["queues"]["many-1"]) == 30
+    for name, depths in (first["queues"] | fullest["queues"]).items():
+        assert [each for each in depths if each is not None][-1] == 2, name
+    assert {*fullest["queues"]} == {"many-3"}
+
+
 # -- hosts -----------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -288,3 +289,26 @@ async def test_the_service_and_requests_agree(operators: Operators) -> None:
 
     assert (before, refused.status) == ((False, ""), 403)
     assert (after, answered.status) == ((True, "p, sends"), 200)
+
+
+async def test_the_day_of_a_keys_last_use_is_shown_and_survives_a_restart(
+    data: Path, root: SigningKey
+) -> None:
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        operators = Operators(served, root)
+        await operators.done("users", {"name": "ann"})
+        key = await new_key(operators, "ann")
+        (unused,) = (await user(operators, "ann"))["keys"]
+        assert await status(served, key) == 200
+        (used,) = (await user(operators, "ann"))["keys"]
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        (shown,) = (await user(Operators(served, root), "ann"))["keys"]
+        (listed,) = (await Operators(served, root).seen("users"))["users"]
+    said = run("credentials", "--data", data, "list").out
+
+    assert unused["last_used_on"] is None
+    used_on = date.fromisoformat(shown["last_used_on"])
+    assert abs((datetime.now(UTC).date() - used_on).days) <= 1
+    assert listed["keys"] == [used] == [shown]
+    (line,) = [each for each in said.splitlines() if key.access_key_id in each]
+    assert line.endswith(f"  enabled  used {used_on}")

@@ -164,6 +164,26 @@ async def test_an_undo_returns_what_nobody_received(operators: Operators) -> Non
     assert (await operators.post("queues/other/redrives/undo", again)).status == 400
 
 
+async def test_an_undo_that_could_not_begin_is_not_in_the_history(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = await operators.done("queues/dead/redrives", {"destination": "other", "canary": 2})
+    assert (await latest(operators))["paused"] == "canary"
+    monkeypatch.setattr("sqs_api.operators.redrive_controls._LOOKS", 0)
+
+    refused = await operators.post("queues/dead/redrives/undo", started)
+
+    assert refused.status == 503
+    cancelled = await latest(operators)
+    assert (cancelled["status"], cancelled["undone_at_ms"]) == ("CANCELLED", 0)
+    monkeypatch.undo()
+    await operators.done("queues/dead/redrives/undo", started)
+    await latest(operators, "other")
+    undone = await latest(operators)
+    assert undone["undone_at_ms"] > 0
+    assert undone["undone"] == {"moved": 2, "is_running": False}
+
+
 async def test_an_undo_needs_rights_on_the_queues_that_got_messages(data: Path) -> None:
     async with serving(data) as served:
         await make_dead_letters(served, *BODIES)

@@ -15,6 +15,7 @@
     DATA/keyring.sqlite  the keys of messages and secrets, under DATA/master.key
                          (cluster/keys/sqlite_keyring.py)
     DATA/identities.sqlite  users and access keys (cluster/keys/sqlite_identities.py)
+    DATA/key_uses.json   days on which access keys were used last (cluster/keys/key_uses.py)
     DATA/usage.sqlite    usage by account; DATA/usage-*.journal has the latest
                          (sqs_api/gateway/usage.py)
 

@@ -12,7 +12,8 @@ from visibility.contract.outcomes import Browsed, BrowsedPage
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.leases import history_of
-from visibility.rules.withhold import withheld_leases
+from visibility.rules.withhold import is_put_aside, withheld_leases
+from visibility.state.rows import MessagesMissing
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 
@@ -45,12 +46,16 @@ def _delayed(
 
 
 def _withheld(shard: ShardState, queue: QueueState, after: int, limit: int) -> BrowsedPage:
+    """Raises DamagedRecord, MessagesMissing."""
     leases = {mark.sequence: lease for mark, lease in withheld_leases(queue)}
     waiting = [sequence for sequence in leases if sequence > after]
     page: list[Browsed] = []
     size = 0
     for count, sequence in enumerate(waiting[:limit], 1):
-        for _, message in shard.rows.unless_quarantined(queue, [sequence]):
+        found = shard.rows.unless_quarantined(queue, [sequence])
+        if not found and is_put_aside(queue, leases[sequence]):
+            raise MessagesMissing(queue.queue_id, sequence)
+        for _, message in found:
             page.append(_as_withheld(queue, sequence, message))
             size += len(message.data)
         if size >= _PAGE_BYTES:

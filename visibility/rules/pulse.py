@@ -23,7 +23,7 @@ from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.move_steps import advance_move_tasks
 from visibility.rules.quarantine import end_quarantine
-from visibility.rules.withhold import end_withholding
+from visibility.rules.withhold import end_withholding, is_put_aside
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     DeduplicationForgotten,
@@ -210,7 +210,8 @@ def _expire(
             again = stamp.now_ms + _BELIEVE_AGAIN_MS
     elif left := sum(queue.spans.values()) - len(old):
         if left > sum(
-            entry.hidden and sequence not in old for sequence, entry in queue.entries.items()
+            entry.hidden and sequence not in old and not is_put_aside(queue, entry.lease)
+            for sequence, entry in queue.entries.items()
         ):
             raise MessagesMissing(queue.queue_id)
         again = stamp.now_ms + _DAMAGED_AGAIN_MS

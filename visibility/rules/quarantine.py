@@ -2,8 +2,9 @@
 
 Spans are the unit: they count the messages that must exist, so losses are counted exactly. The
 readable part of a span is surveyed, and everything missing from it is quarantined at once. Messages
-in flight stay until the end of their lease. In a FIFO queue the group of a lost message is blocked,
-as it is after a message that is never deleted: until the lost message would have expired.
+in flight stay until the end of their lease, except those that an operator put aside: nothing ends
+theirs. In a FIFO queue the group of a lost message is blocked, as it is after a message that is
+never deleted: until the lost message would have expired.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease
 from visibility.rules.groups import GroupBook
+from visibility.rules.withhold import is_put_aside
 from visibility.state.events import (
     NOWHERE,
     BlockedGroup,
@@ -129,12 +131,16 @@ class _Spans:
             for sequence, entry in queue.entries.items()
             if sequence >> SPAN_BITS == span and sequence not in sound
         ]
-        leases = [entry.lease for entry in received if not entry.hidden]
+        leases = [
+            entry.lease
+            for entry in received
+            if not entry.hidden or is_put_aside(queue, entry.lease)
+        ]
+        in_flight = len(received) - len(leases)
         for group, sequence in self._waiting.get(span, ()):
             if sequence not in sound:
                 leases.append(Lease(sequence, 0, 0, 0, 0, 0, group))
-        hidden = sum(entry.hidden for entry in received)
-        lost = max(len(leases), queue.spans.get(span, 0) - len(sound) - hidden)
+        lost = max(len(leases), queue.spans.get(span, 0) - len(sound) - in_flight)
         before = queue.quarantined.spans.get(span) or Quarantined(span, 0, self._now_ms)
         known = {lease.sequence for lease in leases}
         known |= {sequence for sequence, _ in queue.window if sequence >> SPAN_BITS == span}

@@ -37,6 +37,7 @@ from visibility.state.events import (
     VisibilityChanged,
     WithholdingEnded,
 )
+from visibility.state.rows import MessagesMissing
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 
@@ -54,6 +55,15 @@ def withheld_leases(queue: QueueState) -> Iterator[tuple[Withheld, Lease]]:
         entry = queue.entries.get(sequence)
         if entry is not None and entry.lease.is_withheld:
             yield queue.withheld[sequence], entry.lease
+
+
+def is_put_aside(queue: QueueState, lease: Lease) -> bool:
+    """True for a message in flight until an operator releases it: no time and no consumer ends
+    that."""
+    if not lease.is_withheld:
+        return False
+    mark = queue.withheld.get(lease.sequence)
+    return mark is None or not mark.deleted_at_ms
 
 
 def decide_withhold_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -137,10 +147,13 @@ def end_withholding(
     shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
 ) -> tuple[tuple[Event, ...], int | None]:
     """Delete the withheld messages whose time has come, and remove the marks of those that are
-    gone; see `pulse.Step`."""
+    gone; see `pulse.Step`. Raises MessagesMissing for one that a rebuild found to be lost."""
     if not queue.withheld:
         return (), None
     there, now_ms = dict(withheld_leases(queue)), stamp.now_ms
+    for mark, lease in there.items():
+        if mark.sequence in queue.quarantined and is_put_aside(queue, lease):
+            raise MessagesMissing(queue.queue_id, mark.sequence)
     due = [mark for mark in there if 0 < mark.deleted_at_ms <= now_ms]
     leases = [there[mark] for mark in due[:_STEP_MESSAGES]]
     events: tuple[Event, ...] = ()

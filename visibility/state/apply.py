@@ -39,7 +39,7 @@ from visibility.state.events import (
     QueueDropped,
     VisibilityChanged,
 )
-from visibility.state.in_flight import end_hold, hide, trim
+from visibility.state.in_flight import end_hold, held_by_consumers, hide, trim
 from visibility.state.outbox import (
     ArrivalsForgotten,
     ArrivalsRefused,
@@ -101,8 +101,8 @@ def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
             leave_line(shard, queue, lease.sequence)
         hide(shard, queue, lease, at_ms)
         if lease.group and not queue.fifo:
-            held = len(queue.in_flight_by_group.get(lease.group, ()))
-            queue.fairness.received(lease.group, held, queue.in_flight, at_ms)
+            held = held_by_consumers(queue, lease.group)
+            queue.fairness.received(lease.group, held, queue.in_flight - len(queue.withheld), at_ms)
     if queue.visible_again:
         trim(queue)
 
@@ -116,7 +116,7 @@ def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
         if lease.sent_at_ms:
             bucket = bucket_of(event.deleted_at_ms - lease.sent_at_ms)
             times[bucket] = times.get(bucket, 0) + 1
-        if lease.group and lease.received_at_ms and not queue.fifo:
+        if lease.group and lease.received_at_ms and not (queue.fifo or lease.is_withheld):
             busy_ms = max(0, event.deleted_at_ms - lease.received_at_ms)
             queue.fairness.finished(lease.group, busy_ms, event.deleted_at_ms)
     if queue.visible_again:

@@ -10,6 +10,7 @@ from visibility.state.state import Entry, QueueState, ShardState
 OVER_RECEIVED_FROM = 3
 """Receives after which a message of a standard queue goes to the back once it is visible."""
 _VISIBLE_AGAIN_SLACK = 4096
+_NONE: frozenset[int] = frozenset()
 
 
 def hide(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None:
@@ -44,6 +45,12 @@ def end_hold(shard: ShardState, queue: QueueState, lease: Lease) -> None:
         held.discard(lease.sequence)
         if not held:
             del queue.in_flight_by_group[lease.group]
+
+
+def held_by_consumers(queue: QueueState, group: bytes) -> int:
+    """Number of a group's messages in flight. Withheld ones keep no consumer busy."""
+    held = queue.in_flight_by_group.get(group, _NONE)
+    return len(held) - (len(queue.withheld.keys() & held) if queue.withheld else 0)
 
 
 def show(shard: ShardState, queue: QueueState, entry: Entry) -> None:

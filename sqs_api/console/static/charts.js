@@ -2,10 +2,10 @@
 
 import { get, ofQueue } from "./api.js";
 import { el, field, fill, row, table } from "./dom.js";
-import { instant, rate, span } from "./format.js";
+import { delay, instant, rate, span } from "./format.js";
+import { path, shape } from "./lines.js";
 import { repeat } from "./live.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 480;
 const HEIGHT = 120;
 const REFRESH_MS = 30000;
@@ -16,6 +16,7 @@ const CHARTS = [
   ["Age of the oldest message", span, [["oldest_age_s", "oldest"]]],
   ["Messages a second", rate,
     [["sent", "sent"], ["received", "received"], ["deleted", "deleted"]]],
+  ["Send to first receive, on average", delay, [["send_to_receive_s", "to first receive"]]],
 ];
 
 /** Charts below a choice of the range of time, read again and again until the signal. */
@@ -37,12 +38,6 @@ export function charts(name, signal, fail) {
   return [el("h2", {}, "Over time"), el("div", { class: "search" }, field("Range", range)), place];
 }
 
-function shape(tag, properties) {
-  const made = document.createElementNS(SVG, tag);
-  Object.entries(properties).forEach(([name, value]) => made.setAttribute(name, value));
-  return made;
-}
-
 function chart(past, title, text, lines) {
   const known = lines.flatMap(([name]) => past.series[name].filter((value) => value !== null));
   const top = Math.max(0, ...known) || 1;
@@ -55,26 +50,12 @@ function chart(past, title, text, lines) {
     "aria-label": `${title}: ${now.join(", ")}; ${most} in this range` });
   svg.append(shape("line", { x1: 0, x2: WIDTH, y1: HEIGHT - 1, y2: HEIGHT - 1, class: "axis" }));
   lines.forEach(([name], at) =>
-    svg.append(shape("path", { d: path(past.series[name], top), class: `line-${at}` })));
+    svg.append(shape("path", { d: path(past.series[name], top, WIDTH, HEIGHT), class: `line-${at}` })));
   const legend = lines.map(([, label], at) =>
     el("span", { class: `key-${at}` }, lines.length > 1 ? now[at] : now[at].replace(`${label} `, "")));
   return el("figure", { class: "panel" },
     el("figcaption", {}, el("strong", {}, title), " ", el("span", { class: "hint" }, most)),
     svg, el("p", { class: "legend" }, legend));
-}
-
-/** A line with gaps where nothing is known; a lone point is a short stroke. */
-function path(values, top) {
-  const step = WIDTH / Math.max(1, values.length - 1);
-  let shown = "";
-  values.forEach((value, at) => {
-    if (value === null) return;
-    const y = (HEIGHT - 2 - (value / top) * (HEIGHT - 8)).toFixed(1);
-    const x = (at * step).toFixed(1);
-    const isAlone = at === 0 || values[at - 1] === null;
-    shown += isAlone ? `M${Math.max(0, at * step - 8).toFixed(1)},${y}L${x},${y}` : `L${x},${y}`;
-  });
-  return shown;
 }
 
 function numbers(past) {

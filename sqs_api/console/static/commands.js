@@ -175,9 +175,10 @@ export function showArchived(name, place) {
   return holdfast(`archive show ${name} ${place}`);
 }
 
-export function replay(name, { places, filter, to }) {
+export function replay(name, { places, filter, to, token }) {
   const chosen = places ? places.map((place) => `--place ${place}`) : archived(filter);
-  return holdfast(`archive replay ${name}`, ...(chosen.length ? chosen : ["--all"]), `--to ${to}`);
+  return holdfast(`archive replay ${name}`, ...(chosen.length ? chosen : ["--all"]), `--to ${to}`,
+    ...(token ? [`--token ${quoted(token)}`] : []));
 }
 
 export function readAudit({ denied, ...given }) {

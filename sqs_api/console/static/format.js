@@ -14,6 +14,12 @@ export function span(seconds) {
   return parts.slice(0, 2).join(" ") || "0s";
 }
 
+/** A duration that may be less than a second. */
+export function delay(seconds) {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  return seconds < 10 ? `${seconds.toFixed(1)} s` : span(seconds);
+}
+
 export function count(number) {
   return number === null || number === undefined ? "?" : number.toLocaleString("en");
 }

@@ -5,7 +5,8 @@ import * as commands from "./commands.js";
 import { button, command, confirmed, el, field, fill, notice, row, table } from "./dom.js";
 import { instant } from "./format.js";
 
-const COLUMNS = [["Access key", "name"], ["State", ""], ["Created", "wide"], ["Actions", ""]];
+const COLUMNS = [["Access key", "name"], ["State", ""], ["Created", "wide"], ["Last used", "wide"],
+  ["Actions", ""]];
 const ACCOUNT = ["Account", "wide"];
 
 /** The keys with what may be done to them; `read` shows the outcome. */
@@ -43,6 +44,7 @@ function keyRow(columns, key, withAccount, act) {
     ...(withAccount ? [key.account] : []),
     el("span", { class: key.is_enabled && !key.has_expired ? "" : "urgent" }, stateOf(key)),
     instant(key.created_at_ms),
+    key.last_used_on ?? "no use known",
     el("span", { class: "actions" },
       key.is_enabled
         ? button("Disable", disable, { "aria-label": `Disable ${id}` })

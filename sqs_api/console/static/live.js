@@ -1,6 +1,7 @@
 // Things that change while one looks: repeated reads, rates, small charts.
 
-const SVG = "http://www.w3.org/2000/svg";
+import { sparkline } from "./lines.js";
+
 const KEPT = 60;
 
 /** Do something now and again and again while the page is seen, until the signal. */
@@ -40,21 +41,9 @@ export class History {
   }
 
   /** A line of the depth. */
-  chart(name, width = 96, height = 22) {
-    const points = (this.seen.get(name) ?? []).map((each) => each.depth);
-    const top = Math.max(1, ...points);
-    const svg = document.createElementNS(SVG, "svg");
-    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    svg.setAttribute("class", "chart");
-    svg.setAttribute("role", "img");
-    svg.setAttribute("aria-label", `messages over time, now ${points.at(-1) ?? 0}`);
-    const line = document.createElementNS(SVG, "polyline");
-    const step = width / Math.max(1, points.length - 1);
-    const y = (depth) => (height - 2 - (depth / top) * (height - 4)).toFixed(1);
-    const shown = points.length === 1 ? [points[0], points[0]] : points;
-    const at = (number) => (points.length === 1 ? number * width : number * step).toFixed(1);
-    line.setAttribute("points", shown.map((depth, number) => `${at(number)},${y(depth)}`).join(" "));
-    svg.append(line);
-    return svg;
+  chart(name) {
+    const depths = (this.seen.get(name) ?? []).map((each) => each.depth);
+    const points = depths.length === 1 ? [depths[0], depths[0]] : depths;
+    return sparkline(points, `messages over time, now ${depths.at(-1) ?? 0}`);
   }
 }

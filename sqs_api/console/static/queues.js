@@ -4,10 +4,13 @@ import { get } from "./api.js";
 import { listQueues } from "./commands.js";
 import { button, command, el, fill, link, refill, row, table } from "./dom.js";
 import { count, rate, span } from "./format.js";
+import { sparkline } from "./lines.js";
 import { History, repeat } from "./live.js";
 
 const REFRESH_MS = 5000;
+const DEPTHS_MS = 60000;
 const history = new History();
+let depths = new Map(); // of the last hour, by the queue's name
 const COLUMNS = [
   ["Queue", "name"],
   ["Visible", "number", "visible"],
@@ -17,7 +20,7 @@ const COLUMNS = [
   ["Lost in", "number wide", "expires"],
   ["In/s", "number wide"],
   ["Out/s", "number wide"],
-  ["Messages", "wide"],
+  ["Last hour", "wide"],
   ["Dead letters", "wide"],
 ];
 
@@ -40,20 +43,34 @@ export async function showQueues({ view, query, signal, fail }) {
   });
 
   let latest = 0;
+  let depthsOf = ""; // the page that they are of
+  let depthsAtMs = 0;
 
   async function read() {
     latest += 1;
     const mine = latest;
     try {
-      const page = await get("queues", { search, sort, after: tokens.at(-1), limit: 100 }, signal);
+      const wanted = { search, sort, after: tokens.at(-1), limit: 100 };
+      const page = await get("queues", wanted, signal);
       if (mine !== latest) return; // what was asked since comes
       page.queues.forEach((queue) => history.add(queue));
       total.textContent = `${count(page.total)} queues`;
       refill(list, queueTable(page.queues), pager(page.next));
       refill(same, command(listQueues(search, sort)));
+      if (!(await readDepths(wanted)) || mine !== latest) return;
+      refill(list, queueTable(page.queues), pager(page.next));
     } catch (error) {
       fail(error);
     }
+  }
+
+  /** Read the depths of the shown queues, once a minute; true if there are new ones. */
+  async function readDepths(wanted) {
+    const place = JSON.stringify(wanted);
+    if (place === depthsOf && Date.now() < depthsAtMs + DEPTHS_MS) return false;
+    [depthsOf, depthsAtMs] = [place, Date.now()];
+    depths = new Map(Object.entries((await get("depths", wanted, signal)).queues));
+    return true;
   }
 
   function begin() {
@@ -107,10 +124,19 @@ function queueRow(queue) {
     holds ? span(queue.expires_in_s) : "",
     rate(history.rate(name, "sent")),
     rate(history.rate(name, "received")),
-    history.chart(name),
+    lastHour(name),
     [
       dead && ["to ", link(dead.name, `#/queues/${dead.name}`)],
       queue.sources_total > 0 && link(`of ${queue.sources_total}`, `#/queues/${name}/redrive`),
     ],
   ]);
+}
+
+/** The depth in the last hour; where the service has no history, since the page was opened. */
+function lastHour(name) {
+  const values = depths.get(name);
+  if (!values) return history.chart(name);
+  const known = values.filter((each) => each !== null);
+  const most = `at most ${count(Math.max(...known))}, lately ${count(known.at(-1))}`;
+  return sparkline(values, `messages in the last hour: ${most}`);
 }

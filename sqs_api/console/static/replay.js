@@ -1,4 +1,5 @@
-// Replays archived messages: a dry run first, then copies, a hundred a request.
+// Replays archived messages: a dry run first, then copies, a hundred a request. A replay that was
+// stopped goes on; its address has the place.
 
 import { post } from "./api.js";
 import { ofArchive } from "./archive.js";
@@ -17,41 +18,67 @@ const SHOWN = 50;
 export async function showReplay({ view, parts: [name], query, signal, fail }) {
   const places = query.get("places")?.split(",") ?? null;
   const filter = new ArchivedFilter(query);
-  const to = el("input", { value: name, required: true, autocomplete: "off" });
+  const to = el("input", { value: query.get("to") ?? name, required: true, autocomplete: "off" });
   const status = el("div", { role: "status" });
   const start = button("Send copies", () => run(), { class: "main", disabled: true });
   const stop = button("Stop", () => (isStopped = true), { hidden: true });
+  const goOn = button("Go on", () => run(), { class: "main", hidden: query.get("token") === null });
+  const fields = el(
+    "fieldset",
+    {},
+    places
+      ? el("p", {}, `${count(places.length)} selected message${places.length === 1 ? "" : "s"}`)
+      : el("details", { class: "filter", open: Object.keys(filter.conditions).length > 0 },
+          el("summary", {}, "Only messages that match"),
+          el("div", { class: "search" }, filter.elements)),
+    el("div", { class: "search" }, field("To", to)),
+  );
   let isStopped = false;
+  let rest = query.get("token"); // null at the beginning, and at the end
+  let copies = [];
+  let leftOut = [];
 
   function wanted() {
     const chosen = places ? { places } : { filter: filter.conditions };
     return { ...chosen, to: to.value.trim() };
   }
 
+  /** Where the replay goes on from; null forgets that. */
+  function remember(token) {
+    rest = token;
+    const chosen = places ? { places } : filter.texts;
+    const kept = new URLSearchParams({ ...chosen, to: to.value.trim(), ...(token && { token }) });
+    window.history.replaceState(null, "", `#/archive/${name}/replay?${kept}`);
+  }
+
   /** Go on step by step until the end or a stop; `seen` gets each step. */
-  async function steps(path, seen) {
+  async function steps(path, chosen, token, seen) {
     isStopped = false;
-    let token = null;
     do {
-      const content = token === null ? wanted() : { ...wanted(), token };
-      const step = await post(ofArchive(name, path), content);
+      const step = await post(ofArchive(name, path), token === null ? chosen : { ...chosen, token });
       token = step.next;
-      seen(step, token !== null);
+      seen(step);
       if (step.stopped) throw new Error(`${step.stopped} The rest was not sent.`);
     } while (token !== null && !isStopped && !signal.aborted);
   }
 
+  /** Another choice: a replay of it begins with a dry run. */
+  function begin() {
+    start.disabled = goOn.hidden = true;
+    if (rest !== null) remember(null);
+  }
+
   async function plan(event) {
     event?.preventDefault();
-    start.disabled = true;
+    begin();
     const sums = Object.fromEntries(COUNTS.map((each) => [each, 0]));
     sums.oldest = sums.newest = 0;
     try {
-      await steps("/replays/plan", (step, isUnfinished) => {
+      await steps("/replays/plan", wanted(), null, (step) => {
         for (const each of COUNTS) sums[each] += step[each];
         sums.oldest ||= step.oldest_ms;
         sums.newest = step.newest_ms || sums.newest;
-        fill(status, planOf(sums, isUnfinished));
+        fill(status, planOf(sums, step.next !== null));
       });
       fill(status, planOf(sums, false), command(commands.replay(name, wanted())));
       start.disabled = sums.messages === 0;
@@ -79,23 +106,25 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
   }
 
   async function run() {
-    start.disabled = true;
+    const chosen = wanted();
+    start.disabled = fields.disabled = goOn.hidden = true;
     stop.hidden = false;
-    const copies = [];
-    const leftOut = [];
-    let isWhole = false;
+    if (rest === null) copies = leftOut = [];
     try {
-      await steps("/replays", (step, isUnfinished) => {
-        copies.push(...step.copies);
-        leftOut.push(...step.left_out);
-        isWhole = !isUnfinished;
-        fill(status, sentOf(copies, leftOut, isWhole ? "" : "so far"));
+      await steps("/replays", chosen, rest, (step) => {
+        copies = [...copies, ...step.copies];
+        leftOut = [...leftOut, ...step.left_out];
+        if (!signal.aborted) remember(step.next);
+        fill(status, sentOf(copies, leftOut, rest === null ? "" : "so far"));
       });
-      if (!isWhole) fill(status, sentOf(copies, leftOut, "then it was stopped"));
+      if (rest !== null) fill(status, sentOf(copies, leftOut, "then it was stopped"));
     } catch (error) {
       fail(error);
     }
     stop.hidden = true;
+    fields.disabled = false;
+    goOn.hidden = rest === null;
+    if (rest !== null) status.append(command(commands.replay(name, { ...chosen, token: rest })));
   }
 
   function sentOf(copies, leftOut, note) {
@@ -122,15 +151,12 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
       + "audit log links each copy to its original."),
     el(
       "form",
-      { onsubmit: plan, oninput: () => (start.disabled = true) },
-      places
-        ? el("p", {}, `${count(places.length)} selected message${places.length === 1 ? "" : "s"}`)
-        : el("details", { class: "filter", open: Object.keys(filter.conditions).length > 0 },
-            el("summary", {}, "Only messages that match"),
-            el("div", { class: "search" }, filter.elements)),
-      el("div", { class: "search" }, field("To", to)),
-      el("p", { class: "actions" }, button("Dry run", () => {}, { type: "submit" }), start, stop),
+      { onsubmit: plan, oninput: begin },
+      fields,
+      el("p", { class: "actions" }, button("Dry run", () => {}, { type: "submit" }), start, goOn, stop),
     ),
     status,
   );
+  if (rest !== null)
+    fill(status, el("p", { class: "notice" }, "A replay of these messages was stopped. Go on to send the rest."));
 }

@@ -1,0 +1,54 @@
+"""The days on which access keys were used last, numbered since 1970, by the key's id.
+
+A host writes the day of a key once it was used on that day. Nothing depends on it: if the file is
+lost, keys show no use or an earlier one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from datetime import date, timedelta
+from pathlib import Path
+
+import msgspec
+
+from cluster.keys.identity_records import IdentitiesUnreadable
+
+
+class KeyUseFile:
+    """Of a single host: a JSON file, which is replaced as a whole."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def read(self) -> dict[str, int]:
+        """See KeyUses."""
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, int])
+        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+            return {}
+        except OSError as error:
+            raise IdentitiesUnreadable(f"cannot read {self._file}: {error.strerror}") from error
+
+    def write(self, days: Mapping[str, int], known: Collection[str]) -> None:
+        """See KeyUses."""
+        before = self.read()
+        after = {
+            key_id: max(before.get(key_id, 0), days.get(key_id, 0))
+            for key_id in before.keys() | days.keys()
+            if key_id in known
+        }
+        draft = self._file.with_suffix(".new")
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "wb") as opened:
+                opened.write(msgspec.json.encode(after, order="sorted"))
+            draft.replace(self._file)
+        except OSError as error:
+            raise IdentitiesUnreadable(f"cannot write {self._file}: {error.strerror}") from error
+
+
+def day_text(day: int | None) -> str | None:
+    """A day as text, such as 2026-11-23; None if there is none."""
+    return None if day is None else (date(1970, 1, 1) + timedelta(day)).isoformat()

@@ -1,0 +1,52 @@
+"""The days on which access keys are used are written once each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from auth.credentials import AccessKey, CredentialSet
+from auth.sigv4 import Verifier
+from cluster.keys.identity_records import IdentitiesUnreadable
+from sqs_api.gateway.used_keys import UsedKeys
+
+KEY = AccessKey("AKIA1", "secret", "0" * 12, "AIDA1")
+
+
+class Notes:
+    """Written days; `is_away` refuses them."""
+
+    def __init__(self) -> None:
+        self.days: list[Mapping[str, int]] = []
+        self.is_away = False
+
+    def note(self, days: Mapping[str, int], known: Collection[str]) -> None:
+        if self.is_away:
+            raise IdentitiesUnreadable("etcd is away")
+        assert set(known) == {KEY.access_key_id}
+        self.days.append(days)
+
+
+async def test_a_day_of_a_key_is_written_once() -> None:
+    notes, verifier = Notes(), Verifier(CredentialSet([KEY]))
+    used = UsedKeys(verifier, notes.note)
+    await used.write()
+    verifier.used.update({"AKIA1": 20_000, "gone": 20_000})
+    await used.write()
+    await used.write()
+    verifier.used["AKIA1"] = 20_001
+    await used.write()
+
+    assert notes.days == [{"AKIA1": 20_000}, {"AKIA1": 20_001}]
+    assert verifier.used == {"AKIA1": 20_001}
+
+
+async def test_what_could_not_be_written_is_written_later() -> None:
+    notes, verifier = Notes(), Verifier(CredentialSet([KEY]))
+    used = UsedKeys(verifier, notes.note)
+    verifier.used["AKIA1"] = 20_000
+    notes.is_away = True
+    await used.write()
+    notes.is_away = False
+    await used.write()
+
+    assert notes.days == [{"AKIA1": 20_000}]
