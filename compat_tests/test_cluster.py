@@ -53,6 +53,7 @@ def test_the_status_shows_etcd_and_names_what_is_wrong(cluster: ClusterProcess) 
     eventually(lambda: _status(cluster).returncode == 0)  # leaders may still move after the start
     found = json.loads(_status(cluster, "--json").stdout)
     assert found["problems"] == []
+    assert [host["replication"] for host in found["hosts"]] == ["sync"] * 3
     urls = [cluster.parts.etcd_url(member) for member in MEMBERS]
     assert sorted(member["endpoint"] for member in found["etcd"]) == sorted(urls)
     assert [member["is_leader"] for member in found["etcd"]].count(True) == 1

@@ -27,8 +27,8 @@ from cluster.members.folder import refuse_member_folder
 from cluster.members.leader_view import LeadersUnknown
 from cluster.members.records import MembershipRefused
 from cluster.shards.clock import SystemClock, SystemEntropy
+from cluster.shards.loading import CatalogOlder
 from cluster.shards.router import Router
-from cluster.shards.shard import CatalogOlder
 from sqs_api.admin.admission import AdminSide
 from sqs_api.admin.backup_points import BackupPoint, OwnPoint, hold_still
 from sqs_api.admin.cluster_pages import NO_CLUSTER
@@ -237,6 +237,7 @@ class Node:
             accepts_loss=settings.accept_loss is Switch.ON,
             monotonic_s=self._clock.monotonic_s,
             sync_s=sync_s,
+            replication=settings.replication,
         )
         member = member_settings(settings)
         if member is None:

@@ -39,6 +39,8 @@ class HostStatus(msgspec.Struct, frozen=True):
     is_drained: bool
     formats: int = OLDEST_FORMAT
     """The newest that it reads."""
+    replication: str = ""
+    """The way in which it answers while it leads; empty if it was not reached."""
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
@@ -146,6 +148,7 @@ class StatusPage:
                     is_reached=name in reports,
                     is_drained=host.is_drained,
                     formats=host.formats,
+                    replication=_replication(reports.get(name, {})),
                 )
                 for name, host in sorted(members.hosts.items())
             ],
@@ -183,6 +186,10 @@ class StatusPage:
                 for host, report in found.items()
             ],
         )
+
+
+def _replication(reports: Reports) -> str:
+    return next((report.replication for report in reports.values()), "")
 
 
 def _etcd_status(member: MemberState) -> EtcdStatus:

@@ -51,8 +51,18 @@ class Timing(NamedTuple):
     """Entries sent in one message, unless a single one is larger."""
     retained_bytes: int = 256 << 20
     """Of its log a leader keeps up to that much for voters that lag behind, a follower always."""
+    under_way_max: int = 2
+    """Entries that a leader has appended and not committed. More would make them smaller and cost it
+    more, see DESIGN.md."""
+    under_way_bytes: int = 32 << 20
+    """Nor is more appended above that; nor answered before a majority has it."""
     clock_s: float = 10.0
     """A leader's clock is no further from the median of the voters' clocks."""
+
+
+ASYNC_TIMING = Timing(under_way_max=64, under_way_bytes=64 << 20)
+"""Lets a leader go on while the others stand still for a moment. Each read looks through as many
+layers as Entries are under way, so there are not more of them."""
 
 
 class Times(NamedTuple):

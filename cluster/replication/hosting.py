@@ -13,7 +13,7 @@ import structlog
 
 from cluster.peers.outcomes import NotSent
 from cluster.replication.checkpointing import CheckpointTraffic
-from cluster.replication.contract import Times, Timing
+from cluster.replication.contract import ASYNC_TIMING, Times, Timing
 from cluster.replication.journal import Journal, OtherLog
 from cluster.replication.leadership import Leadership
 from cluster.replication.messages import Message, decode_message, encode_message
@@ -29,7 +29,7 @@ from storage.copies.replaced_rows import (
     remove_outgoing,
     replace_rows,
 )
-from storage.engines.durable import Durability, RowStore, StoreOptions, log_folder
+from storage.engines.durable import Durability, Replication, RowStore, StoreOptions, log_folder
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import OLDEST_FORMAT, Disk, LogMismatch, Promise, PromiseFile, SystemDisk
@@ -129,6 +129,8 @@ class ReplicatedStores:
         self._clock = clock
         self._entropy = entropy
         self._timing = timing
+        if timing is None and options.replication is Replication.ASYNC:
+            self._timing = ASYNC_TIMING
         self._checkpoints = checkpoints
         self.reluctance_s: Callable[[int], float] = _eager
         """Seconds for which a free shard is left to other hosts."""
@@ -197,6 +199,8 @@ class ReplicatedStores:
         replica.succession.reluctance_s = lambda: self.reluctance_s(number)
         replica.succession.has_space = lambda: self.has_space()
         store.replica, store.peers = replica, self._peers
+        if store.answers_early:
+            replica.on_synced = store.more_is_synced
         store.on_closing = partial(self._messages.leave, number)
         self._messages.join(number, partial(self._received, number, replica))
         self._opened[number] = store

@@ -34,11 +34,9 @@ from storage.log import Position
 if TYPE_CHECKING:
     from cluster.replication.replica import Replica
 
-UNDER_WAY_MAX = 8
-"""Entries that are appended and not committed."""
-UNDER_WAY_BYTES = 32 << 20
 MESSAGES_MAX = 8
 """Messages with Entries on their way to one peer."""
+MESSAGES_BYTES = 32 << 20
 _PLAN_S = 1.0
 """Interval at which the set of voters is looked at."""
 
@@ -111,8 +109,8 @@ class Leading:
     @property
     def has_room(self) -> bool:
         """False while as much is under way as may be."""
-        size = sum(size for _, size in self._sizes)
-        return len(self._sizes) < UNDER_WAY_MAX and size < UNDER_WAY_BYTES
+        timing, size = self._replica.timing, sum(size for _, size in self._sizes)
+        return len(self._sizes) < timing.under_way_max and size < timing.under_way_bytes
 
     @property
     def is_idle(self) -> bool:
@@ -193,7 +191,7 @@ class Leading:
 
     def _may_send(self, peer: Peer) -> bool:
         size = sum(size for _, size in peer.in_flight)
-        return len(peer.in_flight) < MESSAGES_MAX and size < UNDER_WAY_BYTES
+        return len(peer.in_flight) < MESSAGES_MAX and size < MESSAGES_BYTES
 
     def _read(self, peer: Peer, first: int, records: list[bytes]) -> None:
         peer.is_reading = False

@@ -70,6 +70,8 @@ class Replica:
         self.commit = journal.committed
         """Entries up to here are committed."""
         self.attempts = 0
+        self.on_synced: Callable[[], object] = _nothing
+        """Called when more of the log is durable here, which may have committed it."""
         self._part: Asking | Adopting | Leading | None = None
         self._held: Holder | None = None
         """The key, from the moment it was taken."""
@@ -239,6 +241,7 @@ class Replica:
             self.guarded(self._part.synced)
         else:
             self._following.synced()
+        self.on_synced()
 
     # -- roles -------------------------------------------------------------------------------------
 

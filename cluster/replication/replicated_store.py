@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
@@ -21,12 +20,13 @@ import msgspec
 from cluster.replication.contract import NotServing
 from cluster.replication.damaged_rows import DamagedRows
 from cluster.replication.holds import LogHolds
+from cluster.replication.proposals import Proposal, synced_ones
 from cluster.replication.read_ahead import ReadAhead
 from cluster.replication.replacement import Replacement
 from cluster.replication.replica import Replica
-from cluster.replication.report import ReplicaReport
+from cluster.replication.report import ReplicaReport, report_of
 from storage.copies.healed_queue import Healed
-from storage.engines.durable import RowStore, StoreOptions
+from storage.engines.durable import Replication, RowStore, StoreOptions
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, Leader, StoreFailed
 from storage.log import Disk, LogFailed, LogFull, Position
@@ -44,17 +44,6 @@ class _Office(Enum):
     TAKING = auto()
     """The replica serves; the rows lack some of what is committed."""
     LEADING = auto()
-
-
-@dataclass(slots=True, eq=False)
-class _Proposal:
-    """An Entry of the shard."""
-
-    body: bytes
-    queue_ids: Sequence[int]
-    index: int = 0
-    """0 until the replica took it."""
-    done: Done | None = None
 
 
 class ReplicatedStore(FlushedRows):
@@ -82,6 +71,9 @@ class ReplicatedStore(FlushedRows):
         self._ahead = ReadAhead(self._apply_more)
         self.holds = LogHolds(options.monotonic_s)
         self.rows = rows
+        self.replication = options.replication
+        self.answers_early = options.replication is Replication.ASYNC
+        """See `SharedStore.answers_early`."""
         self.applied = applied
         """The last Entry that the rows have."""
         self.flushed = applied
@@ -91,7 +83,7 @@ class ReplicatedStore(FlushedRows):
         self._tick_s = tick_s
         self._leader: Leader | None = None
         self._office = _Office.FOLLOWING
-        self._proposals: deque[_Proposal] = deque()
+        self._proposals: deque[Proposal] = deque()
         """Those that are not committed, in order: first those that the replica took."""
         self._unconfirmed: list[Callable[[bool], None]] = []
         """Called with the confirmation that was asked for while the leader takes another term."""
@@ -166,12 +158,28 @@ class ReplicatedStore(FlushedRows):
 
     def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
         """See `Store.append`. What finds no room is proposed when there is some."""
-        self._proposals.append(_Proposal(body, queue_ids))
+        self._proposals.append(Proposal(body, queue_ids))
         self._propose_more()
 
     def sync(self, done: Done) -> None:
         """See `Store.sync`; called behind each `append`."""
         self._proposals[-1].done = done
+
+    def once_synced(self, done: Callable[[], None]) -> None:
+        """See `SharedStore.once_synced`."""
+        self._proposals[-1].synced = done
+
+    @property
+    def under_way_max(self) -> int:
+        """See `SharedStore.under_way_max`."""
+        return self.replica.timing.under_way_max
+
+    def more_is_synced(self) -> None:
+        """Tell the shard, if this host leads, which Entries it has durably and may answer."""
+        synced_index, bytes_max = self.replica.log.synced_index, self.replica.timing.under_way_bytes
+        for proposal in list(synced_ones(self._proposals, synced_index, bytes_max)):
+            if self._office is _Office.LEADING:
+                proposal.tell_synced()
 
     def _propose_more(self) -> None:
         """Propose what waits. Raises StoreFailed, after which this host leads no longer."""
@@ -246,11 +254,12 @@ class ReplicatedStore(FlushedRows):
             left -= rows + 1
         return True
 
-    def _release_proposal(self, proposal: _Proposal) -> None:
+    def _release_proposal(self, proposal: Proposal) -> None:
         """Let the shard answer and apply an Entry of its own."""
         position = self.replica.log.position_at(proposal.index)
         assert position is not None
         assert proposal.done is not None
+        proposal.tell_synced()
         self._releasing = position, len(proposal.body)
         proposal.done(None)
         self._releasing = None
@@ -336,6 +345,8 @@ class ReplicatedStore(FlushedRows):
         try:
             if self.replica.serving:
                 self._propose_more()
+                if self.answers_early:
+                    self.more_is_synced()  # less is uncommitted
         except StoreFailed:
             return  # deposed
         if self._was_full and self.has_room:
@@ -377,22 +388,7 @@ class ReplicatedStore(FlushedRows):
 
     def report(self) -> ReplicaReport:
         """The replica's present state."""
-        replica = self.replica
-        promise = replica.journal.promise
-        return ReplicaReport(
-            role=replica.role,
-            replica_id=replica.replica_id,
-            term=promise.term,
-            leader_id=promise.leader,
-            is_voter=replica.replica_id in promise.voters,
-            commit=replica.commit,
-            applied=self.applied.index,
-            last_index=replica.log.last_index if replica.journal.is_open else 0,
-            needs_checkpoint=replica.needs_checkpoint,
-            damage=replica.damage,
-            has_no_good_copy=self.quarantines,
-            peers=replica.peer_reports(),
-        )
+        return report_of(self)
 
     # -- the end -----------------------------------------------------------------------------------
 

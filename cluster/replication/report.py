@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
+
+from storage.engines.durable import Replication
+
+if TYPE_CHECKING:
+    from cluster.replication.replicated_store import ReplicatedStore
 
 
 class PeerReport(msgspec.Struct, frozen=True):
@@ -39,3 +46,26 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     """True if the rows of all hosts were found to be damaged: damage is quarantined."""
     peers: list[PeerReport]
     """Only the leader knows them."""
+    replication: str = Replication.SYNC
+    """The way in which this host answers while it leads."""
+
+
+def report_of(store: ReplicatedStore) -> ReplicaReport:
+    """The present state of a store and its replica."""
+    replica = store.replica
+    promise = replica.journal.promise
+    return ReplicaReport(
+        role=replica.role,
+        replica_id=replica.replica_id,
+        term=promise.term,
+        leader_id=promise.leader,
+        is_voter=replica.replica_id in promise.voters,
+        commit=replica.commit,
+        applied=store.applied.index,
+        last_index=replica.log.last_index if replica.journal.is_open else 0,
+        needs_checkpoint=replica.needs_checkpoint,
+        damage=replica.damage,
+        has_no_good_copy=store.quarantines,
+        peers=replica.peer_reports(),
+        replication=store.replication,
+    )

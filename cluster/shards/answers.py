@@ -57,10 +57,9 @@ class Unconfirmed:
 
     def hold(self, answers: Answers, store: SharedStore) -> None:
         """Hold the answers of the last Turn until then, and until all that it saw is committed."""
-        if answers:
-            held = _Held(answers, self._under_way[-1] if self._under_way else None)
-            self._held.append(held)
-            store.confirm(partial(self._confirmed, held))
+        held = _Held(answers, self._under_way[-1] if self._under_way else None)
+        self._held.append(held)
+        store.confirm(partial(self._confirmed, held))
 
     def take_all(self) -> Answers:
         """Take the answers out: they must not leave."""

@@ -3,9 +3,9 @@
     inbox → run a Turn → append its Entry → sync → (committed) answers leave → rows
 
 Only this order counts. While an Entry is under way, the inbox fills. Every answer, even a refusal
-or one without changes, leaves only when all Entries that its Turn could see are committed. The next
-Turn runs at the next pass of the event loop after the last one's answers, so that it finds the
-requests that they cause.
+or one without changes, leaves only when all Entries that its Turn could see are committed (in a
+cluster with asynchronous replication see `EarlyAnswers`). The next Turn runs at the next pass of
+the event loop after the last one's answers, so that it finds the requests that they cause.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from cluster.shards.answers import NotDecided, Unconfirmed, UnderWay, in_time
 from cluster.shards.answers import notice as write_notice
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.damaged_queues import DamagedQueues
-from cluster.shards.loading import load_healed
+from cluster.shards.early_answers import EarlyAnswers
+from cluster.shards.loading import check_ids, load_healed
 from cluster.shards.observed import Observed, OnDeparture
 from cluster.shards.reopening import Reopening
 from cluster.shards.report import ArchiveLimits, Phase
@@ -43,16 +44,8 @@ from visibility.state.waiters import OnAnswer, Ticket
 
 TURN_REQUESTS_MAX = 512
 """Requests of one Turn; bounds the time for which the event loop is held."""
-SHARED_UNDER_WAY_MAX = 2
-"""Entries under way at once while other hosts have the log too. More would make Entries smaller and
-cost the leader more, see DESIGN.md."""
 
 OpenStore = Callable[[], Awaitable[Store]]
-
-
-class CatalogOlder(Exception):
-    """The shard holds queues that the catalog never issued: the catalog is an older copy."""
-
 
 _LEADING = Phase.LEADING
 """Read for each request: from the class it takes 0.2 µs."""
@@ -105,6 +98,8 @@ class Shard(Observed):
         self._wanted = False
         """True while a Turn is planned: soon, or once an Entry under way is committed."""
         self._unconfirmed = Unconfirmed(self._under_way, self._answer_all)
+        self._early: EarlyAnswers | None = None
+        """None if all answers wait for a majority."""
         self._alarm = Alarm(self._want_turn)
         self._damaged = DamagedQueues(self._log)
         self._reopening = Reopening(self.start, lambda: self.ready, self._log)
@@ -125,7 +120,9 @@ class Shard(Observed):
         self._shared = store.shared
         if self._shared is not None:
             self._store, self.phase = store, Phase.FOLLOWING
-            self._under_way_max = max(self._under_way_max, SHARED_UNDER_WAY_MAX)
+            self._under_way_max = max(self._under_way_max, self._shared.under_way_max)
+            if self._shared.answers_early:
+                self._early = EarlyAnswers(self._shared, self._answer_all)
             self._shared.follow(self)
             return
         try:
@@ -142,12 +139,8 @@ class Shard(Observed):
         rows, state, last_stamp_ms = await load_healed(
             store, self._definitions, self._sealing, self._log
         )
-        highest = max(state.queues, default=0)
-        if highest_queue_id is not None and highest > highest_queue_id:
-            raise CatalogOlder(
-                f"shard {self.number} holds queue {highest}, but the catalog has issued ids up to "
-                f"{highest_queue_id}: it is missing or an older copy"
-            )
+        if highest_queue_id is not None:
+            check_ids(self.number, state.queues, highest_queue_id)
         if self._shared is None:
             self._clock.continue_from(last_stamp_ms)
         else:
@@ -232,6 +225,8 @@ class Shard(Observed):
             self._loading.cancel()
         tickets = [ticket for entry in self._under_way for ticket, _ in entry.answers]
         tickets += [ticket for ticket, _ in self._unconfirmed.take_all()]
+        if self._early is not None:
+            tickets += [ticket for ticket, _ in self._early.take_all()]
         tickets += [*self._state.waits.take_all(), *self._deferred]
         undecided = list(self._inbox)
         self._under_way.clear()
@@ -394,20 +389,24 @@ class Shard(Observed):
         assert self._rows is not None
         for notice in decided.notices:
             write_notice(notice, self._log)
-        changes = self._rows.take_changes()
+        changes, answers = self._rows.take_changes(), decided.answers
+        if self._early is not None:
+            answers = self._early.hold(answers, has_entry=bool(changes))
         if not changes:
-            if self._shared is not None:
-                self._unconfirmed.hold(decided.answers, self._shared)
+            if self._shared is not None and decided.answers:  # also if all of them left early:
+                self._unconfirmed.hold(answers, self._shared)  # without peers it must not lead on
             elif self._under_way:
-                self._under_way[-1].answers.extend(decided.answers)
+                self._under_way[-1].answers.extend(answers)
             else:
-                self._answer_all(decided.answers)
+                self._answer_all(answers)
             return
-        self._under_way.append(UnderWay(changes, decided.answers, stamp.now_ms))
+        self._under_way.append(UnderWay(changes, answers, stamp.now_ms))
         body = EntryBody(stamp.now_ms, decided.request_ids, changes.ops)
         try:
             self._store.append(encode_body(body), decided.queue_ids)
             self._store.sync(partial(self._committed, self._store))
+            if self._early is not None:
+                self._early.appended()
         except Exception as error:
             if not isinstance(error, StoreFailed):
                 self._log.exception("append_failed")

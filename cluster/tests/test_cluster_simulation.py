@@ -12,11 +12,14 @@ import os
 import pytest
 
 from cluster.tests.repeated import printed_digest
+from cluster.tests.simulation.async_planted import ASYNC_PLANTS
 from cluster.tests.simulation.cluster_planted import PLANTS, Plant, Story
 from cluster.tests.simulation.cluster_run import Shape, simulate
 from cluster.tests.simulation.outbox_planted import CLUSTER_PLANTS
+from storage.engines.durable import Replication
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 2
+ASYNC_SEEDS = SEEDS // 5
 _AT_ONCE = 10
 _UNTIL_FOUND = 100
 """Seeds within which a planted bug is found."""
@@ -27,6 +30,7 @@ _SOONER = {
     "say_not_decided_of_everything": 14,
     "forget_names_at_a_failover": 7,
     "deliver_before_the_commit": 10,
+    "rows_at_the_local_sync": 3,
 }
 """Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
 
@@ -36,6 +40,13 @@ def test_history_is_one_that_sqs_may_have(first: int) -> None:
     for seed in range(first, min(first + _AT_ONCE, SEEDS)):
         findings = simulate(seed).findings
         assert not findings, f"make simulate SEED={seed} ARGS=--cluster"
+
+
+@pytest.mark.parametrize("first", range(0, ASYNC_SEEDS, _AT_ONCE))
+def test_only_what_was_answered_early_and_not_copied_is_lost(first: int) -> None:
+    for seed in range(first, min(first + _AT_ONCE, ASYNC_SEEDS)):
+        findings = simulate(seed, replication=Replication.ASYNC).findings
+        assert not findings, f'make simulate SEED={seed} ARGS="--cluster --replication async"'
 
 
 def test_a_seed_repeats_its_history() -> None:
@@ -66,3 +77,16 @@ def test_a_planted_bug_between_shards_is_found(
 
     first = _SOONER.get(plant.__name__, 0)
     assert any(simulate(first + n, Shape(shards=3)).findings for n in range(_UNTIL_FOUND))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "found_in"), ASYNC_PLANTS, ids=[plant.__name__ for plant, _ in ASYNC_PLANTS]
+)
+def test_a_planted_bug_of_early_answers_is_found(
+    plant: Plant, found_in: Shape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    first = _SOONER.get(plant.__name__, 0)
+    assert any(simulate(first + n, found_in).findings for n in range(_UNTIL_FOUND))

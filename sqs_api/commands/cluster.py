@@ -92,8 +92,17 @@ def certificates(hosts: tuple[str, ...], out: Path, days: int) -> None:
     show_default=True,
     help="Port of the balancer; 0 picks a free one.",
 )
+@click.option(
+    "--replication",
+    type=click.Choice(["sync", "async"]),
+    default="sync",
+    show_default=True,
+    help="As of `holdfast serve`.",
+)
 @click.option("--machine", "machines", type=(str, str, str), multiple=True, hidden=True)
-def try_cluster(data: Path, port: int, machines: tuple[tuple[str, str, str], ...]) -> None:
+def try_cluster(
+    data: Path, port: int, replication: str, machines: tuple[tuple[str, str, str], ...]
+) -> None:
     """Run a cluster of three hosts on this machine until SIGTERM or SIGINT.
 
     Starts three members of etcd, three hosts and, if haproxy is installed, a balancer, all on
@@ -109,20 +118,21 @@ def try_cluster(data: Path, port: int, machines: tuple[tuple[str, str, str], ...
     clock = SystemClock()
     try:
         with opened(data, clock, SystemEntropy(), apart) as layout:
-            trial = _trial(layout, port, clock)
+            trial = _trial(layout, port, replication, clock)
             asyncio.run(_try(trial, layout.kept, region))
     except TrialRefused as error:
         raise Refused(str(error)) from error
 
 
-def _trial(layout: Layout, port: int, clock: Clock) -> TrialCluster:
+def _trial(layout: Layout, port: int, replication: str, clock: Clock) -> TrialCluster:
     from sqs_api.settings.config import without_secrets
     from sqs_api.trial.cluster import TrialCluster
 
     def say(line: str) -> None:
         click.echo(f"holdfast: {line}", err=True)
 
-    return TrialCluster(layout, port, without_secrets(), clock, say)
+    environment = {**without_secrets(), "HOLDFAST_REPLICATION": replication}
+    return TrialCluster(layout, port, environment, clock, say)
 
 
 async def _try(trial: TrialCluster, kept: Kept, region: str) -> None:

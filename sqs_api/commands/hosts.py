@@ -57,6 +57,8 @@ def _host_line(host: dict[str, Any]) -> tuple[str, ...]:
         states.append("not reached")
     if host["is_drained"]:
         states.append("drained")
+    if host.get("replication") == "async":
+        states.append("async")
     return host["name"], host["peer_address"], host["version"], ", ".join(states)
 
 

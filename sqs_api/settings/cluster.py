@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cluster.peers.hello import is_host_id
+from storage.engines.durable import Replication
 
 _ETCD_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^/\s?#@:\[\]]+)(:[0-9]{1,5})?/?")
 _CLUSTER = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -107,6 +108,11 @@ class ClusterSettings(BaseSettings):
     """Name of this host in the cluster, which its peer certificate bears as a DNS name."""
     cluster_hosts: Annotated[str | None, AfterValidator(_host_names)] = None
     """Names of the hosts that found the cluster, separated by commas, the same on each of them."""
+    replication: Replication = Replication.SYNC
+    """The hosts whose disks an answer waits for. `sync`: a majority, so what was answered is lost
+    only with the disks of a majority. `async`: for sends, deletes and changes of visibility only
+    the one that leads, so those that it had not copied when it failed may be lost: messages are
+    gone, or come back."""
     peer_address: Annotated[str | None, AfterValidator(_listen), AfterValidator(_reachable)] = None
     """HOST:PORT at which the other hosts reach this one."""
     peer_listen: Annotated[str | None, AfterValidator(_listen)] = None

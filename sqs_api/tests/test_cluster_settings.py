@@ -34,6 +34,7 @@ REST = {
     "cluster": "orders",
     "cluster_hosts": "a,b,c",
     "peer_listen": "0.0.0.0:9325",
+    "replication": "async",
 }
 """Other settings of a member, but for user and password."""
 
@@ -175,6 +176,7 @@ BAD_VALUES = {
     "peer_address": ("", "a", "a:", ":9325", "a:0", "a:65536", "::1:9325", "0.0.0.0:1", "[::]:1"),
     "peer_listen": ("", "a", ":9325", "http://a:9325", "a:9325\n"),
     "etcd_user": ("",),
+    "replication": ("", "Async", "none"),
 }
 
 

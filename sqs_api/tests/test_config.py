@@ -77,6 +77,7 @@ DEFAULTS = {
     "cluster": "holdfast",
     "host_name": None,
     "cluster_hosts": None,
+    "replication": "sync",
     "peer_address": None,
     "peer_listen": None,
     "peer_ca": None,

@@ -52,6 +52,15 @@ class Durability(StrEnum):
     """An acknowledged request survives a clean stop only; for tests."""
 
 
+class Replication(StrEnum):
+    """The copies that an answer waits for, in a cluster."""
+
+    SYNC = "sync"
+    """All answers wait for a majority."""
+    ASYNC = "async"
+    """Those to sends, deletes and changes of visibility wait for the leader's own copy only."""
+
+
 class RowStore(RowReader, Protocol):
     """A shard's rows: `RocksRows`, or its model in the simulator."""
 
@@ -112,6 +121,8 @@ class StoreOptions(NamedTuple):
     """Runs work that may take seconds."""
     new_log_id: Callable[[], bytes] = partial(os.urandom, 16)
     """Makes 16 random bytes."""
+    replication: Replication = Replication.SYNC
+    """Of a log that other hosts have too."""
 
 
 def log_folder(shard_folder: Path) -> Path:

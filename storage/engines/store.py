@@ -93,8 +93,23 @@ class Leader(Protocol):
 class SharedStore(Store, Protocol):
     """A store whose log other hosts have too."""
 
+    @property
+    def under_way_max(self) -> int:
+        """Entries that may be appended and not committed."""
+
+    @property
+    def answers_early(self) -> bool:
+        """True if some answers need not wait for a majority: see `once_synced`."""
+
     def follow(self, leader: Leader) -> None:
         """Take part in the replication; `leader` is called from now on, never at once."""
+
+    def once_synced(self, done: Callable[[], None]) -> None:
+        """Call `done` once this host has the Entry that was appended last durably, unless too much
+        is uncommitted: then when it is committed.
+
+        In order of the calls, each behind its `append`; a deposed leader's are not called.
+        """
 
     def confirm(self, done: Callable[[bool], None]) -> None:
         """Call `done` with True once a majority has confirmed that this host leads, asked after

@@ -238,7 +238,8 @@ class ShardCluster:
         self.violations: list[str] = []
         self.is_ending = False
         """Nothing goes wrong any more."""
-        self._committed: dict[int, Position] = {}
+        self.committed: dict[int, Position] = {}
+        """By index, those that came into the rows of some host."""
         self.given_back: Callable[[Request], object] = _ignore
         """Called with each request that gives messages back."""
         self.catch_up: Callable[[], Awaitable[None]] = _at_once
@@ -260,7 +261,7 @@ class ShardCluster:
 
     def applied(self, host: ShardHost, position: Position) -> None:
         """The rows of a host get this Entry: no index is committed twice."""
-        known = self._committed.setdefault(position.index, position)
+        known = self.committed.setdefault(position.index, position)
         if known != position:
             self.violations.append(f"{host.name} applied another Entry {position.index}")
 

@@ -16,6 +16,7 @@ from cluster.shards.clock import SystemClock
 from cluster.shards.delivery import Deliveries
 from cluster.shards.shard import Shard
 from cluster.tests.replication.coordination import HostLeadership
+from cluster.tests.replication.early_watch import EarlyWatch
 from cluster.tests.simulation.disk import LifeDisk
 from cluster.tests.simulation.rows import SimulatedRows
 from cluster.tests.simulation.worker import SimulatedEntropy
@@ -58,6 +59,8 @@ class Process:
         self.disk = _GatedDisk(host)
         self.rows: SimulatedRows | None = None
         self.store: ReplicatedStore | None = None
+        self.early: EarlyWatch | None = None
+        """None if all answers wait for a majority."""
         self._random = Random(host.random.getrandbits(64))
         self._on_message: OnMessage | None = None
         entropy = SimulatedEntropy(Random(host.random.getrandbits(64)))
@@ -126,6 +129,8 @@ class Process:
         self.store = await self._stores.assemble(SHARD, rows, self.disk)
         replica = self.store.replica
         replica.tick = partial(self._tick, replica.tick)  # type: ignore[method-assign]
+        if self.store.answers_early:
+            self.early = EarlyWatch(self.host.cluster, self.store, self.shard)
         return self.store
 
     def _tick(self, tick: Callable[[], None]) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from cluster.tests.replication import run as replicas
 from cluster.tests.simulation import cluster_run
 from cluster.tests.simulation.run import Outcome, Shape, simulate
+from storage.engines.durable import Replication
 
 _PROGRESS = 50
 
@@ -24,6 +25,9 @@ def main() -> int:
     parser.add_argument("--flips", action="store_true", help="flip bits of the log")
     parser.add_argument("--cluster", action="store_true", help="a cluster with real shards instead")
     parser.add_argument("--replicas", action="store_true", help="a cluster of replicas instead")
+    parser.add_argument(
+        "--replication", choices=list(Replication), default="sync", help="of a cluster with shards"
+    )
     given = parser.parse_args()
     run = _run_of(given)
     if given.seed is not None:
@@ -42,6 +46,8 @@ def main() -> int:
             failed += 1
             kind = " ARGS=--replicas" * given.replicas + " ARGS=--cluster" * given.cluster
             again = f"make simulate SEED={seed}{kind}"
+            if given.replication == "async":
+                again = f'make simulate SEED={seed} ARGS="--cluster --replication async"'
             print(f"seed {seed} failed: {outcome.findings[0]}; replay: {again}")
         if (number + 1) % _PROGRESS == 0 or number + 1 == given.seeds:
             spent_s = time.process_time() - begun_s
@@ -57,7 +63,7 @@ def _run_of(given: argparse.Namespace) -> Callable[[int], Outcome | replicas.Out
     if given.replicas:
         return replicas.simulate
     if given.cluster:
-        return cluster_run.simulate
+        return partial(cluster_run.simulate, replication=Replication(given.replication))
     return partial(simulate, shape=Shape(flips=True) if given.flips else None)
 
 

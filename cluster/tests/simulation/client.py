@@ -149,6 +149,7 @@ class Client:
                     delay_s,
                 )
             )
+            self.simulation.depends(self._history.sends, reply)
 
     async def send_in_order(self, queue: str, group: str, place: int) -> int | None:
         """Send one or more messages to a FIFO group, repeated until they are known to have arrived.
@@ -274,6 +275,7 @@ class Client:
 
     def _deleted(self, held: Held, reply: Reply, outcome: Outcome) -> None:
         self._history.deletes.append(Delete(held.delivery, reply.begun, reply.ended, outcome))
+        self.simulation.depends(self._history.deletes, reply)
 
     async def change_visibility(self, held: Held, timeout_s: int) -> None:
         """Change the visibility timeout, if enough of it remains: an outdated handle changes
@@ -290,6 +292,7 @@ class Client:
         is_late = reply.outcome is Outcome.DONE and reply.ended > until
         outcome = Outcome.UNKNOWN if is_late else reply.outcome
         self._history.changes.append(Change(delivery, timeout_s, reply.begun, reply.ended, outcome))
+        self.simulation.depends(self._history.changes, reply)
 
     # -- queues ------------------------------------------------------------------------------------
 

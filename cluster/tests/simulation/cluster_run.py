@@ -21,13 +21,15 @@ from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_step
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
-from storage.engines.durable import StoreOptions
+from storage.engines.durable import Replication, StoreOptions
 from storage.engines.memory import MemoryStore
 from storage.rows.keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 
 STEPS = 12
 """Steps of each client."""
+APART = ("isolate", "cut off")
+"""Faults by which leaders lose what no other host has."""
 _PATIENCE_S = 1_000.0
 _PROGRESS_S = 90.0
 """Bound for progress once nothing goes wrong any more."""
@@ -39,6 +41,7 @@ class Shape(NamedTuple):
     often: tuple[str, ...] = ()
     """Faults that come more often than others."""
     shards: int = 1
+    replication: Replication = Replication.SYNC
 
     @property
     def without(self) -> tuple[str, ...]:
@@ -46,16 +49,20 @@ class Shape(NamedTuple):
         return ("clock",) if self.shards > 1 else ()
 
 
-def simulate(seed: int, shape: Shape | None = None) -> Outcome:
+def simulate(
+    seed: int, shape: Shape | None = None, *, replication: Replication = Replication.SYNC
+) -> Outcome:
     """Run one seed to its end; with a `shape` it is another history."""
     random = Random(seed)
-    shape = shape or Shape(shards=random.choice((1, 1, 2, 3)))
+    shape = shape or _drawn(random, replication)
     machine = Machine(Random(random.getrandbits(64)), under_way_max=8, shards=shape.shards)
     timing = _timing(random)
+    if shape.replication is Replication.ASYNC:
+        timing = _early_timing(timing, random)
     clusters = []
     for number in range(shape.shards):
         cluster = ShardCluster(
-            Random(random.getrandbits(64)), options=_options(machine), number=number
+            Random(random.getrandbits(64)), options=_options(machine, shape), number=number
         )
         cluster.timing, cluster.thread_s_max = timing, machine.flush_s_max
         clusters.append(cluster)
@@ -84,18 +91,30 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         finally:
             loop.close()
     findings = list(machine.violations)
+    lost = simulation.forget_lost()
     if not findings:
         findings = judge(simulation.history, excuses_faults=True).broken()
     simulation.lines.append(f"findings: {findings}")
     lives = sum(host.lives for cluster in clusters for host in cluster.hosts.values())
-    return Outcome(findings, simulation.lines, lives, simulation.history.summary())
+    summary = simulation.history.summary()
+    if shape.replication is Replication.ASYNC:
+        summary += f", {lost} of {len(simulation.early)} early answers lost"
+    return Outcome(findings, simulation.lines, lives, summary)
 
 
-def _options(machine: Machine) -> StoreOptions:
+def _drawn(random: Random, replication: Replication) -> Shape:
+    shape = Shape(shards=random.choice((1, 1, 2, 3)), replication=replication)
+    if replication is Replication.SYNC:
+        return shape
+    return shape._replace(often=random.choice(((), APART)))
+
+
+def _options(machine: Machine, shape: Shape) -> StoreOptions:
     return StoreOptions(
         segment_bytes=machine.segment_bytes,
         flush_bytes=machine.flush_bytes,
         flush_rows=machine.flush_rows,
+        replication=shape.replication,
     )
 
 
@@ -104,6 +123,14 @@ def _timing(random: Random) -> Timing:
         batch_bytes=random.choice((1, 2_000, 1 << 20)),
         head_start_bytes=random.choice((1_000, 1 << 20)),
         silence_s=random.choice((0.6, 1.2)),
+    )
+
+
+def _early_timing(timing: Timing, random: Random) -> Timing:
+    """Bounds that some seeds reach."""
+    return timing._replace(
+        under_way_max=random.choice((8, 64)),
+        under_way_bytes=random.choice((2_000, 8_000, 64 << 20)),
     )
 
 

@@ -8,10 +8,12 @@ from functools import partial
 from random import Random
 
 from cluster.shards.answers import NotDecided
+from cluster.shards.early_answers import EARLY
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Process
 from cluster.tests.simulation.simulation import Call, ConnectionLost, Simulation
 from cluster.tests.simulation.worker import Machine
+from compat_tests.faults.history import Outcome, Send
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.operations import ContinueQueue, DropQueue
@@ -87,6 +89,20 @@ class ClusterSimulation(Simulation):
             call, _ = self._asked.pop(key)
             self._answer(call, ConnectionLost())
 
+    def forget_lost(self) -> int:
+        """Take what was answered early and lost out of the history, as if it was never asked for;
+        returns how much that is."""
+        lost = [(records, record) for records, record, early in self.early if early.is_lost]
+        for records, record in lost:
+            records[:] = [each for each in records if each is not record]
+        history = self.history
+        # Of a lost send, tries whose outcome is unknown may remain, none of which happened.
+        there = {each.name for each in history.sends if each.outcome is Outcome.DONE}
+        there |= {each.name for each in history.deliveries}
+        gone = {record.name for _, record in lost if isinstance(record, Send)} - there
+        history.sends[:] = [each for each in history.sends if each.name not in gone]
+        return len(lost)
+
     # -- requests ----------------------------------------------------------------------------------
 
     async def call(self, request: Request) -> Call:
@@ -138,8 +154,11 @@ class ClusterSimulation(Simulation):
                 return
             if isinstance(answer, NotDecided):
                 self._again(call, request, until_s)
-            else:
-                self._answer(call, answer)
+                return
+            is_known = not isinstance(answer, ServiceUnavailable)
+            if process.early is not None and is_known and type(request.operation) in EARLY:
+                call.early = process.early.of(call.ticket)
+            self._answer(call, answer)
 
         call.ticket = process.shard.submit(request, on_answer)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from cluster.tests.replication.early_watch import Early
 from cluster.tests.simulation.flips import flip_a_bit
 from cluster.tests.simulation.time import ShardTime
 from cluster.tests.simulation.worker import Machine, Worker, retrieved
@@ -31,6 +32,8 @@ class Reply(NamedTuple):
     answer: Answer | QueueError
     begun: float
     ended: float
+    early: Early | None = None
+    """None if the answer waited for a majority."""
 
     @property
     def outcome(self) -> Outcome:
@@ -47,6 +50,7 @@ class Call:
         self.begun = begun
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.ticket: Ticket | None = None
+        self.early: Early | None = None
 
 
 class Simulation:
@@ -63,6 +67,8 @@ class Simulation:
         self.answers_until_crash: int | None = None
         self.is_power_loss = True
         """True if the next crash is a loss of power, else a kill -9."""
+        self.early: list[tuple[list[Any], object, Early]] = []
+        """Parts of the history that depend on early answers, each with its list."""
         self._calls: dict[int, Call] = {}
         self._up = asyncio.Event()
         self._crashed = asyncio.Event()
@@ -72,6 +78,11 @@ class Simulation:
     def note(self, text: str) -> None:
         """Write a line of the history."""
         self.lines.append(f"{asyncio.get_running_loop().time():.6f} {text}")
+
+    def depends(self, records: list[Any], reply: Reply) -> None:
+        """The latest of these records of the history depends on the reply."""
+        if reply.early is not None:
+            self.early.append((records, records[-1], reply.early))
 
     # -- life and death ----------------------------------------------------------------------------
 
@@ -206,7 +217,7 @@ class Simulation:
         if isinstance(answer, InternalError):
             self.machine.violations.append("a request was answered InternalError")
         if not call.reply.done():
-            call.reply.set_result(Reply(answer, call.begun, self.time.read()))
+            call.reply.set_result(Reply(answer, call.begun, self.time.read(), call.early))
 
     def _count_answer(self) -> None:
         if self.answers_until_crash is not None:

@@ -1,0 +1,77 @@
+"""Bugs of asynchronous replication that the simulator of a cluster must find, planted for the time
+of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from cluster.replication import replicated_store
+from cluster.replication.proposals import Proposal
+from cluster.replication.replicated_store import ReplicatedStore
+from cluster.shards import early_answers
+from cluster.shards.early_answers import EARLY, EarlyAnswers
+from cluster.tests.simulation.cluster_run import APART, Shape
+from storage.engines.durable import Replication
+from visibility.contract.operations import AcceptMessages, ClearOutbox, ReadOutbox, ReceiveMessage
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def rows_at_the_local_sync(patch: pytest.MonkeyPatch) -> None:
+    """The leader's rows do not wait for a majority either."""
+    more_is_synced = ReplicatedStore.more_is_synced
+
+    def and_apply(self: ReplicatedStore) -> None:
+        more_is_synced(self)
+        synced_index = self.replica.log.synced_index
+        while self._proposals and 0 < self._proposals[0].index <= synced_index:
+            self._release_proposal(self._proposals.popleft())
+
+    patch.setattr(ReplicatedStore, "more_is_synced", and_apply)
+
+
+def answer_before_the_own_sync(patch: pytest.MonkeyPatch) -> None:
+    """Early answers leave at the append."""
+
+    def at_once(self: EarlyAnswers) -> None:
+        release = self._held[-1]
+        self._store.once_synced(lambda: self._release(release))
+        self._store._proposals[-1].tell_synced()  # type: ignore[attr-defined]
+        self._held.pop()
+
+    patch.setattr(EarlyAnswers, "appended", at_once)
+
+
+def forget_the_bound(patch: pytest.MonkeyPatch) -> None:
+    """Any amount is answered that no majority has."""
+
+    def synced_ones(
+        proposals: Iterable[Proposal], synced_index: int, bytes_max: int
+    ) -> list[Proposal]:
+        return [each for each in proposals if 0 < each.index <= synced_index]
+
+    patch.setattr(replicated_store, "synced_ones", synced_ones)
+
+
+def receive_what_may_be_lost(patch: pytest.MonkeyPatch) -> None:
+    """Receives do not wait for a majority either."""
+    patch.setattr(early_answers, "EARLY", EARLY | {ReceiveMessage})
+
+
+def cross_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """Messages change the shard although either side may be lost."""
+    patch.setattr(early_answers, "EARLY", EARLY | {ReadOutbox, AcceptMessages, ClearOutbox})
+
+
+_ASYNC = Shape(often=APART, replication=Replication.ASYNC)
+
+ASYNC_PLANTS: tuple[tuple[Plant, Shape], ...] = (
+    (rows_at_the_local_sync, _ASYNC),
+    (answer_before_the_own_sync, _ASYNC),
+    (forget_the_bound, _ASYNC),
+    (receive_what_may_be_lost, _ASYNC),
+    (cross_before_the_commit, _ASYNC._replace(shards=3)),
+)
+"""Each with the kind of run in which it shows."""
