@@ -38,6 +38,7 @@ def test_history_is_one_that_sqs_may_have(first: int) -> None:
         assert not findings, f"make simulate SEED={seed} ARGS=--cluster"
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_its_history() -> None:
     assert printed_digest("cluster.tests.simulation.cluster_run") == simulate(3).digest
 
