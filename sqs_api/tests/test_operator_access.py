@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from auth.signing import SigningKey
+from auth.signing import SigningKey, signed_headers
+from cluster.shards.clock import SystemClock
 from sqs_api.admin.service_note import read_note
 from sqs_api.operators.routes import ROUTES, SERVICE_ACTIONS, Route
 from sqs_api.settings.config import AuthMode
@@ -29,7 +30,7 @@ from sqs_api.tests.operators import (
     keys_of,
     make_dead_letters,
 )
-from sqs_api.tests.served import Served, serving
+from sqs_api.tests.served import Served, page_request, serving
 
 VIEWER = ("holdfast:ListQueues", "holdfast:GetQueue", "holdfast:BrowseMessages")
 CONTENTS = {
@@ -331,11 +332,13 @@ async def test_unknown_routes_methods_and_sizes(open_node: Served) -> None:
 
 async def test_a_signature_changes_something_once(dead_letters: Path) -> None:
     root = keys_of(run("credentials", "--data", dead_letters, "add"))
+    body, target = b'{"body": "x"}', "/_holdfast/api/queues/dead/messages"
+    sent = {"host": "localhost:9324", **JSON}
+    signed = signed_headers(root, "POST", target, sent, body, SystemClock().wall_s())
+    request = page_request("POST", target, signed, body)
     async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
-        body = b'{"body": "x"}'
-        page, more = "api/queues/dead/messages", {**JSON, "x-holdfast-nonce": "1"}
-        first = await served.ask_page("POST", page, body, key=root, more=more)
-        again = await served.ask_page("POST", page, body, key=root, more=more)
+        first = await served.ask(request)
+        again = await served.ask(request)
 
     assert (first.status, again.status) == (200, 403)
 
