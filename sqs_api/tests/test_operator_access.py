@@ -334,9 +334,9 @@ async def test_a_signature_changes_something_once(dead_letters: Path) -> None:
     root = keys_of(run("credentials", "--data", dead_letters, "add"))
     body, target = b'{"body": "x"}', "/_holdfast/api/queues/dead/messages"
     sent = {"host": "localhost:9324", **JSON}
-    signed = signed_headers(root, "POST", target, sent, body, SystemClock().wall_s())
-    request = page_request("POST", target, signed, body)
     async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
+        signed = signed_headers(root, "POST", target, sent, body, SystemClock().wall_s())
+        request = page_request("POST", target, signed, body)
         first = await served.ask(request)
         again = await served.ask(request)
 
