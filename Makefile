@@ -45,11 +45,11 @@ MODEL ?= 2000
 DELETIONS ?= 300
 SEEDS ?= 2000
 SEED ?=
-QUICK_SEEDS ?= 10
+QUICK_SEEDS ?= 6
 
 # The random tests of the quick suite make a fraction of the runs that they make in the whole one.
-QUICK := SIMULATION_SEEDS=$(QUICK_SEEDS) PEER_SEEDS=2 COORDINATION_SEEDS=2 DELETION_SEEDS=2 MODEL_EXAMPLES=5 \
-    FUZZ_EXAMPLES=400 HYPOTHESIS_PROFILE=quick
+QUICK := SIMULATION_SEEDS=$(QUICK_SEEDS) PEER_SEEDS=1 COORDINATION_SEEDS=1 DELETION_SEEDS=1 MODEL_EXAMPLES=5 \
+    HISTORIES=4 FUZZ_EXAMPLES=400 HYPOTHESIS_PROFILE=quick
 # Half of the suite's time is waiting for a disk, where no memory is free for its folders; `make test` has them on the disk.
 QUICK_FOLDER := $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 4000000 2>/dev/null && echo TMPDIR=/dev/shm)
 # Without Python's cache each process of a run compiles every module again.

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import pytest
+from pytest_rerunfailures import StatusDB
 from xdist.scheduler import LoadFileScheduling
 
 _OWN_SPARK = ("spark_jobs/tests/test_processes.py", "spark_jobs/tests/test_replay_kills.py")
@@ -19,6 +20,19 @@ _FIRST = (
     "compat_tests/",
 )
 """A file that takes minutes would hold up the end, when nothing else is left to run."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Repeat failed tests (`--reruns`) without asking the controller before each test.
+
+    That is two short messages over TCP, of which the second waits 40 ms for the acknowledgement of
+    the first. They count tests that ended their process, which `loadfile` never repeats.
+    """
+    asked = getattr(config, "failures_db", None)
+    if hasattr(config, "workerinput") and asked is not None:
+        asked.sock.close()
+        config.failures_db = StatusDB()  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)

@@ -1,10 +1,22 @@
-"""The order of test files names files that exist, and keeps those of one Spark together."""
+"""The order of test files names files that exist, and keeps those of one Spark together; each
+process repeats its failed tests itself."""
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from compat_tests.distribution import _FIRST, _OWN_SPARK, _rank, _runs_together
+from pytest_rerunfailures import StatusDB
+
+from compat_tests.distribution import (
+    _FIRST,
+    _OWN_SPARK,
+    _rank,
+    _runs_together,
+    pytest_configure,
+)
 
 CHECKOUT = Path(__file__).parent.parent
 
@@ -23,3 +35,23 @@ def test_long_files_come_first() -> None:
     files = ["auth/tests/test_sigv4.py", "compat_tests/test_send.py", "compat_tests/test_faults.py"]
 
     assert sorted(files, key=_rank) == files[::-1]
+
+
+def configured(**fields: Any) -> Any:
+    config: Any = SimpleNamespace(failures_db=SimpleNamespace(sock=socket.socket()), **fields)
+    pytest_configure(config)
+    return config
+
+
+def test_a_process_asks_nobody_how_often_a_test_failed() -> None:
+    asked = configured(workerinput={}).failures_db
+
+    assert type(asked) is StatusDB
+    assert asked.get_test_failures("a test") == 0
+
+
+def test_the_controller_still_hears_of_processes() -> None:
+    config = configured()
+
+    assert config.failures_db.sock.fileno() > 0
+    config.failures_db.sock.close()

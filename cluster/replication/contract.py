@@ -51,9 +51,8 @@ class Timing(NamedTuple):
     """Entries sent in one message, unless a single one is larger."""
     retained_bytes: int = 256 << 20
     """Of its log a leader keeps up to that much for voters that lag behind, a follower always."""
-    under_way_max: int = 2
-    """Entries that a leader has appended and not committed. More would make them smaller and cost it
-    more, see DESIGN.md."""
+    under_way_max: int = 8
+    """Entries that a leader has appended and not committed."""
     under_way_bytes: int = 32 << 20
     """Nor is more appended above that; nor answered before a majority has it."""
     clock_s: float = 10.0

@@ -39,6 +39,10 @@ _SLICE_ROWS = 2_000
 """Row changes that a follower applies before the event loop may go on: 2 ms."""
 
 
+_WAITING_MAX = 2
+"""Entries that wait for a majority: more would be smaller and cost the leader more, see DESIGN.md."""
+
+
 class _Office(Enum):
     FOLLOWING = auto()
     TAKING = auto()
@@ -172,7 +176,7 @@ class ReplicatedStore(FlushedRows):
     @property
     def under_way_max(self) -> int:
         """See `SharedStore.under_way_max`."""
-        return self.replica.timing.under_way_max
+        return self.replica.timing.under_way_max if self.answers_early else _WAITING_MAX
 
     def more_is_synced(self) -> None:
         """Tell the shard, if this host leads, which Entries it has durably and may answer."""

@@ -49,6 +49,7 @@ def test_only_what_was_answered_early_and_not_copied_is_lost(first: int) -> None
         assert not findings, f'make simulate SEED={seed} ARGS="--cluster --replication async"'
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_its_history() -> None:
     assert printed_digest("cluster.tests.simulation.cluster_run") == simulate(3).digest
 

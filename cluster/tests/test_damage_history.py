@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from cluster.tests.histories import seeds
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, World, pass_time
 from storage.rows.changes import Changes
@@ -111,7 +112,7 @@ class History:
         check_shard(self.world.shard._state)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@seeds
 @pytest.mark.parametrize("queue", [STANDARD, FIFO], ids=["standard", "fifo"])
 @virtual
 async def test_what_was_sent_is_served_or_quarantined(queue: QueueDefinition, seed: int) -> None:

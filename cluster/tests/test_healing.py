@@ -13,7 +13,7 @@ import structlog
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.checks.consistency import check_queue
-from storage.engines.durable import DurableStore
+from storage.engines.durable import DurableStore, StoreOptions
 from storage.engines.opening import open_store
 from storage.rows.keys import (
     ARCHIVE,
@@ -28,6 +28,7 @@ from storage.rows.keys import (
     table_range,
 )
 from storage.tests.on_disk import changing, rows_of
+from storage.tests.places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import BrowseMessages
@@ -75,7 +76,7 @@ class Served:
 
 
 async def _opened(folder: Path) -> DurableStore:
-    return await asyncio.to_thread(open_store, folder)
+    return await asyncio.to_thread(open_store, folder, StoreOptions(segment_bytes=SEGMENT_BYTES))
 
 
 @pytest.fixture

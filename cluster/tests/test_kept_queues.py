@@ -10,6 +10,7 @@ from cluster.shards.report import ArchiveLimits
 from cluster.tests.archive_rules import TAGS, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
+from cluster.tests.histories import seeds
 from storage.engines.memory import MemoryStore
 from storage.rows.keys import message_key
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
@@ -118,7 +119,6 @@ class Traffic:
         return bodies
 
 
-seeds = pytest.mark.parametrize("seed", range(12))
 suffixes = pytest.mark.parametrize("suffix", ["", ".fifo"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import typing
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -42,6 +43,7 @@ _PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
+@cache
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Values of a type of the contract."""
     if kind in _PLAIN:

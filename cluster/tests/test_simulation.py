@@ -51,6 +51,7 @@ def test_a_flipped_bit_is_reported_and_nothing_wrong_is_served() -> None:
     assert losses > seeds // 2
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_its_history() -> None:
     assert printed_digest("cluster.tests.simulation.run") == simulate(3).digest
 

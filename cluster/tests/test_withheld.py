@@ -10,6 +10,7 @@ import pytest
 from cluster.tests.archive_rules import LIMITS, TAGS, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
+from cluster.tests.histories import seeds
 from cluster.tests.test_operators import Desk
 from storage.rows.changes import Changes
 from storage.rows.keys import WITHHELD, row_key, table_range
@@ -404,7 +405,7 @@ def test_a_queue_withholds_a_thousand_messages() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", ".fifo"])
-@pytest.mark.parametrize("seed", range(12))
+@seeds
 def test_whatever_happens_each_message_is_deleted_or_there(suffix: str, seed: int) -> None:
     """Rows and memory are compared after each step."""
     chance, desk = Random(seed), Desk(suffix)

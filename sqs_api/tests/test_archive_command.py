@@ -6,10 +6,13 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from sqs_api.tests.commands import run
 from sqs_api.tests.served import serving
 
 
+@pytest.mark.slow  # a process exports to the lake
 async def test_the_state_of_each_shard_is_shown(data: Path, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     ask = ("archive", "status", "--data", data)

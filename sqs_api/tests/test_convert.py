@@ -110,6 +110,7 @@ def test_a_folder_is_converted_once(old: Path) -> None:
     assert run("convert", old) == Said(2, "", f"data folder {old} has format 4 already")
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_not_converted(old: Path) -> None:
     with in_use(old) as writer:
         said = run("convert", old)

@@ -3,22 +3,34 @@ audit log."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
-from auth.signing import SigningKey
+from auth.signing import SigningKey, signed_headers
+from cluster.shards.clock import SystemClock
 from sqs_api.admin.service_note import read_note
 from sqs_api.operators.routes import ROUTES, SERVICE_ACTIONS, Route
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import JSON, Operators, add_user, keys_of, make_dead_letters
-from sqs_api.tests.served import Served, serving
+from sqs_api.tests.operators import (
+    JSON,
+    Operators,
+    User,
+    add_user,
+    add_users,
+    keys_of,
+    make_dead_letters,
+)
+from sqs_api.tests.served import Served, page_request, serving
 
 VIEWER = ("holdfast:ListQueues", "holdfast:GetQueue", "holdfast:BrowseMessages")
 CONTENTS = {
@@ -55,6 +67,11 @@ def path_of(route: Route) -> str:
     return path.replace("{place}", "1.a.0.1")
 
 
+def name_of(route: Route) -> str:
+    """The user who may ask for this only."""
+    return route.event.removeprefix("holdfast:")
+
+
 async def ask(operators: Operators, route: Route, more: dict[str, str] | None = None) -> Any:
     """The answer of a route, with a content that it can read."""
     content = json.dumps(CONTENTS.get(route.name, {})).encode() if route.method == "POST" else b""
@@ -62,10 +79,28 @@ async def ask(operators: Operators, route: Route, more: dict[str, str] | None = 
     return await operators._ask(route.method, path_of(route), content, {**kind, **(more or {})})
 
 
-@pytest_asyncio.fixture
-async def open_node(data: Path) -> AsyncIterator[Served]:
+async def _fill(data: Path) -> None:
     async with serving(data) as served:
         await make_dead_letters(served, "secret", "b")
+
+
+@pytest.fixture(scope="module")
+def made(data_to_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = tmp_path_factory.mktemp("made") / "data"
+    shutil.copytree(data_to_copy, data)
+    asyncio.run(_fill(data))
+    return data
+
+
+@pytest.fixture
+def dead_letters(made: Path, tmp_path: Path) -> Path:
+    """A folder with dead letters, at rest."""
+    return Path(shutil.copytree(made, tmp_path / "data"))
+
+
+@pytest_asyncio.fixture
+async def open_node(dead_letters: Path) -> AsyncIterator[Served]:
+    async with serving(dead_letters) as served:
         yield served
 
 
@@ -75,14 +110,6 @@ def audited(data: Path) -> Iterator[list[dict[str, Any]]]:
     lines: list[dict[str, Any]] = []
     yield lines
     lines += map(json.loads, (data / "audit.log").read_text().splitlines())
-
-
-@pytest_asyncio.fixture
-async def dead_letters(data: Path) -> Path:
-    """A folder with dead letters, at rest."""
-    async with serving(data) as served:
-        await make_dead_letters(served, "secret", "b")
-    return data
 
 
 # -- signatures ------------------------------------------------------------------------------------
@@ -116,23 +143,16 @@ async def test_a_user_needs_the_action_on_the_queue(dead_letters: Path) -> None:
         for route in ROUTES
         if route.action is not None and not route.root_only
     ]
-    may = {
-        route.name: add_user(
-            dead_letters,
-            route.event.removeprefix("holdfast:"),
-            action,
-            "sqs:SendMessage",
-            resource="*"
-            if action in SERVICE_ACTIONS
-            else arn + ("*" if "{queue}" not in route.path else "dead"),
-        )
-        for route, action in routes
-    }
-    other = add_user(dead_letters, "other", "*", resource=f"{arn}other")
+    users = {"other": User(["*"], f"{arn}other")}
+    for route, action in routes:
+        of_queue = arn + ("*" if "{queue}" not in route.path else "dead")
+        resource = "*" if action in SERVICE_ACTIONS else of_queue
+        users[name_of(route)] = User([action, "sqs:SendMessage"], resource)
+    may = add_users(dead_letters, users)
     async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
         for route, action in routes:
-            allowed = await ask(Operators(served, may[route.name]), route)
-            denied = await ask(Operators(served, other), route)
+            allowed = await ask(Operators(served, may[name_of(route)]), route)
+            denied = await ask(Operators(served, may["other"]), route)
 
             if route.name not in NEED_MORE:
                 assert allowed.status in ANSWERED, (route.name, allowed)
@@ -312,11 +332,13 @@ async def test_unknown_routes_methods_and_sizes(open_node: Served) -> None:
 
 async def test_a_signature_changes_something_once(dead_letters: Path) -> None:
     root = keys_of(run("credentials", "--data", dead_letters, "add"))
+    body, target = b'{"body": "x"}', "/_holdfast/api/queues/dead/messages"
+    sent = {"host": "localhost:9324", **JSON}
     async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
-        body = b'{"body": "x"}'
-        page, more = "api/queues/dead/messages", {**JSON, "x-holdfast-nonce": "1"}
-        first = await served.ask_page("POST", page, body, key=root, more=more)
-        again = await served.ask_page("POST", page, body, key=root, more=more)
+        signed = signed_headers(root, "POST", target, sent, body, SystemClock().wall_s())
+        request = page_request("POST", target, signed, body)
+        first = await served.ask(request)
+        again = await served.ask(request)
 
     assert (first.status, again.status) == (200, 403)
 

@@ -22,7 +22,7 @@ from storage.engines.opening import open_replayed
 from storage.engines.rocks import rocks_options
 from storage.engines.sst_file import tail_begin
 
-QUEUES = 12
+QUEUES = 6
 MESSAGES = 30
 
 
@@ -30,7 +30,7 @@ MESSAGES = 30
 def few_guesses() -> Iterator[None]:
     """Rows behind damage are looked up one by one; the numbers of these queues are small."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readable_rows, "_GUESSES", 1000)
+        patch.setattr(readable_rows, "_GUESSES", 100)
         yield
 
 

@@ -15,6 +15,8 @@ from sqs_api.trial import child
 from sqs_api.trial.child import Child
 from sqs_api.trial.programs import Program
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 60.0
 WAITS = "echo begun; exec sleep 600"
 IGNORES = "trap '' TERM; echo begun; while :; do sleep 600 & wait $!; done"

@@ -10,15 +10,13 @@ import pytest
 from storage.engines.durable import DurableStore, StoreOptions
 from storage.engines.opening import open_store
 from storage.tests.durable_stores import SMALL, Open
-from storage.tests.places import KINDS, Place
+from storage.tests.places import ROW_KINDS, Place, place_of
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=ROW_KINDS)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    made = Place(request.param, tmp_path / "shard-0")
-    yield made
-    for store in made.opened:
-        await store.abandon()
+    async with place_of(request.param, tmp_path / "shard-0") as made:
+        yield made
 
 
 @pytest.fixture

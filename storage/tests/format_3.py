@@ -1,29 +1,28 @@
 """A data folder of a killed version 0.1: rows in RocksDB's own log, and the note of answers.
 
-Written by a separate process, which ends without closing the database:
+Another process keeps a shard open, as a running version 0.1 does:
 
-    python -m storage.tests.format_3 SHARD < rows
+    python -m storage.tests.format_3 SHARD
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from zlib import crc32
 
-import msgspec
 from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, WriteBatch, WriteOptions
 
 from storage.engines.folder import open_folder
 from storage.tests.on_disk import rows_of
 from storage.tests.places import everything
-
-_STAYS = "stay"
 
 
 def old_options(recovery: DBRecoveryMode | None = None) -> Options:
@@ -53,8 +52,16 @@ def make_old_folder(data: Path, rows: Mapping[bytes, bytes]) -> int:
     last change."""
     data.mkdir(exist_ok=True)
     write_old_format(data)
-    with _writer(data / "shard-0", rows) as writer:
-        assert writer.wait() == 0
+    half = len(rows) // 2
+    with TemporaryDirectory() as running:
+        database = Rdict(running, old_options())
+        _write(database, [*rows.items()][:half])
+        if half:
+            database.flush(True)
+        _write(database, [*rows.items()][half:])
+        shutil.copytree(running, data / "shard-0")  # as a kill leaves it
+        note(data / "shard-0", database.latest_sequence_number())
+        database.close()
     return noted(data / "shard-0")
 
 
@@ -73,25 +80,14 @@ def converted_rows(data: Path) -> dict[bytes, bytes]:
 @contextmanager
 def in_use(data: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Another process has the shard open, as a running service of version 0.1."""
-    with _writer(data / "shard-0", {}, _STAYS) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == b"open\n"
+    command = [sys.executable, "-m", "storage.tests.format_3", str(data / "shard-0")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"open\n"
         try:
-            yield writer
+            yield holder
         finally:
-            writer.kill()
-
-
-@contextmanager
-def _writer(
-    shard: Path, rows: Mapping[bytes, bytes], *arguments: str
-) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "storage.tests.format_3", str(shard), *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        process.stdin.write(msgspec.msgpack.encode(list(rows.items())))
-        process.stdin.close()
-        yield process
+            holder.kill()
 
 
 def _write(database: Rdict, rows: Iterable[tuple[bytes, bytes]]) -> None:
@@ -102,20 +98,12 @@ def _write(database: Rdict, rows: Iterable[tuple[bytes, bytes]]) -> None:
     database.flush_wal(True)
 
 
-def _main(shard: Path, arguments: list[str]) -> None:
-    rows = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[tuple[bytes, bytes]])
-    database = Rdict(str(shard), old_options())
-    half = len(rows) // 2
-    _write(database, rows[:half])
-    if half:
-        database.flush(True)
-    _write(database, rows[half:])
-    if _STAYS in arguments:
-        os.write(sys.stdout.fileno(), b"open\n")
-        os.read(os.pipe()[0], 1)  # until it is killed
-    note(shard, database.latest_sequence_number())
-    os._exit(0)
+def _hold(shard: Path) -> None:
+    held = Rdict(str(shard), old_options())
+    os.write(sys.stdout.fileno(), b"open\n")
+    sys.stdin.read()  # until it is killed
+    held.close()
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]), sys.argv[2:])
+    _hold(Path(sys.argv[1]))

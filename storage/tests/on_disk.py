@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from storage.engines.durable import StoreOptions
 from storage.engines.opening import open_replayed, open_store
 from storage.engines.rocks import RocksRows
 from storage.log import Position
 from storage.rows.changes import Changes
+from storage.tests.places import SEGMENT_BYTES
 
 S = TypeVar("S")
 
@@ -39,7 +41,7 @@ def changing(folder: Path) -> Iterator[Changes]:
 
 def note_more(folder: Path, entries: int) -> None:
     """Note that this number of Entries more than a closed folder holds were acknowledged."""
-    store = open_store(folder)
+    store = open_store(folder, StoreOptions(segment_bytes=SEGMENT_BYTES))
     assert store._log is not None
     assert store._note is not None
     last = store._log.last

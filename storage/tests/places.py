@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from storage.engines.durable import Durability, DurableStore, StoreOptions, log_folder
@@ -21,7 +22,10 @@ from visibility.contract.stored_message import StoredMessage
 from visibility.state.events import Event
 
 KINDS = (*Durability, "MemoryStore")
+ROW_KINDS = (Durability.FSYNC, "MemoryStore")
+"""Kinds whose rows differ: a durability is about the log."""
 SEGMENT_BYTES = 2 << 20
+"""Half of a start is the writing of the log's first segments, which have 16 MiB otherwise."""
 
 
 class Place:
@@ -55,6 +59,15 @@ class Place:
     def _forget(self, store: Store) -> None:
         if isinstance(store, DurableStore):
             self.opened.remove(store)
+
+
+@asynccontextmanager
+async def place_of(kind: str, folder: Path) -> AsyncIterator[Place]:
+    """A place whose stores are closed at the end."""
+    made = Place(kind, folder)
+    yield made
+    for store in made.opened:
+        await store.abandon()
 
 
 def message(number: int, size: int = 10) -> StoredMessage:

@@ -19,6 +19,7 @@ from storage.engines.store import StoreFailed
 from storage.rows.codec import ArchiveRow, QueueRow, encode_row
 from storage.rows.keys import ARCHIVE, message_key, queue_key, row_key
 from storage.rows.stored_rows import load_archive
+from storage.tests.durable_stores import SMALL
 from storage.tests.format_3 import (
     converted_rows,
     in_use,
@@ -99,7 +100,7 @@ async def test_all_rows_are_there_and_new_ones_join_them(data: Path) -> None:
     assert convert(data) == [data / name for name in names]
 
     assert converted_rows(data) == ROWS
-    store = open_store(data / "shard-0-format-4")
+    store = open_store(data / "shard-0-format-4", SMALL)
     await commit(store, MessagesSent(1, 41, [message(41)]))
     await store.close()
     assert converted_rows(data).keys() == ROWS.keys() | {message_key(1, 41)}
@@ -109,7 +110,7 @@ async def test_the_old_files_stay_a_backup_for_the_old_version(data: Path) -> No
     before = _files(data)
 
     convert(data)
-    store = open_store(data / "shard-0-format-4")
+    store = open_store(data / "shard-0-format-4", SMALL)
     await commit(store, MessagesSent(1, 41, [message(41)]))
     await store.close()
 
@@ -143,7 +144,7 @@ async def test_a_folder_that_the_old_version_used_again_is_converted_anew(data: 
     database = Rdict(str(data / "shard-0"), old_options())
     database[b"\0" * 7 + b"\2\1"] = b"later"
     database.close()
-    store = open_store(data / "shard-0-format-4")
+    store = open_store(data / "shard-0-format-4", SMALL)
     await commit(store, MessagesSent(1, 41, [message(41)]))
     await store.close()
 
@@ -304,11 +305,13 @@ def test_a_folder_of_another_user_is_refused(data: Path, monkeypatch: pytest.Mon
     _assert_refused(data, f"belongs to the user with the id {owner}")
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_refused_with_the_process(data: Path) -> None:
     with in_use(data) as writer:
         _assert_refused(data, f"is in use by process {writer.pid}")
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_refused_where_nothing_tells_by_whom(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +321,7 @@ def test_a_folder_in_use_is_refused_where_nothing_tells_by_whom(
         _assert_refused(data, "is in use by another process")
 
 
+@pytest.mark.slow
 def test_the_old_version_cannot_start_during_a_conversion(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

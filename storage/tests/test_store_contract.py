@@ -4,12 +4,22 @@ MemoryStore."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
 
 from storage.engines.durable import Durability
 from storage.engines.memory import MemoryStore
 from storage.engines.store import Store, StoreFailed
 from storage.rows.changes import Changes
-from storage.tests.places import Place, append, commit, everything, synced
+from storage.tests.places import KINDS, Place, append, commit, everything, place_of, synced
+
+
+@pytest.fixture(params=KINDS)
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    async with place_of(request.param, tmp_path / "shard-0") as made:
+        yield made
 
 
 def rows_of(*names: str) -> Changes:

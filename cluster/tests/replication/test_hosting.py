@@ -28,6 +28,7 @@ from storage.checks.scrub import ScrubTimes
 from storage.engines.durable import StoreOptions
 from storage.engines.store import StoreFailed
 from storage.rows.keys import message_key
+from storage.tests.places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer, Deliveries
@@ -85,7 +86,7 @@ class Cluster:
         scrub_times: ScrubTimes | None = None,
     ) -> None:
         self.folder = folder
-        self.options = options or StoreOptions()
+        self.options = options or StoreOptions(segment_bytes=SEGMENT_BYTES)
         self.scrub_times = scrub_times
         self.timing = TIMING._replace(retained_bytes=retained_bytes)
         network = SimulatedNetwork()

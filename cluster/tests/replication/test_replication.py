@@ -34,6 +34,7 @@ def test_what_was_acknowledged_is_kept_and_progress_returns(first: int) -> None:
         assert not findings, f"make simulate SEED={seed} ARGS=--replicas"
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_its_history() -> None:
     assert printed_digest("cluster.tests.replication.run") == simulate(3).digest
 
