@@ -37,8 +37,6 @@ TICK_S = 0.1
 """Interval of the replica's own work."""
 _SLICE_ROWS = 2_000
 """Row changes that a follower applies before the event loop may go on: 2 ms."""
-
-
 _WAITING_MAX = 2
 """Entries that wait for a majority: more would be smaller and cost the leader more, see DESIGN.md."""
 
