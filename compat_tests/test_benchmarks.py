@@ -56,7 +56,8 @@ def test_a_ratio_is_taken_round_by_round() -> None:
 def test_the_cost_of_a_follower_is_compared_with_that_of_the_other_server() -> None:
     runs = alternating([10, 10, 10], [20, 20, 20])
     runs[::2] = [msgspec.structs.replace(one, follower_cpu_us_per_message=5) for one in runs[::2]]
-    assert paired(*group(runs), FOLLOWER) == (0.25, 3, 3)
+    ours, theirs = group(runs)
+    assert paired(ours, theirs, FOLLOWER) == (0.25, 3, 3)
 
 
 def test_a_round_without_the_figure_does_not_count() -> None:
