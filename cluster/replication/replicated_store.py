@@ -38,7 +38,7 @@ TICK_S = 0.1
 _SLICE_ROWS = 2_000
 """Row changes that a follower applies before the event loop may go on: 2 ms."""
 _WAITING_MAX = 2
-"""Entries that wait for a majority. More would be smaller and cost the leader more: see DESIGN.md."""
+"""Entries that wait for a majority. More would be smaller and cost more: see DESIGN.md."""
 
 
 class _Office(Enum):
