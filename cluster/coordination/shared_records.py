@@ -286,12 +286,10 @@ class SharedRecords:
         raise self._away(f"cannot change the cluster's records: {outcome.reason}")
 
     def _shows(self, draft: Draft) -> bool:
-        """True if the view shows what was to be written; a counter may have gone on."""
-        return all(
-            self.view.value(key) == value
-            for key, value in draft.changes.items()
-            if not key.startswith(COUNTERS)
-        )
+        """True if the view shows what was to be written. Counters, which may have gone on, say
+        nothing."""
+        told = [key for key in draft.changes if not key.startswith(COUNTERS)]
+        return bool(told) and all(self.view.value(key) == draft.changes[key] for key in told)
 
 
 def _view_of(found: Snapshot) -> View:

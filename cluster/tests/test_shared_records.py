@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -69,6 +70,12 @@ def test_hosts_that_count_at_once_issue_each_number_once(hosts: SharedHosts) -> 
     assert sorted(numbers) == list(range(1, 31))
 
 
+def take_number(draft: Draft) -> int:
+    number = draft.next_number("n")
+    draft.put(f"taken/{number}", secrets.token_bytes(8))
+    return number
+
+
 def test_commands_of_one_host_hinder_each_other_but_lose_nothing(hosts: SharedHosts) -> None:
     async def opened() -> Coordination:
         return hosts.hosts.host(name="a.commands")
@@ -79,9 +86,7 @@ def test_commands_of_one_host_hinder_each_other_but_lose_nothing(hosts: SharedHo
             stack.callback(each.close)
         threads = stack.enter_context(ThreadPoolExecutor(3))
 
-        numbers = list(
-            threads.map(lambda each: each.change(lambda draft: draft.next_number("n")), made * 3)
-        )
+        numbers = list(threads.map(lambda each: each.change(take_number), made * 3))
 
     assert sorted(numbers) == list(range(1, 10))
 
@@ -129,6 +134,14 @@ def test_what_became_of_a_change_is_found_out(memory: Memory, outcome: str, happ
     assert values(records) == ({"a": b"1", "ids/n": b"1"} if happened else {})
     put(records, "b", b"2")
     assert records.view.value("b") == b"2"
+
+
+def test_a_number_alone_does_not_tell_whether_it_was_taken(memory: Memory) -> None:
+    records = memory.open()
+    memory.coordination.next_outcomes = ["unknown, not done"]
+    with pytest.raises(KeysAway, match="cannot change"):
+        records.change(lambda draft: draft.next_number("n"))
+    assert records.change(lambda draft: draft.next_number("n")) == 1
 
 
 def test_records_that_were_read_ahead_of_the_watch_stay_as_they_are(memory: Memory) -> None:
