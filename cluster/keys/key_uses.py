@@ -10,10 +10,15 @@ import os
 from collections.abc import Collection, Mapping
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from cluster.keys.identity_records import IdentitiesUnreadable
+
+DAY_DIGITS = 5
+"""Later days are damage."""
+_Day = Annotated[int, msgspec.Meta(ge=0, lt=10**DAY_DIGITS)]
 
 
 class KeyUseFile:
@@ -25,11 +30,9 @@ class KeyUseFile:
     def read(self) -> dict[str, int]:
         """See KeyUses."""
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, int])
-        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, _Day])
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return {}
-        except OSError as error:
-            raise IdentitiesUnreadable(f"cannot read {self._file}: {error.strerror}") from error
 
     def write(self, days: Mapping[str, int], known: Collection[str]) -> None:
         """See KeyUses."""

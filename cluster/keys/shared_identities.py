@@ -22,6 +22,7 @@ from cluster.keys.identity_records import (
     StoredKey,
     StoredUser,
 )
+from cluster.keys.key_uses import DAY_DIGITS
 
 PREFIX = "identities/"
 """Prefix of all these records among those of the cluster."""
@@ -115,7 +116,11 @@ class _SharedKeyUses:
 
     def read(self) -> dict[str, int]:
         found = self._records.view.below(_USES).items()
-        return {key_id: int(value) for key_id, value in found if value.isdigit()}
+        return {
+            key_id: int(value)
+            for key_id, value in found
+            if value.isdigit() and len(value) <= DAY_DIGITS
+        }
 
     def write(self, days: Mapping[str, int], known: Collection[str]) -> None:
         there = self.read()

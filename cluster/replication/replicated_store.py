@@ -37,8 +37,6 @@ TICK_S = 0.1
 """Interval of the replica's own work."""
 _SLICE_ROWS = 2_000
 """Row changes that a follower applies before the event loop may go on: 2 ms."""
-_WAITING_MAX = 2
-"""Entries that wait for a majority. More would be smaller and cost more: see DESIGN.md."""
 
 
 class _Office(Enum):
@@ -174,7 +172,8 @@ class ReplicatedStore(FlushedRows):
     @property
     def under_way_max(self) -> int:
         """See `SharedStore.under_way_max`."""
-        return self.replica.timing.under_way_max if self.answers_early else _WAITING_MAX
+        timing = self.replica.timing
+        return timing.under_way_max if self.answers_early else timing.waiting_max
 
     def more_is_synced(self) -> None:
         """Tell the shard, if this host leads, which Entries it has durably and may answer."""

@@ -415,11 +415,20 @@ def test_a_day_of_use_makes_nobody_read_the_keys_again(opened: Open) -> None:
     assert not other.changed()
 
 
-def test_an_unreadable_file_of_days_is_written_anew(folder: Open, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"\xff{", b"[]", b'{"AKIA1":99999999999}', b'{"AKIA1":-9}'])
+def test_an_unreadable_file_of_days_is_written_anew(
+    folder: Open, tmp_path: Path, content: bytes
+) -> None:
     store = folder()
-    (tmp_path / "key_uses.json").write_bytes(b"\xff{")
+    (tmp_path / "key_uses.json").write_bytes(content)
     assert store.key_uses() == {}
 
     store.note_uses({"AKIA1": 20_000}, {"AKIA1"})
 
     assert store.key_uses() == {"AKIA1": 20_000}
+
+
+def test_days_that_cannot_be_read_are_none(folder: Open, tmp_path: Path) -> None:
+    store = folder()
+    (tmp_path / "key_uses.json").mkdir()
+    assert store.key_uses() == {}

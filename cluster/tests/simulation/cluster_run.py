@@ -56,7 +56,7 @@ def simulate(
     random = Random(seed)
     shape = shape or _drawn(random, replication)
     machine = Machine(Random(random.getrandbits(64)), under_way_max=8, shards=shape.shards)
-    timing = _timing(random)
+    timing = _timing(random)._replace(waiting_max=2 if seed % 2 else 8)
     if shape.replication is Replication.ASYNC:
         timing = _early_timing(timing, random)
     clusters = []
