@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from cluster.tests.test_operators import Desk
 from visibility.contract.limits import WITHHELD_DELETE_SECONDS_MAX
+from visibility.contract.model import Receipt
 from visibility.contract.withheld import WithholdMessages
-from visibility.state.fairness import FINISHED_MIN, IN_FLIGHT_MIN
+from visibility.state.fairness import FINISHED_MIN, IN_FLIGHT_MIN, IN_FLIGHT_SHARE
 from visibility.tests import prepared
 
 
@@ -44,3 +45,24 @@ def test_the_time_until_a_delete_that_can_be_undone_is_not_work() -> None:
 
     queue = desk.driver.state.queue(1)
     assert (queue.stored, queue.fairness.noisy) == (0, {})
+
+
+def test_marks_of_deleted_messages_do_not_make_another_group_noisy() -> None:
+    gone, others = 2 * IN_FLIGHT_MIN, round(IN_FLIGHT_MIN / IN_FLIGHT_SHARE)
+    desk = desk_with(gone)
+    for _ in range(gone):
+        desk.driver.submit(prepared.receive(desk.dead, 1, timeout_s=1))
+    desk.driver.pass_time(1_000)
+    desk.ask(WithholdMessages(list(range(1, gone + 1))))
+    for sequence in range(1, gone + 1):
+        desk.driver.submit(prepared.delete(desk.dead, Receipt(sequence, 1)))
+    queue = desk.driver.state.queue(1)
+    noisy = set(queue.fairness.noisy)
+    assert len(noisy) == 1
+    for desk.group, count in ((None, others), ("b", IN_FLIGHT_MIN)):
+        desk.send(desk.dead, *map(str, range(count)))
+        for _ in range(count):
+            desk.bodies(desk.dead, 1)
+
+    assert queue.in_flight == others + IN_FLIGHT_MIN
+    assert set(queue.fairness.noisy) <= noisy

@@ -39,7 +39,7 @@ from visibility.state.events import (
     QueueDropped,
     VisibilityChanged,
 )
-from visibility.state.in_flight import end_hold, held_by_consumers, hide, trim
+from visibility.state.in_flight import end_hold, held_by_consumers, hide, trim, with_consumers
 from visibility.state.outbox import (
     ArrivalsForgotten,
     ArrivalsRefused,
@@ -102,7 +102,7 @@ def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
         hide(shard, queue, lease, at_ms)
         if lease.group and not queue.fifo:
             held = held_by_consumers(queue, lease.group)
-            queue.fairness.received(lease.group, held, queue.in_flight - len(queue.withheld), at_ms)
+            queue.fairness.received(lease.group, held, with_consumers(queue), at_ms)
     if queue.visible_again:
         trim(queue)
 

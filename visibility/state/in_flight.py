@@ -53,6 +53,12 @@ def held_by_consumers(queue: QueueState, group: bytes) -> int:
     return len(held) - (len(queue.withheld.keys() & held) if queue.withheld else 0)
 
 
+def with_consumers(queue: QueueState) -> int:
+    """Number of messages in flight without withheld ones, whose marks may outlive them."""
+    withheld = queue.withheld
+    return queue.in_flight - (len(queue.entries.keys() & withheld.keys()) if withheld else 0)
+
+
 def show(shard: ShardState, queue: QueueState, entry: Entry) -> None:
     """Make a message visible at the end of its lease. Derived from time, not an event."""
     end_hold(shard, queue, entry.lease)
