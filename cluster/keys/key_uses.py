@@ -6,7 +6,6 @@ lost, keys show no use or an earlier one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from datetime import date, timedelta
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import Annotated
 import msgspec
 
 from cluster.keys.identity_records import IdentitiesUnreadable
+from storage.copies.files import replace_file
 
-DAY_DIGITS = 5
+_DAY_DIGITS = 5
 """Later days are damage."""
-_Day = Annotated[int, msgspec.Meta(ge=0, lt=10**DAY_DIGITS)]
+_Day = Annotated[int, msgspec.Meta(ge=0, lt=10**_DAY_DIGITS)]
 
 
 class KeyUseFile:
@@ -42,14 +42,15 @@ class KeyUseFile:
             for key_id in before.keys() | days.keys()
             if key_id in known
         }
-        draft = self._file.with_suffix(".new")
         try:
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(descriptor, "wb") as opened:
-                opened.write(msgspec.json.encode(after, order="sorted"))
-            draft.replace(self._file)
+            replace_file(self._file, msgspec.json.encode(after, order="sorted"))
         except OSError as error:
             raise IdentitiesUnreadable(f"cannot write {self._file}: {error.strerror}") from error
+
+
+def day_of(value: bytes | None) -> int | None:
+    """A day from its digits; None if there is none, or if it is damage."""
+    return int(value) if value and value.isdigit() and len(value) <= _DAY_DIGITS else None
 
 
 def day_text(day: int | None) -> str | None:

@@ -22,7 +22,7 @@ from cluster.keys.identity_records import (
     StoredKey,
     StoredUser,
 )
-from cluster.keys.key_uses import DAY_DIGITS
+from cluster.keys.key_uses import day_of
 
 PREFIX = "identities/"
 """Prefix of all these records among those of the cluster."""
@@ -116,11 +116,7 @@ class _SharedKeyUses:
 
     def read(self) -> dict[str, int]:
         found = self._records.view.below(_USES).items()
-        return {
-            key_id: int(value)
-            for key_id, value in found
-            if value.isdigit() and len(value) <= DAY_DIGITS
-        }
+        return {key_id: day for key_id, value in found if (day := day_of(value)) is not None}
 
     def write(self, days: Mapping[str, int], known: Collection[str]) -> None:
         there = self.read()
@@ -134,8 +130,8 @@ def _put(days: Sequence[tuple[str, int]], draft: Draft) -> None:
     for key_id, day in days:
         if draft.view.value(_KEYS + key_id) is None:
             continue
-        before = draft.value(_USES + key_id)
-        if before is None or not before.isdigit() or int(before) < day:
+        before = day_of(draft.value(_USES + key_id))
+        if before is None or before < day:
             draft.put(_USES + key_id, b"%d" % day)
 
 

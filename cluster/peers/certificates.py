@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from storage.copies.files import write_file
+from storage.copies.files import replace_file
 
 _AUTHORITY_DAYS = 3650
 _BEFORE = timedelta(days=1)
@@ -80,8 +80,8 @@ def _authority(folder: Path, now: datetime) -> _Authority:
     if not key_file.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = _new_authority(now)
-        _write(key_file, _key_pem(made.key))
-        _write(certificate_file, _pem(made.certificate))
+        replace_file(key_file, _key_pem(made.key))
+        replace_file(certificate_file, _pem(made.certificate))
         return made
     authority = _Authority(_read_certificate(certificate_file), _read_key(key_file))
     if authority.certificate.public_key() != authority.key.public_key():
@@ -114,9 +114,9 @@ def _host(folder: Path, host: str, authority: _Authority, days: int, now: dateti
         key = _read_key(files.key)
     else:
         key = ec.generate_private_key(ec.SECP256R1())
-        _write(files.key, _key_pem(key))
-    _write(files.authority, _pem(authority.certificate))
-    _write(files.certificate, _pem(_signed(host, key, authority, now, expires_at)))
+        replace_file(files.key, _key_pem(key))
+    replace_file(files.authority, _pem(authority.certificate))
+    replace_file(files.certificate, _pem(_signed(host, key, authority, now, expires_at)))
     return files
 
 
@@ -179,14 +179,6 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Replace the file at once."""
-    new = file.with_name(f"{file.name}.new")
-    new.unlink(missing_ok=True)
-    write_file(new, content)
-    new.replace(file)
 
 
 def _read_certificate(file: Path) -> x509.Certificate:

@@ -15,6 +15,7 @@ from auth.envelope import WrappingKey
 from auth.policy_document import PolicyRefused
 from cluster.keys.identity_records import IdentitiesUnreadable, IdentityRecords
 from cluster.keys.identity_store import IdentityStore
+from cluster.keys.key_uses import day_of
 from cluster.keys.keyring import Secrets
 from cluster.keys.shared_identities import SharedIdentities
 from cluster.keys.sqlite_identities import SqliteIdentities
@@ -432,3 +433,11 @@ def test_days_that_cannot_be_read_are_none(folder: Open, tmp_path: Path) -> None
     store = folder()
     (tmp_path / "key_uses.json").mkdir()
     assert store.key_uses() == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "day"),
+    [(b"20000", 20_000), (b"0", 0), (b"999999", None), (b"9" * 5_000, None), (b"x", None)],
+)
+def test_a_damaged_day_of_a_cluster_is_none(value: bytes, day: int | None) -> None:
+    assert day_of(value) == day

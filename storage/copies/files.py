@@ -62,6 +62,14 @@ def write_file(target: Path, content: bytes) -> None:
         os.fsync(stream.fileno())
 
 
+def replace_file(file: Path, content: bytes) -> None:
+    """Make or replace a file at once; the caller syncs its folder. Raises OSError."""
+    draft = file.with_name(f"{file.name}.new")
+    draft.unlink(missing_ok=True)
+    write_file(draft, content)
+    draft.replace(file)
+
+
 def copy_database(source: Path, target: Path) -> None:
     """Copy a SQLite database at one instant, even during writes, into one new file without a log.
 
