@@ -54,7 +54,7 @@ class Timing(NamedTuple):
     under_way_max: int = 8
     """Entries that a leader has appended and not committed."""
     waiting_max: int = 2
-    """Those whose answers wait for a majority. More would cost more: see DESIGN.md."""
+    """Those whose answers wait for a majority. More of them would be smaller: see DESIGN.md."""
     under_way_bytes: int = 32 << 20
     """Nor is more appended above that; nor answered before a majority has it."""
     clock_s: float = 10.0

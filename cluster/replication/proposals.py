@@ -17,7 +17,7 @@ class Proposal:
     index: int = 0
     """0 until the replica took it."""
     synced: Callable[[], None] | None = None
-    """Called once this host has it durably; None if nobody waits for that."""
+    """Called once it is on this host's disk; None if no answer waits for that."""
     done: Done | None = None
     """Called once it is committed."""
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from compat_tests.benchmarks import elasticmq
@@ -48,21 +48,16 @@ def running(names: Sequence[str]) -> Iterator[list[Endpoint]]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
         endpoints = []
         for name in names:
+            start = _cluster if name == CLUSTER else _holdfast if name in HOLDFAST else _peer
             try:
-                endpoints.append(stack.enter_context(_start(name, folder / name)))
+                endpoints.append(stack.enter_context(start(name, folder / name)))
             except elasticmq.NotHere as reason:
                 print(f"{name} is left out: {reason}", file=sys.stderr, flush=True)
         yield endpoints
 
 
-def _start(name: str, folder: Path) -> AbstractContextManager[Endpoint]:
-    if name == CLUSTER:
-        return _cluster(folder)
-    return (_holdfast if name in HOLDFAST else _peer)(name, folder)
-
-
 @contextmanager
-def _cluster(folder: Path) -> Iterator[Endpoint]:
+def _cluster(name: str, folder: Path) -> Iterator[Endpoint]:
     process = ClusterProcess(folder, variables={"HOLDFAST_SHARDS": "1"})
     try:
         process.start(seconds=_CLUSTER_START_SECONDS)
@@ -70,7 +65,7 @@ def _cluster(folder: Path) -> Iterator[Endpoint]:
         leader, found = process.parts.leader(), process.parts.cluster()
         followers = tuple(found.processes[host] for host in HOSTS if host != leader)
         url, pid = found.hosts[leader], found.processes[leader]
-        yield Endpoint(CLUSTER, url, process.credentials, pid, followers=followers)
+        yield Endpoint(name, url, process.credentials, pid, followers=followers)
         process.stop()
     finally:
         process.close()

@@ -23,7 +23,7 @@ GONE = Receipt(1_000, 1)
 
 
 async def answering_early(cluster: ShardCluster, **timing: int) -> ShardHost:
-    """The leader, whose messages reach nobody once it is cut off."""
+    """Start the hosts anew with asynchronous replication; returns their leader."""
     cluster.timing = cluster.timing._replace(**timing)
     cluster.options = cluster.options._replace(replication=Replication.ASYNC)
     restart(cluster)
