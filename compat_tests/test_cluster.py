@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,11 @@ from urllib.request import urlopen
 import boto3
 import pytest
 import yaml
+from botocore.exceptions import BotoCoreError, ClientError
 
 from compat_tests.chromium import Tab
-from compat_tests.clients.boto3_client import Boto3Client
-from compat_tests.cluster_process import HOSTS, MEMBERS, ClusterProcess, is_well
+from compat_tests.clients.boto3_client import Boto3Client, connect
+from compat_tests.cluster_process import HOSTS, MEMBERS, Cluster, ClusterProcess, is_well
 from compat_tests.facade import eventually
 from compat_tests.node_process import command, run_command
 
@@ -291,18 +294,88 @@ def test_any_host_answers_cloudwatchs_calls_for_all(cluster: ClusterProcess) -> 
         cloudwatch.close()
 
 
-def test_a_stop_ends_every_process_and_a_second_start_finds_everything(
-    cluster: ClusterProcess,
-) -> None:
+@contextmanager
+def _with_one_host(cluster: ClusterProcess, name: str) -> Iterator[tuple[Any, list[str]]]:
+    """Stop all hosts but the leader of the first shard. Yields a client of it, which waits three
+    seconds, and a queue of each shard."""
+    eventually(lambda: _status(cluster).returncode == 0)
+    leader = cluster.parts.leader()
+    client = connect(cluster.parts.cluster().hosts[leader], cluster.credentials, read_timeout=3)
+    made = [client.create_queue(QueueName=f"{name}-{shard}")["QueueUrl"] for shard in range(3)]
+    others = [host for host in HOSTS if host != leader]
+    for host in others:
+        cluster.parts.signal(host, signal.SIGSTOP)
+    try:
+        yield client, made
+    finally:
+        for host in others:
+            cluster.parts.signal(host, signal.SIGCONT)
+        client.close()
+        cluster.parts.wait_until_all_are_ready()
+
+
+def _send_to_all(client: Any, urls: list[str]) -> dict[str, str]:
+    """Send a message to each queue at once. Returns the acknowledged message ids by queue."""
+
+    def send(url: str) -> str:
+        try:
+            return str(client.send_message(QueueUrl=url, MessageBody="x")["MessageId"])
+        except (BotoCoreError, ClientError):
+            return ""
+
+    with ThreadPoolExecutor(len(urls)) as pool:
+        return {url: kept for url, kept in zip(urls, pool.map(send, urls), strict=True) if kept}
+
+
+def test_a_leader_without_other_hosts_acknowledges_nothing(cluster: ClusterProcess) -> None:
+    with _with_one_host(cluster, "sync") as (client, urls):
+        assert _send_to_all(client, urls) == {}
+
+
+@pytest.fixture(scope="module")
+def restarted(cluster: ClusterProcess) -> Iterator[tuple[Cluster, ClusterProcess]]:
+    """What ran before a stop, and the cluster, started again with `--replication async`."""
     before = cluster.parts.cluster()
     client = Boto3Client(before.hosts["a"], cluster.credentials)
-    made = client.call("CreateQueue", QueueName="kept")["QueueUrl"]
-
+    client.call("CreateQueue", QueueName="kept")
+    client.close()
     cluster.stop()
-
     assert all(map(is_gone, before.processes.values()))
     assert not (cluster.data / "running.json").exists()
-    cluster.start(seconds=120)
+    again = ClusterProcess(
+        cluster.data.parent,
+        "--replication",
+        "async",
+        credentials=cluster.credentials,
+        variables={"HOLDFAST_AWS_WAITS": "off"},
+    )
+    yield before, again.start(seconds=120)
+    again.close()
+
+
+def test_a_stop_ends_every_process_and_a_second_start_finds_everything(
+    restarted: tuple[Cluster, ClusterProcess],
+) -> None:
+    before, cluster = restarted
+    client = Boto3Client(before.hosts["b"], cluster.credentials)
     assert cluster.parts.cluster().hosts == before.hosts
-    assert client.call("ListQueues", QueueNamePrefix="kept") == {"QueueUrls": [made]}
+    assert len(client.call("ListQueues", QueueNamePrefix="kept")["QueueUrls"]) == 1
+    client.close()
+
+
+def test_with_async_it_acknowledges_sends_and_gives_out_nothing(
+    restarted: tuple[Cluster, ClusterProcess],
+) -> None:
+    _, cluster = restarted
+    with _with_one_host(cluster, "async") as (client, urls):
+        acknowledged = _send_to_all(client, urls)
+        assert acknowledged
+        for url in acknowledged:
+            with pytest.raises((BotoCoreError, ClientError)):
+                client.receive_message(QueueUrl=url)
+
+    client = Boto3Client(cluster.parts.cluster().hosts["c"], cluster.credentials)
+    for url, message_id in acknowledged.items():
+        found = client.call("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20)["Messages"]
+        assert [message["MessageId"] for message in found] == [message_id]
     client.close()
