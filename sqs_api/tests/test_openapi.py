@@ -231,6 +231,7 @@ async def _users(operators: Recording) -> None:
     assert (await operators.seen("users/show", user="ann"))["policies"] == {"all": document}
     wanted = {"user": "ann", "action": "sqs:SendMessage", "queue": "source"}
     assert (await operators.seen("users/check", **wanted))["allowed"] is True
+    await operators.done("access-keys/rotate", {**one, "overlap_s": 60})
     await operators.done("access-keys/remove", one)
     await operators.done("users/policies/remove", policy)
     await operators.done("users/remove", ann)
