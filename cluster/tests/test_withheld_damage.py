@@ -73,6 +73,18 @@ def test_a_damaged_one_is_lost_and_its_group_goes_on(desk: Desk, is_gone: bool) 
     assert queue_of(desk).withheld == {}
 
 
+def test_its_group_goes_on_after_a_restart(desk: Desk) -> None:
+    ask(desk, WithholdMessages([1]))
+    spoil(desk, 1, is_gone=True)
+    assert listed(desk) == []
+
+    before = desk.driver
+    desk.driver = Driver(before.queues, store=before.store, now_ms=before.now_ms, seed=1 << 70)
+
+    assert desk.bodies(desk.dead) == ["b"]
+    assert (queue_of(desk).quarantined.lost, queue_of(desk).in_flight) == (1, 1)
+
+
 def test_a_group_waits_while_another_of_it_is_withheld(desk: Desk) -> None:
     desk.send(desk.dead, "c")
     ask(desk, WithholdMessages([1, 2]))
