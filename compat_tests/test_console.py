@@ -108,6 +108,40 @@ def test_a_message_is_sent(browser: Any, opened: NodeProcess) -> None:
 # -- messages --------------------------------------------------------------------------------------
 
 
+def test_a_search_goes_on_to_the_first_match_and_can_be_stopped(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="long")
+    for number in range(100):  # a step looks at 32 MiB
+        body = json.dumps({"n": number, "rest": "x" * 1_000_000})
+        client.send_message(QueueUrl="long", MessageBody=body)
+    tab = tab_of(browser, opened, "/queues/long/messages")
+    tab.page.get_by_role("button", name="Next page").wait_for()
+    tab.fill("JSON field: items[0].sku=A1", "n=99")
+    tab.press("Search")
+    tab.see("100 messages looked at")
+
+    assert tab.page.locator("tbody tr").count() == 1
+    assert sum("json=" in each.url for each in tab.requests) == 3
+
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    tab.page.route("**/messages?*token=*", hold)
+    tab.press("Search")
+    stop = tab.page.get_by_role("button", name="Stop")
+    stop.click()
+    held[0].continue_()
+    tab.see("Nothing so far.")
+    tab.page.unroute("**/messages?*token=*", hold)
+    tab.press("Search on")
+    tab.page.locator("tbody tr").wait_for()
+    assert tab.faults == []
+
+
 def test_messages_are_searched_and_one_has_an_address_of_its_own(
     browser: Any, opened: NodeProcess
 ) -> None:

@@ -47,9 +47,13 @@ def add_user(tab: Tab, name: str) -> None:
 
 
 def make_key(tab: Tab) -> Credentials:
-    """The new key, as the panel shows it once."""
     tab.press("New key")
     tab.press("Make key")
+    return shown_key(tab)
+
+
+def shown_key(tab: Tab) -> Credentials:
+    """The new key, as the panel shows it once."""
     panel = tab.page.get_by_role("region", name="The new access key")
     lines = panel.locator("pre").inner_text().splitlines()
     key_id, secret = (line.partition("=")[2] for line in lines)
@@ -122,6 +126,57 @@ def test_a_key_is_disabled_enabled_and_deleted(browser: Any, closed: NodeProcess
     dialog.get_by_role("button", name="Delete").click()
     tab.see("There are no keys.")
 
+    assert tab.faults == []
+
+
+def test_a_key_is_replaced_while_both_are_valid_and_then_deleted(
+    browser: Any, closed: NodeProcess
+) -> None:
+    tab = as_root(browser, closed)
+    add_user(tab, "replaced")
+    form = tab.page.get_by_role("form", name="Add a policy")
+    form.get_by_label("Name of the policy").fill("send")
+    save_policy(tab, "Add a policy", allow("sqs:*"))
+    tab.page.get_by_role("form", name="Policy send").wait_for()
+    old = make_key(tab)
+    tab.press(f"Replace {old.access_key_id}")
+    form = tab.page.get_by_role("form", name=f"Replace {old.access_key_id}")
+    form.get_by_label("The old key stays valid for hours").fill("2")
+    form.get_by_text("As a command").click()
+    command = form.locator("pre").inner_text()
+    form.get_by_role("button", name="Make successor").click()
+    new = shown_key(tab)
+
+    assert command == f"holdfast credentials rotate {old.access_key_id} --overlap 2h"
+    for key in (old, new):
+        connect(closed.url, key).get_queue_url(QueueName="orders")
+    states = tab.page.get_by_role("region", name="Access keys").get_by_role("row")
+    states.filter(has_text=old.access_key_id).get_by_text("expires").wait_for()
+    states.filter(has_text=new.access_key_id).get_by_text("enabled").wait_for()
+    tab.press(f"Delete {old.access_key_id}")
+    dialog = tab.page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill(old.access_key_id)
+    dialog.get_by_role("button", name="Delete").click()
+    tab.see(f"{old.access_key_id} is deleted.")
+    connect(closed.url, new).get_queue_url(QueueName="orders")
+    client = connect(closed.url, old)
+    with pytest.raises(client.exceptions.ClientError, match="InvalidClientTokenId"):
+        client.get_queue_url(QueueName="orders")
+    assert tab.faults == []
+
+
+def test_a_key_that_may_have_leaked_is_replaced_at_once(browser: Any, closed: NodeProcess) -> None:
+    tab = as_root(browser, closed)
+    add_user(tab, "leaked")
+    old = make_key(tab)
+    tab.press(f"Replace {old.access_key_id}")
+    form = tab.page.get_by_role("form", name=f"Replace {old.access_key_id}")
+    form.get_by_label("The old key stays valid for hours").fill("0")
+    form.get_by_role("button", name="Make successor").click()
+    new = shown_key(tab)
+
+    tab.page.get_by_role("button", name=f"Enable {old.access_key_id}").wait_for()
+    tab.page.get_by_role("button", name=f"Disable {new.access_key_id}").wait_for()
     assert tab.faults == []
 
 

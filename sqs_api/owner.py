@@ -206,7 +206,7 @@ class Owner:
             self.identities, self.keyring, verifier=verifier, access=access, note=self.note
         )
         self._used_keys = UsedKeys(verifier, self.identities.note_uses)
-        self._opened.push_async_callback(self._used_keys.write)
+        self._opened.push_async_callback(self._used_keys.stop)
         is_shared = self._settings.etcd is not None
         adopt = self._changes.look_at_identities
         return People(self.identities, adopt, verifier.used, is_shared=is_shared)

@@ -8,7 +8,7 @@ first                 the id of the access key that the first host made at its f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -27,8 +27,8 @@ from cluster.keys.key_uses import day_of
 PREFIX = "identities/"
 """Prefix of all these records among those of the cluster."""
 _KEYS, _USERS, _USES, _FIRST = "keys/", "users/", "uses/", "first"
-_USES_WRITTEN_AT_ONCE = 100
-"""Records of one transaction: etcd has a limit."""
+_USES_WRITTEN_AT_ONCE = 50
+"""Days of one transaction, each with its key: etcd has a limit."""
 
 T = TypeVar("T")
 
@@ -86,8 +86,7 @@ class _Rows:
 
     def remove_key(self, access_key_id: str) -> None:
         self._draft.put(_KEYS + access_key_id, None)
-        if self._draft.view.value(_USES + access_key_id) is not None:
-            self._draft.put(_USES + access_key_id, None)
+        _remove_use(self._draft, access_key_id)
 
     def note_first_key(self, access_key_id: str) -> None:
         self._draft.put(_FIRST, access_key_id.encode())
@@ -119,20 +118,32 @@ class _SharedKeyUses:
         return {key_id: day for key_id, value in found if (day := day_of(value)) is not None}
 
     def write(self, days: Mapping[str, int], known: Collection[str]) -> None:
-        there = self.read()
-        later = [(key_id, day) for key_id, day in days.items() if day > there.get(key_id, -1)]
-        for begin in range(0, len(later), _USES_WRITTEN_AT_ONCE):
-            self._records.change(partial(_put, later[begin : begin + _USES_WRITTEN_AT_ONCE]))
+        there, view = self.read(), self._records.view
+        later = {key_id for key_id, day in days.items() if day > there.get(key_id, -1)}
+        ownerless = {key_id for key_id in view.below(_USES) if view.value(_KEYS + key_id) is None}
+        todo = sorted(later | ownerless)
+        for begin in range(0, len(todo), _USES_WRITTEN_AT_ONCE):
+            batch = todo[begin : begin + _USES_WRITTEN_AT_ONCE]
+            some = {each: days.get(each, -1) for each in batch}
+            self._records.change(partial(_put, some))
 
 
-def _put(days: Sequence[tuple[str, int]], draft: Draft) -> None:
-    """Write the days of keys that are still there, and were not used later on another host."""
-    for key_id, day in days:
-        if draft.view.value(_KEYS + key_id) is None:
+def _put(days: Mapping[str, int], draft: Draft) -> None:
+    """Write the days of keys that were not used later on another host; those of keys that are gone
+    go too."""
+    for key_id, day in days.items():
+        if draft.value(_KEYS + key_id) is None:
+            _remove_use(draft, key_id)
             continue
         before = day_of(draft.value(_USES + key_id))
-        if before is None or before < day:
+        if day > (-1 if before is None else before):
             draft.put(_USES + key_id, b"%d" % day)
+
+
+def _remove_use(draft: Draft, key_id: str) -> None:
+    """Remove a key's day of use; one that another host writes meanwhile is a conflict."""
+    if draft.value(_USES + key_id) is not None:
+        draft.put(_USES + key_id, None)
 
 
 def _place(account: str, name: str) -> str:

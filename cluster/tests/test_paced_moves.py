@@ -356,6 +356,32 @@ def test_an_undo_returns_what_nobody_has_received(service: Service, *, elsewhere
     )
 
 
+def test_an_undo_that_began_is_found_and_one_that_was_cancelled_begins_anew(
+    service: Service,
+) -> None:
+    service.let_die(*BODIES)
+    service.ask(MoveSelected(), to=service.other)
+    moved = service.task
+    wanted = MessageFilter(message_id=moved.task_id[:13], received_max=0)
+    operation = MoveSelected(filter=wanted, rate=1, undoes=moved.task_id, sources=moved.sources)
+
+    def begin() -> Any:
+        to = service.dead
+        asking = Request(operation, service.other, prepared.CALLER, "r", destination=to)
+        return service.driver.submit(asking).answer
+
+    first = begin()
+    assert begin() == first
+    service.driver.submit(
+        Request(CancelMessageMoveTask(first.task_handle), service.other, prepared.CALLER, "r")
+    )
+    second = begin()
+    assert second != first
+    service.driver.pass_time(60_000)
+    assert begin() == second
+    assert service.waiting(service.other) == []
+
+
 # -- history ---------------------------------------------------------------------------------------
 
 

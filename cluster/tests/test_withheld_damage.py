@@ -1,5 +1,4 @@
-"""Withheld messages whose rows are damaged or gone: they are lost, and hold nothing back for
-ever."""
+"""Withheld messages whose rows are damaged or gone: they are lost, and hold nothing back."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from storage.rows.keys import message_key
 from visibility.contract.model import QueueCounters, Request
 from visibility.contract.operations import BrowseMessages, Operation
 from visibility.contract.outcomes import Answer, BrowsedPage
-from visibility.contract.withheld import WithholdMessages
+from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.withhold import LOOK_MS
 from visibility.state.events import Quarantined
 from visibility.state.state import QueueState
@@ -60,9 +59,7 @@ def queue_of(desk: Desk) -> QueueState:
 
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["damaged", "gone"])
-def test_a_damaged_one_is_lost_and_its_group_goes_on_after_the_retention(
-    desk: Desk, is_gone: bool
-) -> None:
+def test_a_damaged_one_is_lost_and_its_group_goes_on(desk: Desk, is_gone: bool) -> None:
     ask(desk, WithholdMessages([1], owner="ann"))
     spoil(desk, 1, is_gone=is_gone)
 
@@ -70,12 +67,45 @@ def test_a_damaged_one_is_lost_and_its_group_goes_on_after_the_retention(
 
     assert queue_of(desk).quarantined.lost == 1
     assert queue_of(desk).in_flight == 0
-    desk.driver.pass_time(RETENTION_MS // 2)
-    assert desk.bodies(desk.dead) == ([] if desk.group else ["b"])
     desk.send(desk.dead, "c")
-    desk.driver.pass_time(RETENTION_MS // 2)
-    assert desk.bodies(desk.dead) == ["c"]
+    assert desk.bodies(desk.dead) == ["b", "c"]
+    desk.driver.pass_time(LOOK_MS)
     assert queue_of(desk).withheld == {}
+
+
+def test_its_group_goes_on_after_a_restart(desk: Desk) -> None:
+    ask(desk, WithholdMessages([1]))
+    spoil(desk, 1, is_gone=True)
+    assert listed(desk) == []
+
+    before = desk.driver
+    desk.driver = Driver(before.queues, store=before.store, now_ms=before.now_ms, seed=1 << 70)
+
+    assert desk.bodies(desk.dead) == ["b"]
+    assert (queue_of(desk).quarantined.lost, queue_of(desk).in_flight) == (1, 1)
+
+
+def test_a_group_waits_while_another_of_it_is_withheld(desk: Desk) -> None:
+    desk.send(desk.dead, "c")
+    ask(desk, WithholdMessages([1, 2]))
+    spoil(desk, 1, is_gone=False)
+    assert listed(desk) == [2]
+
+    assert desk.bodies(desk.dead) == ([] if desk.group else ["c"])
+    desk.driver.pass_time(LOOK_MS)
+    ask(desk, ReleaseMessages([2]))
+    assert desk.bodies(desk.dead) == ["b", "c"]
+
+
+def test_a_group_waits_for_one_that_was_lost_beside_a_withheld_one(desk: Desk) -> None:
+    desk.send(desk.dead, "c")
+    ask(desk, WithholdMessages([1]))
+    for sequence in (1, 2):
+        spoil(desk, sequence, is_gone=False)
+    assert listed(desk) == []
+
+    assert queue_of(desk).quarantined.lost == 2
+    assert desk.bodies(desk.dead) == ([] if desk.group else ["c"])
 
 
 def test_one_beside_another_damaged_one_is_lost_at_once(desk: Desk) -> None:

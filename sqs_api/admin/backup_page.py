@@ -8,26 +8,38 @@ for many GiB.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypedDict
 
 import msgspec
 from aiohttp import web
 
 from sqs_api.admin.access import AdminRequest
 from sqs_api.admin.backups import Backups
-from sqs_api.admin.pages import error_page
+from sqs_api.admin.pages import error_page, json_page
 from storage.copies.manifest import BackupRefused, Manifest
 
 
-class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+class WantedBackup(msgspec.Struct, forbid_unknown_fields=True):
+    """A backup into a new folder."""
+
     target: str
     with_master_key: bool = False
+
+
+class MadeBackup(TypedDict):
+    """What the backup contains."""
+
+    queues: int
+    deleted_queues: int
+    files: int
+    bytes: int
 
 
 async def make_backup(backups: Backups, sent: AdminRequest) -> web.Response:
     """The backup, or an object with an `error`: 400 for an invalid request, 403 for a user who
     wants the master key, 409 if the backup failed."""
     try:
-        wanted = msgspec.json.decode(sent.body, type=_Wanted)
+        wanted = msgspec.json.decode(sent.body, type=WantedBackup)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return error_page(400, f"not a request for a backup: {error}")
     if not wanted.target or "\0" in wanted.target:
@@ -38,10 +50,10 @@ async def make_backup(backups: Backups, sent: AdminRequest) -> web.Response:
         made = await backups.make(Path(wanted.target), with_master_key=wanted.with_master_key)
     except BackupRefused as refusal:
         return error_page(409, str(refusal))
-    return web.json_response(_shown(made))
+    return json_page(_shown(made))
 
 
-def _shown(made: Manifest) -> dict[str, object]:
+def _shown(made: Manifest) -> MadeBackup:
     return {
         "queues": made.queues,
         "deleted_queues": made.deleted_queues,

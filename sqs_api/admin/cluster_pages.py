@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from functools import partial
+from typing import TypedDict
 
 import msgspec
 from aiohttp import web
@@ -20,16 +21,30 @@ from cluster.members.records import MembershipRefused
 from cluster.members.status import StatusPage
 from sqs_api.admin.access import AdminRequest
 from sqs_api.admin.actions import DRAIN_HOST, RAISE_FORMATS, READ_CLUSTER, REMOVE_HOST
-from sqs_api.admin.pages import Answer, error_page
+from sqs_api.admin.pages import Answer, error_page, json_page
 
 
-class _Drained(msgspec.Struct, forbid_unknown_fields=True):
+class DrainedHost(msgspec.Struct, forbid_unknown_fields=True):
+    """A host, and `drained` if it is to lead nothing."""
+
     host: str
     drained: bool = True
 
 
-class _Removed(msgspec.Struct, forbid_unknown_fields=True):
+class RemovedHost(msgspec.Struct, forbid_unknown_fields=True):
+    """A host whose copies do not count any more."""
+
     host: str
+
+
+class WrittenFormats(TypedDict):
+    """The formats that the hosts write from now on."""
+
+    formats: int
+
+
+class Nothing(TypedDict):
+    """An empty object."""
 
 
 async def _no_cluster(sent: AdminRequest) -> web.Response:
@@ -53,13 +68,12 @@ def cluster_answers(status: StatusPage, members: Coordination) -> dict[str, Answ
 
 
 async def _show(status: StatusPage, sent: AdminRequest) -> web.Response:
-    content = msgspec.json.encode(await status.read())
-    return web.Response(body=content, content_type="application/json")
+    return json_page(await status.read())
 
 
 async def _drain(members: Coordination, sent: AdminRequest) -> web.Response:
     try:
-        asked = msgspec.json.decode(sent.body, type=_Drained)
+        asked = msgspec.json.decode(sent.body, type=DrainedHost)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return error_page(400, f"not a request to drain a host: {error}")
     return await _done(set_drained(members, asked.host, is_drained=asked.drained))
@@ -67,7 +81,7 @@ async def _drain(members: Coordination, sent: AdminRequest) -> web.Response:
 
 async def _remove(members: Coordination, sent: AdminRequest) -> web.Response:
     try:
-        asked = msgspec.json.decode(sent.body, type=_Removed)
+        asked = msgspec.json.decode(sent.body, type=RemovedHost)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return error_page(400, f"not a request to remove a host: {error}")
     return await _done(remove(members, asked.host))
@@ -75,9 +89,10 @@ async def _remove(members: Coordination, sent: AdminRequest) -> web.Response:
 
 async def _raise_formats(members: Coordination, sent: AdminRequest) -> web.Response:
     try:
-        return web.json_response({"formats": await raise_formats(members)})
+        written: WrittenFormats = {"formats": await raise_formats(members)}
     except MembershipRefused as refusal:
         return error_page(409, str(refusal))
+    return json_page(written)
 
 
 async def _done(work: Awaitable[None]) -> web.Response:
@@ -85,4 +100,4 @@ async def _done(work: Awaitable[None]) -> web.Response:
         await work
     except MembershipRefused as refusal:
         return error_page(409, str(refusal))
-    return web.json_response({})
+    return json_page(Nothing())

@@ -141,6 +141,11 @@ async def read_body(request: BaseRequest, bytes_max: int = _BODY_BYTES_MAX) -> b
     return bytes(body[:bytes_max])
 
 
+def json_page(content: object) -> web.Response:
+    """An answer with status 200."""
+    return web.Response(body=msgspec.json.encode(content), content_type="application/json")
+
+
 def error_page(status: int, text: str) -> web.Response:
     """A refusal."""
     return web.json_response({"error": text}, status=status)

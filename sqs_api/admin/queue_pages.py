@@ -9,7 +9,7 @@ POST /_holdfast/queues/delete, /purge        {"account", "region", "name", "forc
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 from aiohttp import web
@@ -18,7 +18,7 @@ from auth.errors import AccessDenied
 from cluster.catalog.catalog import Catalog
 from sqs_api.admin.access import AdminRequest
 from sqs_api.admin.deletions import Deletions
-from sqs_api.admin.pages import error_page
+from sqs_api.admin.pages import error_page, json_page
 from visibility.contract.errors import (
     PurgeQueueInProgress,
     QueueDoesNotExist,
@@ -31,28 +31,47 @@ Remove = Callable[..., Awaitable[None]]
 """`Deletions.delete` or `Deletions.purge`."""
 
 
-class _Named(msgspec.Struct, forbid_unknown_fields=True):
+class NamedQueue(msgspec.Struct, forbid_unknown_fields=True):
+    """A queue to be removed; `force` overrides a protection."""
+
     account: str
     region: str
     name: str
     force: bool = False
 
 
+class ShownQueueId(TypedDict):
+    """A queue."""
+
+    queue_id: int
+    account: str
+    region: str
+    name: str
+
+
+class RestorableQueue(ShownQueueId):
+    """A deleted queue, or the messages of a purged one."""
+
+    purged: bool
+    messages: int
+    deleted_at_ms: int
+    restorable_until_ms: int
+
+
 async def list_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
     """Deleted and purged queues that can be restored."""
     restorable = deletions.all()
-    return web.json_response(
-        [
-            _shown(kept.queue)
-            | {
-                "purged": bool(kept.continued_as),
-                "messages": messages,
-                "deleted_at_ms": kept.deleted_at_ms,
-                "restorable_until_ms": deletions.restorable_until_ms(kept),
-            }
-            for kept, messages in zip(restorable, deletions.messages(restorable), strict=True)
-        ]
-    )
+    found: list[RestorableQueue] = [
+        {
+            **_shown(kept.queue),
+            "purged": bool(kept.continued_as),
+            "messages": messages,
+            "deleted_at_ms": kept.deleted_at_ms,
+            "restorable_until_ms": deletions.restorable_until_ms(kept),
+        }
+        for kept, messages in zip(restorable, deletions.messages(restorable), strict=True)
+    ]
+    return json_page(found)
 
 
 async def restore_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
@@ -66,13 +85,13 @@ async def restore_deleted(deletions: Deletions, sent: AdminRequest) -> web.Respo
         return error_page(404, text if is_plain else refusal.message)
     except QueueNameExists as refusal:
         return error_page(409, refusal.message)
-    return web.json_response(_shown(queue))
+    return json_page(_shown(queue))
 
 
 async def remove_queue(remove: Remove, catalog: Catalog, sent: AdminRequest) -> web.Response:
     """Delete or purge a queue."""
     try:
-        named = msgspec.json.decode(sent.body, type=_Named)
+        named = msgspec.json.decode(sent.body, type=NamedQueue)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return error_page(400, f"not the name of a queue: {error}")
     try:
@@ -84,10 +103,10 @@ async def remove_queue(remove: Remove, catalog: Catalog, sent: AdminRequest) -> 
         return error_page(409, refusal.message)
     except ServiceUnavailable as refusal:
         return error_page(503, refusal.message)
-    return web.json_response(_shown(queue))
+    return json_page(_shown(queue))
 
 
-def _shown(queue: QueueDefinition) -> dict[str, Any]:
+def _shown(queue: QueueDefinition) -> ShownQueueId:
     return {
         "queue_id": queue.queue_id,
         "account": queue.account,

@@ -1,12 +1,13 @@
 """The page of usage: GET /_holdfast/usage?account=ID&since=YYYY-MM-DD, both optional.
 
-{"rows": [...], "hosts": [...], "missing": [...]}    rows as `UsageRow`, added up over `hosts`
+Answers with `ShownUsage`.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
+from typing import TypedDict
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -15,7 +16,7 @@ from aiohttp import web
 from sqs_api.admin.access import AdminRequest
 from sqs_api.admin.actions import READ_USAGE
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.pages import error_page
+from sqs_api.admin.pages import error_page, json_page
 from sqs_api.gateway.usage import UsageRow
 
 _WAIT_S = 5.0
@@ -37,6 +38,33 @@ class _Part(msgspec.Struct, array_like=True):
     rows: list[UsageRow]
 
 
+class UsageParameters(msgspec.Struct):
+    """The account whose usage is wanted, and the first day; of all without them."""
+
+    account: str | None = None
+    since: str | None = None
+
+
+class ShownUsageRow(TypedDict):
+    """The requests of a day about a queue, which is an ARN, or empty for requests about none."""
+
+    day: str
+    account: str
+    queue: str
+    requests: int
+    billed_requests: int
+    bytes_in: int
+    bytes_out: int
+
+
+class ShownUsage(TypedDict):
+    """Usage, added up over `hosts`; `missing` ones did not answer."""
+
+    rows: list[ShownUsageRow]
+    hosts: list[str]
+    missing: list[str]
+
+
 class UsagePage:
     """Belongs to the event loop's thread."""
 
@@ -55,7 +83,7 @@ class UsagePage:
     async def show(self, sent: AdminRequest) -> web.Response:
         """The usage of all hosts that answer."""
         query = parse_qs(urlsplit(sent.target.decode("latin-1")).query)
-        account, since = (query.get(name, [None])[0] for name in ("account", "since"))
+        account, since = (query.get(name, [None])[0] for name in UsageParameters.__struct_fields__)
         asked = msgspec.msgpack.encode(_Asked(account, since))
         try:
             heard = await self._hosts.ask(READ_USAGE, asked, _WAIT_S)
@@ -63,13 +91,24 @@ class UsagePage:
             return error_page(503, f"cannot read the usage: {error}")
         parts = [msgspec.msgpack.decode(part, type=_Part) for part in heard.parts]
         rows = _add_up(row for part in parts for row in part.rows)
-        return web.json_response(
-            {
-                "rows": [row._asdict() for row in rows],
-                "hosts": sorted(part.host for part in parts),
-                "missing": sorted(heard.missing),
-            }
-        )
+        shown: ShownUsage = {
+            "rows": [_shown(row) for row in rows],
+            "hosts": sorted(part.host for part in parts),
+            "missing": sorted(heard.missing),
+        }
+        return json_page(shown)
+
+
+def _shown(row: UsageRow) -> ShownUsageRow:
+    return {
+        "day": row.day,
+        "account": row.account,
+        "queue": row.queue,
+        "requests": row.requests,
+        "billed_requests": row.billed_requests,
+        "bytes_in": row.bytes_in,
+        "bytes_out": row.bytes_out,
+    }
 
 
 def _add_up(rows: Iterable[UsageRow]) -> list[UsageRow]:

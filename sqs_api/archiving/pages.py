@@ -10,8 +10,9 @@ jobs, with POST and JSON.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
+from typing import TypedDict
 
 import msgspec
 import structlog
@@ -20,7 +21,7 @@ from aiohttp import web
 from cluster.shards.router import Router
 from sqs_api.admin.access import AdminRequest
 from sqs_api.admin.actions import ACKNOWLEDGE_ARCHIVE, READ_ARCHIVE, SEAL_ARCHIVE
-from sqs_api.admin.pages import Answer, error_page
+from sqs_api.admin.pages import Answer, error_page, json_page
 from sqs_api.archiving.archived_table import ArchivedTable, NotInTable, TableUnreadable
 from sqs_api.archiving.exporter import Exporter, ExportFailed, InLake
 from storage.lake.archived_batch import Claimed
@@ -33,7 +34,9 @@ _NO_LAKE = (
 _log = structlog.get_logger("archive")
 
 
-class _Archived(msgspec.Struct):
+class ArchivedBatches(msgspec.Struct):
+    """The batches of a shard that are in a table's version, up to this one."""
+
     source: str
     shard: int
     batch: int
@@ -43,7 +46,9 @@ class _Archived(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class _Waiting:
+class WaitingMessages:
+    """The messages of a shard that wait for the archive."""
+
     source: str
     shard: int
     sealed: int
@@ -53,6 +58,33 @@ class _Waiting:
     bytes: int
     outbox: int
     """Messages on their way to another shard, which archives them."""
+
+
+class ArchiveStatus(TypedDict):
+    """The lake, and what waits for it."""
+
+    lake: str
+    shards: list[WaitingMessages]
+
+
+class SealedShard(TypedDict):
+    """The highest batch of a shard in the lake."""
+
+    source: str
+    shard: int
+    batch: int
+
+
+class SealedShards(TypedDict):
+    """Every shard that has a batch in the lake."""
+
+    shards: list[SealedShard]
+
+
+class RemovedMessages(TypedDict):
+    """The number of messages that the service keeps no more."""
+
+    removed: int
 
 
 class ArchivePages:
@@ -74,13 +106,19 @@ class ArchivePages:
 
     async def read(self, sent: AdminRequest) -> web.Response:
         """The messages that wait for the archive, by shard."""
-        shards = [asdict(each) for each in _waiting(self._router)]
-        return web.json_response({"lake": self._lake, "shards": shards})
+        status: ArchiveStatus = {"lake": self._lake, "shards": _waiting(self._router)}
+        return json_page(status)
 
     async def seal(self, sent: AdminRequest) -> web.Response:
         """The highest batch of each shard in the lake. Raises ExportFailed, QueueError."""
         places = await self._exporter.seal()
-        return web.json_response({"shards": [place._asdict() for place in places]})
+        sealed: SealedShards = {
+            "shards": [
+                {"source": place.source, "shard": place.shard, "batch": place.batch}
+                for place in places
+            ]
+        }
+        return json_page(sealed)
 
     async def acknowledge(self, sent: AdminRequest) -> web.Response:
         """The number of removed messages; none is removed unless the table has it.
@@ -88,7 +126,7 @@ class ArchivePages:
         Raises QueueError.
         """
         try:
-            said = msgspec.json.decode(sent.body, type=_Archived)
+            said = msgspec.json.decode(sent.body, type=ArchivedBatches)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return error_page(400, f"not an acknowledgement: {error}")
         if said.shard not in self._router.shards:
@@ -104,7 +142,8 @@ class ArchivePages:
         except InvalidParameterValue as refusal:
             return error_page(409, refusal.message)
         _log.info("batches_archived", **msgspec.structs.asdict(said), messages=removed)
-        return web.json_response({"removed": removed})
+        answer: RemovedMessages = {"removed": removed}
+        return json_page(answer)
 
 
 async def _no_lake(sent: AdminRequest) -> web.Response:
@@ -125,9 +164,9 @@ async def _or_busy(answer: Answer, sent: AdminRequest) -> web.Response:
         return error_page(503, error.message if isinstance(error, QueueError) else str(error))
 
 
-def _waiting(router: Router) -> list[_Waiting]:
+def _waiting(router: Router) -> list[WaitingMessages]:
     return [
-        _Waiting(
+        WaitingMessages(
             report.archive.source,
             report.number,
             report.archive.sealed,

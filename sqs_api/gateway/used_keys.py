@@ -14,6 +14,8 @@ import structlog
 from auth.sigv4 import Verifier
 from cluster.keys.identity_records import IdentitiesUnreadable
 
+_STOP_S = 1.0
+"""A stop waits this long for the last days: the cluster's records may be away."""
 NoteUses = Callable[[Mapping[str, int], Collection[str]], None]
 """`IdentityStore.note_uses`."""
 
@@ -48,3 +50,11 @@ class UsedKeys:
         else:
             written = self._written | days
             self._written = {key_id: day for key_id, day in written.items() if key_id in known}
+
+    async def stop(self) -> None:
+        """Write the last days, if that takes no longer than a stop may wait."""
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await self.write()
+        except TimeoutError:
+            self._log.warning("key_uses_not_written", error="a stop waits no longer")

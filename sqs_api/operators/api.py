@@ -112,6 +112,7 @@ ANSWERS: dict[str, AnswerRoute] = {
     "put policy": user_changes.put_policy,
     "remove policy": user_changes.remove_policy,
     "add key": user_changes.add_key,
+    "rotate key": user_changes.rotate_key,
     "enable key": user_changes.enable_key,
     "remove key": user_changes.remove_key,
     "show cluster": host_answers.show_cluster,

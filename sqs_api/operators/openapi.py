@@ -1,12 +1,14 @@
 """The OpenAPI document of the operators' API, at /_holdfast/api/openapi.json.
 
-Made from ROUTES and the annotations of ANSWERS, by which requests are read, too. The pages beside
-the API are a table here.
+Made from ROUTES and the annotations of ANSWERS, by which requests are read, too, and from
+COMMAND_PAGES. The pages that need no right on the service are a table here.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from types import UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
@@ -16,6 +18,7 @@ import msgspec
 from sqs_api.admin.actions import RESERVED
 from sqs_api.admin.owner_metrics import QUEUE_METRICS
 from sqs_api.operators.api import ANSWERS
+from sqs_api.operators.command_pages import COMMAND_PAGES, QUEUE_ID, CommandPage
 from sqs_api.operators.described import given_by, taken_by
 from sqs_api.operators.routes import API, PARTS, ROUTES, SERVICE_ACTIONS, Route
 
@@ -35,11 +38,13 @@ _REFUSALS = {
     "400": "The request is wrong, or the service refuses it; `code` is that of SQS.",
     "403": "The signature is missing or wrong, or the caller may not do this.",
     "404": "There is no such queue, message or redrive.",
+    "409": "The service, or its present state, does not allow it.",
     "413": "The body is too long.",
     "415": "The content type is not application/json.",
     "503": "No host, or not the lake, can answer at present: try again.",
 }
 _OF_BODIES = ("413", "415")
+_OF_COMMANDS = ("400", "403", "404", "409", "503")
 
 
 class Refusal(msgspec.Struct):
@@ -93,6 +98,8 @@ def document() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
         paths.setdefault(API + route.path, {})[route.method.lower()] = _operation(route)
+    for command in COMMAND_PAGES:
+        paths.setdefault(command.path, {})[command.page.method.lower()] = _command(command)
     for page in _PAGES:
         paths[page.path] = {"get": _page_operation(page)}
     return {
@@ -128,22 +135,46 @@ def _operation(route: Route) -> dict[str, Any]:
     summary, _, more = (inspect.getdoc(answer) or "").partition("\n\n")
     action = route.action or (route.page and route.page.action)
     needs = f"Needs `{action}`." if action else "Needs a valid signature only."
-    operation: dict[str, Any] = {
-        "operationId": _operation_id(route.name),
+    operation = _signed(route.name, summary, given_by(answer), _refusals(route)) | {
         "tags": [route.path.partition("/")[0]],
-        "summary": " ".join(summary.split()),
         "description": f"{more} {needs}".strip(),
-        "security": [{_SIGNATURE: []}],
         "parameters": _parameters(route),
+    }
+    return operation if route.only_reads else operation | _body(taken_by(answer))
+
+
+def _command(command: CommandPage) -> dict[str, Any]:
+    page, taken = command.page, command.taken
+    action = page.action.partition(":")[2]
+    name = re.sub("(?<!^)([A-Z])", r" \1", action).lower() + " command"
+    needs = "Only the root of the service's account may." if page.root_only else ""
+    operation = _signed(name, command.summary, command.given, _OF_COMMANDS) | {
+        "tags": ["commands"],
+        "description": f"Needs `{page.action}`. {needs}".strip(),
+        "parameters": _path_parameters(command.path, dict([QUEUE_ID])),
+    }
+    if page.only_reads and taken is not None:
+        operation["parameters"] += _query(taken)
+    return operation if page.only_reads else operation | _body(taken)
+
+
+def _signed(name: str, summary: str, given: Any, refusals: Iterable[str]) -> dict[str, Any]:
+    """What all operations have that need a signature."""
+    return {
+        "operationId": _operation_id(name),
+        "summary": " ".join(summary.split()),
+        "security": [{_SIGNATURE: []}],
         "responses": {
-            "200": {"description": "Done.", "content": _json(_schema(given_by(answer)))},
-            **{status: {"$ref": f"#/components/responses/{status}"} for status in _refusals(route)},
+            "200": {"description": "Done.", "content": _json(_schema(given))},
+            **{status: {"$ref": f"#/components/responses/{status}"} for status in refusals},
         },
     }
-    taken = taken_by(answer)
-    if taken is not None and not route.only_reads:
-        operation["requestBody"] = {"required": True, "content": _json(_schema(taken))}
-    return operation
+
+
+def _body(taken: type[msgspec.Struct] | None) -> dict[str, Any]:
+    if taken is None:
+        return {}
+    return {"requestBody": {"required": True, "content": _json(_schema(taken))}}
 
 
 def _operation_id(name: str) -> str:
@@ -152,7 +183,8 @@ def _operation_id(name: str) -> str:
 
 
 def _refusals(route: Route) -> list[str]:
-    return [status for status in _REFUSALS if status not in _OF_BODIES or not route.only_reads]
+    without = ("409", *_OF_BODIES) if route.only_reads else ("409",)
+    return [status for status in _REFUSALS if status not in without]
 
 
 def _page_operation(page: _Page) -> dict[str, Any]:
@@ -191,22 +223,26 @@ _ACCOUNT = {
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
-        {
-            "name": part.strip("{}"),
-            "in": "path",
-            "required": True,
-            "schema": {"type": "string", "pattern": f"^{pattern}$"},
-        }
-        for part, pattern in PARTS.items()
-        if part in route.path
-    ]
+    found = _path_parameters(route.path, PARTS)
     if route.action is not None and route.action not in SERVICE_ACTIONS:
         found.append({"$ref": "#/components/parameters/account"})
     taken = taken_by(ANSWERS[route.name])
     if taken is not None and route.only_reads:
         found += _query(taken)
     return found
+
+
+def _path_parameters(path: str, parts: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": part.strip("{}"),
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "pattern": f"^{pattern}$"},
+        }
+        for part, pattern in parts.items()
+        if part in path
+    ]
 
 
 def _query(taken: type[msgspec.Struct]) -> list[dict[str, Any]]:
@@ -243,7 +279,8 @@ def _schema(of: Any) -> dict[str, Any]:
 
 def _components() -> dict[str, Any]:
     """The schemas of all bodies and answers."""
-    types: list[Any] = [Refusal]
+    types: list[Any] = [Refusal, *(command.given for command in COMMAND_PAGES)]
+    types += [each.taken for each in COMMAND_PAGES if each.taken and not each.page.only_reads]
     for route in ROUTES:
         answer = ANSWERS[route.name]
         given, taken = given_by(answer), taken_by(answer)

@@ -123,6 +123,7 @@ ROUTES = (
     Route("put policy", "POST", "users/policies", MANAGE_USERS, _POLICY_BYTES, root_only=True),
     Route("remove policy", "POST", "users/policies/remove", MANAGE_USERS, root_only=True),
     Route("add key", "POST", "access-keys", MANAGE_USERS, root_only=True),
+    Route("rotate key", "POST", "access-keys/rotate", MANAGE_USERS, root_only=True),
     Route("enable key", "POST", "access-keys/enable", MANAGE_USERS, root_only=True),
     Route("remove key", "POST", "access-keys/remove", MANAGE_USERS, root_only=True),
     Route("show cluster", "GET", "cluster", None, page=page_of(READ_CLUSTER)),

@@ -15,6 +15,7 @@ from sqs_api.operators.user_answers import account_of, user_of
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 
 _EXPIRES_S_MAX = 100 * 366 * 86_400
+_OVERLAP_S_MAX = 366 * 86_400
 
 
 class NamedUser(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,6 +62,12 @@ class KeyState(NamedKey, forbid_unknown_fields=True, kw_only=True):
     """An access key that is to be accepted, or refused."""
 
     enabled: bool
+
+
+class ReplacedKey(NamedKey, forbid_unknown_fields=True, kw_only=True):
+    """An access key that is to end after `overlap_s`; 0 disables it at once."""
+
+    overlap_s: Annotated[int, Meta(ge=0, le=_OVERLAP_S_MAX)] = 3600
 
 
 class AddedUser(TypedDict):
@@ -162,6 +169,19 @@ async def add_key(desk: Desk, asked: Asked, given: NewKey) -> AddedKey:
     return {"access_key_id": key.access_key_id, "secret_access_key": key.secret_access_key}
 
 
+async def rotate_key(desk: Desk, asked: Asked, given: ReplacedKey) -> AddedKey:
+    """Make a successor of a key for the same owner; only this answer has its secret."""
+    old_id, overlap_s = given.access_key_id, given.overlap_s
+    asked.noted |= {"of_key": old_id, "overlap_s": overlap_s}
+    if not overlap_s:
+        _check_not_own(asked, old_id)
+    key = await desk.people.change(lambda store: store.rotate_key(old_id, overlap_s))
+    if key is None:
+        raise _no_key(old_id)
+    asked.noted["made"] = key.access_key_id
+    return {"access_key_id": key.access_key_id, "secret_access_key": key.secret_access_key}
+
+
 async def enable_key(desk: Desk, asked: Asked, given: KeyState) -> ChangedKey:
     """Refuse or allow a key from now on."""
     asked.noted |= {"of_key": given.access_key_id, "enabled": given.enabled}
@@ -190,4 +210,8 @@ def _check_not_own(asked: Asked, access_key_id: str) -> None:
 
 def _check_there(is_there: bool, access_key_id: str) -> None:
     if not is_there:
-        raise ResourceNotFound(f"no access key {access_key_id}")
+        raise _no_key(access_key_id)
+
+
+def _no_key(access_key_id: str) -> ResourceNotFound:
+    return ResourceNotFound(f"no access key {access_key_id}")

@@ -15,9 +15,11 @@ from typing import Any
 
 from auth.signing import SigningKey, signed_headers
 from cluster.shards.clock import SystemClock
+from sqs_api.admin.actions import pages_at
 from sqs_api.node import Node
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.tests.commands import Said, run
+from sqs_api.tests.documented import check_answer
 from sqs_api.tests.serving import Answer, Client, json_request
 
 
@@ -45,12 +47,18 @@ class Served:
         host: str = "localhost:9324",
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> Answer:
-        """A page below /_holdfast/, signed with this key or not at all."""
+        """A page below /_holdfast/, signed with this key or not at all.
+
+        The answer of a page for commands must be as the OpenAPI document says.
+        """
         sent = {"host": host, **more}
         target = f"/_holdfast/{page}"
         if key is not None:
             sent = signed_headers(key, method, target, sent, body, SystemClock().wall_s())
-        return await self.ask(page_request(method, target, sent, body))
+        answer = await self.ask(page_request(method, target, sent, body))
+        if answer.body and method in pages_at(target.partition("?")[0]):
+            check_answer(method, target, answer.status, answer.json)
+        return answer
 
     async def call(self, action: str, **members: Any) -> Any:
         answer = await self.ask(json_request(action, **members))

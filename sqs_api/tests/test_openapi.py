@@ -101,7 +101,7 @@ async def test_everyone_reads_the_document(operators: Recording) -> None:
 
 async def test_each_documented_page_is_served(operators: Recording) -> None:
     for each in operations():
-        if each.path.startswith(API):
+        if each.path.startswith(API) or each.described["tags"] == ["commands"]:
             continue
         answer = await operators.served.ask(
             f"GET {each.path} HTTP/1.1\r\nhost: localhost:9324\r\n\r\n".encode()
@@ -231,6 +231,7 @@ async def _users(operators: Recording) -> None:
     assert (await operators.seen("users/show", user="ann"))["policies"] == {"all": document}
     wanted = {"user": "ann", "action": "sqs:SendMessage", "queue": "source"}
     assert (await operators.seen("users/check", **wanted))["allowed"] is True
+    await operators.done("access-keys/rotate", {**one, "overlap_s": 60})
     await operators.done("access-keys/remove", one)
     await operators.done("users/policies/remove", policy)
     await operators.done("users/remove", ann)

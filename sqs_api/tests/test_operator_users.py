@@ -147,6 +147,47 @@ async def test_a_key_may_end(operators: Operators) -> None:
     assert (key["is_enabled"], key["has_expired"], key["account"]) == (True, False, ACCOUNT)
 
 
+async def test_a_key_is_replaced_and_stays_valid_for_a_while(
+    operators: Operators, data: Path
+) -> None:
+    await operators.done("users", {"name": "ann"})
+    old = await new_key(operators, "ann")
+    made = await operators.done(
+        "access-keys/rotate", {"access_key_id": old.access_key_id, "overlap_s": 3600}
+    )
+    new = SigningKey(made["access_key_id"], made["secret_access_key"], "us-east-1")
+    keys = {each["access_key_id"]: each for each in (await user(operators, "ann"))["keys"]}
+    first, second = keys[old.access_key_id], keys[new.access_key_id]
+    seen = [await status(operators.served, key) for key in (old, new)]
+    await operators.done("access-keys/rotate", {"access_key_id": new.access_key_id, "overlap_s": 0})
+
+    assert first["expires_at_ms"] > first["created_at_ms"]
+    assert (second["expires_at_ms"], seen) == (None, [200, 200])
+    assert await status(operators.served, new) == 403
+    await operators.served.node.stop()
+    audit = (data / "audit.log").read_text()
+    assert "holdfast:RotateKey" in audit
+    assert new.access_key_id in audit
+    assert new.secret_access_key not in audit
+
+
+async def test_a_key_that_cannot_be_replaced_is_refused(operators: Operators, data: Path) -> None:
+    assert operators.key is not None
+    session = run("credentials", "--data", data, "session").out.partition("=")[2].split()[0]
+    refused = [
+        ({"access_key_id": "AKIAX"}, 404, "no access key AKIAX"),
+        ({"access_key_id": session}, 400, "is temporary"),
+        ({"access_key_id": "AKIAX", "overlap_s": -1}, 400, ">= 0"),
+        ({"access_key_id": operators.key.access_key_id, "overlap_s": 0}, 400, "This key signed"),
+    ]
+    for content, code, reason in refused:
+        told = await operators.post("access-keys/rotate", content)
+        assert told.status == code, content
+        assert reason in told.json["error"]
+    own = {"access_key_id": operators.key.access_key_id, "overlap_s": 60}
+    assert (await operators.post("access-keys/rotate", own)).status == 200
+
+
 async def test_the_key_that_signs_cannot_lock_its_owner_out(operators: Operators) -> None:
     assert operators.key is not None
     own = {"access_key_id": operators.key.access_key_id}
@@ -185,7 +226,7 @@ async def test_only_the_root_of_the_services_account_changes_users(data: Path) -
                 assert told.status == 403, route.name
         listed = await Operators(served, tenant).get("users")
 
-    assert len(changing) == 7
+    assert len(changing) == 8
     assert listed.status == 403
 
 

@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from sqs_api.operators.asked import Asked
+from sqs_api.operators.desk import Desk
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import Operators, add_user, make_dead_letters
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled
+from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.operations import ChangeMoveTask, Operation
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:"
 BODIES = ('{"n": 1, "kind": "a"}', '{"n": 2, "kind": "b"}', '{"n": 3, "kind": "b"}', "no JSON")
@@ -182,6 +186,37 @@ async def test_an_undo_that_could_not_begin_is_not_in_the_history(
     undone = await latest(operators)
     assert undone["undone_at_ms"] > 0
     assert undone["undone"] == {"moved": 2, "is_running": False}
+
+
+async def test_an_undo_whose_note_failed_is_noted_and_does_not_begin_twice(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Desk.ask
+
+    async def note_fails(
+        desk: Desk, asked: Asked, operation: Operation, *queue: Any, **more: Any
+    ) -> Any:
+        if isinstance(operation, ChangeMoveTask):
+            raise ServiceUnavailable("The shard changes hosts.")
+        return await ask(desk, asked, operation, *queue, **more)
+
+    started = await operators.done("queues/dead/redrives", {"destination": "other"})
+    await latest(operators)
+    monkeypatch.setattr(Desk, "ask", note_fails)
+    assert (await operators.post("queues/dead/redrives/undo", started)).status == 503
+    assert (await latest(operators, "other"))["moved"] == 4
+    assert (await latest(operators))["undone_at_ms"] == 0
+    monkeypatch.undo()
+
+    answer = await operators.done("queues/dead/redrives/undo", started)
+
+    assert answer == {"begun": ["other"], "refused": {}}
+    assert len((await operators.seen("queues/other/redrives"))["redrives"]) == 1
+    undone = await latest(operators)
+    assert undone["undone"] == {"moved": 4, "is_running": False}
+    assert undone["undone_at_ms"] > 0
+    await operators.done("queues/dead/redrives/undo", started)
+    assert (await latest(operators))["undone_at_ms"] == undone["undone_at_ms"]
 
 
 async def test_an_undo_needs_rights_on_the_queues_that_got_messages(data: Path) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import pytest
 
 from auth.credentials import AccessKey, CredentialSet
 from auth.sigv4 import Verifier
 from cluster.keys.identity_records import IdentitiesUnreadable
+from cluster.keys.identity_store import IdentityStore
 from sqs_api.gateway.used_keys import UsedKeys
+from sqs_api.settings.config import AuthMode
+from sqs_api.tests.operators import Operators, add_user
+from sqs_api.tests.served import serving
 
 KEY = AccessKey("AKIA1", "secret", "0" * 12, "AIDA1")
 
@@ -50,3 +58,24 @@ async def test_what_could_not_be_written_is_written_later() -> None:
     await used.write()
 
     assert notes.days == [{"AKIA1": 20_000}]
+
+
+async def test_a_stop_does_not_wait_for_an_etcd_that_is_away(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came_back = threading.Event()
+    written: list[Mapping[str, int]] = []
+
+    def note(store: IdentityStore, days: Mapping[str, int], known: Collection[str]) -> None:
+        came_back.wait()
+        written.append(days)
+
+    monkeypatch.setattr(IdentityStore, "note_uses", note)
+    monkeypatch.setattr("sqs_api.gateway.used_keys._STOP_S", 0.01)
+    key = add_user(data, "user", "holdfast:*")
+    try:
+        async with serving(data, auth=AuthMode.SIGV4) as served:
+            await Operators(served, key).seen("queues")
+        assert written == []
+    finally:
+        came_back.set()

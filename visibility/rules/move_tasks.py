@@ -75,6 +75,9 @@ def _start(
     wanted: MoveSelected,
 ) -> Outcome:
     queue = shard.queue(request.queue.queue_id)
+    begun = _undo_of(queue, wanted.undoes)
+    if begun is not None:
+        return StartMessageMoveTaskResult(encode_handle(begun)), ()
     if queue.active_task is not None:
         raise InvalidParameterValue(
             "There is already a task running. "
@@ -108,6 +111,14 @@ def _start(
     forgotten = min(queue.tasks) if len(queue.tasks) >= ENDED_KEPT else 0
     changed = MoveTaskChanged(queue.queue_id, task, forgotten)
     return StartMessageMoveTaskResult(encode_handle(task)), (changed,)
+
+
+def _undo_of(queue: QueueState, task_id: str) -> MoveTask | None:
+    """The undo of a task that began here before; one that ended early may begin once more."""
+    for task in queue.tasks.values():
+        if task_id and task.undoes == task_id and (task.is_active or task.status == "COMPLETED"):
+            return task
+    return None
 
 
 def _active_tasks(shard: ShardState, account: str) -> int:
@@ -152,7 +163,8 @@ def decide_change_move_task(shard: ShardState, request: Request, stamp: Stamp) -
     task = _task_of(queue, operation.task_handle)
     if operation.change == "undo":
         status = "CANCELLING" if task.is_active else task.status
-        changed = msgspec.structs.replace(task, status=status, undone_at_ms=stamp.now_ms)
+        undone_at_ms = task.undone_at_ms or stamp.now_ms
+        changed = msgspec.structs.replace(task, status=status, undone_at_ms=undone_at_ms)
     elif task.status != "RUNNING":
         raise InvalidParameterValue(f"Only active tasks can be {operation.change}d.")
     elif operation.change == "pause":

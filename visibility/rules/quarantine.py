@@ -4,7 +4,8 @@ Spans are the unit: they count the messages that must exist, so losses are count
 readable part of a span is surveyed, and everything missing from it is quarantined at once. Messages
 in flight stay until the end of their lease, except those that an operator put aside: nothing ends
 theirs. In a FIFO queue the group of a lost message is blocked, as it is after a message that is
-never deleted: until the lost message would have expired.
+never deleted: until the lost message would have expired. After one that was put aside, which
+nobody can release any more, it goes on.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def quarantine(
     records, leases = _Spans(state, queue, place, now_ms).survey()
     if not records:
         raise error
-    groups = {lease.group for lease in leases} if queue.fifo else set()
+    groups = {lease.group for lease in leases if queue.fifo and not lease.is_withheld}
     return _blocking(state, queue, records, leases, groups, now_ms)
 
 
@@ -204,6 +205,10 @@ def _blocking(
     for group in sorted(groups):
         _take_row(state, queue, book, group)
         book.settle(group, (), [])
+    put_aside = [lease for lease in leases if queue.fifo and lease.is_withheld]
+    for lease in put_aside:
+        _take_row(state, queue, book, lease.group)
+    book.settle_all(put_aside, ())
     blocked = [BlockedGroup(group, now_ms) for group in sorted(groups)]
     quarantined = MessagesQuarantined(queue.queue_id, records, leases, blocked)
     return (*book.events(), quarantined)

@@ -228,6 +228,10 @@ export function changeKey(what, id) {
   return onFolder(`credentials ${what} ${id}`);
 }
 
+export function rotateKey(id, hours) {
+  return onFolder(`credentials rotate ${id} --overlap ${hours}h`);
+}
+
 export function checkPermission({ who, user, account, action, queue, conditions }) {
   const asker = { user: `--user ${quoted(user ?? "")}`, anonymous: "--anonymous", root: "" };
   const options = [

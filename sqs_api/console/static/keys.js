@@ -9,11 +9,15 @@ const COLUMNS = [["Access key", "name"], ["State", ""], ["Created", "wide"], ["L
   ["Actions", ""]];
 const ACCOUNT = ["Account", "wide"];
 
-/** The keys with what may be done to them; `read` shows the outcome. */
-export function keyTable(keys, { read, fail, withAccount = false }) {
+/** The keys with what may be done to them; `read` shows the outcome, `place` the secret of a successor. */
+export function keyTable(keys, { place, read, fail, withAccount = false }) {
   if (keys.length === 0) return el("p", { class: "empty" }, "There are no keys.");
   const columns = withAccount ? [...COLUMNS.slice(0, 1), ACCOUNT, ...COLUMNS.slice(1)] : COLUMNS;
-  return table(columns, keys.map((key) => keyRow(columns, key, withAccount, act)), "Access keys");
+  return table(columns, keys.map((key) => keyRow(columns, key, withAccount, act, replace)), "Access keys");
+
+  function replace(key) {
+    replaceKey(place, key, read, fail);
+  }
 
   async function act(path, content, said) {
     try {
@@ -26,7 +30,7 @@ export function keyTable(keys, { read, fail, withAccount = false }) {
   }
 }
 
-function keyRow(columns, key, withAccount, act) {
+function keyRow(columns, key, withAccount, act, replace) {
   const id = key.access_key_id;
   const enable = (enabled) => act("access-keys/enable", { access_key_id: id, enabled },
     `${id} is ${enabled ? "enabled" : "disabled"}.`);
@@ -46,6 +50,7 @@ function keyRow(columns, key, withAccount, act) {
     instant(key.created_at_ms),
     key.last_used_on ?? "no use known",
     el("span", { class: "actions" },
+      !key.is_temporary && button("Replace", () => replace(key), { "aria-label": `Replace ${id}` }),
       key.is_enabled
         ? button("Disable", disable, { "aria-label": `Disable ${id}` })
         : button("Enable", () => enable(true), { "aria-label": `Enable ${id}` }),
@@ -63,14 +68,43 @@ function stateOf(key) {
 /** Ask for how long, make the key, and show its secret in `place` until it is put away. */
 export function newKey(place, { account, user }, read, fail) {
   const days = el("input", { name: "days", type: "number", min: "1", max: "36500" });
-  const same = el("div");
-  const show = () => fill(same, command(commands.addKey(account, user, days.value)));
+  askForKey(place, {
+    name: "New access key",
+    title: `New access key of ${user ?? `account ${account}`}`,
+    fields: field("Valid for days, empty: without end", days),
+    action: "Make key",
+    same: () => commands.addKey(account, user, days.value),
+    make: () => post("access-keys",
+      { account, user, expires_in_s: days.value ? Number(days.value) * 86400 : null }),
+  }, read, fail);
+  days.focus();
+}
+
+/** Make a successor of a key, which stays valid until programs have the new one. */
+function replaceKey(place, key, read, fail) {
+  const id = key.access_key_id;
+  const hours = el("input", { name: "hours", type: "number", min: "0", max: "8760", value: "1",
+    required: true });
+  askForKey(place, {
+    name: `Replace ${id}`,
+    title: `Replace ${id}`,
+    text: "The new key has the same owner and lifetime. Give it to all programs before the old one ends; "
+      + "0 disables the old one at once.",
+    fields: field("The old key stays valid for hours", hours),
+    action: "Make successor",
+    same: () => commands.rotateKey(id, hours.value || "0"),
+    make: () => post("access-keys/rotate", { access_key_id: id, overlap_s: Number(hours.value) * 3600 }),
+  }, read, fail);
+  hours.focus();
+}
+
+function askForKey(place, { name, title, text, fields, action, same, make }, read, fail) {
+  const shown = el("div");
+  const show = () => fill(shown, command(same()));
   const onsubmit = async (event) => {
     event.preventDefault();
     try {
-      const lifetime = days.value ? Number(days.value) * 86400 : null;
-      const made = await post("access-keys", { account, user, expires_in_s: lifetime });
-      showSecret(place, made);
+      showSecret(place, await make());
       await read();
     } catch (error) {
       fail(error);
@@ -79,14 +113,14 @@ export function newKey(place, { account, user }, read, fail) {
   show();
   fill(place, el(
     "form",
-    { class: "panel", onsubmit, oninput: show, "aria-label": "New access key" },
-    el("h2", {}, `New access key of ${user ?? `account ${account}`}`),
-    el("div", { class: "search" }, field("Valid for days, empty: without end", days),
-      button("Make key", () => {}, { type: "submit", class: "main" }),
+    { class: "panel", onsubmit, oninput: show, "aria-label": name },
+    el("h2", {}, title),
+    text && el("p", { class: "hint" }, text),
+    el("div", { class: "search" }, fields,
+      button(action, () => {}, { type: "submit", class: "main" }),
       button("Cancel", () => fill(place))),
-    same,
+    shown,
   ));
-  days.focus();
 }
 
 function showSecret(place, made) {

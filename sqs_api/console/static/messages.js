@@ -30,6 +30,8 @@ function asideText({ state, withheld }) {
 
 export async function showMessages({ view, parts: [name], query, signal, fail }) {
   const tokens = [null];
+  let reading = 0;
+  let isStopped = false;
   const picked = new Map();
   const list = el("div");
   const same = el("div");
@@ -52,11 +54,23 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
     return link("Redrive all that match", address, { class: "button" });
   }
 
+  /** Show the page that begins at the last token. A search goes on to the first match by itself. */
   async function read() {
+    const mine = (reading += 1);
+    isStopped = false;
     try {
-      const parameters = { ...search(), token: tokens.at(-1) };
-      const page = await get(ofQueue(name, "/messages"), parameters, signal);
-      fill(list, pageOf(page));
+      let page;
+      let scanned = 0;
+      for (;;) {
+        const parameters = { ...search(), token: tokens.at(-1) };
+        page = await get(ofQueue(name, "/messages"), parameters, signal);
+        if (mine !== reading) return;
+        scanned += page.scanned;
+        if (page.messages.length || !page.next || isStopped) break;
+        showSearching(scanned);
+        tokens[tokens.length - 1] = page.next;
+      }
+      fill(list, pageOf({ ...page, scanned }));
       fill(same, command(commands.browse(name, search())));
       fill(redriveThese, redriveLink());
     } catch (error) {
@@ -64,9 +78,20 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
     }
   }
 
+  function showSearching(scanned) {
+    const looked = `${count(scanned)} messages looked at`;
+    const said = list.querySelector(".searching .hint");
+    if (said) {
+      said.textContent = looked;
+      return;
+    }
+    const stop = button("Stop", () => (isStopped = true));
+    fill(list, el("p", { class: "actions searching" }, stop, el("span", { class: "hint" }, looked)));
+  }
+
   function begin(event) {
     event?.preventDefault();
-    tokens.length = 1;
+    tokens.splice(0, tokens.length, null);
     window.history.replaceState(null, "", `#/queues/${name}/messages?${new URLSearchParams(search())}`);
     return read();
   }

@@ -29,7 +29,7 @@ export async function showUser({ view, parts: [account, encoded], signal, fail }
 
   async function readKeys() {
     try {
-      fill(keys, keyTable((await find()).keys, { read: readKeys, fail }));
+      fill(keys, keyTable((await find()).keys, { place: secret, read: readKeys, fail }));
     } catch (error) {
       fail(error);
     }
@@ -66,7 +66,7 @@ export async function showUser({ view, parts: [account, encoded], signal, fail }
   }
 
   const user = await find();
-  fill(keys, keyTable(user.keys, { read: readKeys, fail }));
+  fill(keys, keyTable(user.keys, { place: secret, read: readKeys, fail }));
   showPolicies(user.policies);
   fill(
     view,

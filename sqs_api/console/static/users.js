@@ -30,7 +30,7 @@ export async function showUsers({ view, signal, fail }) {
         : el("p", { class: "empty" }, "There are no users beside the accounts themselves."),
       el("h2", {}, "Keys of accounts"),
       el("p", { class: "hint" }, "They may do everything in their account. Give programs a user."),
-      keyTable(found.account_keys, { read, fail, withAccount: true }),
+      keyTable(found.account_keys, { place: secret, read, fail, withAccount: true }),
       command(...commands.listUsers()),
     );
   }

@@ -1,0 +1,137 @@
+"""The OpenAPI document has the pages that commands and jobs ask; their answers are as it says.
+
+`Served` checks the answers of all tests that ask them; here each page answers at least once.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import ValidationError
+
+from cluster.members.status import ClusterStatus
+from cluster.tests.members.joining import SimulatedWorld
+from cluster.tests.virtual_time import virtual
+from sqs_api.admin.access import AdminRequest
+from sqs_api.admin.actions import DRAIN_HOST, PAGES, RAISE_FORMATS, READ_CLUSTER, REMOVE_HOST
+from sqs_api.admin.cluster_pages import cluster_answers
+from sqs_api.archiving.exporter import Exporter, InLake
+from sqs_api.tests.documented import (
+    Operation,
+    check_answer,
+    check_request,
+    operation_of,
+    operations,
+)
+from sqs_api.tests.served import Served, serving
+
+PAGE = "/_holdfast/"
+QUEUE = {"account": "000000000000", "region": "us-east-1", "name": "q"}
+CLUSTER = {
+    "readClusterCommand",
+    "drainHostCommand",
+    "removeHostCommand",
+    "raiseFormatsCommand",
+}
+
+
+def of_commands() -> list[Operation]:
+    return [each for each in operations() if each.described["tags"] == ["commands"]]
+
+
+def test_all_pages_are_in_the_document_with_their_methods() -> None:
+    documented = {
+        (each.method, each.path.replace("{queue_id}", "([0-9]{1,18})")) for each in of_commands()
+    }
+
+    assert documented == {(page.method, PAGE + page.path) for page in PAGES}
+
+
+class Asking:
+    """Asks pages of a service, and remembers those that answered with 200."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.answered: set[str] = set()
+
+    async def ask(self, method: str, path: str, body: object = None) -> Any:
+        content = b"" if body is None else json.dumps(body).encode()
+        answer = await self.served.ask_page(method, path, content)
+        assert answer.status == 200, answer
+        check_request(method, PAGE + path, body)
+        self.answered.add(operation_of(method, PAGE + path).name)
+        return answer.json
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes would write to the lake and read it."""
+
+    async def sealed(exporter: Exporter) -> list[InLake]:
+        return [InLake("source", 0, 1)]
+
+    monkeypatch.setattr(Exporter, "seal", sealed)
+
+
+async def test_real_answers_of_pages_are_as_documented(data: Path, tmp_path: Path) -> None:
+    async with serving(data, lake=str(tmp_path / "lake")) as served:
+        pages = Asking(served)
+        await served.call("CreateQueue", QueueName="q")
+        await served.send("one", "two")
+        await pages.ask("POST", "queues/purge", QUEUE)
+        await pages.ask("POST", "queues/delete", QUEUE | {"force": True})
+        deleted, purged = await pages.ask("GET", "deleted-queues")
+        assert (deleted["purged"], purged["purged"], purged["messages"]) == (False, True, 2)
+        restore = f"deleted-queues/{deleted['queue_id']}/restore"
+        assert (await pages.ask("POST", restore))["name"] == "q"
+        made = await pages.ask("POST", "backups", {"target": str(tmp_path / "backup")})
+        assert made["queues"] == 1
+        assert (await pages.ask("GET", "archive"))["shards"][0]["messages"] == 0
+        await pages.ask("POST", "archive/seal")
+        await served.node.owner.accounting.write()
+        usage = await pages.ask("GET", "usage?account=000000000000&since=2020-01-01")
+        assert usage["rows"][0]["requests"]
+
+    asked_elsewhere = {"acknowledgeArchiveCommand"} | CLUSTER
+    assert pages.answered == {each.name for each in of_commands()} - asked_elsewhere
+
+
+@virtual
+async def test_real_answers_of_pages_of_a_cluster_are_as_documented() -> None:
+    world = SimulatedWorld()
+    a, *_ = await world.founded()
+    status = ClusterStatus("holdfast", "id", "a", [], [], [], [])
+
+    class Status:
+        async def read(self) -> ClusterStatus:
+            return status
+
+    answers = cluster_answers(Status(), a.records)  # type: ignore[arg-type]
+
+    async def ask(action: str, body: dict[str, object]) -> None:
+        page = next(page for page in PAGES if page.action == action)
+        sent = AdminRequest(page.method, b"", {}, json.dumps(body).encode(), "127.0.0.1", False)
+        if body:
+            check_request(page.method, PAGE + page.path, body)
+        answer = await answers[action](sent)
+        assert isinstance(answer.body, bytes)
+        check_answer(page.method, PAGE + page.path, answer.status, json.loads(answer.body))
+        assert answer.status == (409 if action == RAISE_FORMATS else 200)
+
+    await ask(READ_CLUSTER, {})
+    await ask(DRAIN_HOST, {"host": "b", "drained": True})
+    await ask(REMOVE_HOST, {"host": "b"})
+    await ask(RAISE_FORMATS, {})
+    check_answer("POST", PAGE + "cluster/formats", 200, {"formats": 2})
+    await world.close()
+
+
+def test_an_answer_of_a_page_with_a_field_too_many_is_found() -> None:
+    removed = {"removed": 1}
+    check_answer("POST", PAGE + "archive/archived", 200, removed)
+    for wrong in ({}, {"removed": "1"}, removed | {"more": 1}):
+        with pytest.raises(ValidationError):
+            check_answer("POST", PAGE + "archive/archived", 200, wrong)
