@@ -104,7 +104,9 @@ class End(asyncio.Transport):
 
     other: End
 
-    def __init__(self, network: SimulatedNetwork, host: str, protocol: asyncio.BaseProtocol) -> None:
+    def __init__(
+        self, network: SimulatedNetwork, host: str, protocol: asyncio.BaseProtocol
+    ) -> None:
         super().__init__()
         self.host = host
         self.writes = 0
