@@ -47,8 +47,9 @@ class FrameReader:
         self._needed = HEAD.size
         """Bytes from which on `_rest` holds more than it was looked at for."""
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are complete now. Raises BadFrame, as soon as a head is too large."""
+    def feed(self, data: bytes | memoryview) -> list[Frame]:
+        """The frames that are complete now, copied out of the data. Raises BadFrame, as soon as a
+        head is too large."""
         rest = self._rest
         if rest:
             rest += data
@@ -67,7 +68,7 @@ class FrameReader:
             if stop > end:
                 needed = stop - at
                 break
-            frames.append((kind, number, data[at + HEAD.size : stop]))
+            frames.append((kind, number, bytes(data[at + HEAD.size : stop])))
             at = stop
         if at < end:
             rest += data[at:] if at else data

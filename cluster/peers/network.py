@@ -17,10 +17,10 @@ class Address(NamedTuple):
 class Network(Protocol):
     """Connects protocols. The transports know the other side's certificate ("peercert")."""
 
-    async def connect(self, peer: str, address: Address, protocol: asyncio.Protocol) -> None:
+    async def connect(self, peer: str, address: Address, protocol: asyncio.BaseProtocol) -> None:
         """Connect to the host with this id. Raises OSError."""
 
-    async def listen(self, address: Address, accept: Callable[[], asyncio.Protocol]) -> Address:
+    async def listen(self, address: Address, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
         """Accept connections; port 0 picks a free one. Raises OSError."""
 
     def reload_if_changed(self) -> bool:

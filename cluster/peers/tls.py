@@ -54,7 +54,7 @@ class TlsNetwork:
         self._beginning: set[asyncio.Task[None]] = set()
         self._taken: set[socket.socket] = set()
         """Connections whose task has not run yet: cancelled now, it would never close them."""
-        self._accept: Callable[[], asyncio.Protocol]
+        self._accept: Callable[[], asyncio.BaseProtocol]
         self._next_report_s = 0.0
         self._log = structlog.get_logger("peers")
 
@@ -80,7 +80,7 @@ class TlsNetwork:
 
     # -- connections -------------------------------------------------------------------------------
 
-    async def connect(self, peer: str, address: Address, protocol: asyncio.Protocol) -> None:
+    async def connect(self, peer: str, address: Address, protocol: asyncio.BaseProtocol) -> None:
         """See `Network`."""
         await asyncio.get_running_loop().create_connection(
             lambda: protocol,
@@ -91,7 +91,7 @@ class TlsNetwork:
             ssl_shutdown_timeout=self._settings.handshake_s,
         )
 
-    async def listen(self, address: Address, accept: Callable[[], asyncio.Protocol]) -> Address:
+    async def listen(self, address: Address, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
         """See `Network`."""
         loop = asyncio.get_running_loop()
         self._accept = accept

@@ -22,6 +22,9 @@ _SMALL = 1 << 10
 """Frames up to this size have as much room again in the outbox: a refusal always finds some."""
 _BUFFER_MAX = 1 << 20
 """Bytes in the transport's own buffer from which on it takes no more."""
+_READ = memoryview(bytearray(256 << 10))
+"""What a read brings, until `buffer_updated` returns. A transport that is given no buffer makes a
+new one of this size for each read, however little arrived."""
 
 
 class Owner(Protocol):
@@ -43,8 +46,8 @@ class Owner(Protocol):
         """The connection is over. Called once, and nothing else after it."""
 
 
-class Wire(asyncio.Protocol):
-    """Belongs to the event loop's thread."""
+class Wire(asyncio.BufferedProtocol):
+    """Belongs to the event loop's thread, of which a process has one."""
 
     def __init__(self, owner: Owner, settings: PeerSettings) -> None:
         self._owner = owner
@@ -86,11 +89,15 @@ class Wire(asyncio.Protocol):
         self._plan_beat()
         self._owner.opened()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """See asyncio."""
+        return _READ
+
+    def buffer_updated(self, nbytes: int) -> None:
         """See asyncio."""
         self._heard = True
         try:
-            for frame in self._reader.feed(data):
+            for frame in self._reader.feed(_READ[:nbytes]):
                 if self.is_over:
                     return
                 if frame[0] != Kind.HEARTBEAT:

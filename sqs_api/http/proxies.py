@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ Network = IPv4Network | IPv6Network
 
 _HOPS_MAX = 20
 """Bound of the entries that are read: the client chooses the header's length."""
+_KEPT_MAX = 1024
+"""Origins that are remembered: to read one costs as much as a tenth of a send."""
 
 
 class Origin(NamedTuple):
@@ -29,6 +32,7 @@ class TrustedProxies:
         self._networks = tuple(
             ip_network(text.strip()) for text in networks.split(",") if text.strip()
         )
+        self._read_once = lru_cache(_KEPT_MAX)(self._read)
 
     def trusts(self, address: str) -> bool:
         """True for the address of a trusted proxy."""
@@ -47,8 +51,12 @@ class TrustedProxies:
         The client itself wrote everything left of that address. An entry that is not an address
         ends the search too: then the origin is the proxy that wrote it.
         """
+        forwarded, schemes = headers.get(b"x-forwarded-for"), headers.get(b"x-forwarded-proto")
+        return self._read_once(direct, forwarded or b"", schemes or b"")
+
+    def _read(self, direct: Origin, forwarded: bytes, schemes: bytes) -> Origin:
         source_ip = direct.source_ip
-        hops = headers.get(b"x-forwarded-for", b"").decode("latin-1").rsplit(",", _HOPS_MAX)
+        hops = forwarded.decode("latin-1").rsplit(",", _HOPS_MAX)
         for hop in reversed(hops[-_HOPS_MAX:]):
             address = _without_port(hop.strip())
             if not address:
@@ -56,7 +64,7 @@ class TrustedProxies:
             source_ip = address
             if not self.trusts(address):
                 break
-        scheme = headers.get(b"x-forwarded-proto", b"").rpartition(b",")[2].strip().lower()
+        scheme = schemes.rpartition(b",")[2].strip().lower()
         is_secure = scheme == b"https" if scheme else direct.is_secure
         return Origin(source_ip, is_secure)
 

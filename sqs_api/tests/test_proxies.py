@@ -37,6 +37,20 @@ def test_the_rightmost_address_that_is_not_trusted_counts(forwarded: str, expect
     assert TRUSTED.origin(DIRECT, headers).source_ip == expected
 
 
+def test_an_origin_that_is_remembered_is_of_its_own_connection_and_headers() -> None:
+    proxies = TrustedProxies("10.0.0.0/8")
+    secure, other = Origin("10.0.0.1", True), Origin("10.0.0.2", False)
+    named = {b"x-forwarded-for": b"192.0.2.1"}
+    over_tls = {**named, b"x-forwarded-proto": b"https"}
+
+    for _ in range(2):
+        assert proxies.origin(secure, {}) == secure
+        assert proxies.origin(other, {}) == other
+        assert proxies.origin(secure, named) == Origin("192.0.2.1", True)
+        assert proxies.origin(other, named) == Origin("192.0.2.1", False)
+        assert proxies.origin(other, over_tls) == Origin("192.0.2.1", True)
+
+
 @pytest.mark.parametrize(
     ("sent", "direct", "expected"),
     [

@@ -21,7 +21,7 @@ class SimulatedNetwork:
         self.delay_s = 0.001
         self.piece = 0
         """Bytes that arrive at a time, 0 for as they were written."""
-        self.listening: dict[Address, tuple[str, Callable[[], asyncio.Protocol]]] = {}
+        self.listening: dict[Address, tuple[str, Callable[[], asyncio.BaseProtocol]]] = {}
         self.ends: list[End] = []
         self.names: dict[str, tuple[str, ...]] = {}
         """Names in a host's certificate where they are not its id."""
@@ -71,7 +71,7 @@ class HostNetwork:
         self._host = host
         self.has_new_certificates = False
 
-    async def connect(self, peer: str, address: Address, protocol: asyncio.Protocol) -> None:
+    async def connect(self, peer: str, address: Address, protocol: asyncio.BaseProtocol) -> None:
         network = self._network
         await network.reached(self._host, peer)
         await asyncio.sleep(network.delay_s)
@@ -85,7 +85,7 @@ class HostNetwork:
         accepted.connection_made(there)
         protocol.connection_made(here)
 
-    async def listen(self, address: Address, accept: Callable[[], asyncio.Protocol]) -> Address:
+    async def listen(self, address: Address, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
         self._network.listening[address] = (self._host, accept)
         return address
 
@@ -104,7 +104,9 @@ class End(asyncio.Transport):
 
     other: End
 
-    def __init__(self, network: SimulatedNetwork, host: str, protocol: asyncio.Protocol) -> None:
+    def __init__(
+        self, network: SimulatedNetwork, host: str, protocol: asyncio.BaseProtocol
+    ) -> None:
         super().__init__()
         self.host = host
         self.writes = 0
@@ -161,7 +163,7 @@ class End(asyncio.Transport):
             if self.break_after is not None:
                 data, self.break_after = data[: self.break_after], self.break_after - len(data)
             if data:
-                other._protocol.data_received(data)
+                other._receive(data)
             if self.break_after is not None and self.break_after <= 0:
                 self.abort()
                 return
@@ -170,6 +172,19 @@ class End(asyncio.Transport):
             self._protocol.resume_writing()
         if self._is_closing and not self._pipe and not self._is_lost:
             self._end()
+
+    def _receive(self, data: bytes) -> None:
+        protocol = self._protocol
+        if isinstance(protocol, asyncio.Protocol):
+            protocol.data_received(data)
+            return
+        assert isinstance(protocol, asyncio.BufferedProtocol)
+        while data:
+            buffer = memoryview(protocol.get_buffer(len(data)))
+            size = min(len(data), len(buffer))
+            buffer[:size] = data[:size]
+            protocol.buffer_updated(size)
+            data = data[size:]
 
     def close(self) -> None:
         if not self._is_closing:

@@ -48,6 +48,19 @@ def test_frames_byte_by_byte(frames: list[Frame]) -> None:
 
 
 @EXAMPLES
+@given(st.lists(frame, max_size=6), st.lists(st.integers(0, 60), max_size=20))
+def test_frames_stay_when_the_buffer_is_used_again(frames: list[Frame], sizes: list[int]) -> None:
+    reader, found = FrameReader(BODY_MAX), []
+
+    for piece in in_pieces(encoded(frames), sizes):
+        buffer = bytearray(piece)
+        found += reader.feed(memoryview(buffer))
+        buffer[:] = bytes(len(buffer))
+
+    assert found == frames
+
+
+@EXAMPLES
 @given(st.binary(max_size=300), st.lists(st.integers(0, 60), max_size=20))
 def test_rubbish_is_frames_or_refused_in_bounded_memory(data: bytes, sizes: list[int]) -> None:
     reader = FrameReader(BODY_MAX)
