@@ -229,7 +229,6 @@ class ClusterHost:
         decided = ForwardedRequests(router.shards, self.leaders, catalog, disk.refusal)
         self._transport.serve(Channel.REQUESTS, decided.service)
         catalog.spread = Spreading(self._transport, catalog).spread
-        catalog.is_cut_off = lambda: not router.ready
         return router
 
     # -- connect -----------------------------------------------------------------------------------

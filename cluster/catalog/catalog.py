@@ -41,7 +41,7 @@ from cluster.coordination.coordination import (
 )
 from cluster.keys.keyring import Secrets
 from cluster.shards.clock import Clock, Entropy
-from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 
 _RECEIPT_KEY_BYTES = 32
@@ -88,12 +88,10 @@ class Catalog(QueueView):
         self._listeners: list[OnQueueChange] = []
         self.spread: Spread | None = None
         """In a cluster: called with the revision of each change before its action returns."""
-        self.is_cut_off: Callable[[], bool] | None = None
-        """In a cluster: True if others may have changed queues without this host."""
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         """Revisions that actions wait for."""
-        self._catching_up: list[Callable[[], None]] = []
-        """Whom the next mark is for, see `when_caught_up`."""
+        self._catching_up: list[Callable[[bool], None]] = []
+        """Whom the next mark is for: called with True if the view shows it."""
         self._marking: asyncio.Task[None] | None = None
         self._is_unwritable = False
         """True since a change could not be written, until one was."""
@@ -153,12 +151,6 @@ class Catalog(QueueView):
         """Call it with every change from now on, at the moment the view begins to show it."""
         self._listeners.append(listener)
 
-    def _missing(self) -> QueueError:
-        """See `QueueView`. A host that is cut off cannot know."""
-        if self.is_cut_off is not None and self.is_cut_off():
-            return ServiceUnavailable()
-        return super()._missing()
-
     def _on_change(self, change: Change) -> None:
         entries = dict(self._read(change.records))
         for queue_change in self.apply(change.revision, entries, change.revisions):
@@ -194,27 +186,32 @@ class Catalog(QueueView):
 
     def when_caught_up(self, then: Callable[[], None]) -> None:
         """See `View`. One mark serves all that wait when it is made."""
+        self._when_marked(lambda is_shown: then())
+
+    async def caught_up(self) -> bool:
+        """Wait for `when_caught_up`; False if the view may still lack something."""
+        known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._when_marked(lambda is_shown: None if known.done() else known.set_result(is_shown))
+        return await known
+
+    def _when_marked(self, then: Callable[[bool], None]) -> None:
         self._catching_up.append(then)
         if self._marking is None or self._marking.done():
             self._marking = asyncio.get_running_loop().create_task(self._mark())
-
-    async def caught_up(self) -> None:
-        """Wait for `when_caught_up`."""
-        called = asyncio.Event()
-        self.when_caught_up(called.set)
-        await called.wait()
 
     async def _mark(self) -> None:
         """Commit nothing, and wait for the report of that: it comes behind all before it."""
         while self._catching_up:
             waiting, self._catching_up = self._catching_up, []
+            is_shown = False
             with suppress(TimeoutError, ServiceUnavailable):
                 async with asyncio.timeout(_CAUGHT_UP_S):
                     outcome = await self._coordination.commit(Transaction({}, {}))
                     if isinstance(outcome, Done):
                         await self.shown(outcome.revision)
+                        is_shown = True
             for then in waiting:
-                asyncio.get_running_loop().call_soon(then)
+                asyncio.get_running_loop().call_soon(then, is_shown)
 
     # -- write -------------------------------------------------------------------------------------
 

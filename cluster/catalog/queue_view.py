@@ -27,7 +27,7 @@ from cluster.catalog.records import (
     name_in,
     name_of,
 )
-from visibility.contract.errors import QueueDoesNotExist, QueueError
+from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.naming import parse_arn
 from visibility.contract.redrive_policies import redrive_allowed
@@ -82,12 +82,8 @@ class QueueView:
         """The queue of that name. Raises QueueDoesNotExist."""
         queue = self._queues.get((account, region, name))
         if queue is None:
-            raise self._missing()
+            raise QueueDoesNotExist()
         return queue
-
-    def _missing(self) -> QueueError:
-        """The reason why a queue is not in the view."""
-        return QueueDoesNotExist()
 
     def all_queues(self) -> Iterator[QueueDefinition]:
         """See `Definitions.all_queues`."""

@@ -25,8 +25,7 @@ from visibility.contract.errors import ServiceUnavailable
 
 _REVISION = Struct(">Q")
 _WAIT_S = 3.0
-"""Time that a change waits for the slowest host: longer than a silent connection stands, whose host
-then says itself that it may not know all queues."""
+"""Time that a change waits for the slowest host: longer than a silent connection stands."""
 
 
 class Shown(Protocol):

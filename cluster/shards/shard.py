@@ -66,7 +66,7 @@ class Shard(Observed):
         sealing: Sealing | None = None,
         under_way_max: int = 1,
         remembers: bool = False,
-        caught_up: Callable[[], Awaitable[None]] | None = None,
+        caught_up: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """`definitions` is the catalog's view of queues; without `archive`, nothing is archived.
 

@@ -104,19 +104,6 @@ async def test_what_did_not_happen_is_refused_and_can_be_asked_again() -> None:
         catalog.queue(*owner("q"))
 
 
-async def test_a_host_that_is_cut_off_does_not_say_that_a_queue_is_missing() -> None:
-    catalog = await opened(MemoryCoordination())
-    queue = await catalog.create_queue(owner("q"), {}, {})
-    catalog.is_cut_off = lambda: True
-
-    assert catalog.queue(*owner("q")) == queue
-    with pytest.raises(ServiceUnavailable):
-        catalog.queue(*owner("made elsewhere"))
-    catalog.is_cut_off = lambda: False
-    with pytest.raises(QueueDoesNotExist):
-        catalog.queue(*owner("made elsewhere"))
-
-
 async def test_a_change_that_a_majority_does_not_show_is_not_confirmed() -> None:
     """The client's next request may reach a host that does not know the queue."""
     catalog = await opened(MemoryCoordination())
@@ -237,4 +224,15 @@ async def test_who_waits_for_a_view_to_catch_up_waits_for_a_bounded_time() -> No
     await asyncio.sleep(1)
 
     assert called == [5.0, 6.0]
+    await one.close()
+
+
+async def test_it_is_known_whether_a_view_has_caught_up() -> None:
+    coordination = MemoryCoordination()
+    one = await opened(coordination)
+
+    coordination.is_away = True
+    assert not await one.caught_up()
+    coordination.is_away = False
+    assert await one.caught_up()
     await one.close()

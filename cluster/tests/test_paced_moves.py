@@ -356,7 +356,7 @@ def test_an_undo_returns_what_nobody_has_received(service: Service, *, elsewhere
     )
 
 
-def test_an_undo_that_began_is_found_and_one_that_was_cancelled_begins_anew(
+def test_an_undo_that_runs_is_found_and_one_that_ended_begins_anew(
     service: Service,
 ) -> None:
     service.let_die(*BODIES)
@@ -378,7 +378,7 @@ def test_an_undo_that_began_is_found_and_one_that_was_cancelled_begins_anew(
     second = begin()
     assert second != first
     service.driver.pass_time(60_000)
-    assert begin() == second
+    assert begin() not in (first, second), "for messages that could not be moved then"
     assert service.waiting(service.other) == []
 
 

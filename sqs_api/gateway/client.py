@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Protocol
 
 from auth.caller import Caller
 from sqs_api.gateway.access import Sender
+
+_HOST = re.compile(rb"[A-Za-z0-9._~:\[\]-]{1,255}")
 
 
 class Authenticate(Protocol):
@@ -27,3 +31,10 @@ class Client(Sender, Protocol):
 
     def write_reply(self, written: bytes) -> bool:
         """Write a reply after which the connection may stay open; False if the client is gone."""
+
+
+def reached_at(headers: Mapping[bytes, bytes], client: Client) -> str:
+    """The address of the service as the client's Host header says it."""
+    host = headers.get(b"host", b"")
+    scheme = "https" if client.is_secure else "http"
+    return f"{scheme}://{host.decode() if _HOST.fullmatch(host) else 'localhost'}"

@@ -8,7 +8,6 @@ by a callback once the shard releases it. Actions on queues run as tasks of the 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Coroutine
 from functools import partial
 from typing import Any
@@ -22,7 +21,7 @@ from cluster.shards.clock import Clock, Entropy
 from cluster.shards.router import Router
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
-from sqs_api.gateway.client import Authenticate, Client
+from sqs_api.gateway.client import Authenticate, Client, reached_at
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.other_service import OtherAnswer, OtherRequest, OtherService
 from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
@@ -45,6 +44,7 @@ from sqs_api.protocol.wire import CONTENT_TYPE_AWS_JSON
 from visibility.contract.actions import ACTIONS, Action
 from visibility.contract.errors import (
     InternalError,
+    QueueDoesNotExist,
     QueueError,
     RequestThrottled,
     ServiceUnavailable,
@@ -58,7 +58,6 @@ from visibility.state.waiters import Ticket
 
 _JSON = Wire.JSON
 """Read for each request: from the class it takes 0.2 µs."""
-_HOST = re.compile(rb"[A-Za-z0-9._~:\[\]-]{1,255}")
 _TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."
 
 
@@ -171,6 +170,12 @@ class Gateway:
         exchange = self._exchange(client, headers, body)
         try:
             self._dispatch(exchange, method, target, headers, body)
+        except QueueDoesNotExist as refusal:
+            if self._queues.may_lack_queues:
+                again = self._dispatch_again(exchange, method, target, headers, body)
+                self._start_task(self._finish(exchange, again))
+            else:
+                self.refuse(exchange, refusal)
         except (QueueError, AuthError) as refusal:
             if exchange.action is None:
                 given = (method, target, headers, body, client, exchange.request_id)
@@ -254,9 +259,15 @@ class Gateway:
         make_payload = PAYLOADS.get(action.request)
         if make_payload is None:
             self._access.admit(operation, caller, exchange.client, headers)
-            self._start_task(self._answer_queue_action(exchange, operation, caller, headers))
+            answer = self._answer_queue_action(exchange, operation, caller, headers)
+            self._start_task(self._finish(exchange, answer))
         else:
             self._submit(exchange, make_payload, operation, caller, headers)
+
+    async def _dispatch_again(self, exchange: Exchange, *given: Any) -> None:
+        """Dispatch a request whose queue is not known here once all queues are."""
+        await self._queues.learn_all()
+        self._dispatch(exchange, *given)
 
     def _submit(
         self,
@@ -312,30 +323,21 @@ class Gateway:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer_queue_action(
-        self,
-        exchange: Exchange,
-        operation: Operation,
-        caller: Caller,
-        headers: dict[bytes, bytes],
-    ) -> None:
+    async def _finish(self, exchange: Exchange, work: Awaitable[None]) -> None:
         """Runs in its own task, which continues if the client hangs up."""
         try:
-            base_url = self._base_url(headers, exchange.client)
-            result = await self._queues.answer(operation, caller, base_url, exchange.request_id)
-            self.succeed(exchange, result)
+            await work
         except (QueueError, AuthError) as refusal:
             self.refuse(exchange, refusal)
         except Exception:
             self.fail(exchange)
 
-    def _base_url(self, headers: dict[bytes, bytes], client: Client) -> str:
-        """The address at which the client reached us: the configured one, or the Host header."""
-        if self._public_url:
-            return self._public_url
-        host = headers.get(b"host", b"")
-        scheme = "https" if client.is_secure else "http"
-        return f"{scheme}://{host.decode() if _HOST.fullmatch(host) else 'localhost'}"
+    async def _answer_queue_action(
+        self, exchange: Exchange, operation: Operation, caller: Caller, headers: dict[bytes, bytes]
+    ) -> None:
+        base_url = self._public_url or reached_at(headers, exchange.client)
+        answered = await self._queues.answer(operation, caller, base_url, exchange.request_id)
+        self.succeed(exchange, answered)
 
     # -- up ----------------------------------------------------------------------------------------
 
@@ -360,11 +362,10 @@ class Gateway:
             self._give_back(exchange, deliveries)
             self.refuse(exchange, refusal)
             return
-        if deliveries.leases:
-            if written:
-                self.counts.received(queue.queue_id, deliveries)
-            else:
-                self._give_back(exchange, deliveries)
+        if deliveries.leases and written:
+            self.counts.received(queue.queue_id, deliveries)
+        elif deliveries.leases:
+            self._give_back(exchange, deliveries)
 
     def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
         """Answer a send that repeats messages; the client sees no difference."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from base64 import b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from auth.caller import Caller
@@ -20,7 +21,12 @@ from sqs_api.admin.deletions import Deletions
 from visibility.contract import operations as op
 from visibility.contract import results
 from visibility.contract.attributes import checked_tags, needs_counters, shown_attributes
-from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
+from visibility.contract.errors import (
+    InvalidParameterValue,
+    QueueDoesNotExist,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
 from visibility.contract.limits import LIST_RESULTS
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.naming import queue_address, queue_url
@@ -67,8 +73,27 @@ class QueueActions:
     ) -> results.Result | None:
         """Carry out an operation that the caller may do. Raises QueueError."""
         action = ACTIONS[type(operation)]
-        result: results.Result | None = await action(self, operation, caller, base_url, request_id)
+        carry_out = partial(action, self, operation, caller, base_url, request_id)
+        result: results.Result | None
+        try:
+            result = await carry_out()
+        except (QueueDoesNotExist, ResourceNotFound):
+            if not self.may_lack_queues:
+                raise
+            await self.learn_all()
+            result = await carry_out()
         return result
+
+    @property
+    def may_lack_queues(self) -> bool:
+        """True in a cluster: a queue that another host made may not be known here yet."""
+        return self._catalog.spread is not None
+
+    async def learn_all(self) -> None:
+        """Wait until all queues that were made before are known here. Raises ServiceUnavailable if
+        that is not so soon."""
+        if not await self._catalog.caught_up():
+            raise ServiceUnavailable()
 
     # -- one coroutine an action -------------------------------------------------------------------
 

@@ -324,3 +324,42 @@ async def test_trace_header_and_names_of_the_client_do_not_reach_the_head_of_the
 
     assert answer.status == 400
     assert set(answer.headers) == {"Content-Type", "Content-Length", "Date", "x-amzn-RequestId"}
+
+
+# -- queues that another host made -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("action", "members"),
+    [
+        ("SendMessage", {"QueueUrl": "q", "MessageBody": "x"}),
+        ("GetQueueUrl", {"QueueName": "q"}),
+        ("TagQueue", {"QueueUrl": "q", "Tags": {"a": "b"}}),
+    ],
+)
+async def test_a_host_of_a_cluster_learns_all_queues_before_it_says_that_one_is_missing(
+    monkeypatch: pytest.MonkeyPatch, action: str, members: dict[str, Any]
+) -> None:
+    async with running() as service:
+        made = False
+
+        async def spread(revision: int) -> bool:
+            return True
+
+        async def caught_up() -> bool:
+            if made:
+                await service.catalog.create_queue((ACCOUNT, "us-east-1", "q"), {}, {})
+            return known
+
+        monkeypatch.setattr(service.catalog, "spread", spread)
+        monkeypatch.setattr(service.catalog, "caught_up", caught_up)
+        request = json_request(action, **members)
+        known = False
+        unknown = await service.ask(request)
+        known = True
+        missing = await service.ask(request)
+        made = True
+        found = await service.ask(request)
+
+    assert (unknown.status, missing.status, found.status) == (503, 400, 200)
+    assert missing.json["__type"].endswith("#QueueDoesNotExist")
