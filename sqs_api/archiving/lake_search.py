@@ -37,9 +37,11 @@ from storage.lake.archive_schema import (
     TABLE_PARTITIONS,
     attribute_bytes,
     row_checksum,
+    segment_folder,
+    segment_name,
     transaction_id,
 )
-from storage.lake.table import Lake, LakeFile, LakeUnusable
+from storage.lake.table import Lake, LakeUnusable
 from visibility.content.content import Extras
 
 _READ_BYTES_MAX = 128 << 20
@@ -70,8 +72,6 @@ _SPANS_MAX = 10_000
 _SEGMENT = re.compile(rf"{SEGMENTS}/([^/]+)/shard-([0-9]+)/batch-([0-9]+)\.parquet")
 _DAY = timedelta(days=1)
 _ALL_TIME: Span = 0, 10**16
-_WRITTEN_WITHIN_S = 86_400.0
-"""A segment is written after its messages were sent, by two clocks that may differ by less."""
 Key = tuple[int, str, int, int]
 """A place in the order of a search: lower is earlier in its pages."""
 
@@ -238,27 +238,19 @@ class _Search:
 def files(lake: Lake, wanted: ArchiveSearch) -> Iterator[_File]:
     """Files that may have wanted messages. Raises LakeUnusable, DeltaError, OSError."""
     # Listed before the table is read: a segment that is removed meanwhile is in the table.
-    listed = lake.list(SEGMENTS)
-    segments = [(file, found) for file in listed if (found := _SEGMENT.fullmatch(file.path))]
+    segments = [found for file in lake.list(SEGMENTS) if (found := _SEGMENT.fullmatch(file.path))]
     uri, options = lake.uri(ARCHIVE), lake.storage_options()
     table = None
     if DeltaTable.is_deltatable(uri, options):
         table = DeltaTable(uri, storage_options=options)
     own = {"account": wanted.account, "region": wanted.region, "queue": wanted.queue}
-    for file, found in segments:
-        source, shard, batch = found.groups()
+    for source, shard, batch in (found.groups() for found in segments):
         name = transaction_id(source, int(shard))
         if table is None or int(batch) > (table.transaction_version(name) or 0):
-            yield _File(file.path, *(wanted.spans.get(file.path) or _before(file)), own)
+            path = f"{segment_folder(source, int(shard))}/{segment_name(int(batch))}"
+            yield _File(path, *wanted.spans.get(path, _ALL_TIME), own)
     if table is not None:
         yield from _table_files(table, wanted)
-
-
-def _before(segment: LakeFile) -> Span:
-    """The time in which the messages of a segment were sent that was not opened yet."""
-    if not segment.modified_s:
-        return _ALL_TIME
-    return 0, int((segment.modified_s + _WRITTEN_WITHIN_S) * 1e6)
 
 
 def _table_files(table: DeltaTable, wanted: ArchiveSearch) -> Iterable[_File]:

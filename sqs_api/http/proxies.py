@@ -13,6 +13,8 @@ _HOPS_MAX = 20
 """Bound of the entries that are read: the client chooses the header's length."""
 _KEPT_MAX = 1024
 """Origins that are remembered: to read one costs as much as a tenth of a send."""
+_KEPT_BYTES_MAX = 200
+"""Longer headers are read each time: the client chooses them."""
 
 
 class Origin(NamedTuple):
@@ -52,7 +54,9 @@ class TrustedProxies:
         ends the search too: then the origin is the proxy that wrote it.
         """
         forwarded, schemes = headers.get(b"x-forwarded-for"), headers.get(b"x-forwarded-proto")
-        return self._read_once(direct, forwarded or b"", schemes or b"")
+        given = direct, forwarded or b"", schemes or b""
+        is_short = len(given[1]) + len(given[2]) <= _KEPT_BYTES_MAX
+        return self._read_once(*given) if is_short else self._read(*given)
 
     def _read(self, direct: Origin, forwarded: bytes, schemes: bytes) -> Origin:
         source_ip = direct.source_ip

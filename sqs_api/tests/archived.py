@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -81,14 +80,12 @@ def archived(position: int, **given: Any) -> Row:
 
 
 def write_segment(lake: Lake, rows: Sequence[Row], *, row_group_size: int = 7) -> None:
-    """The segment of the batch of the rows, as it was written when the last of them left."""
+    """The segment of the batch of the rows."""
     first = rows[0]
     table = pa.Table.from_pylist(list(rows), arrow_schema(SEGMENT))
     path = f"{segment_folder(first['source'], first['shard'])}/{segment_name(first['batch'])}"
     with lake.draft(path) as draft:
         pq.write_table(table, draft, row_group_size=row_group_size)
-    written_s = max(row["removed_at"] for row in rows).timestamp()
-    os.utime(lake.path(path), (written_s, written_s))
 
 
 def write_table(lake: Lake, rows: Sequence[Row], *, batch: int = 1) -> None:

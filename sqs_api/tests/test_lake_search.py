@@ -198,25 +198,6 @@ async def test_segments_that_cannot_match_are_opened_once(
     assert [path.rpartition("-")[2] for path in archive._spans] == ["000000000003.parquet"]
 
 
-def test_segments_that_were_written_too_early_are_not_opened(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for batch in range(1, 11):
-        at = BEGUN + timedelta(days=2 * batch)
-        write_segment(lake, [archived(batch, batch=batch, sent_at=at, removed_at=at)])
-    opened = opened_files(monkeypatch)
-
-    latest = search(lake, wanted(limit=2))
-    assert ([row.place.position for row in latest.rows], len(opened)) == ([10, 9], 3)
-    opened.clear()
-    day_7_ms = int((BEGUN + timedelta(days=14)).timestamp() * 1000)
-    assert positions(lake, filter=MessageFilter(sent_from_ms=day_7_ms)) == [10, 9, 8, 7]
-    assert len(opened) == 4
-    for oldest_first in (False, True):
-        expected = sorted(range(1, 11), reverse=not oldest_first)
-        assert positions(lake, limit=3, oldest_first=oldest_first) == expected
-
-
 def test_a_lake_without_archive_is_empty(lake: Lake) -> None:
     assert positions(lake) == []
 

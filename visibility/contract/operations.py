@@ -381,8 +381,8 @@ class MoveSelected(Operation, frozen=True):
 
     They move to the request's `destination`, or each to its own source; `rate` is in messages a
     second, 0 for no limit. `note` is the operator's reason. A task that `undoes` another returns
-    messages as dead letters, which came from that one's `sources`; while it runs, and once it is
-    complete, a second one answers with its handle.
+    messages as dead letters, which came from that one's `sources`; while it runs, a
+    second one answers with its handle.
     """
 
     sequences: list[int] | None = None

@@ -114,9 +114,10 @@ def _start(
 
 
 def _undo_of(queue: QueueState, task_id: str) -> MoveTask | None:
-    """The undo of a task that began here before; one that ended early may begin once more."""
+    """The undo of a task that runs here; one that ended may begin once more, for messages that it
+    could not take."""
     for task in queue.tasks.values():
-        if task_id and task.undoes == task_id and (task.is_active or task.status == "COMPLETED"):
+        if task_id and task.undoes == task_id and task.status == "RUNNING":
             return task
     return None
 

@@ -74,7 +74,10 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
       fill(same, command(commands.browse(name, search())));
       fill(redriveThese, redriveLink());
     } catch (error) {
+      if (mine !== reading) return;
       fail(error);
+      if (list.querySelector(".searching"))
+        fill(list, el("p", { class: "actions" }, button("Search on", () => read())));
     }
   }
 
