@@ -45,9 +45,8 @@ from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 
 _RECEIPT_KEY_BYTES = 32
-_TRIES = 10
-"""Attempts at an action while others change the same records."""
-
+_TRIED_S = 10.0
+"""Time for which an action is tried again while other hosts change the same records."""
 _SHOWN_S = 10.0
 """Bound of the time after which the watch reports a change that was committed."""
 _CAUGHT_UP_S = 5.0
@@ -224,8 +223,10 @@ class Catalog(QueueView):
     async def _do(self, decide: Callable[[], Decision]) -> QueueDefinition | None:
         """Commit the decision of a rule; decide again while other hosts change the same records.
         Returns its queue."""
+        read_s = asyncio.get_running_loop().time
         async with self._writing:
-            for _ in range(_TRIES):
+            give_up_s = read_s() + _TRIED_S
+            while read_s() < give_up_s:
                 decision = decide()
                 if not decision.entries or await self._commit(decision.entries):
                     return self.queue_of_id(decision.queue_id)

@@ -66,6 +66,19 @@ async def test_an_action_on_what_another_host_changed_meanwhile_is_decided_anew(
     assert (changed.queue_id, changed.tags, changed.version) == (successor.queue_id, {"a": "1"}, 3)
 
 
+@virtual
+async def test_an_action_is_tried_again_for_seconds_while_other_hosts_come_first() -> None:
+    coordination = MemoryCoordination()
+    catalog = await opened(coordination)
+
+    coordination.next_outcomes = ["conflict"] * 150
+    assert (await catalog.create_queue(owner("q"), {}, {})).queue_id == 1
+
+    coordination.next_outcomes = ["conflict"] * 300
+    with pytest.raises(ServiceUnavailable):
+        await catalog.create_queue(owner("r"), {}, {})
+
+
 @pytest.mark.parametrize("what", ["purge", "create", "delete"])
 async def test_an_unknown_outcome_is_looked_up(what: str) -> None:
     coordination = MemoryCoordination()
