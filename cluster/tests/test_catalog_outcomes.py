@@ -133,6 +133,26 @@ async def test_a_change_that_a_majority_does_not_show_is_not_confirmed() -> None
     assert (await catalog.create_queue(owner("q"), {}, {})).name == "q", "the retry finds it"
 
 
+async def test_a_change_that_other_hosts_do_not_show_yet_holds_up_no_other() -> None:
+    catalog = await opened(MemoryCoordination())
+    shown = asyncio.Event()
+
+    async def spread(revision: int) -> bool:
+        if revision == 1:
+            await shown.wait()
+        return True
+
+    catalog.spread = spread
+
+    first = asyncio.create_task(catalog.create_queue(owner("q"), {}, {}))
+    await settled()
+    async with asyncio.timeout(10):
+        await catalog.create_queue(owner("r"), {}, {})
+    assert not first.done()
+    shown.set()
+    assert (await first).name == "q"
+
+
 async def test_listeners_hear_what_a_shard_must_know_when_the_view_shows_it() -> None:
     coordination = MemoryCoordination()
     one, other = await opened(coordination), await opened(coordination)
