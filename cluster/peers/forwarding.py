@@ -130,15 +130,16 @@ class PeerRouter(Router):
             self._answer_later(ticket, NO_MESSAGES if is_receive else ServiceUnavailable())
             return
         number = ticket.request.queue.shard
-        if self.leads(number):
+        shard = self.shards.get(number)
+        if shard is not None and shard.ready:
             # A retry is told what it did.
             refused = None if ticket.is_retry else self._refusal(ticket.request.operation)
             if refused is not None:
                 self._answer_later(ticket, refused)
                 return
-            request = self._as_it_waits(ticket)
-            decided = partial(self._decided_here, ticket)
-            ticket.here = self.shards[number].submit(request, decided, self._age_ms(ticket))
+            request = self._as_it_waits(ticket) if ticket.is_late else ticket.request
+            age_ms = self._age_ms(ticket) if ticket.is_retry else 0
+            ticket.here = shard.submit(request, partial(self._decided_here, ticket), age_ms)
             return
         host, ticket.hint = ticket.hint or self._leaders.leader_of(number), ""
         if host is None or host == self._host:

@@ -53,7 +53,7 @@ class Timing(NamedTuple):
     """Of its log a leader keeps up to that much for voters that lag behind, a follower always."""
     under_way_max: int = 8
     """Entries that a leader has appended and not committed."""
-    waiting_max: int = 2
+    waiting_max: int = 1
     """Those whose answers wait for a majority. More of them would be smaller: see DESIGN.md."""
     under_way_bytes: int = 32 << 20
     """Nor is more appended above that; nor answered before a majority has it."""

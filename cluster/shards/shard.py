@@ -5,7 +5,8 @@
 Only this order counts. While an Entry is under way, the inbox fills. Every answer, even a refusal
 or one without changes, leaves only when all Entries that its Turn could see are committed (in a
 cluster with asynchronous replication see `EarlyAnswers`). The next Turn runs at the next pass of
-the event loop after the last one's answers, so that it finds the requests that they cause.
+the event loop after the last one's answers, so that it finds the requests that they cause; with
+peers it waits while more of them come (`Gathering`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from functools import partial
 import structlog
 
 from cluster.shards.alarm import Alarm
-from cluster.shards.answers import NotDecided, Unconfirmed, UnderWay, in_time
-from cluster.shards.answers import notice as write_notice
+from cluster.shards.answers import NotDecided, Unconfirmed, UnderWay, in_time, notice
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.damaged_queues import DamagedQueues
 from cluster.shards.early_answers import EarlyAnswers
+from cluster.shards.gathering import TURN_REQUESTS_MAX, Gathering
 from cluster.shards.loading import check_ids, load_healed
 from cluster.shards.observed import Observed, OnDeparture
 from cluster.shards.reopening import Reopening
@@ -41,9 +42,6 @@ from visibility.rules.turn import begin, run
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 from visibility.state.waiters import OnAnswer, Ticket
-
-TURN_REQUESTS_MAX = 512
-"""Requests of one Turn; bounds the time for which the event loop is held."""
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -97,6 +95,7 @@ class Shard(Observed):
         self._refuses_new = False  # while a replicated shard stops: others ask as long as it leads
         self._wanted = False
         """True while a Turn is planned: soon, or once an Entry under way is committed."""
+        self._gathering = Gathering(self._run_turn)
         self._unconfirmed = Unconfirmed(self._under_way, self._answer_all)
         self._early: EarlyAnswers | None = None
         """None if all answers wait for a majority."""
@@ -150,7 +149,7 @@ class Shard(Observed):
         state.waits.is_open = not self._reopening.is_stopping
         self._store, self._rows, self._state = store, rows, state
         rows.bytes_max = store.turn_bytes_max
-        store.on_room = self._room_again
+        store.on_room = self._go_on
         self.phase = Phase.LEADING
         self._wanted = self._is_damaged = False
         self._begin(is_older=store.came_back_shorter)
@@ -334,6 +333,8 @@ class Shard(Observed):
         assert self._store is not None
         if not self._store.has_room:
             return  # the end of a flush runs it
+        if self._shared is not None and self._gathering.goes_on(len(self._inbox)):
+            return
         self._wanted = False
         if self._is_damaged and (failure := self._damaged.note(self._store)):
             self._fail(failure)
@@ -367,8 +368,8 @@ class Shard(Observed):
         self._turn_s.observe(self._clock.monotonic_s() - begun_s)
         self._turn_requests.observe(len(tickets) - len(decided.untaken))
 
-    def _room_again(self) -> None:
-        """Continue after the end of a flush."""
+    def _go_on(self) -> None:
+        """Run the Turn that waited for a commit, or for the end of a flush."""
         if self._wanted:
             asyncio.get_running_loop().call_soon(self._run_turn)
 
@@ -387,8 +388,8 @@ class Shard(Observed):
         """Append the Entry, and hold the Turn's answers until it is committed."""
         assert self._store is not None
         assert self._rows is not None
-        for notice in decided.notices:
-            write_notice(notice, self._log)
+        for told in decided.notices:
+            notice(told, self._log)
         changes, answers = self._rows.take_changes(), decided.answers
         if self._early is not None:
             answers = self._early.hold(answers, has_entry=bool(changes))
@@ -433,8 +434,7 @@ class Shard(Observed):
             self._fail(error)
             return
         self._rows.forget(entry.changes)
-        if self._wanted:
-            asyncio.get_running_loop().call_soon(self._run_turn)
+        self._go_on()
 
     def _answer_all(self, answers: Answers) -> None:
         """Call back in order. A callback that raises has a bug, which must not delay the others."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.shards.shard import TURN_REQUESTS_MAX
+from cluster.shards.gathering import TURN_REQUESTS_MAX
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled
 from storage.rows.keys import DELAYED, message_key, pair_key, queue_of
@@ -112,6 +112,18 @@ async def test_one_pass_of_the_loop_decides_no_more_than_one_turn() -> None:
     await asyncio.sleep(0)
 
     assert len(world.order) <= TURN_REQUESTS_MAX
+
+
+@virtual
+async def test_a_single_host_decides_at_the_next_pass_though_requests_keep_coming() -> None:
+    world = await World(auto_sync=True).start()
+
+    first = world.ask(prepared.send(Q, "a"))
+    await asyncio.sleep(0)
+    second = world.ask(prepared.send(Q, "b"))
+
+    assert first.answers
+    assert not second.answers
 
 
 @virtual

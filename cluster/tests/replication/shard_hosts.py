@@ -169,6 +169,19 @@ class ShardHost:
         assert self.process.rows is not None
         return self.process.rows.rows
 
+    @property
+    def last_index(self) -> int:
+        """Of its log."""
+        return self.store.replica.log.last_index
+
+    async def appended(self, index: int) -> None:
+        """Wait for an Entry; no time passes, so that it stays under way."""
+        for _ in range(100):
+            if self.last_index == index:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("no Entry comes")
+
     def state(self) -> str:
         """For a message."""
         if self.process is None:

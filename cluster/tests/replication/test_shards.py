@@ -388,14 +388,14 @@ async def test_a_damaged_row_of_the_leader_costs_no_other_host_its_own(
     leader = await cluster.leader()
     await sent(cluster, leader, "a", "b", "c")
     await cluster.alike()
+    cluster.timing = cluster.timing._replace(waiting_max=2)
     restart(cluster)  # the messages are in no memory
     leader = await cluster.leader()
     await cluster.alike()
     found = fetching(cluster)
     leader.rows[message_key(1, 2)] = b"\x01rubbish"
     under_way = cluster.ask(leader, prepared.send(Q, "d"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await leader.appended(leader.last_index + 1)
 
     first = cluster.ask(leader, prepared.receive(Q, 10))
     behind = cluster.ask(leader, prepared.send(Q, "e"))
