@@ -104,7 +104,7 @@ async def read_rows(open_rows: Callable[[], RowFiles], pace: Pace, in_thread: In
         return await _to_its_end(in_thread(rows.applied))
     finally:
         for rows in opened:
-            await in_thread(rows.close)
+            await _to_its_end(in_thread(rows.close))
 
 
 async def _to_its_end(work: Awaitable[_T]) -> _T:
