@@ -17,7 +17,7 @@ from cluster.tests.simulation.cluster_simulation import ClusterSimulation
 from cluster.tests.simulation.disk_faults import DiskFaults, DiskShape, drawn_disks
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.queues import define_queues
-from cluster.tests.simulation.roles import mixed_roles, work
+from cluster.tests.simulation.roles import drawn_operator, mixed_roles, put_aside, work
 from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_steps, told, watched_log
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
@@ -45,6 +45,8 @@ class Shape(NamedTuple):
     replication: Replication = Replication.SYNC
     disks: DiskShape | None = None
     """None if no disk is damaged, and no host needs the rows of another."""
+    has_operator: bool = False
+    """Somebody withholds messages."""
 
     @property
     def without(self) -> tuple[str, ...]:
@@ -59,7 +61,9 @@ def simulate(
 ) -> Outcome:
     """Run one seed to its end; with a `shape` it is another history."""
     random = Random(seed)
-    shape = shape or _drawn(random, replication)._replace(disks=drawn_disks(seed))
+    shape = shape or _drawn(random, replication)._replace(
+        disks=drawn_disks(seed), has_operator=drawn_operator(seed)
+    )
     machine = Machine(Random(random.getrandbits(64)), under_way_max=8, shards=shape.shards)
     timing = _timing(random)._replace(waiting_max=2 if seed % 2 else 8)
     if shape.replication is Replication.ASYNC:
@@ -86,6 +90,7 @@ def simulate(
             damage = _damage(seed, faults, shape.disks)
             chance = Random(random.getrandbits(64))
             roles = mixed_roles(chance, crosses=shape.shards > 1)
+            roles += [put_aside] * shape.has_operator
             clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
             try:

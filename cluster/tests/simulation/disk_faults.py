@@ -197,7 +197,7 @@ class DiskFaults:
     def _take_rows(self, host: ShardHost) -> None:
         """A host replaces its rows by those of another, whatever its log holds."""
         process = host.process
-        if process is not None and process.store is not None and not process.store.replica.damage:
+        if process is not None and process.store is not None and self._may_lose(host):
             self._note(f"{host.name} replaces its rows")
             process.enter(partial(process.store.replace_rows, "as if they were damaged"))
 
