@@ -115,6 +115,8 @@ async def _to_its_end(work: Awaitable[_T]) -> _T:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # known now: else the loop would report it
         raise
 
 
