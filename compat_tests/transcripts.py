@@ -2,8 +2,9 @@
 
 The stories are the files that `cluster/tests/test_scenarios.py` runs on a virtual clock. Here a
 client of the service runs the same commands and must get the same answers, except for the times of
-first receives. Commands that only the engine's test can give (a settable clock, an answer that is
-never sent) are skipped, together with every later command on the queues that they concern.
+first receives; sequence numbers must rise as theirs do. Commands that only the engine's test can
+give (a settable clock, an answer that is never sent) are skipped, together with every later command
+on the queues that they concern.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ _DEFAULTS = {
     "RedrivePolicy": "",
 }
 _COUNTERS = ("", "NotVisible", "Delayed")
+_NUMBERS = re.compile(r"number (\d+)\nnumber (\d+)")
 _POLLER = re.compile(r"\bas=(\w+)")
 
 Options = dict[str, str]
@@ -67,6 +69,8 @@ class Story:
         self._polls: dict[str, Future[list[str]]] = {}
         self._waits_on: dict[str, str] = {}
         """Queues by poller."""
+        self._numbers: dict[str, dict[int, int]] = {}
+        """By queue, sequence numbers of the story and those that came for them."""
         self._unknown: set[str] = set()
         """Queues whose state has departed from the story's."""
         self._is_slow = False
@@ -134,13 +138,29 @@ class Story:
         if words[0] != "time":
             self._taken_s.append(time.monotonic() - begun)
             self._is_slow |= sum(self._taken_s) > _LATE_S
+        answers = self._with_numbers("".join(words[1:2]), answers, left)
         return answers + self._answered_polls(left[len(answers) :])
 
+    def _with_numbers(self, queue: str, answers: list[str], left: list[str]) -> list[str]:
+        """The answers with the story's sequence numbers, where they are in the same order."""
+        known = self._numbers.setdefault(queue, {})
+        for place, pair in enumerate(zip(left, answers, strict=False)):
+            found = _NUMBERS.fullmatch("\n".join(pair))
+            if found is None:
+                continue
+            told, came = int(found[1]), int(found[2])
+            known.setdefault(told, came)
+            if all((told < a, told > a) == (came < b, came > b) for a, b in known.items()):
+                answers[place] = left[place]
+        return answers
+
     def _until(self, left: list[str], run: Callable[[], list[str]], word: str) -> list[str]:
-        """Repeat a command that only reads until it gives the expected answer."""
+        """Repeat a command that only reads until it gives the expected answer, and a receive that
+        finds nothing: between shards of a cluster messages are under way for a moment."""
         deadline = time.monotonic() + _PATIENCE_S
         answers = run()
-        while word in ("count", "tasks") and left[: len(answers)] != answers:
+        reads = word in ("count", "tasks")
+        while (reads or answers == ["nothing"]) and left[: len(answers)] != answers:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.02)

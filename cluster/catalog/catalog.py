@@ -45,9 +45,8 @@ from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 
 _RECEIPT_KEY_BYTES = 32
-_TRIES = 10
-"""Attempts at an action while others change the same records."""
-
+_TRIED_S = 10.0
+"""Time for which an action is tried again while other hosts change the same records."""
 _SHOWN_S = 10.0
 """Bound of the time after which the watch reports a change that was committed."""
 _CAUGHT_UP_S = 5.0
@@ -222,17 +221,30 @@ class Catalog(QueueView):
             yield
 
     async def _do(self, decide: Callable[[], Decision]) -> QueueDefinition | None:
-        """Commit the decision of a rule; decide again while other hosts change the same records.
-        Returns its queue."""
+        """Commit the decision of a rule, and have the other hosts show it. Returns its queue."""
         async with self._writing:
-            for _ in range(_TRIES):
-                decision = decide()
-                if not decision.entries or await self._commit(decision.entries):
-                    return self.queue_of_id(decision.queue_id)
+            decision, revision = await self._decide(decide)
+            queue = self.queue_of_id(decision.queue_id)
+        if revision and self.spread is not None and not await self.spread(revision):
+            raise ServiceUnavailable()
+        return queue
+
+    async def _decide(self, decide: Callable[[], Decision]) -> tuple[Decision, int]:
+        """Decide and commit, again while other hosts change the same records. Returns the decision
+        that counts and its revision, 0 if it changes nothing."""
+        read_s = asyncio.get_running_loop().time
+        give_up_s = read_s() + _TRIED_S
+        while read_s() < give_up_s:
+            decision = decide()
+            if not decision.entries:
+                return decision, 0
+            if revision := await self._commit(decision.entries):
+                return decision, revision
         raise ServiceUnavailable()
 
-    async def _commit(self, entries: Entries) -> bool:
-        """Write records; False if others changed them meanwhile. Raises ServiceUnavailable."""
+    async def _commit(self, entries: Entries) -> int:
+        """Write records; their revision, 0 if others changed them meanwhile. Raises
+        ServiceUnavailable."""
         values = {
             key: None if entry is None else self._codec.encode(entry)
             for key, entry in entries.items()
@@ -244,17 +256,14 @@ class Catalog(QueueView):
                 self._is_unwritable = False
                 self._log.warning("catalog_written_again")
             await self.shown(outcome.revision)
-            if isinstance(outcome, Done) and self.spread is not None:
-                if not await self.spread(outcome.revision):
-                    raise ServiceUnavailable()
-            return isinstance(outcome, Done)
+            return outcome.revision if isinstance(outcome, Done) else 0
         assert not isinstance(outcome, LeaseLost), "no lease was named"
         if isinstance(outcome, Unknown):
             found = await self._coordination.read_all()
             if not isinstance(found, Unavailable):
                 await self.shown(found.revision)
                 if all(self.entry(key) == entry for key, entry in entries.items()):
-                    return True
+                    return found.revision
         self._report_unwritten(outcome.reason)
         raise ServiceUnavailable()
 

@@ -1,8 +1,9 @@
 """Transactions of etcd whose outcome is found out when no answer came.
 
 Each writes its id into a slot, a key of this process, and requires the slot to be as this process
-left it. Without an answer the slot tells: it has the id, with the outcome, or it is written anew,
-and from then on the transaction can never happen and may be sent again.
+left it. Without an answer the slot tells: it has the id, or it is written anew, and from then on
+the transaction can never happen and may be sent again. Nothing writes a slot without that
+condition: a transaction that comes late would hide the outcome of a later one.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ _DONE, _NEVER = b" done", b" never"
 class Slot:
     """The key that tells what became of one transaction at a time."""
 
-    def __init__(self, key: bytes, writer: str) -> None:
-        """`writer` names the process, and is never used again."""
+    def __init__(self, key: bytes, mark: bytes, writer: str) -> None:
+        """`mark` is a key that is written after a conflict, so that the watch shows its revision.
+        `writer` names the process, and is never used again."""
         self.key = key
+        self.mark = mark
         self.revision: int | None = None
         """Revision of the key as this process left it, None before it is read."""
         self._writer = writer
@@ -123,11 +126,11 @@ class EtcdCommit:
             answer = await self._client.ask_once(TXN, self._txn(sent), TxnAnswer, limit_s)
         except NoAnswer as error:
             return error
-        self._slot.revision = answer.header.revision
         if answer.succeeded:
+            self._slot.revision = answer.header.revision
             return Done(answer.header.revision)
-        found = _slot_in(answer)
-        if found == sent.slot_revision:
+        self._slot.revision = _slot_in(answer)
+        if self._slot.revision == sent.slot_revision:
             return Conflict(answer.header.revision)
         return None  # an earlier transaction, given up as unknown, came after all
 
@@ -136,11 +139,11 @@ class EtcdCommit:
             self._key(key): revision for key, revision in self._transaction.conditions.items()
         }
         done = Put(self._slot.key, sent.request_id + _DONE)
-        never = Put(self._slot.key, sent.request_id + _NEVER)  # its revision is in the watch
+        mark = Put(self._slot.mark, sent.request_id)
         return Txn(
             [_unchanged(key, revision) for key, revision in conditions.items()],
             [*map(self._change, self._transaction.changes), Step(request_put=done)],
-            [Step(request_range=Range(self._slot.key)), Step(request_put=never)],
+            [Step(request_range=Range(self._slot.key)), Step(request_put=mark)],
         )
 
     def _change(self, key: str) -> Step:
@@ -171,7 +174,9 @@ class EtcdCommit:
             self._slot.revision = answer.header.revision
             return None
         slot = _kv_in(answer)
-        if slot is None or not self._slot.is_of_this_process(slot.value):
+        if slot is None:
+            return None  # etcd was restored from before the slot: what happened since is undone
+        if not self._slot.is_of_this_process(slot.value):
             return Unknown("another process uses this one's name, or etcd was restored")
         self._slot.revision = slot.mod_revision
         # Any other value of this process is of an earlier transaction that came first.

@@ -104,6 +104,7 @@ class EtcdCoordination:
     def _set_prefix(self, prefix: str) -> None:
         self._prefix = prefix.encode()
         self._writer = f"{prefix}{WRITERS}{self._name}/".encode()
+        self._mark = self._writer + b"watch"
         self._free_slots: list[Slot] = []
         self._slots = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -213,7 +214,7 @@ class EtcdCoordination:
     def _new_slot(self) -> Slot:
         """One more transaction at a time than ever before."""
         self._slots += 1
-        return Slot(self._writer + b"%d" % self._slots, self._process)
+        return Slot(self._writer + b"%d" % self._slots, self._mark, self._process)
 
     # -- watch -------------------------------------------------------------------------------------
 
@@ -244,7 +245,7 @@ class EtcdCoordination:
             part.test_watches()
 
     async def _touch(self) -> int:
-        message = Put(self._writer + b"watch", self._process.encode())
+        message = Put(self._mark, self._process.encode())
         answer = await self._client.ask(PUT, message, PutAnswer, Deadline(self._silence_s))
         return answer.header.revision
 

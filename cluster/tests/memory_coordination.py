@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 
 from cluster.coordination.coordination import (
@@ -27,8 +28,8 @@ class MemoryCoordination:
         self.records: dict[str, Record] = {}
         self.history: list[Change] = []
         self.next_outcomes: list[str] = []
-        """Of the next commits: "unavailable", "unknown, done" or "unknown, not done"; others are as
-        they should be."""
+        """Of the next commits: "unavailable", "unknown, done", "unknown, not done" or "conflict";
+        others are as they should be."""
         self.is_away = False
         self.held_back: list[Change] | None = None
         """Changes that the watches do not report yet, None if they report at once."""
@@ -56,6 +57,9 @@ class MemoryCoordination:
             return Unavailable("it is away")
         if wanted == "unknown, not done":
             return Unknown("no answer came")
+        if wanted == "conflict":
+            await asyncio.sleep(0.05)
+            return Conflict(self.revision)
         for key, revision in transaction.conditions.items():
             if (self.records[key].revision if key in self.records else 0) != revision:
                 return Conflict(self.revision)

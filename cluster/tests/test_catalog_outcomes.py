@@ -66,6 +66,19 @@ async def test_an_action_on_what_another_host_changed_meanwhile_is_decided_anew(
     assert (changed.queue_id, changed.tags, changed.version) == (successor.queue_id, {"a": "1"}, 3)
 
 
+@virtual
+async def test_an_action_is_tried_again_for_seconds_while_other_hosts_come_first() -> None:
+    coordination = MemoryCoordination()
+    catalog = await opened(coordination)
+
+    coordination.next_outcomes = ["conflict"] * 150
+    assert (await catalog.create_queue(owner("q"), {}, {})).queue_id == 1
+
+    coordination.next_outcomes = ["conflict"] * 300
+    with pytest.raises(ServiceUnavailable):
+        await catalog.create_queue(owner("r"), {}, {})
+
+
 @pytest.mark.parametrize("what", ["purge", "create", "delete"])
 async def test_an_unknown_outcome_is_looked_up(what: str) -> None:
     coordination = MemoryCoordination()
@@ -118,6 +131,26 @@ async def test_a_change_that_a_majority_does_not_show_is_not_confirmed() -> None
         await catalog.create_queue(owner("q"), {}, {})
     is_shown = True
     assert (await catalog.create_queue(owner("q"), {}, {})).name == "q", "the retry finds it"
+
+
+async def test_a_change_that_other_hosts_do_not_show_yet_holds_up_no_other() -> None:
+    catalog = await opened(MemoryCoordination())
+    shown = asyncio.Event()
+
+    async def spread(revision: int) -> bool:
+        if revision == 1:
+            await shown.wait()
+        return True
+
+    catalog.spread = spread
+
+    first = asyncio.create_task(catalog.create_queue(owner("q"), {}, {}))
+    await settled()
+    async with asyncio.timeout(10):
+        await catalog.create_queue(owner("r"), {}, {})
+    assert not first.done()
+    shown.set()
+    assert (await first).name == "q"
 
 
 async def test_listeners_hear_what_a_shard_must_know_when_the_view_shows_it() -> None:

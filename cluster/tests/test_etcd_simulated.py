@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import pytest
@@ -23,6 +23,7 @@ from cluster.coordination.coordination import (
     Unknown,
 )
 from cluster.coordination.etcd_coordination import EtcdCoordination
+from cluster.coordination.etcd_wire import Reply
 from cluster.tests.etcd_world import Host, World
 from cluster.tests.simulated_etcd import ELECTION_S, SWEEP_S
 from cluster.tests.virtual_time import virtual
@@ -97,6 +98,35 @@ async def test_a_transaction_that_comes_late_is_fenced_off() -> None:
     await asyncio.sleep(60)
 
     assert await world.read() == {"a": b"2"}
+    await world.close()
+
+
+@virtual
+async def test_a_transaction_that_comes_late_does_not_hide_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(seed=1)
+    host, wire = world.hosts[0]
+    await host.commit(Transaction({}, {"a": b"0"}))
+    lost: list[tuple[str, str, bytes]] = []
+    post = wire.post
+
+    async def note(
+        endpoint: str, path: str, body: bytes, headers: Mapping[str, str], limit_s: float
+    ) -> Reply:
+        lost.append((endpoint, path, body))
+        return await post(endpoint, path, body, headers, limit_s)
+
+    monkeypatch.setattr(wire, "post", note)
+    wire.lose_next = ["request"]
+    assert isinstance(await host.commit(Transaction({}, {"a": b"1"})), Done)
+    wire.lose_next = ["answer"]
+    later = asyncio.create_task(host.commit(Transaction({"b": 0}, {"b": b"1"})))
+    await asyncio.sleep(1)
+    assert "b" in await world.read(1)
+    wire._carry_out(*lost[0])
+
+    assert isinstance(await later, Done)
     await world.close()
 
 

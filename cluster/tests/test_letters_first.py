@@ -75,3 +75,18 @@ def test_a_receive_that_waits_is_empty_if_nothing_was_behind_its_dead_letters() 
     pair.deliver()
 
     assert bodies(reply) == []
+
+
+def test_other_long_polls_do_not_end_the_wait_for_dead_letters() -> None:
+    pair = ShardPair(".fifo")
+    other = prepared.queue_named("other.fifo", 9)
+    pair.queues.define(other)
+    pair.shards[0].submit(prepared.receive(other, wait_s=20))
+    pair.spend("a")
+    pair.send("b")
+
+    reply = receive_source(pair)
+    assert reply.waits
+    pair.deliver()
+
+    assert bodies(reply) == [b"b"]
