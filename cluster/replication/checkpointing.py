@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
 from cluster.peers.checkpoints import Checkpoints
@@ -17,10 +16,10 @@ from cluster.peers.settings import CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication.holds import LogHolds
 from cluster.replication.replicated_store import ReplicatedStore
+from cluster.replication.rows_place import RowsPlace, on_this_machine
 from cluster.shards.clock import Entropy
-from storage.checks.scrub import Pace, Scrub, ScrubDamage, ScrubTimes
+from storage.checks.scrub import Pace, RowFiles, Scrub, ScrubDamage, ScrubTimes
 from storage.copies.checkpoint import check_rows_of, make_checkpoint
-from storage.copies.checkpoint_files import SystemFiles
 from storage.copies.replaced_rows import Replaced
 from storage.engines.file_rows import FileRows
 from storage.log import Position, ReplicaLog
@@ -29,17 +28,19 @@ _CHECK_BYTES_S = 64 << 20
 """Rows of a fetched checkpoint are read at this rate, so that requests continue beside it."""
 _SCRUB_BYTES_S = 8 << 20
 """The scrubs of all stores of a host share this rate."""
-_T = TypeVar("_T")
 
 
 class StoreSource:
     """An open store that gives checkpoints: `cluster.peers.checkpoints.Source`."""
 
-    def __init__(self, store: ReplicatedStore) -> None:
+    def __init__(
+        self, store: ReplicatedStore, read_rows: Callable[[Path], RowFiles] = FileRows
+    ) -> None:
         self.folder: Path = store.folder
         self.log_id = store.replica.journal.log_id
         self.holds: LogHolds = store.holds
         self._store = store
+        self._read_rows = read_rows
 
     def applied_index(self) -> int:
         """See `Source`."""
@@ -51,7 +52,7 @@ class StoreSource:
 
     def checkpoint(self, folder: Path) -> Position:
         """See `Source`."""
-        return make_checkpoint(self._store.rows, folder)
+        return make_checkpoint(self._store.rows, folder, self._read_rows)
 
 
 class StoreHosts:
@@ -82,8 +83,9 @@ class CheckpointTraffic:
         entropy: Entropy,
         settings: CheckpointSettings | None = None,
         scrub_times: ScrubTimes | None = None,
+        place: RowsPlace | None = None,
     ) -> None:
-        self.files = SystemFiles()
+        self._place = place or on_this_machine()
         self._settings = settings or CheckpointSettings()
         self._monotonic_s = monotonic_s
         self._entropy = entropy
@@ -93,21 +95,21 @@ class CheckpointTraffic:
         self._ask = ask_over(transport)
         self._given = Checkpoints(
             transport,
-            files=self.files,
-            in_thread=asyncio.to_thread,
+            files=self._place.files,
+            in_thread=self._place.in_thread,
             monotonic_s=monotonic_s,
             settings=self._settings,
         )
 
     def join(self, number: int, store: ReplicatedStore) -> None:
         """Give checkpoints of a store from now on, and scrub it."""
-        self._given.join(number, StoreSource(store))
+        self._given.join(number, StoreSource(store, self._place.read_rows))
         scrub = Scrub(
-            open_rows=partial(FileRows, store.folder),
+            open_rows=partial(self._place.read_rows, store.folder),
             log=partial(_open_log, store),
             on_damage=partial(_damaged, store),
             pace=self._scrub_pace,
-            in_thread=_to_its_end,
+            in_thread=self._place.in_thread,
             times=self._scrub_times,
         )
         self._scrubs[number] = asyncio.create_task(scrub.run())
@@ -127,9 +129,9 @@ class CheckpointTraffic:
             Wanted(number, store.folder, store.replica.journal.log_id, store.log_start),
             hosts=StoreHosts(store),
             ask=self._ask,
-            check_rows=partial(_checked, pace),
-            files=self.files,
-            in_thread=asyncio.to_thread,
+            check_rows=partial(self._checked, pace),
+            files=self._place.files,
+            in_thread=self._place.in_thread,
             monotonic_s=self._monotonic_s,
             entropy=self._entropy,
             settings=self._settings,
@@ -137,9 +139,9 @@ class CheckpointTraffic:
         )
         return await fetch.run()
 
-
-async def _checked(pace: Pace, folder: Path) -> Position:
-    return await check_rows_of(folder, pace, asyncio.to_thread)
+    async def _checked(self, pace: Pace, folder: Path) -> Position:
+        place = self._place
+        return await check_rows_of(folder, pace, place.in_thread, place.read_rows)
 
 
 def _open_log(store: ReplicatedStore) -> ReplicaLog | None:
@@ -149,13 +151,3 @@ def _open_log(store: ReplicatedStore) -> ReplicaLog | None:
 
 def _damaged(store: ReplicatedStore, damage: ScrubDamage) -> None:
     store.replace_rows(f"{damage.place}: {damage.reason}")
-
-
-async def _to_its_end(work: Callable[[], _T], /) -> _T:
-    """The work in a thread; a task that is cancelled waits for it, and then closes its files."""
-    working = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await asyncio.wait([working])
-        raise

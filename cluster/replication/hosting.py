@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,9 @@ from cluster.replication.replacement import Ways
 from cluster.replication.replica import Replica
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.replication.report import ReplicaReport
+from cluster.replication.rows_place import RowsPlace, on_this_machine
 from cluster.shards.clock import Clock, Entropy
-from storage.copies.checkpoint_files import SystemFiles
+from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import (
     finish_replacing,
     forget_replacing,
@@ -30,7 +30,6 @@ from storage.copies.replaced_rows import (
     replace_rows,
 )
 from storage.engines.durable import Durability, Replication, RowStore, StoreOptions, log_folder
-from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import OLDEST_FORMAT, Disk, LogMismatch, Promise, PromiseFile, SystemDisk
 from visibility.state.rows import DamagedRecord
@@ -75,7 +74,7 @@ def replica_id_of(folder: Path, entropy: Entropy, disk: Disk | None = None) -> s
         file.close()
 
 
-def _prepared(files: SystemFiles, folder: Path) -> bool:
+def _prepared(files: CheckpointFiles, folder: Path) -> bool:
     """Finish what a crash interrupted; True if the rows came from a checkpoint, and the log was
     not opened over them. Blocks. Raises StoreFailed."""
     try:
@@ -114,11 +113,13 @@ class ReplicatedStores:
         timing: Timing | None = None,
         checkpoints: CheckpointTraffic | None = None,
         written_as: Callable[[], int] = lambda: OLDEST_FORMAT,
+        place: RowsPlace | None = None,
     ) -> None:
         """`peers` are the names of the other hosts as of now; they may change. Without
         `checkpoints`, a host that no log reaches back to stays behind. `written_as` is the format
         of Entries that all members read."""
         self._written_as = written_as
+        self._place = place or on_this_machine()
         assert options.durability is Durability.FSYNC, "peers count on what is synced"
         self._host = host
         self._messages = messages
@@ -141,12 +142,13 @@ class ReplicatedStores:
 
     async def open(self, number: int, folder: Path) -> ReplicatedStore:
         """Open the store of a shard; it follows once the shard says so. Raises StoreFailed."""
-        files = SystemFiles()
-        replaced = await asyncio.to_thread(_prepared, files, folder)
-        rows = await asyncio.to_thread(RocksRows, folder)
-        store = await self.assemble(number, rows, SystemDisk(), rows_replaced=replaced)
+        files, in_thread = self._place.files, self._place.in_thread
+        replaced = await in_thread(partial(_prepared, files, folder))
+        rows = await in_thread(partial(self._place.open_rows, folder))
+        disk = self._place.new_disk()
+        store = await self.assemble(number, rows, disk, rows_replaced=replaced)
         if replaced:
-            await asyncio.to_thread(forget_replacing, files, folder)
+            await in_thread(partial(forget_replacing, files, folder))
         if self._checkpoints is not None:
             store.replacement.ways = Ways(
                 fetch=partial(self._checkpoints.fetch, number, store),

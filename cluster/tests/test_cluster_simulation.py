@@ -15,7 +15,9 @@ from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation.async_planted import ASYNC_PLANTS
 from cluster.tests.simulation.cluster_planted import PLANTS, Plant, Story
 from cluster.tests.simulation.cluster_run import Shape, simulate
+from cluster.tests.simulation.disk_planted import DISK_PLANTS
 from cluster.tests.simulation.outbox_planted import CLUSTER_PLANTS
+from cluster.tests.simulation.withheld_planted import PLANTS as WITHHELD_PLANTS
 from storage.engines.durable import Replication
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 2
@@ -31,6 +33,8 @@ _SOONER = {
     "forget_names_at_a_failover": 7,
     "deliver_before_the_commit": 10,
     "rows_at_the_local_sync": 3,
+    "count_a_damaged_replica": 40,
+    "forget_the_log_above_a_checkpoint": 50,
 }
 """Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
 
@@ -91,3 +95,27 @@ def test_a_planted_bug_of_early_answers_is_found(
 
     first = _SOONER.get(plant.__name__, 0)
     assert any(simulate(first + n, found_in).findings for n in range(_UNTIL_FOUND))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "found_in"), DISK_PLANTS, ids=[plant.__name__ for plant, _ in DISK_PLANTS]
+)
+def test_a_planted_bug_about_damaged_disks_is_found(
+    plant: Plant, found_in: Shape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    first = _SOONER.get(plant.__name__, 0)
+    assert any(simulate(first + n, found_in).findings for n in range(_UNTIL_FOUND))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", WITHHELD_PLANTS, ids=[each.__name__ for each in WITHHELD_PLANTS])
+def test_a_planted_bug_about_withheld_messages_is_found(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    shape = Shape(has_operator=True)
+    assert any(simulate(seed, shape).findings for seed in range(_UNTIL_FOUND))

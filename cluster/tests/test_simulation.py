@@ -15,6 +15,7 @@ from cluster.tests.simulation.outbox_planted import PLANTS as OUTBOX_PLANTS
 from cluster.tests.simulation.outbox_planted import UNLOCKING
 from cluster.tests.simulation.planted import PLANTS, Plant
 from cluster.tests.simulation.run import Shape, simulate
+from cluster.tests.simulation.withheld_planted import PLANTS as WITHHELD_PLANTS
 from cluster.tests.test_outbox import test_a_group_is_locked_until_the_clear as locked_until_cleared
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
@@ -90,3 +91,13 @@ def test_a_group_that_is_unlocked_early_is_found(
 
     with pytest.raises(AssertionError):
         locked_until_cleared()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", WITHHELD_PLANTS, ids=[each.__name__ for each in WITHHELD_PLANTS])
+def test_a_planted_bug_about_withheld_messages_is_found(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    assert _is_found(plant, Shape(has_operator=True))

@@ -98,6 +98,24 @@ class Delete:
     outcome: Outcome
 
 
+@dataclass(slots=True)
+class Withholding:
+    """A message that an operator put aside, from an answer until a release was asked for."""
+
+    name: str
+    queue: str
+    message_id: str
+    begun: float
+    ended: float
+    outcome: Outcome
+    deleted_after_s: float = 0.0
+    """It is deleted then; 0 if it waits until it is released."""
+
+    released: float = float("inf")
+    is_back: bool = False
+    """True if the answer said so: it is not deleted any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Removal:
     """A purge, a deletion of the queue, or the restoration that undoes either."""
@@ -119,6 +137,7 @@ class History:
     deletes: list[Delete] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
     restorations: list[Removal] = field(default_factory=list)
+    withholdings: list[Withholding] = field(default_factory=list)
     unknown_receives: Counter[str] = field(default_factory=Counter)
     """Receives with an unknown outcome, by queue."""
 

@@ -12,7 +12,16 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from compat_tests.faults.history import Change, Delete, Delivery, History, Outcome, Removal, Send
+from compat_tests.faults.history import (
+    Change,
+    Delete,
+    Delivery,
+    History,
+    Outcome,
+    Removal,
+    Send,
+    Withholding,
+)
 from compat_tests.faults.repeats import told_apart
 
 MARGIN_S = 0.5
@@ -76,6 +85,9 @@ class Evidence:
         for restoration in history.restorations:
             if restoration.outcome is not Outcome.REFUSED:
                 self._restorations[restoration.queue].append(restoration)
+        self.withheld: dict[str, list[Withholding]] = defaultdict(list)
+        for withholding in history.withholdings:
+            self.withheld[withholding.name].append(withholding)
         for delete in history.deletes:
             if delete.outcome is not Outcome.REFUSED:
                 self._add_delete(delete)
@@ -87,6 +99,13 @@ class Evidence:
         in_time = delete.ended < self.hidden_until(delete.delivery, delete.ended) - MARGIN_S
         if delete.outcome is Outcome.DONE and in_time:  # a later one may be by an outdated handle
             self.deleted[name] = min(delete.ended, self.deleted.get(name, delete.ended))
+
+    def is_deleted_for(self, name: str, at: float) -> bool:
+        """True if an operator's delete of the message may have come true by then."""
+        return any(
+            each.deleted_after_s and not each.is_back and each.begun + each.deleted_after_s < at
+            for each in self.withheld.get(name, ())
+        )
 
     def hidden_until(self, delivery: Delivery, at: float) -> float:
         """Earliest end of the delivery's visibility timeout, with the changes begun before `at`."""
@@ -136,7 +155,7 @@ def _missing(evidence: Evidence) -> Iterator[str]:
     begun = evidence.history.drain_begun
     for name, sends in evidence.sends.items():
         acknowledged = [send for send in sends if send.outcome is Outcome.DONE]
-        if not acknowledged or evidence.deletes.get(name):
+        if not acknowledged or evidence.deletes.get(name) or evidence.is_deleted_for(name, begun):
             continue
         if any(delivery.begun >= begun for delivery in evidence.deliveries.get(name, ())):
             continue
@@ -270,6 +289,8 @@ def _is_gone(evidence: Evidence, send: Send, at: float) -> bool:
     """True if it may be deleted or purged by then."""
     if any(delete.begun < at for delete in evidence.deletes.get(send.name, ())):
         return True
+    if evidence.is_deleted_for(send.name, at):
+        return True
     removal = evidence.removal(send.queue, send.begun, at)
     return removal is not None and not evidence.is_restored(removal, at, surely=True)
 
@@ -312,6 +333,19 @@ def _two_places(evidence: Evidence) -> Iterator[Finding]:
                 yield name, f"was served by {late[0].queue} after it had moved on"
 
 
+def _served_while_withheld(evidence: Evidence) -> Iterator[Finding]:
+    """Messages that were served, by whatever queue, although an operator had put them aside."""
+    for name, withholdings in evidence.withheld.items():
+        is_one = not _may_be_several(evidence, evidence.sends[name])
+        for held in withholdings:
+            if held.outcome is not Outcome.DONE:
+                continue
+            for delivery in evidence.deliveries.get(name, ()):
+                is_it = is_one or delivery.message_id == held.message_id
+                if is_it and held.ended < delivery.begun and delivery.ended < held.released:
+                    yield name, f"was served by {delivery.queue} while {held.queue} withheld it"
+
+
 def _wrong_counters(evidence: Evidence) -> Iterator[Finding]:
     """Emptied queues that do not count zero."""
     for queue, counts in evidence.history.left.items():
@@ -330,6 +364,7 @@ RULES: tuple[Rule, ...] = (
     _out_of_order,
     _duplicate,
     _two_places,
+    _served_while_withheld,
     _wrong_counters,
 )
 

@@ -104,7 +104,7 @@ async def read_rows(open_rows: Callable[[], RowFiles], pace: Pace, in_thread: In
         return await _to_its_end(in_thread(rows.applied))
     finally:
         for rows in opened:
-            await in_thread(rows.close)
+            await _to_its_end(in_thread(rows.close))
 
 
 async def _to_its_end(work: Awaitable[_T]) -> _T:
@@ -115,6 +115,8 @@ async def _to_its_end(work: Awaitable[_T]) -> _T:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # known now: else the loop would report it
         raise
 
 

@@ -13,7 +13,9 @@ from storage.engines.file_rows import FileRows
 from storage.log.entry import Position
 
 
-def make_checkpoint(rows: RowStore, folder: Path) -> Position:
+def make_checkpoint(
+    rows: RowStore, folder: Path, read_rows: Callable[[Path], RowFiles] = FileRows
+) -> Position:
     """Make `folder` a checkpoint of the rows; returns the last Entry in it.
 
     For any thread. The first flush may take seconds; after the second little is left to write while
@@ -23,7 +25,7 @@ def make_checkpoint(rows: RowStore, folder: Path) -> Position:
     rows.flush()
     rows.checkpoint(folder)
     # Entries were applied meanwhile, so the checkpoint itself must tell.
-    with closing(FileRows(folder)) as made:
+    with closing(read_rows(folder)) as made:
         return made.applied()
 
 

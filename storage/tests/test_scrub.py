@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -222,6 +223,36 @@ async def test_entries_that_are_released_meanwhile_are_no_damage(folder: Path) -
     await task
 
     assert not stage.damages
+
+
+@virtual
+async def test_damage_that_a_cancelled_scrub_met_is_no_error_of_the_loop() -> None:
+    told: list[dict[str, object]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: told.append(context))
+
+    class Files:
+        def applied(self) -> Position:
+            raise NotImplementedError
+
+        def read_slice(self, begin: bytes, bytes_max: int) -> tuple[bytes | None, int]:
+            raise DamagedRecord(b"key", "it cannot be read")
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    async def slowly(work: Callable[[], T], /) -> T:
+        await asyncio.sleep(1)
+        return work()
+
+    task = asyncio.create_task(read_rows(Files, Pace(1 << 40, loop_s), slowly))
+    await asyncio.sleep(1.5)
+    task.cancel()
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+
+    assert told == []
 
 
 @pytest.mark.parametrize("slow", ["open", "read_slice"])

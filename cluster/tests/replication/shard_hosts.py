@@ -21,8 +21,9 @@ from cluster.shards.shard import Shard
 from cluster.tests.replication.coordination import Coordination
 from cluster.tests.replication.host import TIMING, WALL_S
 from cluster.tests.replication.network import SimulatedNetwork
-from cluster.tests.replication.shard_process import SHARD, Process
+from cluster.tests.replication.shard_process import SHARD, Checkpointing, Process
 from cluster.tests.simulation.disk import WatchedDisk
+from cluster.tests.simulation.row_folders import RowFolders
 from cluster.tests.simulation.rows import RowFiles
 from cluster.tests.simulation.worker import SimulatedEntropy
 from storage.copies.replaced_rows import Replaced
@@ -45,8 +46,8 @@ class ShardHost:
         self.random = random
         self.folder = Path(f"/{name}/shard-{SHARD}")
         self.disk = WatchedDisk(Random(random.getrandbits(64)))
-        self.disk.on_cut = partial(self.crash, is_power_loss=True)
-        self.files = RowFiles()
+        self.folders = RowFolders(Random(f"{cluster.log_id.hex()} {name}"))
+        self._watch_power()
         self.process: Process | None = None
         self.lives = 0
         self.ahead_s = 0.0
@@ -57,6 +58,16 @@ class ShardHost:
         self._speed = 1.0
         self._speed_since = self._monotonic_then = 0.0
         self._starting: asyncio.Task[None] | None = None
+
+    def _watch_power(self) -> None:
+        self.disk.on_cut = self.folders.on_cut = partial(self.crash, is_power_loss=True)
+
+    def replace_disk(self, random: Random) -> None:
+        """A new, empty disk, while the host is down."""
+        assert self.process is None
+        self.disk = WatchedDisk(Random(random.getrandbits(64)))
+        self.folders = RowFolders(Random(random.getrandbits(64)))
+        self._watch_power()
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -78,8 +89,10 @@ class ShardHost:
         process.end()
         if is_power_loss:
             self.disk.crash()
+            self.folders.crash()
         else:
             self.disk.kill()
+            self.folders.kill()
         self.cluster.ended(self)
 
     async def stop(self) -> None:
@@ -95,6 +108,7 @@ class ShardHost:
         process.end()
         self.process = None
         self.disk.kill()
+        self.folders.kill()
         self.cluster.ended(self)
 
     def pause(self) -> None:
@@ -123,6 +137,8 @@ class ShardHost:
         disk.calls_until_cut = None
         disk.sync_s = (0.0001, 0.002)
         self.files.failing_flushes = 0
+        self.folders.calls_until_cut = None
+        self.folders.wrong_reads = 0
         self.ahead_s, self.speed = 0.0, 1.0
         self.resume()
         if not self.is_up:
@@ -133,6 +149,14 @@ class ShardHost:
     @property
     def serves(self) -> bool:
         return self.leads
+
+    @property
+    def files(self) -> RowFiles:
+        """The rows on the disk."""
+        try:
+            return self.folders.rows(self.folder)
+        except StoreFailed as error:
+            raise AssertionError(f"{self.name}: {error}") from error
 
     @property
     def seed(self) -> int:
@@ -248,6 +272,8 @@ class ShardCluster:
         self.timing = TIMING
         self.options = options or StoreOptions(segment_bytes=64 << 10)
         self.thread_s_max = 0.01
+        self.checkpoints: Checkpointing | None = None
+        """None if hosts neither give nor fetch checkpoints."""
         self.lines: list[str] = []
         """All that happened."""
         self.violations: list[str] = []

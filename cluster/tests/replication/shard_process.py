@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
+from cluster.peers.settings import CheckpointSettings
+from cluster.peers.transport import Transport
 from cluster.replication import Leadership
+from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import OnMessage, ReplicatedStores
 from cluster.replication.messages import Message, decode_message, encode_message
 from cluster.replication.replicated_store import ReplicatedStore
+from cluster.replication.rows_place import RowsPlace
 from cluster.shards.clock import SystemClock
 from cluster.shards.delivery import Deliveries
 from cluster.shards.shard import Shard
+from cluster.tests.replication.checkpoint_links import CheckpointLinks
 from cluster.tests.replication.coordination import HostLeadership
 from cluster.tests.replication.early_watch import EarlyWatch
 from cluster.tests.simulation.disk import LifeDisk
 from cluster.tests.simulation.rows import SimulatedRows
 from cluster.tests.simulation.worker import SimulatedEntropy
+from storage.checks.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
 from storage.log.disk import Done, Work
 from storage.tests.simulated_disk import PowerCut
@@ -31,6 +38,15 @@ if TYPE_CHECKING:
     from cluster.tests.replication.shard_hosts import ShardHost
 
 SHARD = 0
+_STEP_S = 0.05
+_T = TypeVar("_T")
+
+
+class Checkpointing(NamedTuple):
+    """How hosts give each other checkpoints, and look for damage."""
+
+    settings: CheckpointSettings
+    scrub_times: ScrubTimes
 
 
 class _GatedDisk(LifeDisk):
@@ -66,6 +82,25 @@ class Process:
         entropy = SimulatedEntropy(Random(host.random.getrandbits(64)))
         cluster = host.cluster
         self.clock = SystemClock(wall=host.wall_s, monotonic=host.monotonic_s)
+        self.links: CheckpointLinks | None = None
+        traffic = None
+        place = RowsPlace(
+            host.folders,
+            open_rows=self._open_rows,
+            read_rows=host.folders.view,
+            new_disk=lambda: self.disk,
+            in_thread=self._in_thread_of_life,
+        )
+        if cluster.checkpoints is not None:
+            self.links = CheckpointLinks(self, Random(host.random.getrandbits(64)))
+            traffic = CheckpointTraffic(
+                cast("Transport", self.links),
+                monotonic_s=host.monotonic_s,
+                entropy=entropy,
+                settings=cluster.checkpoints.settings,
+                scrub_times=cluster.checkpoints.scrub_times,
+                place=place,
+            )
         self._stores = ReplicatedStores(
             host.name,
             self,
@@ -76,6 +111,8 @@ class Process:
             clock=self.clock,
             entropy=entropy,
             timing=cluster.timing,
+            checkpoints=traffic,
+            place=place,
         )
         self.deliveries: Deliveries | None = None
         """Carries messages to other shards, if there are several."""
@@ -124,18 +161,36 @@ class Process:
 
     async def _open(self) -> ReplicatedStore:
         self.disk.list(self.host.folder)  # raises if this life is over
-        rows = self.rows = SimulatedRows(self.host.folder, self.host.files, self._random)
-        rows.on_write = partial(self.host.cluster.applied, self.host)
-        self.store = await self._stores.assemble(SHARD, rows, self.disk)
+        if self.host.cluster.checkpoints is None:
+            self.store = await self._stores.assemble(
+                SHARD, self._open_rows(self.host.folder), self.disk
+            )
+        else:
+            self.store = await self._stores.open(SHARD, self.host.folder)
         replica = self.store.replica
         replica.tick = partial(self._tick, replica.tick)  # type: ignore[method-assign]
         if self.store.answers_early:
             self.early = EarlyWatch(self.host.cluster, self.store, self.shard)
         return self.store
 
+    def _open_rows(self, folder: Path) -> SimulatedRows:
+        rows = self.rows = SimulatedRows(folder, self.host.folders.rows(folder), self._random)
+        rows.on_write = partial(self.host.cluster.applied, self.host)
+        rows.make_checkpoint = self.host.folders.write_rows
+        return rows
+
     def _tick(self, tick: Callable[[], None]) -> None:
         if not self.host.is_paused:
             tick()
+
+    async def _in_thread_of_life(self, work: Callable[[], _T], /) -> _T:
+        """One step with the files of rows; who waits for it ends with the process."""
+        if self.is_over:
+            raise asyncio.CancelledError
+        await asyncio.sleep(self._random.uniform(0, _STEP_S))
+        if self.is_over:
+            raise asyncio.CancelledError
+        return work()
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         """The work happens at some moment between now and the end."""

@@ -28,13 +28,23 @@ class ShardFaults(Faults):
     ) -> None:
         of_replicas = tuple(name for name in often if name != FREEZE)
         super().__init__(cast("Cluster", cluster), random, of_replicas, _WITHOUT + without)
-        self._shards = cluster
+        self.shards = cluster
         self._kinds += [self._fail_flushes, self._stop_cleanly, self._freeze]
         self._kinds += [self._freeze] * (len(self._kinds) if FREEZE in often else 0)
         self._stopping: set[asyncio.Task[None]] = set()
 
     def _a_host(self) -> ShardHost:
-        return self._random.choice(list(self._shards.hosts.values()))
+        return self._random.choice(list(self.shards.hosts.values()))
+
+    def cut_off_wholly(self, host: ShardHost) -> None:
+        """A host loses its network for some seconds: peers and coordination."""
+        self._cut_off_wholly(host)  # type: ignore[arg-type]
+
+    def keep_down(self, host: ShardHost, seconds: float) -> None:
+        """Let a host that has crashed start no sooner."""
+        loop = asyncio.get_running_loop()
+        self._down_until[host.name] = loop.time() + seconds
+        self._note(f"{host.name} stays away for {seconds:.1f} s")
 
     def _fail_flushes(self) -> None:
         self._a_host().files.failing_flushes = self._random.randint(1, 3)
@@ -50,11 +60,11 @@ class ShardFaults(Faults):
 
     def _freeze(self) -> None:
         """A leader stands still until another leads, and goes on before it hears of that."""
-        host = self._shards.leading()
+        host = self.shards.leading()
         if host is None or host.is_paused:
             return
         host.pause()
-        self._cut_off_wholly(host)  # type: ignore[arg-type]
+        self.cut_off_wholly(host)
         frozen_s = self._random.uniform(3, 8)
         loop = asyncio.get_running_loop()
         self._held_until = loop.time() + frozen_s + 2
@@ -64,7 +74,7 @@ class ShardFaults(Faults):
     def _turn_a_clock(self) -> None:
         """At most one clock is wrong by more than a leader's may be."""
         host = self._a_host()
-        others = [each for each in self._shards.hosts.values() if each is not host]
+        others = [each for each in self.shards.hosts.values() if each is not host]
         some = (0.0, 3.0, -3.0)
         wrong = (-_DAY_S, _DAY_S) if all(abs(each.ahead_s) < 5 for each in others) else ()
         host.ahead_s = self._random.choice(some + wrong)

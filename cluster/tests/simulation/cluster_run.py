@@ -14,9 +14,10 @@ from cluster.tests.replication.shard_hosts import ShardCluster
 from cluster.tests.simulation.cluster_faults import ShardFaults
 from cluster.tests.simulation.cluster_routes import connect
 from cluster.tests.simulation.cluster_simulation import ClusterSimulation
+from cluster.tests.simulation.disk_faults import DiskFaults, DiskShape, drawn_disks
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.queues import define_queues
-from cluster.tests.simulation.roles import mixed_roles, work
+from cluster.tests.simulation.roles import drawn_operator, mixed_roles, put_aside, work
 from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_steps, told, watched_log
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
@@ -42,11 +43,17 @@ class Shape(NamedTuple):
     """Faults that come more often than others."""
     shards: int = 1
     replication: Replication = Replication.SYNC
+    disks: DiskShape | None = None
+    """None if no disk is damaged, and no host needs the rows of another."""
+    has_operator: bool = False
+    """Somebody withholds messages."""
 
     @property
     def without(self) -> tuple[str, ...]:
-        """The history of several shards is judged by one clock."""
-        return ("clock",) if self.shards > 1 else ()
+        """The history of several shards is judged by one clock. A promise that is written by half
+        is lost: a second host would be damaged."""
+        clock = ("clock",) if self.shards > 1 else ()
+        return clock if self.disks is None else (*clock, "short write")
 
 
 def simulate(
@@ -54,7 +61,9 @@ def simulate(
 ) -> Outcome:
     """Run one seed to its end; with a `shape` it is another history."""
     random = Random(seed)
-    shape = shape or _drawn(random, replication)
+    shape = shape or _drawn(random, replication)._replace(
+        disks=drawn_disks(seed), has_operator=drawn_operator(seed)
+    )
     machine = Machine(Random(random.getrandbits(64)), under_way_max=8, shards=shape.shards)
     timing = _timing(random)._replace(waiting_max=2 if seed % 2 else 8)
     if shape.replication is Replication.ASYNC:
@@ -78,12 +87,14 @@ def simulate(
                 ShardFaults(cluster, Random(random.getrandbits(64)), shape.often, shape.without)
                 for cluster in clusters
             ]
+            damage = _damage(seed, faults, shape.disks)
             chance = Random(random.getrandbits(64))
             roles = mixed_roles(chance, crosses=shape.shards > 1)
+            roles += [put_aside] * shape.has_operator
             clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
             try:
-                loop.run_until_complete(_live(simulation, faults, clients, seconds))
+                loop.run_until_complete(_live(simulation, faults, damage, clients, seconds))
             except (AssertionError, TimeoutError, ExceptionGroup) as error:
                 machine.violations.append(told(error))
             finally:
@@ -100,6 +111,16 @@ def simulate(
     if shape.replication is Replication.ASYNC:
         summary += f", {lost} of {len(simulation.early)} early answers lost"
     return Outcome(findings, simulation.lines, lives, summary)
+
+
+def _damage(seed: int, faults: Sequence[ShardFaults], disks: DiskShape | None) -> list[DiskFaults]:
+    """Faults of disks, with a source of chance of their own."""
+    if disks is None:
+        return []
+    return [
+        DiskFaults(each, disks, Random(f"disks {seed} {number}"))
+        for number, each in enumerate(faults)
+    ]
 
 
 def _drawn(random: Random, replication: Replication) -> Shape:
@@ -137,6 +158,7 @@ def _early_timing(timing: Timing, random: Random) -> Timing:
 async def _live(
     simulation: ClusterSimulation,
     faults: Sequence[ShardFaults],
+    damage: Sequence[DiskFaults],
     clients: Coroutine[Any, Any, None],
     seconds: float,
 ) -> None:
@@ -145,9 +167,12 @@ async def _live(
         for cluster in clusters:
             cluster.start()
         working = asyncio.create_task(clients)
-        await asyncio.gather(*(each.run(seconds) for each in faults))
+        troubles = [each.run(seconds) for each in faults] + [each.run(seconds) for each in damage]
+        await asyncio.gather(*troubles)
         for cluster in clusters:
             _end_faults(cluster)
+        for each in damage:
+            await each.cluster.until(each.has_healed, _PROGRESS_S)
         await _progress(simulation)
         await working
         for cluster in clusters:

@@ -7,6 +7,7 @@ from random import Random
 
 from cluster.tests.simulation import queues
 from cluster.tests.simulation.client import Client
+from cluster.tests.simulation.operator import Operator
 from cluster.tests.simulation.simulation import Simulation
 from visibility.contract.model import QueueCounters
 from visibility.tests.prepared import counters
@@ -21,6 +22,8 @@ async def drain(simulation: Simulation) -> None:
     """Empty all queues into the history; the counters must have the right numbers before."""
     client = Client(simulation, "drain", Random(0))
     queues.stop_dead_letters(simulation.machine.queues)
+    if simulation.history.withholdings:
+        await Operator(simulation, "release", Random(0)).release_all()
     await _rest(simulation, client)
     simulation.history.drain_begun = simulation.time.read()
     for name in queues.NAMES:

@@ -10,12 +10,21 @@ from typing import Any
 
 from cluster.tests.simulation import queues
 from cluster.tests.simulation.client import Client, Held
+from cluster.tests.simulation.operator import Operator, PutAside
 from cluster.tests.simulation.simulation import Simulation
 
 _PAUSES_S = (0.0, 0.0, 0.001, 0.005, 0.05, 0.5, 2.0)
 _HELD_MAX = 20
 _TOO_MANY = 3
 """Receives after which a message of a failing queue is a dead letter."""
+_PUT_ASIDE = (
+    queues.LETTERS,
+    queues.LETTERS_FIFO,
+    queues.ORDER,
+    queues.RESCUED,
+    queues.PLAIN,
+    queues.FAILING_FIFO,
+)
 _ALIKE_CLIENTS = 8
 _ALIKE_PAUSE_S_MAX = 0.01
 
@@ -143,6 +152,27 @@ async def administer(client: Client, steps: int) -> None:
             await client.move_all(queues.LETTERS_FIFO, None)
 
 
+async def put_aside(client: Client, steps: int) -> None:
+    """Withhold messages, release some of them, and move those that match a filter."""
+    operator = Operator(client.simulation, client.name, client.random)
+    held: list[list[PutAside]] = []
+    for _ in range(steps):
+        await _pause(client)
+        choice = client.random.random()
+        if choice < 0.5:
+            name = client.random.choice(_PUT_ASIDE)
+            found = await operator.withhold(name, client.random.choice((0, 0, 0, 1, 10)))
+            held += [found] if found else []
+        elif choice < 0.75 and held:
+            await operator.release(held.pop(client.random.randrange(len(held))))
+        elif choice < 0.9:
+            await operator.move_matching(
+                queues.LETTERS, client.random.choice((None, queues.RESCUED))
+            )
+        else:
+            await operator.move_matching(queues.LETTERS_FIFO, None)
+
+
 async def send_alike(client: Client, steps: int) -> None:
     """Send messages of one size, singly: an Entry may then end where a forgotten one of the same
     size did."""
@@ -165,6 +195,11 @@ def mixed_roles(random: Random, *, crosses: bool = False) -> list[Role]:
     if random.random() < 0.6:
         roles.append(administer)
     return roles
+
+
+def drawn_operator(seed: int) -> bool:
+    """Whether an operator works in this seed, in half of them."""
+    return Random(f"operators {seed}").random() < 0.5
 
 
 def alike_roles() -> list[Role]:

@@ -14,6 +14,7 @@ from storage.log import BEGINNING, Position
 from storage.rows.changes import Ops
 from storage.rows.codec import AppliedRow, decode_row, encode_row
 from storage.rows.keys import APPLIED_KEY
+from visibility.state.rows import DamagedRecord
 
 Rows = dict[bytes, bytes]
 
@@ -23,6 +24,8 @@ class RowFiles:
 
     def __init__(self) -> None:
         self.rows: Rows = {}
+        self.damaged: set[bytes] = set()
+        """Keys of rows that cannot be read."""
         self.failing_flushes = 0
         """Number of the next flushes that fail."""
         self.flushes = 0
@@ -39,6 +42,9 @@ class SimulatedRows:
         self._files = files
         self._random = random
         self.rows: Rows = dict(files.rows)
+        self.damaged = set(files.damaged)
+        """Keys of rows that cannot be read; what is written anew can be."""
+        self.make_checkpoint: Callable[[Path, Rows, set[bytes]], None] = _no_checkpoint
         self._keys = sorted(self.rows)
         self._unflushed: list[Ops] = []
         """The changes since the last flush, by Entry."""
@@ -57,7 +63,7 @@ class SimulatedRows:
             row = AppliedRow(applied.term, applied.index, applied.checksum)
             ops = [*ops, APPLIED_KEY, encode_row(row)]
         self._unflushed.append(ops)
-        _change(self.rows, self._keys, ops)
+        _change(self.rows, self._keys, ops, self.damaged)
 
     def flush(self) -> None:
         """See `RowStore.flush`."""
@@ -71,11 +77,11 @@ class SimulatedRows:
 
     @property
     def needs_healing(self) -> bool:
-        """See `RowStore.needs_healing`: no row here is damaged."""
+        """See `RowStore.needs_healing`: damage is found by reading."""
         return False
 
     def note_damage(self, queue_id: int, reason: str) -> None:
-        """See `RowStore.note_damage`: no row here is damaged."""
+        """See `RowStore.note_damage`: nothing is rebuilt at an opening."""
 
     def heal(self, known: Mapping[int, bool]) -> list[Healed]:
         """See `RowStore.heal`."""
@@ -87,8 +93,9 @@ class SimulatedRows:
         """There are no files."""
 
     def checkpoint(self, folder: Path) -> None:
-        """Not simulated."""
-        raise NotImplementedError
+        """See `RowStore.checkpoint`. Like RocksDB it flushes, and copies damage as it is."""
+        self.flush()
+        self.make_checkpoint(folder, self._files.rows, self._files.damaged)
 
     def close(self) -> None:
         """Close the files. Like RocksDB it may write its memory, or a part of it."""
@@ -105,23 +112,33 @@ class SimulatedRows:
         files = self._files.rows
         keys = sorted(files)
         for ops in self._unflushed[:entries]:
-            _change(files, keys, ops)
+            _change(files, keys, ops, self._files.damaged)
         del self._unflushed[:entries]
+
+    def damage(self, key: bytes) -> None:
+        """Bits of a row's block flip on the disk. What was written since is still in memory."""
+        self._files.damaged.add(key)
+        if self.rows.get(key) == self._files.rows[key]:
+            self.damaged.add(key)
 
     # -- RowReader ---------------------------------------------------------------------------------
 
     def get(self, key: bytes) -> bytes | None:
         """See `RowReader.get`."""
+        if key in self.damaged:
+            raise DamagedRecord(key, "it cannot be read")
         return self.rows.get(key)
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """See `RowReader.get_many`."""
-        return [self.rows.get(key) for key in keys]
+        return list(map(self.get, keys))
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See `RowReader.scan`."""
         keys = self._keys
         for key in keys[bisect_left(keys, begin) : bisect_left(keys, end)]:
+            if key in self.damaged:
+                raise DamagedRecord(begin, "a block cannot be read")
             yield key, self.rows[key]
 
 
@@ -134,8 +151,10 @@ def applied_position(rows: Rows) -> Position:
     return Position(row.term, row.index, row.checksum)
 
 
-def _change(rows: Rows, keys: list[bytes], ops: Ops) -> None:
-    """Bring changes into rows and the sorted list of their keys."""
+def _change(rows: Rows, keys: list[bytes], ops: Ops, damaged: set[bytes]) -> None:
+    """Bring changes into rows and the sorted list of their keys. What is written can be read."""
+    if damaged:
+        damaged.difference_update(key for key in ops[::2] if isinstance(key, bytes))
     for place in range(0, len(ops), 2):
         key, change = ops[place], ops[place + 1]
         assert isinstance(key, bytes)
@@ -151,6 +170,12 @@ def _change(rows: Rows, keys: list[bytes], ops: Ops) -> None:
             for doomed in keys[first:behind]:
                 del rows[doomed]
             del keys[first:behind]
+    if damaged:
+        damaged.intersection_update(rows)
+
+
+def _no_checkpoint(folder: Path, rows: Rows, damaged: set[bytes]) -> None:
+    raise AssertionError("nothing takes checkpoints here")
 
 
 def _ignore(position: Position) -> None:

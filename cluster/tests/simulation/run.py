@@ -15,7 +15,13 @@ import structlog
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.faults import Faults
 from cluster.tests.simulation.queues import define_queues
-from cluster.tests.simulation.roles import alike_roles, mixed_roles, work
+from cluster.tests.simulation.roles import (
+    alike_roles,
+    drawn_operator,
+    mixed_roles,
+    put_aside,
+    work,
+)
 from cluster.tests.simulation.simulation import Simulation
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
@@ -52,6 +58,8 @@ class Shape(NamedTuple):
     flips: bool = False
     """Bits of the log flip."""
     shards: int = 1
+    has_operator: bool = False
+    """Somebody withholds messages."""
 
 
 class Outcome(NamedTuple):
@@ -75,7 +83,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
     """Run one seed to its end; with another `shape` it is another history."""
     random = Random(seed)
     drawn = Shape(random.choice((1, 4)), random.random() < _ALIKE, shards=random.choice((1, 2, 3)))
-    shape = shape or drawn
+    shape = shape or drawn._replace(has_operator=drawn_operator(seed))
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
     )
@@ -90,6 +98,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             chance = Random(random.getrandbits(64))
             crosses = shape.shards > 1
             roles = alike_roles() if shape.is_alike else mixed_roles(chance, crosses=crosses)
+            roles += [put_aside] * shape.has_operator
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)

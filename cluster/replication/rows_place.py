@@ -1,0 +1,33 @@
+"""RowsPlace: the files of a host's rows, and what opens them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.checks.scrub import InThread, RowFiles
+from storage.copies.checkpoint_files import CheckpointFiles, SystemFiles
+from storage.engines.durable import RowStore
+from storage.engines.file_rows import FileRows
+from storage.engines.rocks import RocksRows
+from storage.log import Disk, SystemDisk
+
+
+class RowsPlace(NamedTuple):
+    """RocksDB's rows in the files of this machine, unless the simulator says otherwise."""
+
+    files: CheckpointFiles
+    open_rows: Callable[[Path], RowStore] = RocksRows
+    """May raise StoreFailed."""
+    read_rows: Callable[[Path], RowFiles] = FileRows
+    """Opens the files a second time, to look for damage."""
+    new_disk: Callable[[], Disk] = SystemDisk
+    """For the log beside the rows."""
+    in_thread: InThread = asyncio.to_thread
+
+
+def on_this_machine() -> RowsPlace:
+    """The default."""
+    return RowsPlace(SystemFiles())

@@ -1,0 +1,222 @@
+"""Damage to a minority of the hosts' disks, and hosts that stay away for long.
+
+At most one host at a time lacks something that it acknowledged: the next is damaged once all others
+are voters over sound rows and logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+from msgspec.msgpack import decode
+
+from cluster.peers.settings import CheckpointSettings
+from cluster.tests.replication.shard_hosts import ShardHost
+from cluster.tests.replication.shard_process import Checkpointing
+from cluster.tests.simulation.cluster_faults import ShardFaults
+from cluster.tests.simulation.flips import acknowledged_records
+from cluster.tests.simulation.rows import applied_position
+from storage.checks.scrub import ScrubTimes
+from storage.engines.durable import log_folder
+from storage.log import Promise
+from storage.log.promise import PROMISE_FILE
+from storage.log.slots import read_slots
+from storage.rows.keys import APPLIED_KEY
+
+_PAUSES_S = (0.5, 2.0, 5.0)
+_SHARE = 0.5
+"""Of the seeds."""
+
+
+class DiskShape(NamedTuple):
+    """What goes wrong with disks."""
+
+    often: tuple[str, ...] = ()
+    """Faults that come more often than others."""
+
+
+def drawn_disks(seed: int) -> DiskShape | None:
+    """Whether disks are damaged in this seed."""
+    return DiskShape() if Random(f"disks {seed}").random() < _SHARE else None
+
+
+class _Flip(NamedTuple):
+    """A flipped bit in the log."""
+
+    replica_id: str
+    entry: int
+    """Its index."""
+
+
+class DiskFaults:
+    """Causes one fault after the other."""
+
+    def __init__(self, faults: ShardFaults, shape: DiskShape, random: Random) -> None:
+        """`random` is theirs alone."""
+        self._random = random
+        self.cluster = cluster = faults.shards
+        self._faults = faults
+        self._flips: dict[str, _Flip] = {}
+        """By host."""
+        kinds: dict[str, Callable[[ShardHost], None]] = {
+            "new disk": self._replace,
+            "flipped bit": self._flip,
+            "damaged rows": self._damage_rows,
+            "rows of another": self._take_rows,
+            "long absence": self._stay_away,
+            "power cut in a switch": self._cut_in_a_switch,
+            "wrong reads": self._read_wrong,
+            "damage beside a laggard": self._damage_beside_a_laggard,
+        }
+        self._kinds = list(kinds.values()) + [kinds[name] for name in shape.often] * 14
+        self._pause_s = random.choice(_PAUSES_S)
+        cluster.checkpoints = Checkpointing(
+            CheckpointSettings(
+                chunk_bytes=random.choice((2_000, 20_000)),
+                chunks_max=random.choice((1, 4)),
+                silence_s=random.choice((2.0, 10.0)),
+                shared_s=random.choice((0.0, 30.0)),
+                make_s=20.0,
+                keep_s=2.0,
+                retry_max_s=2.0,
+            ),
+            ScrubTimes(random.choice((1.0, 5.0)), random.choice((3.0, 10.0))),
+        )
+        cluster.timing = cluster.timing._replace(
+            retained_bytes=random.choice((1, 1, 20_000, 256 << 20))
+        )
+        if random.random() < 0.7:  # the log does not reach back far
+            cluster.options = cluster.options._replace(
+                segment_bytes=20 << 10, flush_bytes=5_000, flush_rows=random.choice((20, 200))
+            )
+
+    async def run(self, seconds: float) -> None:
+        """Damage disks for a time."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while loop.time() < end:
+            await asyncio.sleep(self._random.uniform(0, self._pause_s))
+            host = self._random.choice(list(self.cluster.hosts.values()))
+            self._random.choice(self._kinds)(host)
+
+    # -- what may be lost --------------------------------------------------------------------------
+
+    def has_healed(self) -> bool:
+        """True if all hosts are voters, with sound rows and logs; one that stopped late starts."""
+        for host in self.cluster.hosts.values():
+            if not host.is_up:
+                host.start()
+        return self._are_voters() and all(map(self._is_whole, self.cluster.hosts.values()))
+
+    def _are_voters(self) -> bool:
+        record = self.cluster.coordination.state().record
+        ids = set(map(_id_of, self.cluster.hosts.values()))
+        return record is not None and not record.old_voters and set(record.voters) == ids
+
+    def _is_whole(self, host: ShardHost) -> bool:
+        replica, flip = host.replica, self._flips.get(host.name)
+        if host.files.damaged or (replica is not None and replica.damage):
+            return False
+        if flip is None or flip.replica_id != _id_of(host):
+            return True
+        return applied_position(host.files.rows).index >= flip.entry
+
+    def _may_lose(self, host: ShardHost) -> bool:
+        """True if the other voters are enough, whatever this host loses."""
+        others = [each for each in self.cluster.hosts.values() if each is not host]
+        return self._are_voters() and all(map(self._is_whole, others))
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    def _note(self, text: str) -> None:
+        self.cluster.note(text)
+
+    def _replace(self, host: ShardHost) -> None:
+        if self._may_lose(host):
+            host.crash(is_power_loss=True)
+            host.replace_disk(self._random)
+            self._flips.pop(host.name, None)
+            self._note(f"{host.name} gets a new disk")
+
+    def _flip(self, host: ShardHost) -> None:
+        if self._may_lose(host):
+            if self._random.random() < 0.6:
+                host.crash(is_power_loss=self._random.random() < 0.7)
+            self._flip_a_bit(host)
+
+    def _flip_a_bit(self, host: ShardHost) -> None:
+        """In an Entry that the host is known to have acknowledged, and its rows may lack."""
+        folder = log_folder(host.folder)
+        records = acknowledged_records(host.disk, folder, applied_position(host.files.rows))
+        if records:
+            name, offset, size, index = self._random.choice(records)
+            bit = self._random.randrange(8 * (size - 8))  # not in the padding
+            host.disk.flip(folder / name, offset + bit // 8, bit % 8)
+            self._flips[host.name] = _Flip(_id_of(host), index)
+            self._note(f"a bit of Entry {index} of {host.name} flipped")
+
+    def _damage_beside_a_laggard(self, host: ShardHost) -> None:
+        """One of two hosts that have the latest Entries loses them; the other is cut off then."""
+        leader = self.cluster.leading()
+        if leader is None or leader is host:
+            return
+        (damaged,) = set(self.cluster.hosts.values()) - {leader, host}
+        self._faults.cut_off_wholly(host)
+        delay_s = self._random.uniform(1, 2.5)
+        asyncio.get_running_loop().call_later(delay_s, self._damage_and_swap, leader, damaged)
+
+    def _damage_and_swap(self, leader: ShardHost, damaged: ShardHost) -> None:
+        if self.cluster.is_ending or not self._may_lose(damaged):
+            return
+        self.cluster.network.cut.clear()
+        self.cluster.coordination.unreachable.clear()
+        self._faults.cut_off_wholly(leader)
+        if self._random.random() < 0.5:
+            self._replace(damaged)
+        else:
+            damaged.crash(is_power_loss=True)
+            self._flip_a_bit(damaged)
+        damaged.start()
+
+    def _damage_rows(self, host: ShardHost) -> None:
+        keys = sorted(host.files.rows.keys() - {APPLIED_KEY})
+        if not keys or not self._may_lose(host):
+            return
+        for key in self._random.sample(keys, min(len(keys), self._random.choice((1, 3)))):
+            if host.process is not None and host.process.rows is not None:
+                host.process.rows.damage(key)
+            else:
+                host.files.damaged.add(key)
+        self._note(f"rows of {host.name} are damaged")
+
+    def _take_rows(self, host: ShardHost) -> None:
+        """A host replaces its rows by those of another, whatever its log holds."""
+        process = host.process
+        if process is not None and process.store is not None and self._may_lose(host):
+            self._note(f"{host.name} replaces its rows")
+            process.enter(partial(process.store.replace_rows, "as if they were damaged"))
+
+    def _stay_away(self, host: ShardHost) -> None:
+        if host.is_up:
+            host.crash(is_power_loss=self._random.random() < 0.5)
+            self._faults.keep_down(host, self._random.uniform(2, 12))
+
+    def _cut_in_a_switch(self, host: ShardHost) -> None:
+        host.folders.calls_until_cut = self._random.randrange(16)
+
+    def _read_wrong(self, host: ShardHost) -> None:
+        host.folders.wrong_reads = self._random.choice((1, 2, 20))
+
+
+def _id_of(host: ShardHost) -> str:
+    """The replica's id on the disk, empty if there is none."""
+    folder = log_folder(host.folder)
+    with suppress(KeyError):
+        slots = read_slots(bytes(host.disk.file(folder / PROMISE_FILE).content))
+        return "" if slots.payload is None else decode(slots.payload, type=Promise).replica_id
+    return ""

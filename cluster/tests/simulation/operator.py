@@ -1,0 +1,114 @@
+"""An operator, who puts messages aside, lets them go, and moves those that match a filter."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import msgspec
+
+from cluster.tests.simulation.client import Client, name_of
+from compat_tests.faults.history import Outcome, Withholding
+from visibility.contract.move_task import MessageFilter
+from visibility.contract.operations import BrowseMessages, MoveSelected
+from visibility.contract.outcomes import Browsed, BrowsedPage, SelectedChanged
+from visibility.contract.withheld import ReleaseMessages, WithholdMessages
+from visibility.tests import prepared
+
+_MOST = 3
+"""Messages that are put aside at a time."""
+
+
+class PutAside:
+    """A message that may be withheld."""
+
+    def __init__(self, sequence: int, withholding: Withholding) -> None:
+        self.sequence = sequence
+        self.withholding = withholding
+
+
+class Operator(Client):
+    """See above."""
+
+    async def browse(self, name: str, *, withheld: bool = False) -> list[Browsed]:
+        """The first page of the queue's messages."""
+        request = prepared.prepared(self.queue(name), BrowseMessages(withheld=withheld))
+        answer = (await self.ask(request, f"browse {name}")).answer
+        return answer.messages if isinstance(answer, BrowsedPage) else []
+
+    async def withhold(self, name: str, delete_after_s: int) -> list[PutAside]:
+        """Put some waiting messages aside; with a time they are deleted then."""
+        waiting = [each for each in await self.browse(name) if each.state == "visible"]
+        chosen = self.random.sample(waiting, min(len(waiting), self.random.randint(1, _MOST)))
+        if not chosen:
+            return []
+        operation = WithholdMessages(
+            [each.sequence for each in chosen],
+            owner=self.name,
+            delete_after_ms=delete_after_s * 1000,
+        )
+        request = prepared.prepared(self.queue(name), operation)
+        reply = await self.ask(request, f"withhold {len(chosen)} of {name}")
+        outcome, answer = reply.outcome, reply.answer
+        if isinstance(answer, SelectedChanged) and answer.kept:
+            outcome = Outcome.UNKNOWN if answer.changed else Outcome.REFUSED
+        if outcome is Outcome.REFUSED:
+            return []
+        found = []
+        for each in chosen:
+            message = each.message
+            withholding = Withholding(
+                name_of(message.data.decode()),
+                name,
+                message.message_id,
+                reply.begun,
+                reply.ended,
+                outcome,
+                delete_after_s,
+            )
+            self.simulation.note(f"{self.name} withholds {withholding.name} of {name}")
+            self._history.withholdings.append(withholding)
+            found.append(PutAside(each.sequence, withholding))
+        return found
+
+    async def release(self, held: list[PutAside]) -> None:
+        """Let these go, which are of one queue and were withheld in the same way."""
+        first = held[0].withholding
+        operation = ReleaseMessages(
+            [each.sequence for each in held], deleting=bool(first.deleted_after_s)
+        )
+        request = prepared.prepared(self.queue(first.queue), operation)
+        reply = await self.ask(request, f"release {len(held)} of {first.queue}")
+        is_sure = isinstance(reply.answer, SelectedChanged) and not reply.answer.kept
+        for each in held:
+            each.withholding.released = min(each.withholding.released, reply.begun)
+            each.withholding.is_back |= is_sure
+
+    async def release_all(self) -> None:
+        """Let all go that anybody put aside; what is to be deleted will be."""
+        open_ones = [each for each in self._history.withholdings if not each.deleted_after_s]
+        for name, _ in groupby(sorted(each.queue for each in open_ones)):
+            while marked := [
+                each.sequence
+                for each in await self.browse(name, withheld=True)
+                if each.state == "quarantined"
+            ]:
+                request = prepared.prepared(self.queue(name), ReleaseMessages(marked))
+                reply = await self.ask(request, f"release all of {name}")
+                for each in open_ones:
+                    if each.queue == name:
+                        each.released = min(each.released, reply.begun)
+
+    async def move_matching(self, source: str, target: str | None) -> None:
+        """Move the messages that match a filter, which does not open them: bodies are bare here."""
+        wanted = self.random.choice(
+            (
+                MessageFilter(message_id=self.random.choice("0123456789abcdef")),
+                MessageFilter(received_min=self.random.randint(1, 4)),
+                MessageFilter(received_max=self.random.randint(1, 4)),
+            )
+        )
+        request = prepared.prepared(self.queue(source), MoveSelected(filter=wanted))
+        if target is not None:
+            request = msgspec.structs.replace(request, destination=self.queue(target))
+        await self.ask(request, f"move matching of {source}")
+        self._history.tasks += 1
