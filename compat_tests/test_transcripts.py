@@ -3,6 +3,7 @@ concurrently."""
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,14 @@ from compat_tests.facade import Client, Credentials
 from compat_tests.transcripts import STORIES, Late, Story
 
 FILES = {file.stem: file for file in sorted(STORIES.glob("*.txt"))}
+MAY_BE_CLUSTER = "COMPAT_ENDPOINT" in os.environ
+BETWEEN_SHARDS = pytest.mark.skipif(
+    MAY_BE_CLUSTER,
+    reason="on two shards, what is behind a dead letter in its group comes with the next receive",
+)
+NAMES = [
+    pytest.param(name, marks=[BETWEEN_SHARDS] * (name == "dead_letters_fifo")) for name in FILES
+]
 TRIES = 2
 SHOWN_LEAST = 400
 """Commands that the stories must give over the wire, so that they do not all turn out
@@ -34,7 +43,7 @@ def told(client: Client, name: str) -> Outcome:
     """Run a story on queues of its own."""
     late = ""
     for _ in range(TRIES):
-        story = Story(client, uuid.uuid4().hex[:12])
+        story = Story(client, uuid.uuid4().hex[:12], may_be_cluster=MAY_BE_CLUSTER)
         try:
             differences = list(story.check(FILES[name].read_text()))
             return Outcome(story.commands, differences)
@@ -61,7 +70,7 @@ def outcomes(endpoint: str, credentials: Credentials) -> Iterator[dict[str, Futu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", NAMES)
 def test_story_goes_over_the_wire_as_on_the_engine(
     outcomes: dict[str, Future[Outcome]], name: str
 ) -> None:
@@ -80,7 +89,7 @@ def test_most_commands_of_the_stories_can_be_given(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", NAMES)
 def test_story_goes_over_the_query_protocol_as_far_as_it_does_not_wait(
     old: Client, name: str
 ) -> None:

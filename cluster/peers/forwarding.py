@@ -47,7 +47,7 @@ from visibility.contract.operations import (
 )
 from visibility.contract.outcomes import Answer
 from visibility.rules.decided import NO_MESSAGES
-from visibility.rules.waiting import wait_ms
+from visibility.rules.receive import wait_ms
 from visibility.state.waiters import OnAnswer, Ticket
 
 

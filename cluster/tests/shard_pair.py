@@ -51,19 +51,14 @@ class ShardPair:
             self._of(queue).submit(prepared.send(queue, body, group=group or self.group))
 
     def receive(self, queue: QueueDefinition, most: int = 10) -> list[str]:
-        """Receive and keep; the source's dead letters depart instead, without being waited for."""
+        """Receive and keep; the source's dead letters depart instead."""
         return [body for body, _ in self.received(queue, most)]
 
     def received(self, queue: QueueDefinition, most: int = 10) -> list[tuple[str, Receipt]]:
         target = self.queues.dead_letter_queue(queue)
         request = prepared.receive(queue, most, dead_letter_queue=target)
-        shard = self._of(queue)
-        reply = shard.submit(request)
+        found = self._of(queue).submit(request).deliveries
         self.check()
-        if reply.waits:
-            shard.state.waits.remove(reply.ticket.number)
-            return []
-        found = reply.deliveries
         return [
             (message.data.decode(), Receipt(lease.sequence, lease.receive_count))
             for message, lease in zip(found.messages, found.leases, strict=True)

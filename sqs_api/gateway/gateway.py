@@ -53,7 +53,7 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation, ReceiveMessage, ReturnMessages
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
 from visibility.contract.results import Result
-from visibility.rules.waiting import wait_ms
+from visibility.rules.receive import wait_ms
 from visibility.state.waiters import Ticket
 
 _JSON = Wire.JSON

@@ -84,11 +84,6 @@ class DeadLetters:
         return bool(self._departures) and bool(self.source_book.departed(group))
 
     @property
-    def lock_groups(self) -> bool:
-        """True if groups wait for messages that are on their way to another shard."""
-        return bool(self._departures) and self.source_book.fifo
-
-    @property
     def come_back(self) -> bool:
         """True if messages moved to the queue they came from."""
         return any(move.target_queue_id == self._request.queue.queue_id for move in self.moves)

@@ -22,7 +22,6 @@ from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.leases import first_lease, next_lease, no_lease
 from visibility.rules.receive_fair import Candidates, quiet_first
 from visibility.rules.receive_fifo import decide_receive_fifo
-from visibility.rules.waiting import wait_ms
 from visibility.state import window
 from visibility.state.events import MessagesReceived
 from visibility.state.rows import MessagesMissing
@@ -43,8 +42,9 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
     hidden_s = operation.visibility_timeout
     hide_ms = settings.visibility_timeout_ms if hidden_s is None else hidden_s * 1000
     if settings.fifo:
-        deliveries, events, letters = decide_receive_fifo(
-            shard, queue, request, stamp, max(0, limit), now_ms + hide_ms
+        letters = DeadLetters(shard, request, stamp)
+        deliveries, events = decide_receive_fifo(
+            shard, queue, request, now_ms, max(0, limit), now_ms + hide_ms, letters
         )
         return deliveries if deliveries.leases else _nothing(operation, settings, letters), events
     if limit <= 0:
@@ -67,7 +67,12 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
 
 
 def _receive_in_order(
-    shard: ShardState, queue: QueueState, request: Request, limit: int, taking: Taking, stamp: Stamp
+    shard: ShardState,
+    queue: QueueState,
+    request: Request,
+    limit: int,
+    taking: Taking,
+    stamp: Stamp,
 ) -> Outcome:
     """Take from a queue whose order is not simply that of its line."""
     operation = request.operation
@@ -89,14 +94,18 @@ def _receive_in_order(
 def _nothing(
     operation: ReceiveMessage, settings: QueueSettings, letters: DeadLetters
 ) -> Deliveries | NoAnswer:
-    if letters.lock_groups:
-        return NoAnswer.PARK
     if letters.is_full:
         return NoAnswer.DEFER
     if not wait_ms(operation, settings):
         return _NONE
     # A queue may be its own dead-letter queue: messages that just moved can be received.
     return NoAnswer.DEFER if letters.come_back else NoAnswer.PARK
+
+
+def wait_ms(operation: ReceiveMessage, settings: QueueSettings) -> int:
+    """Time for which this receive may wait: its own, or by default the queue's."""
+    asked_s = operation.wait_time_seconds
+    return settings.wait_ms if asked_s is None else asked_s * 1000
 
 
 def _is_unfair(queue: QueueState, now_ms: int) -> bool:

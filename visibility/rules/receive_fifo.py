@@ -2,9 +2,7 @@
 
 While a message of a group is in flight, no later one of that group is handed out. After its lease,
 a message is at the front of its group again. A receive that repeats an attempt id within five
-minutes gets the same deliveries again, unless one of them was deleted or changed since. Dead
-letters for another shard go first: the receive takes nothing until they are there, since their
-groups are locked meanwhile.
+minutes gets the same deliveries again, unless one of them was deleted or changed since.
 Source: SQS developer guide; the order of groups recorded from AWS.
 """
 
@@ -31,7 +29,6 @@ from visibility.state.events import (
     VisibilityChanged,
 )
 from visibility.state.rows import MessagesMissing
-from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
 
 _NO_END = 1 << 63
@@ -41,36 +38,26 @@ def decide_receive_fifo(
     shard: ShardState,
     queue: QueueState,
     request: Request,
-    stamp: Stamp,
+    now_ms: int,
     limit: int,
     visible_at_ms: int,
-) -> tuple[Deliveries, tuple[Event, ...], DeadLetters]:
-    """The deliveries of a receive, its events and its dead letters.
-
-    Raises DamagedRecord, MessagesMissing.
-    """
+    letters: DeadLetters,
+) -> tuple[Deliveries, tuple[Event, ...]]:
+    """The deliveries of a receive, and its events. Raises DamagedRecord, MessagesMissing."""
     operation = request.operation
     assert isinstance(operation, ReceiveMessage)
-    now_ms = stamp.now_ms
-    letters = DeadLetters(shard, request, stamp)
     attempt = operation.receive_request_attempt_id
     digest = attempt_digest(attempt) if attempt else b""
     if digest:
         repeated = _repeated(shard, queue, digest, now_ms, visible_at_ms)
         if repeated is not None:
-            return *repeated, letters
+            return repeated
     taking = _Taking(shard, queue, now_ms, visible_at_ms, letters)
     read_ready_groups = partial(shard.rows.ready_groups, queue.queue_id)
     for _, group in queue.ready_groups.in_order(read_ready_groups):
         if len(taking.leases) >= limit or letters.is_full:
             break
         taking.from_group(group, limit)
-    if taking.in_the_way and 0 < len(taking.leases) < limit:
-        letters = DeadLetters(shard, request, stamp)
-        for lease, message in taking.in_the_way:
-            letters.move(lease, message, waits=True)
-            letters.source_book.settle(message.group, (), [])
-        return Deliveries([], []), letters.events(), letters
     events: list[Event] = []
     if taking.leases:
         events.append(MessagesReceived(queue.queue_id, now_ms, taking.leases))
@@ -79,7 +66,7 @@ def decide_receive_fifo(
             taking.give_back()
         if digest:
             events.append(attempt_remembered(queue, digest, taking.leases, now_ms))
-    return Deliveries(taking.leases, taking.messages), (*letters.events(), *events), letters
+    return Deliveries(taking.leases, taking.messages), (*letters.events(), *events)
 
 
 class _Taking:
@@ -95,8 +82,6 @@ class _Taking:
     ) -> None:
         self.leases: list[Lease] = []
         self.messages: list[StoredMessage] = []
-        self.in_the_way: list[tuple[Lease, StoredMessage]] = []
-        """Dead letters that lock their groups before anything was taken of these."""
         self.book = letters.source_book
         self._shard = shard
         self._queue = queue
@@ -134,8 +119,6 @@ class _Taking:
             before = history or no_lease(sequence, message)
             spent = self._letters.wants(before.receive_count - before.base_count)
             if spent and self._letters.move(before, message, waits=True):
-                if self._letters.locks(group) and not taken:
-                    self.in_the_way.append((before, message))
                 if self._letters.is_full or self._letters.locks(group):
                     return
             else:

@@ -36,8 +36,8 @@ from visibility.rules.decided import (
 )
 from visibility.rules.pulse import STEPS, Step, handled_by
 from visibility.rules.quarantine import is_for_others, quarantine
+from visibility.rules.receive import wait_ms
 from visibility.rules.retries import TurnAnswers
-from visibility.rules.waiting import parked_ms
 from visibility.state.advance import advance, park
 from visibility.state.apply import APPLY
 from visibility.state.events import (
@@ -323,7 +323,7 @@ class _Turn:
             request = ticket.request
             assert isinstance(request.operation, ReceiveMessage)
             if not ticket.until_ms:
-                wait = parked_ms(request.operation, request.queue.settings)
+                wait = wait_ms(request.operation, request.queue.settings)
                 ticket.until_ms = self._stamp.now_ms + wait
             park(self._state, ticket)
 

@@ -24,7 +24,7 @@ from visibility.state.events import (
     MessagesSent,
     VisibilityChanged,
 )
-from visibility.state.outbox import DeparturesCleared, DeparturesReturned, MessagesArrived
+from visibility.state.outbox import DeparturesReturned, MessagesArrived
 
 OnAnswer = Callable[[Answer | QueueError], None]
 
@@ -100,19 +100,17 @@ _SHOWING = (
     MessagesSent,
     VisibilityChanged,
     LeasesEnded,
+    GroupsChanged,
     MessagesArrived,
-    DeparturesCleared,
     DeparturesReturned,
 )
 
 
 def shown_in(event: Event, in_flight: int) -> list[int]:
-    """Queues in which the event may have made a message visible, or ends the wait for dead letters;
-    `in_flight` is its queue's count afterwards."""
+    """Queues in which the event may have made a message visible; `in_flight` is its queue's count
+    afterwards."""
     if type(event) in _SHOWING:
         return [event.queue_id]
-    if type(event) is GroupsChanged:
-        return [event.queue_id] if any(each.row.order for each in event.changes) else []
     if type(event) is MessagesMoved:
         return [move.target_queue_id for move in event.moves]
     if isinstance(event, MessagesDeleted | MessagesExpired):
