@@ -47,6 +47,8 @@ from visibility.contract.model import QueueDefinition
 _RECEIPT_KEY_BYTES = 32
 _TRIED_S = 10.0
 """Time for which an action is tried again while other hosts change the same records."""
+_PAUSE_MS = 20
+"""Bound of the pause before it is tried again, by chance."""
 _SHOWN_S = 10.0
 """Bound of the time after which the watch reports a change that was committed."""
 _CAUGHT_UP_S = 5.0
@@ -87,6 +89,8 @@ class Catalog(QueueView):
         self._listeners: list[OnQueueChange] = []
         self.spread: Spread | None = None
         """In a cluster: called with the revision of each change before its action returns."""
+        self._written = self._shown_by_others = 0
+        """The revision of the last change by this host, and the one that others show."""
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         """Revisions that actions wait for."""
         self._catching_up: list[Callable[[bool], None]] = []
@@ -222,29 +226,31 @@ class Catalog(QueueView):
 
     async def _do(self, decide: Callable[[], Decision]) -> QueueDefinition | None:
         """Commit the decision of a rule, and have the other hosts show it. Returns its queue."""
+        give_up_s = asyncio.get_running_loop().time() + _TRIED_S
         async with self._writing:
-            decision, revision = await self._decide(decide)
-            queue = self.queue_of_id(decision.queue_id)
-        if revision and self.spread is not None and not await self.spread(revision):
-            raise ServiceUnavailable()
+            decision = await self._decide(decide, give_up_s)
+            queue, revision = self.queue_of_id(decision.queue_id), self._written
+        # Also if it changed nothing: it may repeat a change that is not shown there yet.
+        if self.spread is not None and revision != self._shown_by_others:
+            if not await self.spread(revision):
+                raise ServiceUnavailable()
+            if revision == self._written:
+                self._shown_by_others = revision
         return queue
 
-    async def _decide(self, decide: Callable[[], Decision]) -> tuple[Decision, int]:
+    async def _decide(self, decide: Callable[[], Decision], give_up_s: float) -> Decision:
         """Decide and commit, again while other hosts change the same records. Returns the decision
-        that counts and its revision, 0 if it changes nothing."""
-        read_s = asyncio.get_running_loop().time
-        give_up_s = read_s() + _TRIED_S
-        while read_s() < give_up_s:
+        that counts."""
+        while True:
             decision = decide()
-            if not decision.entries:
-                return decision, 0
-            if revision := await self._commit(decision.entries):
-                return decision, revision
-        raise ServiceUnavailable()
+            if not decision.entries or await self._commit(decision.entries):
+                return decision
+            if asyncio.get_running_loop().time() >= give_up_s:
+                raise ServiceUnavailable()
+            await asyncio.sleep(self._entropy.bits128() % _PAUSE_MS / 1000)
 
-    async def _commit(self, entries: Entries) -> int:
-        """Write records; their revision, 0 if others changed them meanwhile. Raises
-        ServiceUnavailable."""
+    async def _commit(self, entries: Entries) -> bool:
+        """Write records; False if others changed them meanwhile. Raises ServiceUnavailable."""
         values = {
             key: None if entry is None else self._codec.encode(entry)
             for key, entry in entries.items()
@@ -255,15 +261,18 @@ class Catalog(QueueView):
             if self._is_unwritable:
                 self._is_unwritable = False
                 self._log.warning("catalog_written_again")
+            if isinstance(outcome, Done):
+                self._written = outcome.revision
             await self.shown(outcome.revision)
-            return outcome.revision if isinstance(outcome, Done) else 0
+            return isinstance(outcome, Done)
         assert not isinstance(outcome, LeaseLost), "no lease was named"
         if isinstance(outcome, Unknown):
             found = await self._coordination.read_all()
             if not isinstance(found, Unavailable):
                 await self.shown(found.revision)
                 if all(self.entry(key) == entry for key, entry in entries.items()):
-                    return found.revision
+                    self._written = found.revision
+                    return True
         self._report_unwritten(outcome.reason)
         raise ServiceUnavailable()
 
