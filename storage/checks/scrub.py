@@ -112,12 +112,13 @@ async def _to_its_end(work: Awaitable[_T]) -> _T:
     files, or opens them."""
     running = asyncio.ensure_future(work)
     try:
-        return await asyncio.shield(running)
+        await asyncio.wait([running])
     except asyncio.CancelledError:
         await asyncio.wait([running])
         if not running.cancelled():
             running.exception()  # known now: else the loop would report it
         raise
+    return running.result()
 
 
 class Scrub:

@@ -65,7 +65,7 @@ def simulate(
         disks=drawn_disks(seed), has_operator=drawn_operator(seed)
     )
     machine = Machine(Random(random.getrandbits(64)), under_way_max=8, shards=shape.shards)
-    timing = _timing(random)._replace(waiting_max=2 if seed % 2 else 8)
+    timing = _timing(random)._replace(waiting_max=(8, 2, 8, 1)[seed % 4])
     if shape.replication is Replication.ASYNC:
         timing = _early_timing(timing, random)
     clusters = []

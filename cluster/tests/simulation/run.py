@@ -159,13 +159,18 @@ async def _end_well(simulation: Simulation) -> None:
     assert all(each == QueueCounters(0, 0, 0) for each in left), f"a clean stop left {left}"
 
 
+_ENDINGS_MAX = 10
+
+
 def end_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel the rest, which belongs to ended lives."""
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
+    """Cancel the rest, which belongs to ended lives, and what it begins when it is cancelled."""
     loop.set_exception_handler(lambda loop, context: None)
-    if tasks:
+    for _ in range(_ENDINGS_MAX):
+        tasks = asyncio.all_tasks(loop)
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
         loop.run_until_complete(asyncio.wait(tasks, timeout=1))
 
 
