@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.in_flight import hide, trim
+from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import (
     ArrivalsForgotten,
     ArrivalsRefused,
@@ -68,6 +68,7 @@ def departures_cleared(shard: ShardState, event: DeparturesCleared) -> None:
 def departures_returned(shard: ShardState, event: DeparturesReturned) -> None:
     """Put messages back into their places."""
     queue = shard.queue(event.queue_id)
+    drop_removed(queue)  # else one that departed while it was visible again would be there twice
     back = [_remove_departure(shard, queue, number) for number in event.numbers]
     for lease, message in zip(event.leases, event.messages, strict=True):
         _put_back(shard, queue, lease, message, event)

@@ -81,7 +81,7 @@ def trim(queue: QueueState) -> None:
     returned = queue.visible_again
     entries = queue.entries
     if len(returned) > 2 * len(entries) + _VISIBLE_AGAIN_SLACK:
-        _rebuild_visible_again(queue)
+        drop_removed(queue)
     while returned:
         entry = entries.get(returned[0])
         if entry is not None:
@@ -91,8 +91,8 @@ def trim(queue: QueueState) -> None:
         heappop(returned)
 
 
-def _rebuild_visible_again(queue: QueueState) -> None:
-    """Drop hidden and removed messages everywhere, even behind a damaged or noisy first one."""
+def drop_removed(queue: QueueState) -> None:
+    """Drop hidden and removed ones everywhere, even behind a damaged or noisy first one. O(n)."""
     kept = []
     for sequence in queue.visible_again:
         entry = queue.entries.get(sequence)
