@@ -29,15 +29,15 @@ class PutAside:
 class Operator(Client):
     """See above."""
 
-    async def browse(self, name: str, *, withheld: bool = False) -> list[Browsed]:
-        """The first page of the queue's messages."""
+    async def browse(self, name: str, *, withheld: bool = False) -> list[Browsed] | None:
+        """The first page of the queue's messages; None without an answer."""
         request = prepared.prepared(self.queue(name), BrowseMessages(withheld=withheld))
         answer = (await self.ask(request, f"browse {name}")).answer
-        return answer.messages if isinstance(answer, BrowsedPage) else []
+        return answer.messages if isinstance(answer, BrowsedPage) else None
 
     async def withhold(self, name: str, delete_after_s: int) -> list[PutAside]:
         """Put some waiting messages aside; with a time they are deleted then."""
-        waiting = [each for each in await self.browse(name) if each.state == "visible"]
+        waiting = [each for each in await self.browse(name) or () if each.state == "visible"]
         chosen = self.random.sample(waiting, min(len(waiting), self.random.randint(1, _MOST)))
         if not chosen:
             return []
@@ -87,11 +87,13 @@ class Operator(Client):
         """Let all go that anybody put aside; what is to be deleted will be."""
         open_ones = [each for each in self._history.withholdings if not each.deleted_after_s]
         for name, _ in groupby(sorted(each.queue for each in open_ones)):
-            while marked := [
-                each.sequence
-                for each in await self.browse(name, withheld=True)
-                if each.state == "quarantined"
-            ]:
+            while True:
+                page = await self.browse(name, withheld=True)
+                if page is None:
+                    continue
+                marked = [each.sequence for each in page if each.state == "quarantined"]
+                if not marked:
+                    break
                 request = prepared.prepared(self.queue(name), ReleaseMessages(marked))
                 reply = await self.ask(request, f"release all of {name}")
                 for each in open_ones:
