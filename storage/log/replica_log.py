@@ -86,7 +86,9 @@ class ReplicaLog(Log):
             if isinstance(entry, Misfit) or entry.index != index:
                 # The rows have what is damaged here, or the log would not have been opened.
                 entry, offset = self._next_entry(segment, data, offset, index)
-                places = self._places[segment] = _Places(entry.index)
+                places = self._places[segment] = _Places(min(entry.index, last + 1))
+                if entry.index > last:
+                    return  # a remainder of what was forgotten
             places.add(offset, entry.size, entry.term, entry.checksum)
             offset += entry.size
             index = entry.index + 1

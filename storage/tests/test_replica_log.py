@@ -193,6 +193,26 @@ async def test_damage_that_the_rows_do_not_need_leaves_the_rest_to_be_shipped() 
 
 
 @virtual
+async def test_behind_damage_nothing_that_is_forgotten_is_found() -> None:
+    place = ReplicaPlace()
+    log = place.open_replica()
+    sent = records(1, [b"1" * 900, b"2" * 900, b"3" * 900], term=1, previous=0)
+    entries = await taken(log, sent)
+    place.answered = Answered(LOG_ID, entries[2].position)
+    place.disk.kill()
+    place.applied = entries[0].position
+    place.flip(b"1" * 900)
+    place.flip(b"2" * 900)
+
+    log = place.open_replica(keep=1)
+
+    assert (log.start, log.last_index) == (place.applied, 1)
+    again = records(2, [b"4" * 900], term=2, previous=entries[0].checksum)
+    await taken(log, again)
+    assert await got(log, 2) == again
+
+
+@virtual
 async def test_a_released_entry_is_not_shipped() -> None:
     place = ReplicaPlace()
     log = place.open_replica()
