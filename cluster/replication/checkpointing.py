@@ -16,7 +16,7 @@ from cluster.peers.settings import CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication.holds import LogHolds
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.replication.rows_place import RowsPlace, on_this_machine
+from cluster.replication.rows_place import ON_THIS_MACHINE, RowsPlace
 from cluster.shards.clock import Entropy
 from storage.checks.scrub import Pace, RowFiles, Scrub, ScrubDamage, ScrubTimes
 from storage.copies.checkpoint import check_rows_of, make_checkpoint
@@ -83,9 +83,9 @@ class CheckpointTraffic:
         entropy: Entropy,
         settings: CheckpointSettings | None = None,
         scrub_times: ScrubTimes | None = None,
-        place: RowsPlace | None = None,
+        place: RowsPlace = ON_THIS_MACHINE,
     ) -> None:
-        self._place = place or on_this_machine()
+        self._place = place
         self._settings = settings or CheckpointSettings()
         self._monotonic_s = monotonic_s
         self._entropy = entropy

@@ -20,7 +20,7 @@ from cluster.replication.replacement import Ways
 from cluster.replication.replica import Replica
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.replication.report import ReplicaReport
-from cluster.replication.rows_place import RowsPlace, on_this_machine
+from cluster.replication.rows_place import ON_THIS_MACHINE, RowsPlace
 from cluster.shards.clock import Clock, Entropy
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import (
@@ -113,13 +113,13 @@ class ReplicatedStores:
         timing: Timing | None = None,
         checkpoints: CheckpointTraffic | None = None,
         written_as: Callable[[], int] = lambda: OLDEST_FORMAT,
-        place: RowsPlace | None = None,
+        place: RowsPlace = ON_THIS_MACHINE,
     ) -> None:
         """`peers` are the names of the other hosts as of now; they may change. Without
         `checkpoints`, a host that no log reaches back to stays behind. `written_as` is the format
         of Entries that all members read."""
         self._written_as = written_as
-        self._place = place or on_this_machine()
+        self._place = place
         assert options.durability is Durability.FSYNC, "peers count on what is synced"
         self._host = host
         self._messages = messages

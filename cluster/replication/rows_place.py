@@ -28,6 +28,4 @@ class RowsPlace(NamedTuple):
     in_thread: InThread = asyncio.to_thread
 
 
-def on_this_machine() -> RowsPlace:
-    """The default."""
-    return RowsPlace(SystemFiles())
+ON_THIS_MACHINE = RowsPlace(SystemFiles())

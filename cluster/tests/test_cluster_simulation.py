@@ -58,6 +58,11 @@ def test_a_seed_repeats_its_history() -> None:
     assert printed_digest("cluster.tests.simulation.cluster_run") == simulate(3).digest
 
 
+def _is_found(plant: Plant, shape: Shape) -> bool:
+    first = _SOONER.get(plant.__name__, 0)
+    return any(simulate(first + tried, shape).findings for tried in range(_UNTIL_FOUND))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("plant", "found_in"), PLANTS, ids=[plant.__name__ for plant, _ in PLANTS])
 def test_a_planted_bug_is_found(
@@ -66,8 +71,7 @@ def test_a_planted_bug_is_found(
     plant(monkeypatch)
 
     if isinstance(found_in, Shape):
-        first = _SOONER.get(plant.__name__, 0)
-        assert any(simulate(first + tried, found_in).findings for tried in range(_UNTIL_FOUND))
+        assert _is_found(plant, found_in)
     else:
         with pytest.raises(AssertionError):
             found_in()
@@ -80,8 +84,7 @@ def test_a_planted_bug_between_shards_is_found(
 ) -> None:
     plant(monkeypatch)
 
-    first = _SOONER.get(plant.__name__, 0)
-    assert any(simulate(first + n, Shape(shards=3)).findings for n in range(_UNTIL_FOUND))
+    assert _is_found(plant, Shape(shards=3))
 
 
 @pytest.mark.slow
@@ -93,8 +96,7 @@ def test_a_planted_bug_of_early_answers_is_found(
 ) -> None:
     plant(monkeypatch)
 
-    first = _SOONER.get(plant.__name__, 0)
-    assert any(simulate(first + n, found_in).findings for n in range(_UNTIL_FOUND))
+    assert _is_found(plant, found_in)
 
 
 @pytest.mark.slow
@@ -106,8 +108,7 @@ def test_a_planted_bug_about_damaged_disks_is_found(
 ) -> None:
     plant(monkeypatch)
 
-    first = _SOONER.get(plant.__name__, 0)
-    assert any(simulate(first + n, found_in).findings for n in range(_UNTIL_FOUND))
+    assert _is_found(plant, found_in)
 
 
 @pytest.mark.slow
@@ -117,5 +118,4 @@ def test_a_planted_bug_about_withheld_messages_is_found(
 ) -> None:
     plant(monkeypatch)
 
-    shape = Shape(has_operator=True)
-    assert any(simulate(seed, shape).findings for seed in range(_UNTIL_FOUND))
+    assert _is_found(plant, Shape(has_operator=True))

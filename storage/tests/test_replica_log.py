@@ -192,14 +192,20 @@ async def test_damage_that_the_rows_do_not_need_leaves_the_rest_to_be_shipped() 
     assert await got(log, 5) == sent[4:]
 
 
-@virtual
-async def test_behind_damage_nothing_that_is_forgotten_is_found() -> None:
-    place = ReplicaPlace()
+async def _three_answered(place: ReplicaPlace) -> list[Entry]:
+    """A log of three Entries that must be there at the next opening."""
     log = place.open_replica()
     sent = records(1, [b"1" * 900, b"2" * 900, b"3" * 900], term=1, previous=0)
     entries = await taken(log, sent)
     place.answered = Answered(LOG_ID, entries[2].position)
     place.disk.kill()
+    return entries
+
+
+@virtual
+async def test_behind_damage_nothing_that_is_forgotten_is_found() -> None:
+    place = ReplicaPlace()
+    entries = await _three_answered(place)
     place.applied = entries[0].position
     place.flip(b"1" * 900)
     place.flip(b"2" * 900)
@@ -277,11 +283,7 @@ async def test_an_entry_that_cannot_be_read_is_not_shipped() -> None:
 @virtual
 async def test_a_lost_entry_ends_the_log_before_it_when_that_is_wanted() -> None:
     place = ReplicaPlace()
-    log = place.open_replica()
-    sent = records(1, [b"1" * 900, b"2" * 900, b"3" * 900], term=1, previous=0)
-    entries = await taken(log, sent)
-    place.answered = Answered(LOG_ID, entries[2].position)
-    place.disk.kill()
+    entries = await _three_answered(place)
     place.flip(b"2" * 900)
 
     reading = place.read()

@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 
 class Checkpointing(NamedTuple):
-    """How hosts give each other checkpoints, and look for damage."""
+    """Timing of checkpoints and scrubs."""
 
     settings: CheckpointSettings
     scrub_times: ScrubTimes

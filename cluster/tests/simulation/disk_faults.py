@@ -34,14 +34,14 @@ _SHARE = 0.5
 
 
 class DiskShape(NamedTuple):
-    """What goes wrong with disks."""
+    """The disk faults of a run."""
 
     often: tuple[str, ...] = ()
     """Faults that come more often than others."""
 
 
 def drawn_disks(seed: int) -> DiskShape | None:
-    """Whether disks are damaged in this seed."""
+    """The disk faults of this seed; None in half of them."""
     return DiskShape() if Random(f"disks {seed}").random() < _SHARE else None
 
 

@@ -198,7 +198,7 @@ def mixed_roles(random: Random, *, crosses: bool = False) -> list[Role]:
 
 
 def drawn_operator(seed: int) -> bool:
-    """Whether an operator works in this seed, in half of them."""
+    """True in half of the seeds: an operator works in this one."""
     return Random(f"operators {seed}").random() < 0.5
 
 

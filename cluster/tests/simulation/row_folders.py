@@ -33,7 +33,7 @@ class _Bytes:
         self.durable = bytearray()
 
     def lose_power(self, random: Random) -> None:
-        """What was not synced is there, or is not, or a part of it."""
+        """A power loss: unsynced changes survive, vanish, or survive in part."""
         if self.content != self.durable:
             part = self.content[: random.randint(0, len(self.content))]
             self.content = random.choice((self.content, self.durable, part))

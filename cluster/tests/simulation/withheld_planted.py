@@ -36,7 +36,7 @@ def let_withheld_messages_go(patch: pytest.MonkeyPatch) -> None:
 
 
 def release_at_a_failover(patch: pytest.MonkeyPatch) -> None:
-    """Who loads the rows takes withheld messages for those whose consumer is late."""
+    """A shard that loads its rows treats withheld messages as expired leases."""
     leases = StoredRows.leases
 
     def ended(self: StoredRows, queue_id: int) -> Iterator[Lease]:
