@@ -188,10 +188,9 @@ class DiskFaults:
         if not keys or not self._may_lose(host):
             return
         for key in self._random.sample(keys, min(len(keys), self._random.choice((1, 3)))):
+            host.files.damaged.add(key)
             if host.process is not None and host.process.rows is not None:
                 host.process.rows.damage(key)
-            else:
-                host.files.damaged.add(key)
         self._note(f"rows of {host.name} are damaged")
 
     def _take_rows(self, host: ShardHost) -> None:

@@ -118,7 +118,8 @@ class SimulatedRows:
     def damage(self, key: bytes) -> None:
         """Bits of a row's block flip on the disk. What was written since is still in memory."""
         self._files.damaged.add(key)
-        if self.rows.get(key) == self._files.rows[key]:
+        # Rows that are being replaced are closed, and need not have the key.
+        if self.rows.get(key) == self._files.rows.get(key):
             self.damaged.add(key)
 
     # -- RowReader ---------------------------------------------------------------------------------
