@@ -118,7 +118,10 @@ class Journal:
 
     def _open(self, promises: PromiseFile, keep: int | None, *, rows_replaced: bool) -> None:
         disk, folder, applied = self._disk, self._folder, self._flushed()
-        damage = "" if promises.promise is not None else "there is no readable promise"
+        promise = promises.promise
+        if promise is None and self._openings:
+            promise = self._promise  # this process gave it: the file was written by half
+        damage = "" if promise is not None else "there is no readable promise"
         told = self._known
         try:
             told = told or read_answered(disk, folder)
@@ -139,7 +142,7 @@ class Journal:
             damage = f"Entry {lost.first} is lost: {lost.reason}"
             keep = lost.first - 1 if keep is None else min(keep, lost.first - 1)
         # First the promise, then the note, then the log: what counts never lacks what was noted.
-        self._promise = self._renewed(promises.promise, damage)
+        self._promise = self._renewed(promise, damage)
         promises.write_now(self._promise)
         self._lower_note(told, reading, keep)
         self._log = open_replica_log(

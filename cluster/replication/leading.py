@@ -249,6 +249,8 @@ class Leading:
             peer.ahead_s = message.wall_s - self._replica.times.wall_s()
             peer.has_space = message.has_space
             self._confirm_rounds()
+        elif isinstance(message, Alive) and message.term == self.term:
+            self._ask_again(peer)  # it lost a part of its log, not its promise
         elif isinstance(message, Refused):
             self._refused(peer, message)
 
@@ -270,8 +272,7 @@ class Leading:
         if is_spent(self.term, replica.replica_id, message):
             replica.step_down()
         elif message.term < self.term or message.replica_id != peer.replica_id:
-            peer.replica_id = ""
-            replica.send(peer.name, self._adopted.promise())
+            self._ask_again(peer)
         elif self._is_news(peer, message):
             agreed = replica.ship_after(message.last, message.committed)
             peer.in_flight.clear()
@@ -283,6 +284,11 @@ class Leading:
             else:
                 peer.next = agreed.index + 1
                 self._ship(peer)
+
+    def _ask_again(self, peer: Peer) -> None:
+        """Ask the peer for its promise, since it is another replica now."""
+        peer.replica_id = ""
+        self._replica.send(peer.name, self._adopted.promise())
 
     def _is_news(self, peer: Peer, message: Refused) -> bool:
         """False for a refusal that was acted on just now.

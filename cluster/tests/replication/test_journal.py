@@ -10,6 +10,8 @@ import pytest
 
 from cluster.replication import Journal, OtherLog
 from storage.log import BEGINNING, Promise, SystemDisk
+from storage.log.promise import PROMISE_FILE
+from storage.log.slots import SLOT_BYTES
 
 _SEGMENT_BYTES = 64 << 10
 
@@ -59,6 +61,30 @@ async def test_files_are_written_opened_anew_and_closed(tmp_path: Path) -> None:
     assert not again.damage
     assert again.promise == Promise("first", 3, "first", {"first": "a"})
     assert again.log.read_now(2).body == b"1" * 20_000
+    await _called(again.close)
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+async def test_a_process_knows_its_promise_when_the_file_was_written_by_half(
+    tmp_path: Path, slot: int
+) -> None:
+    """With another id it would not count: two such hosts of three would wait for the third."""
+    journal = _journal(tmp_path)
+    journal.open()
+    promise = Promise("first", 3, "first", {"first": "a"})
+    await _called(lambda done: journal.give(promise, done))
+    file = tmp_path / "shard-0.log" / PROMISE_FILE
+    content = bytearray(file.read_bytes())
+    content[slot * SLOT_BYTES + 20] ^= 1
+    file.write_bytes(content)
+
+    await _called(journal.reopen)
+
+    assert (journal.damage, journal.promise) == ("", promise)
+    await _called(journal.close)
+    again = _journal(tmp_path)
+    again.open()
+    assert (again.damage, again.promise) == ("", promise)
     await _called(again.close)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from cluster.replication import Role
 from cluster.replication.messages import Append, Message
+from cluster.tests.replication.host import Host
 from cluster.tests.replication.stage import Stage, last_index, role_of, staged
 from storage.log.entry import read_entry
 from storage.log.promise import PROMISE_FILE, PromiseFile
@@ -322,6 +323,28 @@ async def test_a_lost_entry_makes_a_learner_that_heals(stage: Stage) -> None:
     assert host.replica.journal.damage
     assert host.replica.replica_id != old_id
     await stage.settled()
+
+
+@staged
+async def test_a_learner_that_comes_back_to_an_idle_leader_heals(stage: Stage) -> None:
+    """Its promise is kept, so it takes the heartbeats, and no Entry comes that it would refuse."""
+    leader = await stage.leader()
+    await stage.sent(leader, 5)
+    await stage.settled()
+    host = stage.others(leader)[0]
+    host.crash(is_power_loss=False)
+    assert stage.flip_a_bit(host)
+    host.start()
+    last = last_index(leader)
+
+    await stage.until(lambda: is_voter(stage, host))
+
+    assert last_index(leader) <= last + 2, "only the first Entries of new terms"
+
+
+def is_voter(stage: Stage, host: Host) -> bool:
+    record = stage.coordination.state().record
+    return record is not None and record.voters.get(host.id_on_disk()) == host.name
 
 
 @staged

@@ -54,9 +54,14 @@ class ShardFaults(Faults):
         host = self._a_host()
         if host.is_up and not host.is_paused and not self._stopping:
             self._note(f"{host.name} stops")
-            task = asyncio.create_task(host.stop())
+            task = asyncio.create_task(self._stop(host))
             self._stopping.add(task)
             task.add_done_callback(self._stopping.discard)
+
+    async def _stop(self, host: ShardHost) -> None:
+        await host.stop()
+        if self.shards.is_ending and not host.is_up:
+            host.start()
 
     def _freeze(self) -> None:
         """A leader stands still until another leads, and goes on before it hears of that."""
