@@ -40,6 +40,7 @@ from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
 from sqs_api.cloudwatch.monitoring import SERVICE, HistoryReader, Monitoring
 from sqs_api.cluster_host import ClusterHost
 from sqs_api.gateway.audit import AuditUnusable
+from sqs_api.gateway.late_news import LateNews
 from sqs_api.http.server import Server
 from sqs_api.http.tls import TlsUnusable
 from sqs_api.owner import Owner
@@ -322,6 +323,7 @@ class Node:
         )
         answers, owner = self.answers(hosts), self.owner
         people = owner.people(worker.verifier, worker.access)
+        worker.gateway.late_news = LateNews(owner.changes, worker.queue_actions)
         desk = worker.desk(
             owner.catalog, owner.deletions, hosts, history, answers, people, owner.keyring
         )

@@ -98,7 +98,7 @@ class Owner:
         self._open_coordination = open_coordination
         self._opened = opened
         self._disk: DiskSpace
-        self._changes: Changes
+        self.changes: Changes
         self._used_keys: UsedKeys
         self._log = structlog.get_logger("owner")
         self.first_key: AccessKey | None = None
@@ -202,18 +202,18 @@ class Owner:
     def people(self, verifier: Verifier, access: Access) -> People:
         """Users and access keys for the console; whoever changes them, `verifier` and `access` get
         them."""
-        self._changes = Changes(
+        self.changes = Changes(
             self.identities, self.keyring, verifier=verifier, access=access, note=self.note
         )
         self._used_keys = UsedKeys(verifier, self.identities.note_uses)
         self._opened.push_async_callback(self._used_keys.stop)
         is_shared = self._settings.etcd is not None
-        adopt = self._changes.look_at_identities
+        adopt = self.changes.look_at_identities
         return People(self.identities, adopt, verifier.used, is_shared=is_shared)
 
     def begin(self, periodic: Periodic, metrics: Metrics) -> None:
         """Start periodic work. `people` was called before."""
-        changes = self._changes
+        changes = self.changes
         is_single = self._settings.etcd is None
         check_s = CHANGES_CHECK_S if is_single else SHARED_CHANGES_CHECK_S
         periodic.every(check_s, changes.look_at_identities)

@@ -170,6 +170,10 @@ class SharedRecords:
         with self._news_lock:
             self._news.add(revision)
 
+    def catch_up(self) -> None:
+        """Wait until the view shows all that was committed before this call. Raises `away`."""
+        self._loop.run(self._catch_up())
+
     def refresh(self) -> None:
         """Read all records that were committed before this call, ahead of the watch."""
         self._loop.run(self._refresh())
@@ -195,6 +199,17 @@ class SharedRecords:
         if isinstance(found, Unavailable):
             raise self._away(f"cannot read the cluster's records: {found.reason}")
         return found
+
+    async def _catch_up(self) -> None:
+        """Commit nothing, and wait for the report of that: it comes behind all before it."""
+        try:
+            async with asyncio.timeout(self._shown_s):
+                outcome = await self._coordination.commit(Transaction({}, {}))
+        except TimeoutError:
+            raise self._away("cannot read the cluster's records: no answer in time") from None
+        if not isinstance(outcome, Done):
+            raise self._away("cannot read the cluster's records now")
+        await self._shown(outcome.revision)
 
     async def _refresh(self) -> None:
         found = await self._read()

@@ -91,6 +91,9 @@ class IdentityRecords(Protocol):
     def changed(self) -> bool:
         """True if another process changed something since the last call. Takes microseconds."""
 
+    def catch_up(self) -> None:
+        """Wait until `changed` and `read` show all that was changed before this call."""
+
     def look_again(self) -> None:
         """Make the next call of `changed` return True, since the change could not be read."""
 

@@ -60,6 +60,11 @@ class IdentityStore:
         """True if another process changed something since the last call. Takes microseconds."""
         return self._records.changed()
 
+    def catch_up(self) -> None:
+        """Wait until `changed` tells of all that was changed before this call. Blocks, in any
+        thread."""
+        self._records.catch_up()
+
     def look_again(self) -> None:
         """Make the next call of `changed` return True, since the change could not be read."""
         self._records.look_again()

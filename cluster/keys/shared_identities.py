@@ -50,6 +50,10 @@ class SharedIdentities:
         """See IdentityRecords."""
         return self._records.changed()
 
+    def catch_up(self) -> None:
+        """See IdentityRecords."""
+        self._records.catch_up()
+
     def look_again(self) -> None:
         """See IdentityRecords."""
         self._records.look_again()

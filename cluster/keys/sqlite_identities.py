@@ -66,6 +66,9 @@ class SqliteIdentities:
         changed, self._seen_version = version != self._seen_version, version
         return changed
 
+    def catch_up(self) -> None:
+        """See IdentityRecords."""
+
     def look_again(self) -> None:
         """See IdentityRecords."""
         self._seen_version = -1

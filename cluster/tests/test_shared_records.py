@@ -163,6 +163,43 @@ def test_records_that_were_read_ahead_of_the_watch_stay_as_they_are(memory: Memo
     assert values(other) == {"b": b"1", "c": b"3"}
 
 
+def test_a_host_that_catches_up_knows_what_others_wrote(hosts: SharedHosts) -> None:
+    with closing(hosts.records()) as one, closing(hosts.records()) as other:
+        for number in range(20):
+            put(one, "a", b"%d" % number)
+            other.catch_up()
+            assert values(other) == {"a": b"%d" % number}
+        other.catch_up()
+        assert other.changed()
+        other.catch_up()
+        assert not other.changed(), "there was nothing new"
+
+
+def test_catching_up_waits_for_what_others_wrote_before(memory: Memory) -> None:
+    one, other = memory.open(), memory.open()
+    memory.coordination.held_back = []
+    with ThreadPoolExecutor(2) as threads:
+        written = threads.submit(put, one, "a", b"1")
+        soon(lambda: memory.coordination.revision == 1)
+        caught_up = threads.submit(other.catch_up)
+        soon(lambda: memory.coordination.revision == 2)
+        assert not caught_up.done()
+
+        memory.report()
+
+        caught_up.result()
+        assert values(other) == {"a": b"1"}
+        written.result()
+
+
+def test_catching_up_fails_while_etcd_is_away(memory: Memory) -> None:
+    records = memory.open()
+    memory.coordination.next_outcomes = ["unavailable"]
+
+    with pytest.raises(KeysAway, match="cannot read the cluster's records"):
+        records.catch_up()
+
+
 def test_an_etcd_that_is_away_is_named_in_one_line(memory: Memory) -> None:
     memory.coordination.is_away = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
 
@@ -13,11 +14,16 @@ from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from sqs_api.gateway.access import Access
+from visibility.contract.errors import ServiceUnavailable
 
 CHANGES_CHECK_S = 1.0
 """Interval at which changes made by other processes are picked up."""
 SHARED_CHANGES_CHECK_S = 0.5
 """The same in a cluster, where they arrive by a watch, a little later."""
+_HEAR_PAUSE_S = 0.2
+"""Between questions to etcd: callers without a key cause them."""
+_HEAR_S = 4.0
+"""Time that a request waits for what it may not know."""
 Note = Callable[[str], None]
 """Takes an event for the audit log."""
 
@@ -39,7 +45,36 @@ class Changes:
         self._verifier = verifier
         self._access = access
         self._note = note
+        self.reloads = 0
+        """Times that users and access keys were read anew."""
+        self._asking = asyncio.Lock()
+        self._asked = self._heard = 0
+        """Questions to etcd that were begun, and the latest one that was answered."""
+        self._asked_s = -_HEAR_PAUSE_S
         self._log = structlog.get_logger("node")
+
+    async def hear(self) -> None:
+        """Pick up all changes of users and access keys that were made before this call.
+
+        Raises ServiceUnavailable if etcd does not tell them soon.
+        """
+        asked = self._asked
+        try:
+            async with asyncio.timeout(_HEAR_S), self._asking:
+                if self._heard <= asked:
+                    await self._ask()
+        except (TimeoutError, IdentitiesUnreadable) as error:
+            self._log.warning("access_keys_not_heard", error=str(error))
+            raise ServiceUnavailable() from None
+
+    async def _ask(self) -> None:
+        now_s = asyncio.get_running_loop().time
+        await asyncio.sleep(self._asked_s + _HEAR_PAUSE_S - now_s())
+        self._asked += 1
+        self._asked_s = now_s()
+        await asyncio.to_thread(self._identities.catch_up)
+        self.look_at_identities()
+        self._heard = self._asked
 
     def look_at_identities(self) -> None:
         """Pick up changes by `holdfast credentials` and `holdfast users`."""
@@ -49,6 +84,7 @@ class Changes:
                 self._access.replace(self._identities.users())
                 self._log.info("access_keys_reloaded")
                 self._note("access_keys_reloaded")
+                self.reloads += 1
         except (IdentitiesUnreadable, sqlite3.Error) as error:
             self._identities.look_again()
             self._log.error("access_keys_unreadable", error=str(error))

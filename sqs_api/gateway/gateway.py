@@ -16,13 +16,14 @@ import msgspec
 import structlog
 
 from auth.caller import Caller
-from auth.errors import AuthError, MissingAuthenticationToken
+from auth.errors import AccessDenied, AuthError, MissingAuthenticationToken
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.router import Router
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate, Client, reached_at
 from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.late_news import LateNews
 from sqs_api.gateway.other_service import OtherAnswer, OtherRequest, OtherService
 from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
@@ -44,7 +45,6 @@ from sqs_api.protocol.wire import CONTENT_TYPE_AWS_JSON
 from visibility.contract.actions import ACTIONS, Action
 from visibility.contract.errors import (
     InternalError,
-    QueueDoesNotExist,
     QueueError,
     RequestThrottled,
     ServiceUnavailable,
@@ -58,6 +58,8 @@ from visibility.state.waiters import Ticket
 
 _JSON = Wire.JSON
 """Read for each request: from the class it takes 0.2 µs."""
+_Given = tuple[bytes, bytes, dict[bytes, bytes], bytes]
+"""Method, target, headers and body of a request."""
 _TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."
 
 
@@ -153,6 +155,7 @@ class Gateway:
         self.counts = QueueCounts()
         self.other: OtherService | None = None
         """A service that has its requests on the same endpoint."""
+        self.late_news: LateNews | None = None
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
 
@@ -168,21 +171,17 @@ class Gateway:
         `target` is the raw path and query, `headers` maps lower-case names to values.
         """
         exchange = self._exchange(client, headers, body)
+        given = (method, target, headers, body)
         try:
-            self._dispatch(exchange, method, target, headers, body)
-        except QueueDoesNotExist as refusal:
-            if self._queues.may_lack_queues:
-                again = self._dispatch_again(exchange, method, target, headers, body)
-                self._start_task(self._finish(exchange, again))
-            else:
-                self.refuse(exchange, refusal)
+            self._dispatch(exchange, given)
         except (QueueError, AuthError) as refusal:
             if exchange.action is None:
-                given = (method, target, headers, body, client, exchange.request_id)
-                if self._begin_other(exchange, OtherRequest(*given)):
-                    return exchange
                 exchange.wire = detect_wire(method, target, headers)
-            self.refuse(exchange, refusal)
+            if self.late_news is not None and self.late_news.may_lift(refusal):
+                again = self._dispatch_again(refusal, exchange, given)
+                self._start_task(self._finish(exchange, again))
+            elif exchange.action is not None or not self._begin_other(exchange, given):
+                self.refuse(exchange, refusal)
         except Exception:
             if exchange.action is None:
                 exchange.wire = detect_wire(method, target, headers)
@@ -225,14 +224,8 @@ class Gateway:
 
     # -- down --------------------------------------------------------------------------------------
 
-    def _dispatch(
-        self,
-        exchange: Exchange,
-        method: bytes,
-        target: bytes,
-        headers: dict[bytes, bytes],
-        body: bytes,
-    ) -> None:
+    def _dispatch(self, exchange: Exchange, given: _Given) -> None:
+        method, target, headers, body = given
         now_s = self._wall_s()
         if now_s >= self._next_second:
             self._next_second = int(now_s) + 1
@@ -264,10 +257,14 @@ class Gateway:
         else:
             self._submit(exchange, make_payload, operation, caller, headers)
 
-    async def _dispatch_again(self, exchange: Exchange, *given: Any) -> None:
-        """Dispatch a request whose queue is not known here once all queues are."""
-        await self._queues.learn_all()
-        self._dispatch(exchange, *given)
+    async def _dispatch_again(
+        self, refusal: QueueError | AuthError, exchange: Exchange, given: _Given
+    ) -> None:
+        """Dispatch a request that was refused once more, after the news."""
+        assert self.late_news is not None
+        self._access.denied -= isinstance(refusal, AccessDenied)
+        await self.late_news.hear(refusal)
+        self._dispatch(exchange, given)
 
     def _submit(
         self,
@@ -304,8 +301,9 @@ class Gateway:
         ACTIONS[decoded.action].check(decoded.operation)
         return self._access.nobody_may(decoded.operation, client, headers)
 
-    def _begin_other(self, exchange: Exchange, request: OtherRequest) -> bool:
+    def _begin_other(self, exchange: Exchange, given: _Given) -> bool:
         """Hand a request that is not SQS's to the other service, if it is that one's."""
+        request = OtherRequest(*given, exchange.client, exchange.request_id)
         answer = self.other.answer(request) if self.other is not None else None
         if answer is not None:
             self._start_task(self._answer_other(exchange, answer))

@@ -1,0 +1,188 @@
+"""A request is refused only once what others changed is known here: keys, policies, queues."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from auth.caller import Caller
+from auth.credentials import CredentialSet
+from auth.errors import InvalidClientTokenId
+from auth.identities import Identities
+from auth.sigv4 import Verifier
+from cluster.keys.identity_records import IdentitiesUnreadable
+from cluster.keys.identity_store import IdentityStore
+from sqs_api.gateway.changes import Changes
+from sqs_api.gateway.late_news import LateNews
+from sqs_api.tests.serving import (
+    ACCOUNT,
+    REGION,
+    Service,
+    json_request,
+    open_authenticate,
+    query_request,
+    running,
+)
+from visibility.contract.errors import ServiceUnavailable
+
+EVERYONE_SENDS = (
+    '{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", '
+    '"Resource": "*"}}'
+)
+
+
+class Elsewhere(IdentityStore):
+    """The users and keys of a cluster, of which this host hears only when it asks."""
+
+    def __init__(self) -> None:
+        self.is_away = self.is_made = self.is_known = False
+        self.questions = 0
+        self._news = False
+
+    def catch_up(self) -> None:
+        self.questions += 1
+        if self.is_away:
+            raise IdentitiesUnreadable("etcd is away")
+        self._news = self.is_made and not self.is_known
+
+    def changed(self) -> bool:
+        return self._news
+
+    def credentials(self) -> CredentialSet:
+        self.is_known, self._news = True, False
+        return CredentialSet([])
+
+    def users(self) -> Identities:
+        return Identities([])
+
+    def authenticate(
+        self, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+    ) -> Caller:
+        """The caller of a request that the new key signed."""
+        if not self.is_known:
+            raise InvalidClientTokenId
+        return open_authenticate(method, target, headers, body, now_s)
+
+
+def changes_of(service: Service, identities: IdentityStore) -> Changes:
+    return Changes(
+        identities,
+        service.keyring,
+        verifier=Verifier(CredentialSet([])),
+        access=service.access,
+        note=lambda event: None,
+    )
+
+
+def in_a_cluster(
+    service: Service, monkeypatch: pytest.MonkeyPatch, identities: IdentityStore
+) -> None:
+    async def spread(revision: int) -> bool:
+        return True
+
+    monkeypatch.setattr(service.catalog, "spread", spread)
+    service.gateway.late_news = LateNews(changes_of(service, identities), service.gateway._queues)
+
+
+@pytest.mark.parametrize("make_request", [json_request, query_request])
+async def test_a_key_that_another_host_made_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, make_request: Any
+) -> None:
+    elsewhere, request = Elsewhere(), make_request("ListQueues")
+    async with running(authenticate=elsewhere.authenticate) as service:
+        in_a_cluster(service, monkeypatch, elsewhere)
+        unknown = await service.ask(request)
+        elsewhere.is_away = True
+        away = await service.ask(request)
+        elsewhere.is_away, elsewhere.is_made = False, True
+        known = await service.ask(request)
+
+    assert (unknown.status, away.status, known.status) == (403, 503, 200)
+    assert b"The security token included in the request is invalid." in unknown.body
+    assert (b"<ErrorResponse" in unknown.body) == (make_request is query_request)
+    assert (b"<ErrorResponse" in away.body) == (make_request is query_request)
+
+
+@pytest.mark.parametrize(
+    ("action", "members"),
+    [
+        ("SendMessage", {"QueueUrl": "q", "MessageBody": "x"}),
+        ("GetQueueUrl", {"QueueName": "q"}),
+        ("TagQueue", {"QueueUrl": "q", "Tags": {"a": "b"}}),
+    ],
+)
+async def test_a_queue_that_another_host_made_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, action: str, members: dict[str, Any]
+) -> None:
+    async with running() as service:
+        is_made = False
+
+        async def caught_up() -> bool:
+            if is_made:
+                await service.catalog.create_queue((ACCOUNT, REGION, "q"), {}, {})
+            return not is_away
+
+        in_a_cluster(service, monkeypatch, Elsewhere())
+        monkeypatch.setattr(service.catalog, "caught_up", caught_up)
+        request = json_request(action, **members)
+        is_away = True
+        away = await service.ask(request)
+        is_away = False
+        missing = await service.ask(request)
+        is_made = True
+        found = await service.ask(request)
+
+    assert (away.status, missing.status, found.status) == (503, 400, 200)
+    assert missing.json["__type"].endswith("#QueueDoesNotExist")
+
+
+async def test_a_queue_of_another_account_that_another_host_made_may_be_sent_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without its policy it looks like one that does not exist, which must not be told."""
+    async with running(enforced=True) as service:
+        is_made = False
+
+        async def caught_up() -> bool:
+            if is_made:
+                place = ("222222222222", REGION, "q")
+                await service.catalog.create_queue(place, {"Policy": EVERYONE_SENDS}, {})
+            return True
+
+        in_a_cluster(service, monkeypatch, Elsewhere())
+        monkeypatch.setattr(service.catalog, "caught_up", caught_up)
+        request = json_request("SendMessage", QueueUrl="/222222222222/q", MessageBody="x")
+        denied = await service.ask(request)
+        is_made = True
+        sent = await service.ask(request)
+
+    assert (denied.status, sent.status) == (403, 200)
+    assert denied.json["__type"].endswith("#AccessDeniedException")
+    assert service.access.denied == 1
+
+
+async def test_hosts_that_are_right_do_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = Elsewhere()
+    async with running() as service:
+        in_a_cluster(service, monkeypatch, elsewhere)
+        await service.make_queue()
+        wrong = await service.ask(json_request("SendMessage", QueueUrl=f"/{ACCOUNT}/q"))
+
+    assert wrong.status == 400
+    assert elsewhere.questions == 0
+
+
+async def test_all_who_wait_share_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = Elsewhere()
+    async with running() as service:
+        changes = changes_of(service, elsewhere)
+        await asyncio.gather(*(changes.hear() for _ in range(50)))
+        assert elsewhere.questions == 1
+        elsewhere.is_made = True
+        await changes.hear()
+        assert (elsewhere.questions, elsewhere.is_known) == (2, True)
+        elsewhere.is_away = True
+        with pytest.raises(ServiceUnavailable):
+            await changes.hear()
