@@ -55,7 +55,7 @@ _CAUGHT_UP_S = 5.0
 """Bound of the time for which requests wait for the view to catch up."""
 
 OnQueueChange = Callable[[QueueChange], None]
-Spread = Callable[[int], Awaitable[bool]]
+Spread = Callable[[int], Awaitable[None]]
 """Waits until the other hosts show a revision; False if a majority does not."""
 
 
@@ -227,13 +227,19 @@ class Catalog(QueueView):
     async def _do(self, decide: Callable[[], Decision]) -> QueueDefinition | None:
         """Commit the decision of a rule, and have the other hosts show it. Returns its queue."""
         give_up_s = asyncio.get_running_loop().time() + _TRIED_S
-        async with self._writing:
+        try:
+            async with asyncio.timeout_at(give_up_s):
+                await self._writing.acquire()
+        except TimeoutError:
+            raise ServiceUnavailable() from None
+        try:
             decision = await self._decide(decide, give_up_s)
             queue, revision = self.queue_of_id(decision.queue_id), self._written
+        finally:
+            self._writing.release()
         # Also if it changed nothing: it may repeat a change that is not shown there yet.
         if self.spread is not None and revision != self._shown_by_others:
-            if not await self.spread(revision):
-                raise ServiceUnavailable()
+            await self.spread(revision)
             if revision == self._written:
                 self._shown_by_others = revision
         return queue
@@ -243,6 +249,10 @@ class Catalog(QueueView):
         that counts."""
         while True:
             decision = decide()
+            if not decision.entries and self.spread is not None:
+                # The view may show what is no more. Without etcd it is all there is to go by.
+                await self.caught_up()
+                decision = decide()
             if not decision.entries or await self._commit(decision.entries):
                 return decision
             if asyncio.get_running_loop().time() >= give_up_s:

@@ -277,15 +277,18 @@ class PeerRouter(Router):
             else:
                 ticket.is_redone = True
                 self._view.when_caught_up(partial(self._redo, ticket))
-        elif (
-            self._monotonic_s() >= min(ticket.give_up_s, self._ends_s)
-            or self.held >= self._settings.held_max
+        elif self._monotonic_s() >= min(ticket.give_up_s, self._ends_s) or (
+            not ticket.wait_ends_s and self._is_full()
         ):
             self._give_up(ticket, failure.reason)
         elif ticket.hint:
             asyncio.get_running_loop().call_soon(self._try, ticket)
         else:
             self._hold(ticket)
+
+    def _is_full(self) -> bool:
+        """True if no more requests may be held. The gateway bounds long polls."""
+        return sum(held.others for held in self._held.values()) >= self._settings.held_max
 
     def _hold(self, ticket: Routed) -> None:
         ticket.is_late, ticket.is_hinted = True, False

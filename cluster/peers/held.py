@@ -48,6 +48,8 @@ class HeldRequests:
 
     def __init__(self, pause: Pause, try_again: Callable[[Routed], None]) -> None:
         self.pause = pause
+        self.others = 0
+        """Those of them that are no long polls."""
         self._try_again = try_again
         self._tickets: dict[Routed, None] = {}
         self._due: deque[Routed] = deque()
@@ -59,13 +61,17 @@ class HeldRequests:
     def add(self, ticket: Routed) -> None:
         """Hold a request until after the next pause."""
         self._tickets[ticket] = None
+        self.others += not ticket.wait_ends_s
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self.pause.next_s(), self._release)
 
     def remove(self, ticket: Routed) -> bool:
         """Take a request out; False if it is about to be tried."""
-        return self._tickets.pop(ticket, self) is None
+        if self._tickets.pop(ticket, self) is self:
+            return False
+        self.others -= not ticket.wait_ends_s
+        return True
 
     def hurry(self) -> None:
         """Something changed: try now."""
@@ -86,6 +92,8 @@ class HeldRequests:
         loop = asyncio.get_running_loop()
         for _ in range(min(_AT_ONCE, len(self._due))):
             # Each in a call of its own, so that a bug in one does not keep others waiting.
-            loop.call_soon(self._try_again, self._due.popleft())
+            ticket = self._due.popleft()
+            self.others -= not ticket.wait_ends_s
+            loop.call_soon(self._try_again, ticket)
         if self._due:
             loop.call_soon(self._try_some)

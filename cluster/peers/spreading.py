@@ -5,8 +5,8 @@
 
 So a client that creates a queue through one host finds it on the others. A host that cannot be
 reached, or does not answer in time, is not waited for: its requests carry the version of the queue
-that it knows, which the leader notices. Unless a majority shows the change it is not confirmed:
-this host may be cut off, and the hosts that clients reach next do not know of it.
+that it knows, which the leader notices, and it asks etcd before it refuses one for what it may not
+know.
 """
 
 from __future__ import annotations
@@ -44,12 +44,9 @@ class Spreading:
         self._tasks: set[asyncio.Task[None]] = set()
         transport.serve(Channel.CATALOG, Service(on_request=self._asked))
 
-    async def spread(self, revision: int) -> bool:
-        """Wait until the other hosts show a revision, for a bounded time; True if a majority of
-        all hosts, this one included, does."""
-        body = _REVISION.pack(revision)
-        showing = await ask_all(self._transport, Channel.CATALOG, body, _WAIT_S)
-        return 2 * (len(showing) + 1) > len(self._transport.peers) + 1
+    async def spread(self, revision: int) -> None:
+        """Wait until the other hosts show a revision, for a bounded time."""
+        await ask_all(self._transport, Channel.CATALOG, _REVISION.pack(revision), _WAIT_S)
 
     def _asked(self, call: Call) -> None:
         if len(call.body) != _REVISION.size:

@@ -31,6 +31,8 @@ class MemoryCoordination:
         """Of the next commits: "unavailable", "unknown, done", "unknown, not done" or "conflict";
         others are as they should be."""
         self.is_away = False
+        self.away_s = 0.0
+        """Time that a commit takes to find that it is away."""
         self.held_back: list[Change] | None = None
         """Changes that the watches do not report yet, None if they report at once."""
         self._watchers: list[OnChange] = []
@@ -54,6 +56,8 @@ class MemoryCoordination:
         assert len(transaction.changes) <= RECORDS_MAX
         wanted = self.next_outcomes.pop(0) if self.next_outcomes else ""
         if wanted == "unavailable" or self.is_away:
+            if self.away_s:
+                await asyncio.sleep(self.away_s)
             return Unavailable("it is away")
         if wanted == "unknown, not done":
             return Unknown("no answer came")

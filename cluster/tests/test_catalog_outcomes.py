@@ -17,17 +17,26 @@ from cluster.tests.catalog_file import owner
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets, virtual
 from cluster.tests.world import settled
-from visibility.contract.errors import QueueDoesNotExist, ServiceUnavailable
+from visibility.contract.errors import (
+    PurgeQueueInProgress,
+    QueueDeletedRecently,
+    QueueDoesNotExist,
+    ServiceUnavailable,
+)
+
+NO_WAITS = Waits(0, 0)
 
 
-async def opened(coordination: MemoryCoordination) -> Catalog:
+async def opened(
+    coordination: MemoryCoordination, clock: SettableClock | None = None, waits: Waits = NO_WAITS
+) -> Catalog:
     return await Catalog.open(
         coordination,
-        clock=SettableClock(),
+        clock=clock or SettableClock(),
         entropy=CountingEntropy(),
         secrets=some_secrets(),
         shards=[0],
-        waits=Waits(0, 0),
+        waits=waits,
         restore_window_ms=60_000,
     )
 
@@ -121,30 +130,76 @@ async def test_what_did_not_happen_is_refused_and_can_be_asked_again() -> None:
         catalog.queue(*owner("q"))
 
 
-async def test_a_change_that_a_majority_does_not_show_is_not_confirmed() -> None:
-    """The client's next request may reach a host that does not know the queue."""
-    catalog = await opened(MemoryCoordination())
-    is_shown = False
+async def _spread(revision: int) -> None:
+    """All other hosts show it."""
 
-    async def spread(revision: int) -> bool:
-        return is_shown
 
-    catalog.spread = spread
+async def test_a_host_of_a_cluster_does_not_name_a_queue_that_another_one_deleted() -> None:
+    coordination = MemoryCoordination()
+    one, other = await opened(coordination), await opened(coordination)
+    one.spread = other.spread = _spread
+    queue = await one.create_queue(owner("q"), {}, {})
+    coordination.held_back = []
+    deleted = asyncio.create_task(one.delete_queue(queue))
+    await settled()
 
-    with pytest.raises(ServiceUnavailable):
-        await catalog.create_queue(owner("q"), {}, {})
-    is_shown = True
-    assert (await catalog.create_queue(owner("q"), {}, {})).name == "q", "the retry finds it"
+    created = asyncio.create_task(other.create_queue(owner("q"), {}, {}))
+    await settled()
+    assert not created.done(), "its view shows the queue"
+    coordination.report()
+
+    await deleted
+    assert (await created).queue_id > queue.queue_id
+
+
+async def test_a_queue_that_exists_is_named_while_etcd_is_away() -> None:
+    coordination = MemoryCoordination()
+    catalog = await opened(coordination)
+    catalog.spread = _spread
+    queue = await catalog.create_queue(owner("q"), {}, {})
+    coordination.is_away = True
+
+    assert await catalog.create_queue(owner("q"), {}, {}) == queue
+
+
+@virtual
+async def test_changes_that_wait_for_others_give_up_when_their_own_time_is_over() -> None:
+    coordination = MemoryCoordination()
+    catalog = await opened(coordination)
+    coordination.is_away, coordination.away_s = True, 6.0
+    now_s = asyncio.get_running_loop().time
+    begun_s = now_s()
+
+    made = [catalog.create_queue(owner(f"q{number}"), {}, {}) for number in range(20)]
+    outcomes = await asyncio.gather(*made, return_exceptions=True)
+
+    assert {type(outcome) for outcome in outcomes} == {ServiceUnavailable}
+    assert now_s() - begun_s < 17
+
+
+async def test_a_wait_of_a_minute_holds_for_a_clock_that_is_behind() -> None:
+    coordination = MemoryCoordination()
+    clock = SettableClock()
+    clock.at_ms -= 15_000
+    ahead = await opened(coordination, waits=Waits())
+    behind = await opened(coordination, clock, Waits())
+    queue = await ahead.create_queue(owner("q"), {}, {})
+
+    await ahead.purge_queue(queue)
+    with pytest.raises(PurgeQueueInProgress):
+        await behind.purge_queue(behind.queue(*owner("q")))
+    await ahead.delete_queue(queue)
+    with pytest.raises(QueueDeletedRecently):
+        await behind.create_queue(owner("q"), {}, {})
 
 
 async def test_a_change_that_other_hosts_do_not_show_yet_holds_up_no_other() -> None:
     catalog = await opened(MemoryCoordination())
     shown = asyncio.Event()
 
-    async def spread(revision: int) -> bool:
+    async def spread(revision: int) -> None:
         if revision == 1:
             await shown.wait()
-        return True
 
     catalog.spread = spread
 
@@ -189,6 +244,7 @@ async def test_listeners_hear_what_a_shard_must_know_when_the_view_shows_it() ->
     ]
 
 
+@virtual
 async def test_a_record_that_cannot_be_read_stays_as_the_view_shows_it() -> None:
     coordination = MemoryCoordination()
     one, other = await opened(coordination), await opened(coordination)

@@ -23,7 +23,7 @@ from visibility.contract import results
 from visibility.contract.attributes import checked_tags, needs_counters, shown_attributes
 from visibility.contract.errors import (
     InvalidParameterValue,
-    QueueDoesNotExist,
+    QueueError,
     ResourceNotFound,
     ServiceUnavailable,
 )
@@ -77,10 +77,12 @@ class QueueActions:
         result: results.Result | None
         try:
             result = await carry_out()
-        except (QueueDoesNotExist, ResourceNotFound):
+        except ServiceUnavailable:
+            raise
+        except QueueError:
             if not self.may_lack_queues:
                 raise
-            await self.learn_all()
+            await self.learn_all()  # another host may have changed what this refusal is for
             result = await carry_out()
         return result
 

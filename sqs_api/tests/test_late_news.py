@@ -79,8 +79,8 @@ def changes_of(service: Service, identities: IdentityStore) -> Changes:
 def in_a_cluster(
     service: Service, monkeypatch: pytest.MonkeyPatch, identities: IdentityStore
 ) -> None:
-    async def spread(revision: int) -> bool:
-        return True
+    async def spread(revision: int) -> None:
+        """All other hosts show it."""
 
     monkeypatch.setattr(service.catalog, "spread", spread)
     service.gateway.late_news = LateNews(changes_of(service, identities), service.gateway._queues)
@@ -136,6 +136,32 @@ async def test_a_queue_that_another_host_made_is_asked_for(
 
     assert (away.status, missing.status, found.status) == (503, 400, 200)
     assert missing.json["__type"].endswith("#QueueDoesNotExist")
+
+
+async def test_a_change_is_refused_once_what_other_hosts_changed_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = f'{{"deadLetterTargetArn":"arn:aws:sqs:{REGION}:{ACCOUNT}:dlq","maxReceiveCount":1}}'
+    async with running() as service:
+        await service.make_queue()
+        is_made = False
+
+        async def caught_up() -> bool:
+            if is_made:
+                await service.catalog.create_queue((ACCOUNT, REGION, "dlq"), {}, {})
+            return True
+
+        in_a_cluster(service, monkeypatch, Elsewhere())
+        monkeypatch.setattr(service.catalog, "caught_up", caught_up)
+        request = json_request(
+            "SetQueueAttributes", QueueUrl="q", Attributes={"RedrivePolicy": policy}
+        )
+        refused = await service.ask(request)
+        is_made = True
+        done = await service.ask(request)
+
+    assert (refused.status, done.status) == (400, 200)
+    assert "Dead letter target does not exist" in refused.json["message"]
 
 
 async def test_a_queue_of_another_account_that_another_host_made_may_be_sent_to(

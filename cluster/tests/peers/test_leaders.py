@@ -197,6 +197,27 @@ async def test_no_more_requests_are_held_than_allowed() -> None:
 
 
 @virtual
+async def test_long_polls_take_no_room_from_other_requests() -> None:
+    """A leader that falls leaves all that waited there at once."""
+    cluster = the_cluster(forwarding=ForwardingSettings(held_max=3))
+    async with running(cluster) as (a, b):
+        cluster.learn(None)
+        await b.fall()
+
+        polls = [a.ask(POLL) for _ in range(10)]
+        assert a.router.cancel(polls.pop().ticket)
+        sends = [a.ask(SEND) for _ in range(3)]
+        await settled()
+
+        assert not any(each.answers for each in [*polls, *sends])
+        await a.lead()
+        cluster.learn("a")
+        await pass_time(0.1)
+        assert {each.refusal for each in sends} == {SendMessageResult}
+        assert a.router.held == 0
+
+
+@virtual
 async def test_many_held_requests_are_tried_a_part_at_a_time() -> None:
     cluster = the_cluster()
     async with running(cluster) as (a, b):
