@@ -111,6 +111,11 @@ class Keyring(ABC):
         Raises sqlite3.Error, SealBroken; then the next call retries.
         """
 
+    @abstractmethod
+    def catch_up(self) -> None:
+        """Wait until all is loaded that was changed before this call, but for what
+        `reload_if_changed` finds. Blocks, in any thread. Raises KeysAway."""
+
     # -- named keys: changes raise SealBroken, sqlite3.Error, KeysAway if they cannot be made ------
 
     @abstractmethod

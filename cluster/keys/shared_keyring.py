@@ -317,6 +317,10 @@ class SharedKeyring(Keyring):
         before, self._reported = self._reported, self._records.view.below(KEYS)
         return self._reported != before
 
+    def catch_up(self) -> None:
+        """See Keyring."""
+        self._records.catch_up()
+
     def _take_over(self, view: View) -> None:
         try:
             self._load(view)

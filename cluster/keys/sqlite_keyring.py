@@ -230,6 +230,9 @@ class SqliteKeyring(Keyring):
             self._seen_version = version
             return True
 
+    def catch_up(self) -> None:
+        """See Keyring."""
+
     def _load(self) -> None:
         """Load the named keys and their versions. Known ones are changed in place: data keys refer
         to them."""

@@ -12,7 +12,7 @@ from auth.envelope import SealBroken
 from auth.sigv4 import Verifier
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
-from cluster.keys.keyring import Keyring
+from cluster.keys.keyring import Keyring, KeysAway
 from sqs_api.gateway.access import Access
 from visibility.contract.errors import ServiceUnavailable
 
@@ -46,7 +46,7 @@ class Changes:
         self._access = access
         self._note = note
         self.reloads = 0
-        """Times that users and access keys were read anew."""
+        """Times that users, access keys or KMS keys were read anew."""
         self._asking = asyncio.Lock()
         self._asked = self._heard = 0
         """Questions to etcd that were begun, and the latest one that was answered."""
@@ -54,7 +54,7 @@ class Changes:
         self._log = structlog.get_logger("node")
 
     async def hear(self) -> None:
-        """Pick up all changes of users and access keys that were made before this call.
+        """Pick up all changes that were made before this call.
 
         Raises ServiceUnavailable if etcd does not tell them soon.
         """
@@ -63,8 +63,8 @@ class Changes:
             async with asyncio.timeout(_HEAR_S), self._asking:
                 if self._heard <= asked:
                     await self._ask()
-        except (TimeoutError, IdentitiesUnreadable) as error:
-            self._log.warning("access_keys_not_heard", error=str(error))
+        except (TimeoutError, IdentitiesUnreadable, KeysAway) as error:
+            self._log.warning("changes_not_heard", error=str(error))
             raise ServiceUnavailable() from None
 
     async def _ask(self) -> None:
@@ -73,8 +73,14 @@ class Changes:
         self._asked += 1
         self._asked_s = now_s()
         await asyncio.to_thread(self._identities.catch_up)
-        self.look_at_identities()
+        await asyncio.to_thread(self._keyring.catch_up)
+        self.look()
         self._heard = self._asked
+
+    def look(self) -> None:
+        """Pick up changes by commands, at once. Takes microseconds if there are none."""
+        self.look_at_identities()
+        self.look_at_keys()
 
     def look_at_identities(self) -> None:
         """Pick up changes by `holdfast credentials` and `holdfast users`."""
@@ -95,5 +101,6 @@ class Changes:
             if self._keyring.reload_if_changed():
                 self._log.info("keyring_reloaded")
                 self._note("keyring_reloaded")
+                self.reloads += 1
         except (SealBroken, sqlite3.Error) as error:
             self._log.error("keyring_unreadable", error=str(error))

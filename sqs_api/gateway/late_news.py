@@ -10,7 +10,23 @@ from __future__ import annotations
 from auth.errors import AccessDenied, AuthError, InvalidClientTokenId
 from sqs_api.gateway.changes import Changes
 from sqs_api.gateway.queue_actions import QueueActions
-from visibility.contract.errors import QueueDoesNotExist, QueueError
+from visibility.contract.errors import (
+    KmsAccessDenied,
+    KmsDisabled,
+    KmsNotFound,
+    QueueDoesNotExist,
+    QueueError,
+)
+
+
+_REFUSALS = {
+    InvalidClientTokenId,
+    AccessDenied,
+    QueueDoesNotExist,
+    KmsAccessDenied,
+    KmsDisabled,
+    KmsNotFound,
+}
 
 
 class LateNews:
@@ -22,13 +38,12 @@ class LateNews:
 
     def may_lift(self, refusal: QueueError | AuthError) -> bool:
         """True if the request should be decided again after `hear`."""
-        kind = type(refusal)
-        if kind not in (InvalidClientTokenId, AccessDenied, QueueDoesNotExist):
+        if type(refusal) not in _REFUSALS:
             return False
         if self._queues.may_lack_queues:
             return True
         known = self._changes.reloads
-        self._changes.look_at_identities()
+        self._changes.look()
         return self._changes.reloads > known
 
     async def hear(self, refusal: QueueError | AuthError) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from auth.identities import Identities
 from auth.sigv4 import Verifier
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
+from cluster.keys.sqlite_keyring import SqliteKeyring
+from cluster.shards.clock import SystemClock, SystemEntropy
 from sqs_api.gateway.changes import Changes
 from sqs_api.gateway.late_news import LateNews
 from sqs_api.tests.serving import (
@@ -25,7 +29,7 @@ from sqs_api.tests.serving import (
     query_request,
     running,
 )
-from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.errors import KmsNotFound, ServiceUnavailable
 
 EVERYONE_SENDS = (
     '{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", '
@@ -212,3 +216,22 @@ async def test_all_who_wait_share_one_question(monkeypatch: pytest.MonkeyPatch) 
         elsewhere.is_away = True
         with pytest.raises(ServiceUnavailable):
             await changes.hear()
+
+
+async def test_a_kms_key_that_a_command_made_is_known_at_once(tmp_path: Path) -> None:
+    clock, entropy, file = SystemClock(), SystemEntropy(), tmp_path / "keyring.sqlite"
+    refusal = KmsNotFound("no such key")
+    async with running() as service:
+        with ExitStack() as stack:
+            service.keyring, command = [
+                stack.enter_context(closing(SqliteKeyring(file, bytes(32), clock, entropy)))
+                for _ in range(2)
+            ]
+            news = LateNews(changes_of(service, Elsewhere()), service.gateway._queues)
+            assert not news.may_lift(refusal)
+
+            added = command.add("orders", ACCOUNT)
+
+            assert news.may_lift(refusal)
+            await news.hear(refusal)
+            assert service.keyring.find("alias/orders", ACCOUNT) == added
