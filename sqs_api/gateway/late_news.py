@@ -18,7 +18,6 @@ from visibility.contract.errors import (
     QueueError,
 )
 
-
 _REFUSALS = {
     InvalidClientTokenId,
     AccessDenied,
