@@ -105,8 +105,8 @@ class Following:
         promise = storage_log.Promise(
             replica.replica_id, voters.term, leader, voters.voters, voters.old_voters
         )
-        self._pending = promise
         replica.journal.give(promise, partial(self._given, promise, given))
+        self._pending = promise
         return True
 
     def _given(self, promise: storage_log.Promise, given: Callable[[], None]) -> None:

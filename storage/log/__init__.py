@@ -13,7 +13,7 @@ from storage.log.entry import (
 )
 from storage.log.log import EntryTooLarge, Log, LogFailed, LogFull
 from storage.log.opening import open_log, open_replica_log
-from storage.log.promise import Promise, PromiseFile
+from storage.log.promise import Promise, PromiseFile, have_room
 from storage.log.reading import LogMismatch, Lost, Reading, read_log, without_entries
 from storage.log.replica_log import NotNext, ReplicaLog
 from storage.log.segments import SEGMENT_BYTES
@@ -43,6 +43,7 @@ __all__ = [
     "Reading",
     "ReplicaLog",
     "SystemDisk",
+    "have_room",
     "open_log",
     "open_replica_log",
     "read_answered",

@@ -1,24 +1,36 @@
 """A replica's id and its promise to a leader, in two slots of the file `promise`.
 
-    payload: MessagePack of `Promise`
+    0                16 KiB          32 KiB          48 KiB
+    +---------------+---------------+---------------+
+    | not used      | slot          | slot          |      payload: MessagePack of `Promise`
+    +---------------+---------------+---------------+
 
 A promise is synced before it is answered: from then on the replica takes nothing from a leader of
 a lower term. A slot that cannot be read may have held a later promise, so a file with one does not
-count at all.
+count at all. Most promises need one sector; see `slots.py` for those that need more.
+
+Files of early builds of 0.2 have two slots of 512 bytes at their beginning. These count until
+another one is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from storage.log.disk import Disk, Done, Work
-from storage.log.slots import SLOT_BYTES, encode_slot, read_slots
+from storage.log.slots import SLOT_BYTES, Slots, encode_slot, read_slots, write_steps
 
 PROMISE_FILE = "promise"
+PROMISE_SLOT_BYTES = 16 << 10
+FIRST_SLOT_AT = PROMISE_SLOT_BYTES
+
+_NAMES_BYTES = 12 << 10
+"""Of a promise with all hosts of a cluster. Hosts that register at the same moment do not see each
+other: the rest of the slot is for them."""
 
 
 class Promise(msgspec.Struct, frozen=True, array_like=True):
@@ -39,6 +51,21 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Promise).decode
 
 
+def read_promises(data: bytes) -> Slots:
+    """The slots of a whole file."""
+    slots = read_slots(data[FIRST_SLOT_AT:], PROMISE_SLOT_BYTES)
+    if slots.payload is None and not slots.damaged:
+        slots = read_slots(data[: 2 * SLOT_BYTES])._replace(slot_bytes=PROMISE_SLOT_BYTES)
+    return slots
+
+
+def have_room(names: Collection[str]) -> bool:
+    """True if a promise has room for voters on hosts of these names, and for a change of them."""
+    ids = [f"{number:032x}" for number in range(len(names) + 1)]
+    voters = dict(zip(ids, names, strict=False))
+    return len(_encode(Promise(ids[0], 1 << 63, ids[0], voters, tuple(ids)))) <= _NAMES_BYTES
+
+
 class PromiseFile:
     """The file of one shard's replica, open for writing."""
 
@@ -46,7 +73,8 @@ class PromiseFile:
         """Open or create it; blocks. Raises OSError."""
         self._disk = disk
         self._handle = disk.open(folder / PROMISE_FILE, create=True)
-        self._slots = read_slots(disk.pread(self._handle, 2 * SLOT_BYTES, 0))
+        whole = FIRST_SLOT_AT + 2 * PROMISE_SLOT_BYTES
+        self._slots = read_promises(disk.pread(self._handle, whole, 0))
         disk.sync_folder(folder)
         self.promise: Promise | None = None
         """None if there is none, or if a slot is damaged."""
@@ -69,10 +97,11 @@ class PromiseFile:
     def _next_write(self, promise: Promise) -> Work:
         payload = _encode(promise)
         slot, at = encode_slot(self._slots.number + 1, payload), self._slots.next_at
-        assert len(slot) == SLOT_BYTES
+        assert len(slot) <= PROMISE_SLOT_BYTES, "hosts register if there is room for their names"
         self._slots = self._slots.written(payload)
-        return partial(self._write, slot, at)
+        return partial(self._write, slot, FIRST_SLOT_AT + at)
 
     def _write(self, slot: bytes, at: int) -> None:
-        self._disk.pwrite(self._handle, slot, at)
-        self._disk.fdatasync(self._handle)
+        for part, behind in write_steps(slot):
+            self._disk.pwrite(self._handle, part, at + behind)
+            self._disk.fdatasync(self._handle)

@@ -1,13 +1,18 @@
 """Two slots in one small file, written in turn, so that an interrupted write leaves the other.
 Pure.
 
-    0       8        16      18                        512
+    0       8        16      18
     +-------+--------+-------+---------+---------+-----+
-    | magic | number | bytes | payload | CRC-32  | 0   |   the second slot is at 512
+    | magic | number | bytes | payload | CRC-32  | 0   |   up to the end of a sector
     +-------+--------+-------+---------+---------+-----+
 
 The slot with the higher number counts. A disk writes a sector of 512 bytes completely or not at
-all.
+all. Slots have one sector, or the room that their file gives them: then only the sectors that the
+payload needs are written, and what lies behind them is left from before.
+
+Of several sectors any may reach the disk first. So the first one is made empty, then the others are
+written, then the first one, each step synced before the next: a slot whose first sector is empty is
+an empty one, and an interrupted write leaves no other.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 SLOT_BYTES = 512
+"""Of a slot with one sector, and of a sector."""
 
 _MAGIC = b"\x93HFSLOT\n"
 _FIELDS = Struct(">8sQH")
@@ -32,34 +38,45 @@ class Slots(NamedTuple):
     """Its number, 0 if there is none."""
     damaged: int
     """Number of slots that are neither intact nor empty."""
+    slot_bytes: int = SLOT_BYTES
+    """The distance of the two."""
 
     @property
     def next_at(self) -> int:
         """The offset of the slot to write next, never the current one."""
-        return (self.number + 1) % 2 * SLOT_BYTES
+        return (self.number + 1) % 2 * self.slot_bytes
 
     def written(self, payload: bytes) -> Slots:
         """The slots after `payload` is written."""
-        return Slots(payload, self.number + 1, self.damaged)
+        return self._replace(payload=payload, number=self.number + 1)
 
 
 def encode_slot(number: int, payload: bytes) -> bytes:
-    """A whole slot."""
+    """A slot's whole sectors."""
     content = _FIELDS.pack(_MAGIC, number, len(payload)) + payload
-    return (content + _CHECKSUM.pack(crc32(content))).ljust(SLOT_BYTES, b"\0")
+    used = content + _CHECKSUM.pack(crc32(content))
+    return used + bytes(-len(used) % SLOT_BYTES)
 
 
-def read_slots(data: bytes) -> Slots:
+def write_steps(slot: bytes) -> list[tuple[bytes, int]]:
+    """What to write at which offset of the slot, each step to be synced before the next."""
+    first, others = slot[:SLOT_BYTES], slot[SLOT_BYTES:]
+    if not others:
+        return [(first, 0)]
+    return [(bytes(SLOT_BYTES), 0), (others, SLOT_BYTES), (first, 0)]
+
+
+def read_slots(data: bytes, slot_bytes: int = SLOT_BYTES) -> Slots:
     """Read both slots; a file that is too short has empty ones."""
-    best = Slots(None, 0, 0)
+    best = Slots(None, 0, 0, slot_bytes)
     damaged = 0
-    for at in (0, SLOT_BYTES):
-        slot = data[at : at + SLOT_BYTES]
+    for at in (0, slot_bytes):
+        slot = data[at : at + slot_bytes]
         found = _read_slot(slot)
         if found is None:
-            damaged += any(slot)
+            damaged += any(slot[:SLOT_BYTES])
         elif found[0] > best.number:
-            best = Slots(found[1], found[0], 0)
+            best = Slots(found[1], found[0], 0, slot_bytes)
     return best._replace(damaged=damaged)
 
 
@@ -68,7 +85,7 @@ def _read_slot(slot: bytes) -> tuple[int, bytes] | None:
         return None
     magic, number, size = _FIELDS.unpack_from(slot)
     end = _FIELDS.size + size
-    if magic != _MAGIC or end + _CHECKSUM.size > SLOT_BYTES:
+    if magic != _MAGIC or end + _CHECKSUM.size > len(slot):
         return None
     if crc32(slot[:end]) != _CHECKSUM.unpack_from(slot, end)[0]:
         return None

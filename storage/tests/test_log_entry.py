@@ -14,7 +14,7 @@ from storage.log.entry import (
     record_bytes,
 )
 from storage.log.header import HEADER_BYTES, Header, encode_header, is_blank, read_header
-from storage.log.slots import SLOT_BYTES, encode_slot, read_slots
+from storage.log.slots import SLOT_BYTES, encode_slot, read_slots, write_steps
 
 SEED = 0x1234
 
@@ -123,3 +123,17 @@ def test_a_damaged_slot_leaves_the_other_one() -> None:
     assert (slots.payload, slots.damaged) == (b"older", 1)
     assert slots.next_at == SLOT_BYTES
     assert read_slots(b"").payload is None
+
+
+def test_a_slot_of_several_sectors_is_empty_until_its_first_one_is_written() -> None:
+    payload = bytes(range(1, 250)) * 5
+    slot = encode_slot(1, payload)
+    assert len(slot) == 3 * SLOT_BYTES
+    data = bytearray(8192)
+    for part, at in write_steps(slot):
+        assert read_slots(bytes(data), 4096) == (None, 0, 0, 4096)
+        data[4096 + at : 4096 + at + len(part)] = part
+
+    assert read_slots(bytes(data), 4096) == (payload, 1, 0, 4096)
+    data[4096 + 2 * SLOT_BYTES] ^= 1
+    assert read_slots(bytes(data), 4096) == (None, 0, 1, 4096)

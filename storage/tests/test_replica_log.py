@@ -11,8 +11,6 @@ from storage.log import (
     Answered,
     NotNext,
     Position,
-    Promise,
-    PromiseFile,
     Reading,
     ReplicaLog,
     open_replica_log,
@@ -20,8 +18,6 @@ from storage.log import (
     without_entries,
 )
 from storage.log.entry import Entry, encode_entry
-from storage.log.promise import PROMISE_FILE
-from storage.log.slots import SLOT_BYTES
 from storage.tests.log_place import FOLDER, SEGMENT_BYTES, LogPlace, closed, synced, virtual
 
 LOG_ID = b"i" * 16
@@ -307,21 +303,3 @@ async def test_a_checkpoint_replaces_the_log() -> None:
 
     assert place.bodies() == [b"next"]
     assert read_log(place.disk, FOLDER, place.applied).end.index == 4
-
-
-@pytest.mark.parametrize("slot", [0, 1])
-def test_a_promise_with_a_damaged_slot_is_not_believed(slot: int) -> None:
-    place = ReplicaPlace()
-    file = PromiseFile(place.disk, FOLDER)
-    file.write_now(Promise("one", 3, "two", {"one": "a"}, ("two",)))
-    file.close()
-    assert PromiseFile(place.disk, FOLDER).promise == Promise(
-        "one", 3, "two", {"one": "a"}, ("two",)
-    )
-
-    place.disk.flip(FOLDER / PROMISE_FILE, slot * SLOT_BYTES + 20)
-    again = PromiseFile(place.disk, FOLDER)
-    assert again.promise is None
-    again.write_now(Promise("three"))
-
-    assert PromiseFile(place.disk, FOLDER).promise == Promise("three")

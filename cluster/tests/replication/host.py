@@ -18,8 +18,7 @@ from cluster.replication.messages import Message
 from cluster.tests.replication.network import Port
 from storage.log import BEGINNING, Disk, LogFailed, LogFull, Position, Promise
 from storage.log.disk import Done, Work
-from storage.log.promise import PROMISE_FILE
-from storage.log.slots import read_slots
+from storage.log.promise import PROMISE_FILE, read_promises
 from storage.tests.simulated_disk import PowerCut, SimulatedDisk
 
 if TYPE_CHECKING:
@@ -252,7 +251,7 @@ class Host:
         """The replica's id, empty if there is none."""
         if PROMISE_FILE not in self.disk.list(self.folder):
             return ""
-        slots = read_slots(bytes(self.disk.file(self.folder / PROMISE_FILE).content))
+        slots = read_promises(bytes(self.disk.file(self.folder / PROMISE_FILE).content))
         return "" if slots.payload is None else decode(slots.payload, type=Promise).replica_id
 
     def state(self) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from cluster.replication import Role
 from cluster.replication.messages import Message
@@ -15,6 +15,7 @@ from cluster.tests.replication.host import TIMING, Host
 from cluster.tests.virtual_time import VirtualLoop, failures_of
 
 _PATIENCE_S = 60.0
+S = TypeVar("S", bound="Stage")
 
 
 class Stage(Cluster):
@@ -27,6 +28,16 @@ class Stage(Cluster):
 
     def host(self, name: str) -> Host:
         return self.hosts[name]
+
+    def join(self, name: str) -> Host:
+        """Add a host, which begins as a learner."""
+        host = self.hosts[name] = Host(self, name, Random(len(self.names)))
+        self.names.append(name)
+        host.start()
+        for each in self.hosts.values():
+            if each.replica is not None:
+                each.replica.set_peers([other for other in self.names if other != each.name])
+        return host
 
     async def leader(self, *, but: Host | None = None) -> Host:
         """Whoever serves, soon."""
@@ -100,25 +111,33 @@ def role_of(host: Host) -> Role:
     return host.replica.role
 
 
-def staged(test: Callable[[Stage], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a story; no rule may be broken on the way."""
+def staged_on(
+    make: Callable[[], S],
+) -> Callable[[Callable[[S], Coroutine[Any, Any, None]]], Callable[[], None]]:
+    """Run a story on such a stage; no rule may be broken on the way."""
 
-    @wraps(test)
-    def run() -> None:
-        stage = Stage()
-        loop = VirtualLoop()
-        failures = failures_of(loop)
+    def decorated(test: Callable[[S], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        @wraps(test)
+        def run() -> None:
+            stage = make()
+            loop = VirtualLoop()
+            failures = failures_of(loop)
 
-        async def story() -> None:
-            stage.start()
-            await test(stage)
+            async def story() -> None:
+                stage.start()
+                await test(stage)
 
-        try:
-            loop.run_until_complete(story())
-        finally:
-            loop.close()
-        assert not failures
-        assert not stage.record.findings
+            try:
+                loop.run_until_complete(story())
+            finally:
+                loop.close()
+            assert not failures
+            assert not stage.record.findings
 
-    del run.__wrapped__
-    return run
+        del run.__wrapped__
+        return run
+
+    return decorated
+
+
+staged = staged_on(Stage)

@@ -10,8 +10,7 @@ import pytest
 
 from cluster.replication import Journal, OtherLog
 from storage.log import BEGINNING, Promise, SystemDisk
-from storage.log.promise import PROMISE_FILE
-from storage.log.slots import SLOT_BYTES
+from storage.log.promise import FIRST_SLOT_AT, PROMISE_FILE, PROMISE_SLOT_BYTES
 
 _SEGMENT_BYTES = 64 << 10
 
@@ -75,7 +74,7 @@ async def test_a_process_knows_its_promise_when_the_file_was_written_by_half(
     await _called(lambda done: journal.give(promise, done))
     file = tmp_path / "shard-0.log" / PROMISE_FILE
     content = bytearray(file.read_bytes())
-    content[slot * SLOT_BYTES + 20] ^= 1
+    content[FIRST_SLOT_AT + slot * PROMISE_SLOT_BYTES + 20] ^= 1
     file.write_bytes(content)
 
     await _called(journal.reopen)

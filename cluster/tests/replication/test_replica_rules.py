@@ -9,11 +9,11 @@ import pytest
 
 from cluster.replication import Role
 from cluster.replication.messages import Append, Message
+from cluster.replication.voters import VoterSet
 from cluster.tests.replication.host import Host
 from cluster.tests.replication.stage import Stage, last_index, role_of, staged
 from storage.log.entry import read_entry
-from storage.log.promise import PROMISE_FILE, PromiseFile
-from storage.log.slots import SLOT_BYTES
+from storage.log.promise import FIRST_SLOT_AT, PROMISE_FILE, PROMISE_SLOT_BYTES, PromiseFile
 
 
 @staged
@@ -298,7 +298,8 @@ def test_a_replica_whose_promise_cannot_be_read_is_a_learner(slot: int) -> None:
         host = stage.others(leader)[0]
         old_id = host.id_on_disk()
         host.crash(is_power_loss=False)
-        host.disk.flip(host.folder / PROMISE_FILE, slot * SLOT_BYTES + 30)
+        at = FIRST_SLOT_AT + slot * PROMISE_SLOT_BYTES
+        host.disk.flip(host.folder / PROMISE_FILE, at + 30)
         host.start()
 
         assert host.replica is not None
@@ -306,6 +307,26 @@ def test_a_replica_whose_promise_cannot_be_read_is_a_learner(slot: int) -> None:
         await stage.settled()
 
     story()
+
+
+@staged
+async def test_a_promise_that_the_journal_did_not_take_stands_in_no_way(stage: Stage) -> None:
+    leader = await stage.leader()
+    await stage.settled()
+    replica = stage.others(leader)[0].replica
+    assert replica is not None
+    promise = replica.journal.promise
+    voters = VoterSet(promise.term + 1, promise.voters)
+    too_long = {**voters.voters, "another": "n" * 20_000}
+    given = asyncio.Event()
+
+    with pytest.raises(AssertionError):
+        replica.give(voters._replace(voters=too_long), leader.name, given.set)
+
+    assert replica.give(voters, leader.name, given.set)
+    async with asyncio.timeout(1):
+        await given.wait()
+    await stage.settled()
 
 
 @staged

@@ -24,8 +24,7 @@ from cluster.tests.simulation.rows import applied_position
 from storage.checks.scrub import ScrubTimes
 from storage.engines.durable import log_folder
 from storage.log import Promise
-from storage.log.promise import PROMISE_FILE
-from storage.log.slots import read_slots
+from storage.log.promise import PROMISE_FILE, read_promises
 from storage.rows.keys import APPLIED_KEY
 
 _PAUSES_S = (0.5, 2.0, 5.0)
@@ -216,6 +215,6 @@ def _id_of(host: ShardHost) -> str:
     """The replica's id on the disk, empty if there is none."""
     folder = log_folder(host.folder)
     with suppress(KeyError):
-        slots = read_slots(bytes(host.disk.file(folder / PROMISE_FILE).content))
+        slots = read_promises(bytes(host.disk.file(folder / PROMISE_FILE).content))
         return "" if slots.payload is None else decode(slots.payload, type=Promise).replica_id
     return ""
