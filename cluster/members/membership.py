@@ -85,9 +85,10 @@ class Membership:
         restored_records: Callable[[], Mapping[str, bytes]] = dict,
     ) -> None:
         """`root` has all records of the cluster, `records` those below `members/`. `save` keeps the
-        identity in the data folder; `replica_ids` gives the ids in the folders of that many
-        shards, `restored_records` those of the backup that the folder was restored from, or raises
-        MembershipRefused. Raises ValueError for a peer address that is none."""
+        identity in the data folder. `replica_ids` gives the ids in the folders of that many shards;
+        it is called only before there are stores. `restored_records` gives the records of the
+        backup that the folder was restored from, or raises MembershipRefused. Raises ValueError for
+        a peer address that is none."""
         assert is_host_id(me.name)
         parse_address(me.peer_address)
         self.name = me.name
@@ -100,7 +101,9 @@ class Membership:
         self._lease = lease
         self._entropy = entropy
         self._save = save
-        self._replica_ids = replica_ids
+        self._read_ids = replica_ids
+        self._ids: tuple[str, ...] = ()
+        """Of the replicas as of this start: only the founding needs them."""
         self._restored_records = restored_records
         self._values: dict[str, bytes] = {}
         self._revisions: dict[str, int] = {}
@@ -180,13 +183,16 @@ class Membership:
 
     def _host(self) -> Host:
         me, cluster = self._me, self._shown.cluster
+        shards = cluster.shards if cluster is not None else me.shards
+        if len(self._ids) != shards:
+            self._ids = tuple(self._read_ids(shards))
         return Host(
             name=me.name,
             host_id=self._identity.host_id,
             peer_address=me.peer_address,
             version=me.version,
             founders=me.founders,
-            replica_ids=tuple(self._replica_ids(cluster.shards if cluster else me.shards)),
+            replica_ids=self._ids,
             restored=self._identity.restored,
             formats=me.formats,
         )
@@ -243,8 +249,15 @@ class Membership:
             self._announcing = asyncio.get_running_loop().create_task(self._announced())
 
     async def _announced(self) -> None:
-        while not (self._is_member() and await self._register()):  # noqa: ASYNC110
+        while not await self._announced_once():  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_S)
+
+    async def _announced_once(self) -> bool:
+        try:
+            return self._is_member() and await self._register()
+        except Exception:
+            self._log.exception("cannot_announce")
+            return False
 
     def _is_member(self) -> bool:
         """False for a host that was removed, and while etcd has no record of the cluster."""

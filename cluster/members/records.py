@@ -10,7 +10,7 @@ leaders/term/SHARD       the first term of each shard, written with the cluster
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,7 +19,7 @@ from cluster.coordination.coordination import RECORDS_MAX, Transaction
 from cluster.members.shard_keys import term_key
 from cluster.peers.network import Address
 from cluster.replication.leadership import TermRecord
-from storage.log import OLDEST_FORMAT
+from storage.log import OLDEST_FORMAT, have_room
 
 MEMBERS, LEADERS = "members/", "leaders/"
 CLUSTER, HOSTS, ALIVE, REMOVED = "cluster", "hosts/", "alive/", "removed/"
@@ -167,8 +167,8 @@ def check_cluster(members: Members, identity: Identity) -> None:
 
 
 def check_host(members: Members, me: Host) -> None:
-    """Raises MembershipRefused if this host was removed, cannot read what the others write, or was
-    told of other founding hosts."""
+    """Raises MembershipRefused if this host was removed, cannot read what the others write, is one
+    more than there is room for, or was told of other founding hosts."""
     if members.removed.get(me.name) == me.host_id:
         raise MembershipRefused(
             f"host {me.name} was removed from the cluster; it may join anew with an empty folder"
@@ -178,6 +178,8 @@ def check_host(members: Members, me: Host) -> None:
             f"the cluster writes formats {members.formats}, and this version of holdfast knows "
             f"{me.formats}: install a later one"
         )
+    if me.name not in members.hosts:
+        _check_room({me.name, *members.hosts, *(() if members.cluster else me.founders)})
     if members.cluster is not None:
         return
     if not me.founders:
@@ -201,6 +203,14 @@ def check_host(members: Members, me: Host) -> None:
                 f"host {name} was started on {_content(other)}, this one on {_content(me)}: "
                 "restore one backup on each founding host"
             )
+
+
+def _check_room(names: Collection[str]) -> None:
+    if not have_room(names):
+        raise MembershipRefused(
+            f"a cluster has no room for {len(names)} hosts with names of "
+            f"{sum(map(len, names)) // len(names)} characters on average: use shorter names"
+        )
 
 
 def _content(host: Host) -> str:

@@ -82,16 +82,25 @@ class Host:
             lease=self.lease,
             entropy=SystemEntropy(),
             save=lambda saved: world.folders.update({folder: saved}),
-            replica_ids=lambda count: [f"{folder}-{shard}" for shard in range(count)],
+            replica_ids=self._replica_ids,
         )
+        self._folder = folder
+        self._is_running = False
         self.membership.on_removed = self._removed
         self.membership.subscribe(self.heard.append)
+
+    def _replica_ids(self, shards: int) -> list[str]:
+        if self._is_running:
+            raise OSError("its replicas have the files open")
+        return [f"{self._folder}-{shard}" for shard in range(shards)]
 
     def _removed(self) -> None:
         self.is_removed = True
 
     async def join(self) -> Cluster:
-        return await self.membership.join()
+        joined = await self.membership.join()
+        self._is_running = True
+        return joined
 
     async def refused(self) -> str:
         with pytest.raises(MembershipRefused) as refused:

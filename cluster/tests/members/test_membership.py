@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cluster.coordination.coordination import Outcome, Transaction
 from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_wire import HttpWire
 from cluster.members.folder import MEMBER_FILE, open_identity, save_identity
@@ -22,6 +23,7 @@ from cluster.tests.etcd_processes import EtcdProcesses
 from cluster.tests.members.joining import FOUNDERS, SHARDS, TTL_S, SimulatedWorld, World, peers
 from cluster.tests.simulated_etcd import ELECTION_S
 from cluster.tests.virtual_time import virtual
+from storage.log import have_room
 
 # -- founding --------------------------------------------------------------------------------------
 
@@ -154,6 +156,35 @@ async def test_a_later_host_joins_and_the_others_hear_of_it() -> None:
 
 
 @virtual
+async def test_a_host_that_a_promise_has_no_room_for_is_refused() -> None:
+    """Else the shards would have no leader any more, once it is to vote."""
+    world = SimulatedWorld()
+    names = tuple(f"n{number}".ljust(253, "x") for number in range(60))
+
+    reason = await world.host(names[0], founders=names).refused()
+
+    assert reason == (
+        "a cluster has no room for 60 hosts with names of 253 characters on average: "
+        "use shorter names"
+    )
+    assert await world.records() == {}
+    most = max(count for count in range(60) if have_room(names[:count]))
+    founders, later = names[:3], names[3:most]
+    await asyncio.gather(*[world.host(name, founders=founders).join() for name in founders])
+    for name in later:
+        host = world.host(name)
+        await host.join()
+        await host.stop()
+
+    reason = await world.host(names[most]).refused()
+
+    assert reason.startswith(f"a cluster has no room for {most + 1} hosts")
+    assert f"members/hosts/{names[most]}" not in await world.records()
+    await world.host(later[-1]).join()
+    await world.close()
+
+
+@virtual
 async def test_a_host_comes_back_before_its_lease_is_over() -> None:
     world = SimulatedWorld()
     hosts = await world.founded()
@@ -253,6 +284,32 @@ async def test_a_host_announces_itself_anew_after_its_lease_was_lost() -> None:
 
     assert hosts[1].alive() == ["a", "b", "c"]
     assert not hosts[0].is_removed
+    await world.close()
+
+
+@virtual
+async def test_a_bug_does_not_keep_a_host_from_announcing_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = SimulatedWorld()
+    hosts = [world.host(name) for name in FOUNDERS]
+    records, failing = hosts[0].records, [RuntimeError("a bug"), OSError("another")]
+    await asyncio.gather(*[host.join() for host in hosts])
+    commit = records.commit
+
+    async def commits(transaction: Transaction) -> Outcome:
+        if failing:
+            raise failing.pop()
+        return await commit(transaction)
+
+    monkeypatch.setattr(records, "commit", commits)
+    world.wires[0].is_cut = True
+    await asyncio.sleep(3 * TTL_S)
+    world.wires[0].is_cut = False
+    await asyncio.sleep(3 * TTL_S)
+
+    assert not failing
+    assert hosts[1].alive() == ["a", "b", "c"]
     await world.close()
 
 
