@@ -46,8 +46,12 @@ class PromiseFile:
         """Open or create it; blocks. Raises OSError."""
         self._disk = disk
         self._handle = disk.open(folder / PROMISE_FILE, create=True)
-        self._slots = read_slots(disk.pread(self._handle, 2 * SLOT_BYTES, 0))
-        disk.sync_folder(folder)
+        try:
+            self._slots = read_slots(disk.pread(self._handle, 2 * SLOT_BYTES, 0))
+            disk.sync_folder(folder)
+        except BaseException:
+            disk.close(self._handle)
+            raise
         self.promise: Promise | None = None
         """None if there is none, or if a slot is damaged."""
         if self._slots.payload is not None and not self._slots.damaged:

@@ -35,10 +35,13 @@ class SimulatedFile:
         self.dropped: set[int] = set()
         """Sectors that a failed sync gave up: durable by chance only."""
         self.unreadable_pages: set[int] = set()
-        """Pages for which the disk gives an error."""
+        """Pages for which the disk gives an error, until they are written."""
+        self.refuses_writes = False
+        """True: it has sectors that the disk cannot write."""
 
     def write(self, data: bytes, offset: int) -> None:
         end = offset + len(data)
+        self.unreadable_pages.difference_update(range(offset // _PAGE, (end - 1) // _PAGE + 1))
         if end > len(self.content):
             self.content.extend(bytes(end - len(self.content)))
         self.content[offset:end] = data
@@ -203,6 +206,8 @@ class SimulatedDisk:
         file = self._of(handle)
         if self.is_full and offset + len(data) > len(file.content):
             raise OSError(errno.ENOSPC, "No space left on device")
+        if file.refuses_writes:
+            raise OSError(errno.EIO, "Input/output error")
         if self.short_writes:
             self.short_writes -= 1
             file.write(data[: len(data) // 2], offset)
