@@ -16,7 +16,7 @@ from random import Random
 from storage.log.disk import Done, Work
 
 SECTOR = 512
-_PAGE = 4096
+PAGE_BYTES = 4096
 
 
 class PowerCut(Exception):
@@ -41,7 +41,9 @@ class SimulatedFile:
 
     def write(self, data: bytes, offset: int) -> None:
         end = offset + len(data)
-        self.unreadable_pages.difference_update(range(offset // _PAGE, (end - 1) // _PAGE + 1))
+        self.unreadable_pages.difference_update(
+            range(offset // PAGE_BYTES, (end - 1) // PAGE_BYTES + 1)
+        )
         if end > len(self.content):
             self.content.extend(bytes(end - len(self.content)))
         self.content[offset:end] = data
@@ -195,7 +197,7 @@ class SimulatedDisk:
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         file = self._of(handle)
         if any(
-            offset < (page + 1) * _PAGE and page * _PAGE < offset + size
+            offset < (page + 1) * PAGE_BYTES and page * PAGE_BYTES < offset + size
             for page in file.unreadable_pages
         ):
             raise OSError(errno.EIO, "Input/output error")
