@@ -62,8 +62,12 @@ class AnsweredNote:
         self._disk = disk
         self._log_id = log_id
         self._handle = disk.open(folder / ANSWERED_FILE, create=True)
-        self._slots: Slots = read_slots(disk.pread(self._handle, 2 * SLOT_BYTES, 0))
-        disk.sync_folder(folder)
+        try:
+            self._slots: Slots = read_slots(disk.pread(self._handle, 2 * SLOT_BYTES, 0))
+            disk.sync_folder(folder)
+        except BaseException:
+            disk.close(self._handle)
+            raise
 
     def write(self, position: Position, done: Done) -> None:
         """Write the note in the sync lane; `done` gets None or the OSError."""

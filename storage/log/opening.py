@@ -9,8 +9,10 @@ byte, and synced before the header is written that makes them count. So after a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from zlib import crc32
 
+from storage.log.disk import Disk
 from storage.log.entry import Entry, Position, encode_entry
 from storage.log.header import ALL, HEADER_BYTES, Header
 from storage.log.identity import TERM_JUMP, write_identity
@@ -57,7 +59,12 @@ def open_replica_log(
     assert not reading.lost or end.index < reading.lost[0].first
     older = with_older_entries(reading)
     opened = _open(older, older.applied, end, log_id, segment_bytes, is_replica=True)
-    return ReplicaLog(applied, **opened)
+    try:
+        return ReplicaLog(applied, **opened)
+    except BaseException:
+        _close(reading.disk, opened["segments"])
+        opened["spares"].close(_nothing)
+        raise
 
 
 def _open(
@@ -78,8 +85,7 @@ def _open(
     try:
         copy.write(applied, end)
     except BaseException:
-        for segment in needed + copy.segments:
-            disk.close(segment.handle)
+        _close(disk, needed + copy.segments)
         spares.close(_nothing)
         raise
     spares.fill()
@@ -100,6 +106,12 @@ def _open(
         "spares": spares,
         "copied": ALL if is_replica else HEADER_BYTES,
     }
+
+
+def _close(disk: Disk, segments: list[Segment]) -> None:
+    for segment in segments:
+        with suppress(OSError):  # a failed disk lets go of the file all the same
+            disk.close(segment.handle)
 
 
 def _nothing() -> None:
@@ -123,9 +135,7 @@ def _open_segments(
     """Open all files: first those with Entries that the rows lack, in order; second the others."""
     runs = {run.segment.name: run for run in reading.runs_above(applied.index)}
     needed, free = [], []
-    for found in reading.segments:
-        handle = reading.disk.open(reading.folder / found.name)
-        segment = Segment(found.name, handle, found.size, is_written=not found.is_blank)
+    for found, segment in zip(reading.segments, _open_files(reading), strict=True):
         segment.has_remains = is_replica and segment.is_written
         run = runs.get(found.name)
         if run is None or found.header is None:
@@ -136,6 +146,19 @@ def _open_segments(
         needed.append(segment)
     needed.sort(key=lambda segment: segment.first)
     return needed, free
+
+
+def _open_files(reading: Reading) -> list[Segment]:
+    """All segments, as they were found."""
+    segments: list[Segment] = []
+    try:
+        for found in reading.segments:
+            handle = reading.disk.open(reading.folder / found.name)
+            segments.append(Segment(found.name, handle, found.size, is_written=not found.is_blank))
+    except BaseException:
+        _close(reading.disk, segments)
+        raise
+    return segments
 
 
 class _Copy:

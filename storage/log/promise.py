@@ -73,9 +73,13 @@ class PromiseFile:
         """Open or create it; blocks. Raises OSError."""
         self._disk = disk
         self._handle = disk.open(folder / PROMISE_FILE, create=True)
-        whole = FIRST_SLOT_AT + 2 * PROMISE_SLOT_BYTES
-        self._slots = read_promises(disk.pread(self._handle, whole, 0))
-        disk.sync_folder(folder)
+        try:
+            whole = FIRST_SLOT_AT + 2 * PROMISE_SLOT_BYTES
+            self._slots = read_promises(disk.pread(self._handle, whole, 0))
+            disk.sync_folder(folder)
+        except BaseException:
+            disk.close(self._handle)
+            raise
         self.promise: Promise | None = None
         """None if there is none, or if a slot is damaged."""
         if self._slots.payload is not None and not self._slots.damaged:

@@ -27,6 +27,7 @@ from storage.log.entry import (
 )
 from storage.log.header import HEADER_BYTES
 from storage.log.log import EntryTooLarge, Log, Opened
+from storage.log.scan import read_piece
 from storage.log.segments import Segment
 
 RECENT_BYTES = 32 << 20
@@ -79,7 +80,7 @@ class ReplicaLog(Log):
     def _find_places(self, segment: Segment) -> None:
         places = self._places[segment] = _Places(segment.first)
         last = self.last_index if segment is self._current else segment.last
-        data = self._disk.pread(segment.handle, segment.size, 0)
+        data = read_piece(self._disk, segment.handle, segment.size, 0)
         offset, index = HEADER_BYTES, segment.first
         while index <= last:
             entry = read_entry(data, offset, self._seed)

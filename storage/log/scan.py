@@ -69,7 +69,7 @@ def find_segments(disk: Disk, folder: Path) -> tuple[list[Found], list[str]]:
         handle = disk.open_to_read(folder / name)
         try:
             size = disk.size(handle)
-            start = _read_piece(disk, handle, HEADER_BYTES, 0)
+            start = read_piece(disk, handle, HEADER_BYTES, 0)
         finally:
             disk.close(handle)
         found = Found(name, size, read_header(start), is_blank(start))
@@ -83,12 +83,13 @@ def read_segment(disk: Disk, folder: Path, name: str) -> bytes:
     """A whole file, with zeros where the disk gives an error. Raises OSError on opening it."""
     handle = disk.open_to_read(folder / name)
     try:
-        return _read_piece(disk, handle, disk.size(handle), 0)
+        return read_piece(disk, handle, disk.size(handle), 0)
     finally:
         disk.close(handle)
 
 
-def _read_piece(disk: Disk, handle: int, size: int, offset: int) -> bytes:
+def read_piece(disk: Disk, handle: int, size: int, offset: int) -> bytes:
+    """A part of an open file, with zeros for pages for which the disk gives an error."""
     try:
         return disk.pread(handle, size, offset)
     except OSError:
@@ -96,7 +97,7 @@ def _read_piece(disk: Disk, handle: int, size: int, offset: int) -> bytes:
             return bytes(size)
     pages = range(offset, offset + size, _PAGE_BYTES)
     end = offset + size
-    return b"".join(_read_piece(disk, handle, min(_PAGE_BYTES, end - page), page) for page in pages)
+    return b"".join(read_piece(disk, handle, min(_PAGE_BYTES, end - page), page) for page in pages)
 
 
 class Scan:

@@ -2,17 +2,22 @@
 
 A file is prepared by writing zeros over all of it and syncing that, or, if it held Entries before,
 by reading it, so that its pages are in memory. An append then changes neither the file's size nor
-its blocks, and never reads the disk.
+its blocks, and never reads the disk. A file that cannot be read is written with zeros, and one that
+cannot be written either is given up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import structlog
 
 from storage.log.disk import Disk
 from storage.log.header import Header, encode_header
@@ -21,6 +26,9 @@ SEGMENT_BYTES = 16 << 20
 _SPARES = 1
 """Segments that are kept ready beside the one that is written."""
 _RETRY_S = 1.0
+_FAILURES_MAX = 2
+"""Failures in a row after which a file is given up."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_OPEN = -1
 _PIECE_BYTES = 1 << 20
 _NAME = re.compile(r"segment-([0-9]{8})")
@@ -43,6 +51,8 @@ class Segment:
     """Bytes of those Entries."""
     has_remains: bool = False
     """True if it may hold Entries that never counted: they are overwritten before it is reused."""
+    failures: int = 0
+    """Failures in a row to read or to write a whole file, other than for lack of room."""
 
 
 def segment_number(name: str) -> int | None:
@@ -66,6 +76,9 @@ class Spares:
         self.segment_bytes = segment_bytes
         self._free = free
         self._ready: list[Segment] = []
+        self._given_up: list[Segment] = []
+        """Open, although their names are gone, so that no other file gets their blocks so far."""
+        self._logger = structlog.get_logger("store")
         numbers = (segment_number(name) for name in disk.list(folder))
         self._next_number = max((number for number in numbers if number is not None), default=0) + 1
         self._retry: asyncio.TimerHandle | None = None
@@ -121,18 +134,23 @@ class Spares:
 
     def _close(self) -> None:
         assert self._on_idle is not None
-        for segment in self._ready + self._free:
+        for segment in self._ready + self._free + self._given_up:
             if segment.handle != _NOT_OPEN:
-                self._disk.close(segment.handle)
-        self._ready, self._free = [], []
+                with suppress(OSError):  # a failed disk lets go of the file all the same
+                    self._disk.close(segment.handle)
+        self._ready, self._free, self._given_up = [], [], []
         self._on_idle()
 
     def _made(self, segment: Segment, error: Exception | None) -> None:
         self.is_preparing = False
-        self.has_failed = error is not None
-        (self._ready if error is None else self._free).append(segment)
+        if error is None:
+            self._ready.append(segment)
+        is_given_up = error is not None and self._take_back(segment)
+        self.has_failed = error is not None and not is_given_up
         if self._on_idle is not None:
             self._close()
+        elif is_given_up:
+            self.want()
         elif error is not None:
             self._retry = asyncio.get_running_loop().call_later(_RETRY_S, self._try_again)
 
@@ -148,28 +166,55 @@ class Spares:
         self._next_number += 1
         return Segment(name, _NOT_OPEN, 0)
 
-    def _make_now(self) -> Segment:
-        segment = self._choose()
-        try:
-            self._make(segment)
-        except OSError:
+    def _take_back(self, segment: Segment) -> bool:
+        """What could not be made; True if it is given up, so that another can be tried at once."""
+        if segment.failures < _FAILURES_MAX:
             self._free.append(segment)
-            raise
-        return segment
+            return False
+        self._given_up.append(segment)
+        self._logger.warning("log_file_given_up", file=str(self._folder / segment.name))
+        return True
+
+    def _make_now(self) -> Segment:
+        while True:
+            segment = self._choose()
+            try:
+                self._make(segment)
+            except OSError:
+                if not self._take_back(segment):
+                    raise
+            else:
+                return segment
 
     def _make(self, segment: Segment) -> None:
         """For any thread: nothing else uses the segment meanwhile."""
         if segment.handle == _NOT_OPEN:
             segment.handle = self._disk.open(self._folder / segment.name, create=True)
-        is_whole = segment.is_written and segment.size >= self.segment_bytes
-        if is_whole and not segment.has_remains:
-            self._read(segment)
-        else:
+        is_whole = segment.size >= self.segment_bytes
+        if is_whole and segment.is_written and not segment.has_remains and self._is_read(segment):
+            return
+        try:
             self._write_zeros(segment)
+        except OSError as error:
+            if is_whole and error.errno not in _NO_ROOM:
+                self._count_failure(segment)
+            raise
 
-    def _read(self, segment: Segment) -> None:
-        for at in range(0, segment.size, _PIECE_BYTES):
-            self._disk.pread(segment.handle, _PIECE_BYTES, at)
+    def _is_read(self, segment: Segment) -> bool:
+        """False if the disk cannot read a part: zeros, once written, have it use other sectors."""
+        try:
+            for at in range(0, segment.size, _PIECE_BYTES):
+                self._disk.pread(segment.handle, _PIECE_BYTES, at)
+        except OSError:
+            segment.failures += 1
+            return False
+        return True
+
+    def _count_failure(self, segment: Segment) -> None:
+        segment.failures += 1
+        if segment.failures >= _FAILURES_MAX:
+            with suppress(OSError):
+                self._disk.unlink(self._folder / segment.name)
 
     def _write_zeros(self, segment: Segment) -> None:
         """The whole file, its size, and its name in the folder are durable afterwards."""
@@ -180,3 +225,4 @@ class Spares:
         self._disk.sync_folder(self._folder)
         segment.size = size
         segment.has_remains = False
+        segment.failures = 0

@@ -16,7 +16,7 @@ from random import Random
 from storage.log.disk import Done, Work
 
 SECTOR = 512
-_PAGE = 4096
+PAGE_BYTES = 4096
 
 
 class PowerCut(Exception):
@@ -35,10 +35,15 @@ class SimulatedFile:
         self.dropped: set[int] = set()
         """Sectors that a failed sync gave up: durable by chance only."""
         self.unreadable_pages: set[int] = set()
-        """Pages for which the disk gives an error."""
+        """Pages for which the disk gives an error, until they are written."""
+        self.refuses_writes = False
+        """True: it has sectors that the disk cannot write."""
 
     def write(self, data: bytes, offset: int) -> None:
         end = offset + len(data)
+        self.unreadable_pages.difference_update(
+            range(offset // PAGE_BYTES, (end - 1) // PAGE_BYTES + 1)
+        )
         if end > len(self.content):
             self.content.extend(bytes(end - len(self.content)))
         self.content[offset:end] = data
@@ -192,7 +197,7 @@ class SimulatedDisk:
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         file = self._of(handle)
         if any(
-            offset < (page + 1) * _PAGE and page * _PAGE < offset + size
+            offset < (page + 1) * PAGE_BYTES and page * PAGE_BYTES < offset + size
             for page in file.unreadable_pages
         ):
             raise OSError(errno.EIO, "Input/output error")
@@ -203,6 +208,8 @@ class SimulatedDisk:
         file = self._of(handle)
         if self.is_full and offset + len(data) > len(file.content):
             raise OSError(errno.ENOSPC, "No space left on device")
+        if file.refuses_writes:
+            raise OSError(errno.EIO, "Input/output error")
         if self.short_writes:
             self.short_writes -= 1
             file.write(data[: len(data) // 2], offset)

@@ -19,13 +19,14 @@ from cluster.peers.settings import CheckpointSettings
 from cluster.tests.replication.shard_hosts import ShardHost
 from cluster.tests.replication.shard_process import Checkpointing
 from cluster.tests.simulation.cluster_faults import ShardFaults
-from cluster.tests.simulation.flips import acknowledged_records
+from cluster.tests.simulation.flips import acknowledged_records, last_index, unneeded_pages
 from cluster.tests.simulation.rows import applied_position
 from storage.checks.scrub import ScrubTimes
 from storage.engines.durable import log_folder
 from storage.log import Promise
 from storage.log.promise import PROMISE_FILE, read_promises
 from storage.rows.keys import APPLIED_KEY
+from storage.tests.simulated_disk import PAGE_BYTES
 
 _PAUSES_S = (0.5, 2.0, 5.0)
 _SHARE = 0.5
@@ -37,19 +38,23 @@ class DiskShape(NamedTuple):
 
     often: tuple[str, ...] = ()
     """Faults that come more often than others."""
+    has_bad_pages: bool = False
+    """Pages of the log become unreadable."""
 
 
 def drawn_disks(seed: int) -> DiskShape | None:
     """The disk faults of this seed; None in half of them."""
-    return DiskShape() if Random(f"disks {seed}").random() < _SHARE else None
+    if Random(f"disks {seed}").random() >= _SHARE:
+        return None
+    return DiskShape(has_bad_pages=Random(f"bad pages {seed}").random() < _SHARE)
 
 
 class _Flip(NamedTuple):
-    """A flipped bit in the log."""
+    """A flipped bit or a bad page in the log."""
 
     replica_id: str
     entry: int
-    """Its index."""
+    """The index of the last Entry that may be lost."""
 
 
 class DiskFaults:
@@ -72,6 +77,8 @@ class DiskFaults:
             "wrong reads": self._read_wrong,
             "damage beside a laggard": self._damage_beside_a_laggard,
         }
+        if shape.has_bad_pages:
+            kinds["bad page"] = self._spoil
         self._kinds = list(kinds.values()) + [kinds[name] for name in shape.often] * 14
         self._pause_s = random.choice(_PAUSES_S)
         cluster.checkpoints = Checkpointing(
@@ -158,6 +165,27 @@ class DiskFaults:
             host.disk.flip(folder / name, offset + bit // 8, bit % 8)
             self._flips[host.name] = _Flip(_id_of(host), index)
             self._note(f"a bit of Entry {index} of {host.name} flipped")
+
+    def _spoil(self, host: ShardHost) -> None:
+        """A page of the log cannot be read from now on, until it is written."""
+        if not self._may_lose(host):
+            return
+        if self._random.random() < 0.6:
+            host.crash(is_power_loss=self._random.random() < 0.7)
+        folder, applied = log_folder(host.folder), applied_position(host.files.rows)
+        last = last_index(host.disk, folder, applied)
+        records = acknowledged_records(host.disk, folder, applied)
+        pages = unneeded_pages(host.disk, folder, applied)
+        if records and self._random.random() < 0.6:
+            name, offset, size, _ = self._random.choice(records)
+            page = self._random.randint(offset // PAGE_BYTES, (offset + size - 1) // PAGE_BYTES)
+            self._flips[host.name] = _Flip(_id_of(host), last)
+        elif pages:
+            name, page = self._random.choice(pages)
+        else:
+            return
+        host.disk.file(folder / name).unreadable_pages.add(page)
+        self._note(f"page {page} of {name} of {host.name} cannot be read")
 
     def _damage_beside_a_laggard(self, host: ShardHost) -> None:
         """One of two hosts that have the latest Entries loses them; the other is cut off then."""

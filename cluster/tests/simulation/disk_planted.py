@@ -14,6 +14,7 @@ from cluster.tests.simulation.cluster_run import Shape
 from cluster.tests.simulation.disk_faults import DiskShape
 from cluster.tests.simulation.rows import SimulatedRows
 from storage.log import Position, Promise
+from storage.log.disk import Disk
 from storage.rows.keys import APPLIED_KEY
 
 
@@ -80,6 +81,15 @@ def swap_without_a_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("cluster.tests.simulation.row_folders.RowFolders.sync", lambda self, file: None)
 
 
+def refuse_bad_pages(patch: pytest.MonkeyPatch) -> None:
+    """An opening reads segments at once, and fails at a page that cannot be read."""
+
+    def read(disk: Disk, handle: int, size: int, offset: int) -> bytes:
+        return disk.pread(handle, size, offset)
+
+    patch.setattr("storage.log.replica_log.read_piece", read)
+
+
 def shape(*often: str) -> Shape:
     """A run in which these things happen to disks."""
     return Shape(disks=DiskShape(often))
@@ -97,5 +107,6 @@ DISK_PLANTS: tuple[tuple[Plant, Shape], ...] = (
     (quarantine_at_once, shape("damaged rows")),
     (ignore_what_a_scrub_finds, shape("damaged rows")),
     (swap_without_a_sync, shape("rows of another", "power cut in a switch")),
+    (refuse_bad_pages, Shape(disks=DiskShape(("bad page",), has_bad_pages=True))),
 )
 """Each with the kind of run in which it shows."""

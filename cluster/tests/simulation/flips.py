@@ -11,10 +11,10 @@ from zlib import crc32
 from cluster.tests.simulation.rows import applied_position
 from cluster.tests.simulation.worker import Machine
 from storage.engines.durable import log_folder
-from storage.log import Entry, NoteDamaged, Position, read_answered, read_log
+from storage.log import Entry, NoteDamaged, Position, Reading, read_answered, read_log
 from storage.log.entry import read_entry
 from storage.log.scan import read_segment
-from storage.tests.simulated_disk import SimulatedDisk
+from storage.tests.simulated_disk import PAGE_BYTES, SimulatedDisk
 
 
 class Record(NamedTuple):
@@ -42,10 +42,7 @@ def flip_a_bit(machine: Machine, random: Random) -> bool:
 
 def acknowledged_records(disk: SimulatedDisk, folder: Path, applied: Position) -> list[Record]:
     """The Entries behind `applied` that a start knows to have been synced."""
-    answered = None
-    with suppress(NoteDamaged):  # its first write may have been short
-        answered = read_answered(disk, folder)
-    reading = read_log(disk, folder, applied, answered)
+    reading = _read(disk, folder, applied)
     records: list[Record] = []
     for run in reading.runs:
         data = read_segment(disk, folder, run.segment.name)
@@ -57,3 +54,30 @@ def acknowledged_records(disk: SimulatedDisk, folder: Path, applied: Position) -
                 records.append(Record(run.segment.name, offset, entry.size, entry.index))
             offset += entry.size
     return records
+
+
+def last_index(disk: SimulatedDisk, folder: Path, applied: Position) -> int:
+    """Of the last Entry that a start would find, or know of."""
+    return _read(disk, folder, applied).end.index
+
+
+def unneeded_pages(disk: SimulatedDisk, folder: Path, applied: Position) -> list[tuple[str, int]]:
+    """Segments and pages, without headers, on which there is no Entry that the rows lack."""
+    reading = _read(disk, folder, applied)
+    ends: dict[str, int] = {}
+    for run in reading.runs:
+        ends[run.segment.name] = max(ends.get(run.segment.name, 0), run.end)
+    return [
+        (found.name, page)
+        for found in reading.segments
+        for page in range(
+            max(1, -(-ends.get(found.name, 0) // PAGE_BYTES)), found.size // PAGE_BYTES
+        )
+    ]
+
+
+def _read(disk: SimulatedDisk, folder: Path, applied: Position) -> Reading:
+    answered = None
+    with suppress(NoteDamaged):  # its first write may have been short
+        answered = read_answered(disk, folder)
+    return read_log(disk, folder, applied, answered)
