@@ -152,6 +152,9 @@ class RowFolders:
     def checksum(self, file: Path) -> int:
         return crc32(self._file(file).content)
 
+    def forget(self, file: Path) -> None:
+        """There is no page cache."""
+
     def write(self, file: Path, data: bytes, offset: int) -> None:
         self._change(names=file not in self._names)
         found = self._names.setdefault(file, _Bytes())
