@@ -4,6 +4,9 @@ The files are asked for in chunks, a few at a time, and the next one only when o
 slow disk here slows the other host down. A chunk without an answer is asked for again for a bounded
 time. After that, after a refusal, or if a file is wrong twice, the fetch starts over with the next
 host. So does a process that was restarted. What is returned is complete, checked and durable.
+
+Rows that cannot be read here are damaged at the host that gave them only if that host has read them
+itself and says so. Else this host's disk or its temporary folder may be at fault.
 """
 
 from __future__ import annotations
@@ -22,12 +25,15 @@ import structlog
 from cluster.peers.breaker import Pause
 from cluster.peers.checkpoint_messages import (
     Begin,
+    Check,
+    Checked,
     CheckpointFile,
     End,
     Keep,
     Manifest,
     Read,
     Request,
+    decode_checked,
     decode_kept,
     decode_manifest,
     encode,
@@ -39,6 +45,7 @@ from cluster.shards.clock import Entropy
 from storage.checks.scrub import InThread
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import MARK_FILE, Replaced, drop_incoming, make_incoming
+from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position
 from visibility.state.rows import DamagedRecord
@@ -47,14 +54,20 @@ _TRIES = 2
 """Of a file: what is wrong twice is wrong at its host."""
 _AGAIN = (Reason.BUSY, Reason.CLOSING, Reason.FAILED)
 """Refusals after which the same host is asked again."""
+_CHECK_AGAIN = (Reason.BUSY, Reason.CLOSING)
+"""The same for `Check`, which older hosts refuse as FAILED."""
 
 
 class _Failed(Exception):
     """This host does not give a usable checkpoint."""
 
 
+class _OwnFault(Exception):
+    """This host cannot read what it wrote."""
+
+
 class NoGoodCopy(Exception):
-    """All other hosts gave damaged rows."""
+    """All other hosts gave damaged rows, and confirmed that."""
 
 
 class _Damaged(_Failed):
@@ -132,7 +145,7 @@ class CheckpointFetch:
         on_no_good_copy: Callable[[], None] = lambda: None,
     ) -> None:
         """`check_rows` reads all rows of a folder: see `check_rows_of`. `on_no_good_copy` is called
-        when all other hosts gave damaged rows."""
+        when all other hosts gave damaged rows, and confirmed that."""
         self._on_no_good_copy = on_no_good_copy
         self._damaged: set[str] = set()
         """Hosts whose rows were damaged when they were last asked."""
@@ -159,13 +172,14 @@ class CheckpointFetch:
                 except _Failed as failure:
                     self._note(host, failure)
                     await self._drop()
-                except OSError as error:  # of this host's disk: no other source helps
+                except (OSError, _OwnFault) as error:  # of this disk: no other source helps
                     self._log.error("checkpoint_not_written", error=str(error))
                     await self._drop()
                     break
-            if self._damaged.issuperset(self._hosts.sources()):
-                self._on_no_good_copy()
-                raise NoGoodCopy("the rows of all other hosts are damaged")
+            else:
+                if self._damaged.issuperset(self._hosts.sources()):
+                    self._on_no_good_copy()
+                    raise NoGoodCopy("the rows of all other hosts are damaged")
             await asyncio.sleep(self._pause.next_s())
 
     def _note(self, host: str, failure: _Failed) -> None:
@@ -181,6 +195,7 @@ class CheckpointFetch:
                 "checkpoint_not_fetched",
                 host=host,
                 reason=reason,
+                error=str(failure.__cause__ or ""),
                 action="the other hosts are asked, and this one again",
             )
 
@@ -245,7 +260,7 @@ class CheckpointFetch:
     # -- files -------------------------------------------------------------------------------------
 
     async def _fetch_files(self, host: str, manifest: Manifest) -> None:
-        """Fetch, check, and make durable. Raises OSError if this host's disk fails."""
+        """Fetch, check, and make durable. Raises OSError or _OwnFault if this host's disk fails."""
         files, folder, in_thread = self._files, self._wanted.folder, self._in_thread
         incoming = await in_thread(partial(make_incoming, files, folder))
         free = await in_thread(partial(files.free, incoming))
@@ -262,9 +277,44 @@ class CheckpointFetch:
         try:
             position = await self._check_rows(incoming)
         except (StoreFailed, DamagedRecord) as error:
-            raise _Damaged(f"its rows are damaged: {error}") from error
+            raise await self._fault(host, manifest, incoming, error) from error
         if position != manifest.position:
             raise _Failed(f"its rows are of Entry {position.index}")
+
+    async def _fault(
+        self, host: str, manifest: Manifest, incoming: Path, error: StoreFailed | DamagedRecord
+    ) -> _OwnFault | _Failed:
+        """Why fetched rows cannot be read here. Raises OSError, _Failed."""
+        if isinstance(error, StoreFailed) and not is_damage(error):
+            return _OwnFault(str(error))
+        for file in manifest.files:
+            target = incoming / file.name
+            await self._in_thread(partial(self._files.forget, target))
+            if await self._in_thread(partial(self._files.checksum, target)) != file.crc32:
+                return _OwnFault(f"{file.name} is read back with other bytes than were written")
+        checked = await self._checked_by(host, manifest.number)
+        if checked.damage:
+            return _Damaged(f"its rows are damaged: {checked.damage}")
+        return _Failed("its rows are sound there, but cannot be read here")
+
+    async def _checked_by(self, host: str, number: int) -> Checked:
+        """Have a host read all rows of the checkpoint that it gave. Raises _Failed."""
+        until_s = self._monotonic_s() + self._settings.check_s
+        check = Check(self._wanted.shard, number)
+        reason = "it takes too long"
+        while self._monotonic_s() < until_s:
+            try:
+                answer = await self._ask(host, check, self._settings.answer_s, _CHECK_AGAIN)
+                checked = decode_checked(answer)
+            except (_Failed, msgspec.MsgspecError) as failure:
+                reason = str(failure)
+                break
+            if checked.is_over:
+                return checked
+            await asyncio.sleep(self._settings.retry_s)
+        raise _Failed(
+            f"its rows cannot be read here, and it does not say if they are sound: {reason}"
+        )
 
     async def _is_fetched(
         self, host: str, target: Path, file: CheckpointFile, read: Callable[[int, int], Read]
@@ -300,14 +350,17 @@ class CheckpointFetch:
 
     # -- questions ---------------------------------------------------------------------------------
 
-    async def _ask(self, host: str, request: Request, timeout_s: float) -> bytes:
-        """The answer; asked again while the connection is lost, for a bounded time."""
+    async def _ask(
+        self, host: str, request: Request, timeout_s: float, again: Sequence[str] = _AGAIN
+    ) -> bytes:
+        """The answer; asked again while the connection is lost, for a bounded time. Raises
+        _Failed."""
         until_s = self._monotonic_s() + self._settings.silence_s
         while True:
             outcome = await self._ask_once(host, request, timeout_s)
             if isinstance(outcome, bytes):
                 return outcome
-            is_final = isinstance(outcome, Refused) and outcome.reason not in _AGAIN
+            is_final = isinstance(outcome, Refused) and outcome.reason not in again
             if is_final or self._monotonic_s() >= until_s:
                 detail = outcome.detail if isinstance(outcome, Refused) else ""
                 raise _Failed(f"{outcome.reason}: {detail}" if detail else outcome.reason)

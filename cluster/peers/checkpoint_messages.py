@@ -3,10 +3,11 @@
     Begin → Manifest    make a checkpoint of a shard's rows, keep the log behind it
     Read  → bytes       a part of one of its files
     Keep  → Kept        keep the log behind an Entry: asked of the leader too
+    Check → Checked     read all its rows there: asked again until that is over
     End   → nothing     the files are not needed any more
 
 A host begins at most one checkpoint of a shard at a time at each other host; another Begin ends the
-one before.
+one before. A host that does not know `Check` refuses it as FAILED.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Refusal(StrEnum):
     """It is unknown, or was removed."""
     UNREADABLE = "unreadable"
     """A file cannot be read."""
+    NOT_CHECKED = "not_checked"
+    """The rows could not be read, for another reason than damage."""
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -61,6 +64,13 @@ class Keep(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class End(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """See above."""
+
+    shard: int
+    number: int
+
+
+class Check(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """See above."""
 
     shard: int
@@ -98,13 +108,24 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
     """Index of the Entry behind which Entries can be sent."""
 
 
-Request = Begin | Read | Keep | End
+class Checked(msgspec.Struct, frozen=True, array_like=True):
+    """What a host found in the rows that it gave."""
+
+    is_over: bool
+    """False while it still reads."""
+    damage: str
+    """Empty if they are sound."""
+
+
+Request = Begin | Read | Keep | End | Check
 
 encode = msgspec.msgpack.Encoder().encode
 """A request or an answer as bytes."""
 decode_request = msgspec.msgpack.Decoder(Request).decode
 """Raises msgspec.MsgspecError."""
 decode_manifest = msgspec.msgpack.Decoder(Manifest).decode
+"""Raises msgspec.MsgspecError."""
+decode_checked = msgspec.msgpack.Decoder(Checked).decode
 """Raises msgspec.MsgspecError."""
 decode_kept = msgspec.msgpack.Decoder(Kept).decode
 """Raises msgspec.MsgspecError."""

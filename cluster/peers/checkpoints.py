@@ -8,7 +8,7 @@ long; the next start removes what a crash left (`remove_outgoing`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -19,6 +19,8 @@ import structlog
 
 from cluster.peers.checkpoint_messages import (
     Begin,
+    Check,
+    Checked,
     CheckpointFile,
     End,
     Keep,
@@ -30,13 +32,14 @@ from cluster.peers.checkpoint_messages import (
     encode,
 )
 from cluster.peers.incoming import Call, Service
-from cluster.peers.outcomes import Reason
+from cluster.peers.outcomes import Reason, Refused
 from cluster.peers.settings import Channel, CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication.holds import LogHolds
 from storage.checks.scrub import InThread
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import outgoing_of
+from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position
 from visibility.state.rows import DamagedRecord
@@ -79,6 +82,10 @@ class _Offer:
     """When each host was last heard of."""
     waiting: list[Call] = field(default_factory=list)
     reads: int = 0
+    checking: asyncio.Task[None] | None = None
+    """Reads all its rows, once a host asked for that."""
+    checked: Checked | Refused | None = None
+    """What came of that."""
 
     @property
     def index(self) -> int:
@@ -94,11 +101,14 @@ class Checkpoints:
         transport: Transport,
         *,
         files: CheckpointFiles,
+        check_rows: Callable[[Path], Awaitable[Position]],
         in_thread: InThread,
         monotonic_s: Callable[[], float],
         settings: CheckpointSettings,
     ) -> None:
+        """`check_rows` reads all rows of a folder: see `check_rows_of`."""
         self._files = files
+        self._check_rows = check_rows
         self._in_thread = in_thread
         self._monotonic_s = monotonic_s
         self._settings = settings
@@ -137,6 +147,8 @@ class Checkpoints:
         elif isinstance(request, Keep):
             source.holds.hold(call.peer, request.index)
             call.answer(encode(Kept(source.log_start())))
+        elif isinstance(request, Check):
+            self._check(call, request)
         else:
             self._end(call, request)
 
@@ -211,6 +223,37 @@ class Checkpoints:
         finally:
             offer.reads -= 1
 
+    def _check(self, call: Call, request: Check) -> None:
+        """Say whether the rows are damaged here, or at the host that got them."""
+        offer = self._offer(call.peer, request.shard, request.number)
+        if offer is None or offer.manifest is None:
+            call.refuse(Refusal.NO_CHECKPOINT)
+            return
+        self._heard(offer, call.peer)
+        if offer.checking is None:
+            offer.checking = self._do(offer.shard, self._read_all(offer))
+        if isinstance(offer.checked, Refused):
+            call.refuse(offer.checked.reason, offer.checked.detail)
+        else:
+            call.answer(encode(offer.checked or Checked(False, "")))
+
+    async def _read_all(self, offer: _Offer) -> None:
+        try:
+            await self._check_rows(offer.folder)
+        except (StoreFailed, DamagedRecord, OSError) as error:
+            text = str(error)
+            is_of_rows = isinstance(error, DamagedRecord) or (
+                isinstance(error, StoreFailed) and is_damage(error)
+            )
+            if is_of_rows:
+                offer.checked = Checked(True, text)
+            else:
+                offer.checked = Refused(Refusal.NOT_CHECKED, text)
+            event = "checkpoint_damaged" if is_of_rows else "checkpoint_not_checked"
+            self._log.error(event, shard=offer.shard, error=text)
+        else:
+            offer.checked = Checked(True, "")
+
     def _end(self, call: Call, request: End) -> None:
         offer = self._offer(call.peer, request.shard, request.number)
         if offer is not None:
@@ -275,6 +318,8 @@ class Checkpoints:
         for call in offer.waiting:
             call.refuse(Refusal.NO_CHECKPOINT)
         offer.waiting.clear()
+        if offer.checking is not None:
+            offer.checking.cancel()
         others = set(self._tasks.get(offer.shard, ()))
         self._do(offer.shard, self._remove_folder(offer, others - {asyncio.current_task()}))
 
@@ -304,8 +349,9 @@ class Checkpoints:
         if self._offers:
             self._look_later()
 
-    def _do(self, shard: int, work: Coroutine[Any, Any, None]) -> None:
+    def _do(self, shard: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         tasks = self._tasks.setdefault(shard, set())
         task = asyncio.get_running_loop().create_task(work)
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        return task

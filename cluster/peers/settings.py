@@ -78,6 +78,8 @@ class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint of this age or less is given to a second host, instead of making another."""
     make_s: float = 600.0
     """Time for making a checkpoint and reading all its files for their checksums."""
+    check_s: float = 3600.0
+    """Time for the host that made it to read all its rows, after they were damaged elsewhere."""
     answer_s: float = 10.0
     """Time for any other answer."""
     keep_s: float = 10.0

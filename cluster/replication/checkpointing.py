@@ -25,7 +25,7 @@ from storage.engines.file_rows import FileRows
 from storage.log import Position, ReplicaLog
 
 _CHECK_BYTES_S = 64 << 20
-"""Rows of a fetched checkpoint are read at this rate, so that requests continue beside it."""
+"""Rows of a checkpoint are read at this rate, so that requests continue beside it."""
 _SCRUB_BYTES_S = 8 << 20
 """The scrubs of all stores of a host share this rate."""
 
@@ -96,6 +96,7 @@ class CheckpointTraffic:
         self._given = Checkpoints(
             transport,
             files=self._place.files,
+            check_rows=partial(self._checked, Pace(_CHECK_BYTES_S, monotonic_s)),
             in_thread=self._place.in_thread,
             monotonic_s=monotonic_s,
             settings=self._settings,

@@ -147,16 +147,26 @@ class ReplicatedStores:
         rows = await in_thread(partial(self._place.open_rows, folder))
         disk = self._place.new_disk()
         store = await self.assemble(number, rows, disk, rows_replaced=replaced)
-        if replaced:
-            await in_thread(partial(forget_replacing, files, folder))
+        try:
+            if replaced:
+                await in_thread(partial(forget_replacing, files, folder))
+            self._join(number, store)
+        except BaseException as error:
+            await store.abandon()  # else the rows would stay locked, and a replica without a shard
+            if isinstance(error, OSError):
+                raise StoreFailed(f"cannot open {folder}: {error}") from error
+            raise
+        return store
+
+    def _join(self, number: int, store: ReplicatedStore) -> None:
+        """Have the store give rows to other hosts, and get theirs."""
         if self._checkpoints is not None:
             store.replacement.ways = Ways(
                 fetch=partial(self._checkpoints.fetch, number, store),
-                replace=partial(replace_rows, files, folder),
+                replace=partial(replace_rows, self._place.files, store.folder),
                 leave=partial(self._checkpoints.leave, number),
             )
             self._checkpoints.join(number, store)
-        return store
 
     async def assemble(
         self, number: int, rows: RowStore, disk: Disk, *, rows_replaced: bool = False

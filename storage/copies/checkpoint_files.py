@@ -27,7 +27,10 @@ class CheckpointFiles(Protocol):
         """Up to `size` bytes; fewer at the end of the file."""
 
     def checksum(self, file: Path) -> int:
-        """CRC-32 of the whole file, as it is read from the disk."""
+        """CRC-32 of the whole file."""
+
+    def forget(self, file: Path) -> None:
+        """Drop a synced file from the page cache: the next reads are of the disk."""
 
     def write(self, file: Path, data: bytes, offset: int) -> None:
         """Write all of the data, into a new file if there is none; not synced."""
@@ -74,6 +77,11 @@ class SystemFiles:
             while piece := stream.read(_PIECE_BYTES):
                 checksum = crc32(piece, checksum)
         return checksum
+
+    def forget(self, file: Path) -> None:
+        """See `CheckpointFiles`."""
+        with file.open("rb", buffering=0) as stream:
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def write(self, file: Path, data: bytes, offset: int) -> None:
         """See `CheckpointFiles`."""

@@ -49,6 +49,11 @@ async def in_thread(work: Callable[[], T], /) -> T:
     return work()
 
 
+def read_all(folder: Path) -> Awaitable[Position]:
+    """Read all rows of a folder."""
+    return check_rows_of(folder, Pace(1 << 40, loop_s), in_thread)
+
+
 class HostFiles(SystemFiles):
     """The files of one host, which may fail."""
 
@@ -130,9 +135,11 @@ class CheckpointHost:
         top.mkdir()
         self.folder = top / "shard-0"
         self.shard: SourceShard | None = None
+        self.check_rows: Callable[[Path], Awaitable[Position]] = read_all
         self.checkpoints = Checkpoints(
             self.peer.transport,
             files=self.files,
+            check_rows=self._check,
             in_thread=self._work,
             monotonic_s=loop_s,
             settings=CHECKPOINTS,
@@ -189,7 +196,7 @@ class CheckpointHost:
         return work()
 
     def _check(self, folder: Path) -> Awaitable[Position]:
-        return check_rows_of(folder, Pace(1 << 40, loop_s), in_thread)
+        return self.check_rows(folder)
 
     def fetch(self, *sources: str, leader: str | None = None, at_least: int = 0) -> CheckpointFetch:
         self.no_good_copies = 0

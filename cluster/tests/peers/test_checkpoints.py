@@ -7,10 +7,13 @@ from pathlib import Path
 
 from cluster.peers.checkpoint_messages import (
     Begin,
+    Check,
+    Checked,
     End,
     Manifest,
     Read,
     Refusal,
+    decode_checked,
     decode_manifest,
 )
 from cluster.peers.outcomes import Outcome, Reason, Refused
@@ -26,6 +29,8 @@ from cluster.tests.virtual_time import virtual
 from cluster.tests.world import pass_time
 from storage.copies.checkpoint_files import SystemFiles
 from storage.copies.replaced_rows import outgoing_of, remove_outgoing
+from storage.engines.store import StoreFailed
+from storage.log import Position
 
 
 async def begin(host: CheckpointHost, at: str, at_least: int = 0) -> Manifest:
@@ -158,6 +163,74 @@ async def test_a_checkpoint_that_cannot_be_made_leaves_nothing(tmp_path: Path) -
         assert outcome == Refused(Refusal.NOT_MADE, "the disk is full")
         await pass_time(0.1)
         assert not b.outgoing()
+
+
+async def check(host: CheckpointHost, at: str, manifest: Manifest) -> Checked | Refused:
+    """Asked until it is over."""
+    while True:
+        outcome = await host.ask(at, Check(SHARD, manifest.number), 60)
+        if isinstance(outcome, Refused):
+            return outcome
+        assert isinstance(outcome, bytes)
+        checked = decode_checked(outcome)
+        if checked.is_over:
+            return checked
+        await asyncio.sleep(0.1)
+
+
+@virtual
+async def test_a_host_says_if_the_rows_that_it_gave_are_damaged(tmp_path: Path) -> None:
+    async with hosts(tmp_path) as (a, b, c):
+        b.open()
+        c.open().flip()
+        sound, damaged = await begin(a, "b"), await begin(a, "c")
+
+        assert await check(a, "b", sound) == Checked(True, "")
+        found = await check(a, "c", damaged)
+
+        assert isinstance(found, Checked)
+        assert "Corruption" in found.damage
+        assert await check(c, "b", sound) == Refused(Refusal.NO_CHECKPOINT)
+
+
+@virtual
+async def test_a_host_that_cannot_read_its_rows_does_not_call_them_damaged(tmp_path: Path) -> None:
+    async def fail(folder: Path) -> Position:
+        raise StoreFailed("IO error: No space left on device")
+
+    async with hosts(tmp_path, "ab") as (a, b):
+        b.open()
+        b.check_rows = fail
+        manifest = await begin(a, "b")
+
+        outcome = await check(a, "b", manifest)
+
+        assert outcome == Refused(Refusal.NOT_CHECKED, "IO error: No space left on device")
+
+
+@virtual
+async def test_rows_that_are_not_needed_any_more_are_read_no_further(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    async def read_for_long(folder: Path) -> Position:
+        begun.set()
+        await asyncio.sleep(10_000)
+        raise AssertionError("it is cancelled")
+
+    async with hosts(tmp_path, "ab") as (a, b):
+        b.open()
+        b.check_rows = read_for_long
+        manifest = await begin(a, "b")
+        checking = asyncio.create_task(check(a, "b", manifest))
+        await begun.wait()
+        await pass_time(2 * CHECKPOINTS.silence_s)
+        assert b.outgoing(), "a host that asks is not silent"
+
+        await a.ask("b", End(SHARD, manifest.number), 60)
+        await pass_time(0.2)
+
+        assert not b.outgoing()
+        assert await checking == Refused(Refusal.NO_CHECKPOINT)
 
 
 def test_a_start_removes_what_a_crash_left(tmp_path: Path) -> None:

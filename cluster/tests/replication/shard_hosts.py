@@ -138,7 +138,7 @@ class ShardHost:
         disk.sync_s = (0.0001, 0.002)
         self.files.failing_flushes = 0
         self.folders.calls_until_cut = None
-        self.folders.wrong_reads = 0
+        self.folders.wrong_reads = self.folders.wrong_views = 0
         self.ahead_s, self.speed = 0.0, 1.0
         self.resume()
         if not self.is_up:

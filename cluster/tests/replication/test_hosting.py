@@ -4,6 +4,7 @@ cluster."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +26,8 @@ from cluster.tests.peers.peers import start as connect
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.coordination import Coordination, HostLeadership
 from storage.checks.scrub import ScrubTimes
+from storage.copies.checkpoint_files import SystemFiles
+from storage.copies.replaced_rows import Replaced, make_incoming, replace_rows
 from storage.engines.durable import StoreOptions
 from storage.engines.store import StoreFailed
 from storage.rows.keys import message_key
@@ -232,6 +235,49 @@ async def test_the_folder_of_another_cluster_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(StoreFailed, match="cannot open"):
         await cluster.start("a")
+
+
+class FailingFiles(SystemFiles):
+    """Files of which one sync of a folder fails."""
+
+    def __init__(self, folder: Path) -> None:
+        self._failing: Path | None = folder
+
+    def sync_folder(self, folder: Path) -> None:
+        if folder == self._failing:
+            self._failing = None
+            raise OSError(errno.EIO, "Input/output error")
+        super().sync_folder(folder)
+
+
+async def test_rows_whose_mark_cannot_be_removed_are_closed_and_open_at_the_next_try(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster(tmp_path)
+    await asyncio.to_thread(cluster.found)
+    await cluster.start("a")
+    position = cluster.stores["a"].of(0).applied
+    await cluster.shards["a"].stop()
+    folder = cluster.rows_folder("a")
+    await asyncio.to_thread(_replace_by_a_copy, folder, Replaced(LOG_ID, position))
+    files = FailingFiles(folder)
+    cluster.stores["a"]._place = cluster.stores["a"]._place._replace(files=files)
+
+    with pytest.raises(StoreFailed, match="Input/output error"):
+        await cluster.start("a")
+
+    assert not cluster.wire.joined, "no message may reach a replica that is not used"
+    await cluster.start("a")
+    assert list(cluster.wire.joined) == [("a", 0)]
+    await cluster.shards["a"].stop()
+
+
+def _replace_by_a_copy(folder: Path, replaced: Replaced) -> None:
+    """As if the rows had come from another host."""
+    files = SystemFiles()
+    incoming = make_incoming(files, folder)
+    shutil.copytree(folder, incoming, dirs_exist_ok=True)
+    replace_rows(files, folder, replaced)
 
 
 @pytest.mark.slow  # seconds of real time pass

@@ -80,6 +80,9 @@ class DiskFaults:
         if shape.has_bad_pages:
             kinds["bad page"] = self._spoil
         self._kinds = list(kinds.values()) + [kinds[name] for name in shape.often] * 14
+        rare = {"damaged rows and wrong views": self._damage_and_view_wrong}
+        """Only of runs that name them."""
+        self._kinds = list(kinds.values()) + [(kinds | rare)[name] for name in shape.often] * 14
         self._pause_s = random.choice(_PAUSES_S)
         cluster.checkpoints = Checkpointing(
             CheckpointSettings(
@@ -109,6 +112,16 @@ class DiskFaults:
             await asyncio.sleep(self._random.uniform(0, self._pause_s))
             host = self._random.choice(list(self.cluster.hosts.values()))
             self._random.choice(self._kinds)(host)
+            self._look_for_no_good_copy()
+
+    def _look_for_no_good_copy(self) -> None:
+        """A minority is damaged: no host may find that all are."""
+        for host in self.cluster.hosts.values():
+            store = host.process.store if host.process is not None else None
+            text = f"{host.name} finds no good copy, and there are some"
+            violations = self.cluster.violations
+            if store is not None and store.damaged.has_no_good_copy and text not in violations:
+                violations.append(text)
 
     # -- what may be lost --------------------------------------------------------------------------
 
@@ -237,6 +250,12 @@ class DiskFaults:
 
     def _read_wrong(self, host: ShardHost) -> None:
         host.folders.wrong_reads = self._random.choice((1, 2, 20))
+
+    def _damage_and_view_wrong(self, host: ShardHost) -> None:
+        """Its disk gives wrong bits of what it fetched, too."""
+        if self._may_lose(host):
+            host.folders.wrong_views = self._random.choice((2, 4, 6))
+            self._damage_rows(host)
 
 
 def _id_of(host: ShardHost) -> str:

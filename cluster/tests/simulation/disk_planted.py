@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cluster.peers.checkpoint_fetch import CheckpointFetch
+from cluster.peers.checkpoint_messages import Checked
 from cluster.replication import Journal
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.tests.simulation.cluster_planted import Plant
@@ -90,6 +92,15 @@ def refuse_bad_pages(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("storage.log.replica_log.read_piece", read)
 
 
+def blame_the_other_host(patch: pytest.MonkeyPatch) -> None:
+    """Rows that cannot be read here are damaged at the host that gave them."""
+
+    async def checked_by(self: CheckpointFetch, host: str, number: int) -> Checked:
+        return Checked(True, "they cannot be read")
+
+    patch.setattr(CheckpointFetch, "_checked_by", checked_by)
+
+
 def shape(*often: str) -> Shape:
     """A run in which these things happen to disks."""
     return Shape(disks=DiskShape(often))
@@ -106,6 +117,7 @@ DISK_PLANTS: tuple[tuple[Plant, Shape], ...] = (
     ),
     (quarantine_at_once, shape("damaged rows")),
     (ignore_what_a_scrub_finds, shape("damaged rows")),
+    (blame_the_other_host, shape("damaged rows and wrong views")),
     (swap_without_a_sync, shape("rows of another", "power cut in a switch")),
     (refuse_bad_pages, Shape(disks=DiskShape(("bad page",), has_bad_pages=True))),
 )

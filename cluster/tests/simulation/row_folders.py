@@ -22,6 +22,7 @@ from storage.tests.simulated_disk import PowerCut
 from visibility.state.rows import DamagedRecord
 
 _FREE_BYTES = 1 << 40
+_INCOMING = ".incoming"
 ROWS = "ROWS"
 
 
@@ -68,6 +69,8 @@ class RowFolders:
         self.on_cut: Callable[[], object] = _ignore
         self.wrong_reads = 0
         """Number of next reads for another host that give other bytes than the file has."""
+        self.wrong_views = 0
+        """Number of next checkpoints of other hosts whose rows cannot be read, though sound."""
 
     # -- faults ------------------------------------------------------------------------------------
 
@@ -125,6 +128,9 @@ class RowFolders:
         if found is None:
             raise StoreFailed(f"cannot open {folder}: there are no rows")
         image = _image(found)
+        if self.wrong_views and folder.name.endswith(_INCOMING):
+            self.wrong_views -= 1
+            return RowView(image.rows, set(image.rows))
         return RowView(image.rows, image.damaged)
 
     # -- CheckpointFiles ---------------------------------------------------------------------------
@@ -151,6 +157,9 @@ class RowFolders:
 
     def checksum(self, file: Path) -> int:
         return crc32(self._file(file).content)
+
+    def forget(self, file: Path) -> None:
+        """There is no page cache."""
 
     def write(self, file: Path, data: bytes, offset: int) -> None:
         self._change(names=file not in self._names)
